@@ -1,0 +1,39 @@
+#include "base/ids.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace isola {
+
+namespace {
+constexpr size_t kLength = 20;
+constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
+}  // namespace
+
+std::string new_sandbox_id() {
+  std::string id = "i";
+  unsigned char pool[64];
+  while (id.size() < 1 + kLength) {
+    if (::getrandom(pool, sizeof pool, 0) != static_cast<ssize_t>(sizeof pool)) std::abort();  // no entropy, no names
+    for (unsigned char c : pool) {
+      // 252 = 7 × 36: what lies above would favour some letters.
+      if (c < 252 && id.size() < 1 + kLength) id.push_back(kAlphabet[c % 36]);
+    }
+  }
+  return id;
+}
+
+bool is_sandbox_id(std::string_view id) {
+  return id.size() == 1 + kLength && id[0] == 'i' &&
+         std::all_of(id.begin() + 1, id.end(), [](char c) { return kAlphabet.find(c) != std::string_view::npos; });
+}
+
+bool is_digest(std::string_view text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+}  // namespace isola
