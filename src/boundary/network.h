@@ -1,0 +1,77 @@
+// An island has no wire: the network of a sandbox.
+//
+// Its network namespace holds `lo` and nothing else. Every address in the world is local there (a local route for
+// 0.0.0.0/0 and ::/0), nftables turns every TCP connection that leaves the sandbox's own addresses, and every DNS
+// question, towards two ports, and the sockets on those ports were opened in that namespace by the launcher and belong
+// to the gate. Anything else is refused at once. There is no device, bridge or NAT that could be misconfigured.
+//
+//   ISOLA_TRY(IslandNetwork network, IslandNetwork::prepare());   // once: all netlink messages as bytes
+//   ISOLA_TRY(IslandSockets sockets, network.make(netns_fd));     // per jail
+//   …
+//   ISOLA_CHECK(sockets.start_answering());                       // when a gate reads them
+//
+// What goes where, seen from inside (own = kOwnAddress4 or kOwnAddress6, the same in every sandbox):
+//
+//   TCP to 127.0.0.0/8, ::1, own       the program inside that listens there, untouched
+//   DNS (port 53, TCP and UDP)         to anything but 127.0.0.0/8 and ::1: the DNS sockets. resolv.conf inside names
+//                                      own; a resolver of the guest's own on 127.0.0.53 is left alone
+//   any other TCP                      the TCP sockets; SO_ORIGINAL_DST tells where it was going
+//   UDP to 127.0.0.0/8, ::1, own       the program inside
+//   anything else                      refused (EPERM or ECONNREFUSED at once, never a wait)
+//   the two ports themselves           refused when dialled directly: only redirected connections arrive there
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "base/fd.h"
+
+namespace isola::boundary {
+
+// The sandbox's own addresses. RFC 1918's last usable one, and a unique local one ("isola" in ASCII): neither is in
+// the ranges of the gate's synthetic answers (198.18.0.0/15 and its counterpart).
+inline constexpr char kOwnAddress4[] = "10.255.255.254";
+inline constexpr char kOwnAddress6[] = "fd69:736f:6c61::1";
+inline constexpr uint16_t kGatePort = 15001;
+inline constexpr uint16_t kDnsPort = 15053;
+
+enum class Answering {
+  nobody,  // no gate: connections and DNS questions are refused at once (the sockets only hold the ports)
+  gate,    // somebody reads the sockets
+};
+
+// Sockets inside the sandbox's namespace, close-on-exec, bound to its loopback address. A process inside cannot take
+// their ports (they do not share, and SO_REUSEPORT asks for the same owner).
+struct IslandSockets {
+  Fd tcp4, tcp6, dns_udp4, dns_udp6, dns_tcp4, dns_tcp6;  // the v6 ones are empty on a host without IPv6
+
+  // From Answering::nobody to Answering::gate. Needs no privilege and no namespace: whoever holds the sockets may.
+  Result<void> start_answering();
+};
+
+class IslandNetwork {
+ public:
+  // Builds every message once. Needs nothing from the kernel but to know whether it has IPv6.
+  static Result<IslandNetwork> prepare();
+
+  // Enters the (fresh) network namespace, configures it, opens the sockets, and comes back. The caller is
+  // single-threaded and privileged over the namespace. Not coming back would leave the launcher inside a sandbox: that
+  // aborts the process.
+  Result<IslandSockets> make(int netns_fd, Answering answering = Answering::nobody) const;
+
+  // What is installed there now, one line per link, address, route, chain and rule; the same text for every namespace
+  // that make() configured. Compare it with expected().
+  Result<std::string> describe(int netns_fd) const;
+
+  // The text that describe() gives for a namespace that make() configured and nobody touched.
+  // Learnt from a throw-away namespace at the first call.
+  Result<std::string> expected() const;
+
+ private:
+  struct Messages;
+  std::shared_ptr<const Messages> messages_;
+};
+
+}  // namespace isola::boundary

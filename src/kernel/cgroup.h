@@ -1,0 +1,124 @@
+// Limits for a group of processes, on cgroup v1, hybrid and v2 machines alike: what the caller sees is the same, which
+// of them a machine has is found once.
+//
+//   ISOLA_TRY(CgroupTree tree, CgroupTree::detect({.disk = data_dir}));
+//   if (!tree.missing().empty()) return fail(…);            // cpu, memory and pids must be there
+//   ISOLA_TRY(Cgroup group, tree.create(id, {.cpus = 0.5, .memory = 512 << 20, .pids = 256}));
+//   ISOLA_CHECK(group.attach(child));
+//   …
+//   group.release();                                        // it shall outlive us; somebody adopts it by name
+//
+// Layout: `<hierarchy>/isola/<name>`, one folder per hierarchy on v1 (controllers that share a mount share the folder;
+// blkio only once an io limit is asked for), one folder on v2. Nothing above `isola` is written to, but for
+// cgroup.subtree_control of the v2 root, which has to hand the controllers down.
+//
+// No object here keeps a descriptor open: a launcher holds thousands of groups and may keep few fds.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernel/cgroup_layout.h"
+
+namespace isola::kernel {
+
+// 0 = no limit.
+struct CgroupLimits {
+  double cpus = 0;                        // cores' worth of time; at least 0.01
+  uint64_t memory = 0;                    // bytes of memory and swap together
+  uint32_t pids = 0;                      // threads count too
+  uint64_t io_bytes_per_second = 0;       // reads and writes each, on the tree's disk
+  uint32_t io_operations_per_second = 0;  // the same
+  bool operator==(const CgroupLimits&) const = default;
+  bool wants_io() const { return io_bytes_per_second != 0 || io_operations_per_second != 0; }
+};
+
+struct CgroupStats {
+  uint64_t cpu_usec = 0;
+  uint64_t memory_bytes = 0;
+  uint64_t memory_peak_bytes = 0;  // 0 where the kernel does not say (v2 before 5.19)
+  uint64_t oom_kills = 0;
+  uint64_t cpu_throttled = 0;  // periods in which the group had used up its cpu time
+  uint32_t processes = 0;      // threads count too
+};
+
+// One group. Owns it: unless released, the destructor kills what is inside and removes the folders. Move-only.
+class Cgroup {
+ public:
+  Cgroup() = default;
+  Cgroup(Cgroup&&) noexcept = default;
+  Cgroup& operator=(Cgroup&& other) noexcept;
+  ~Cgroup();
+
+  const std::string& name() const { return name_; }
+  bool owned() const { return layout_ != nullptr; }
+  void release() { layout_.reset(); }
+
+  // New limits for a living group; all or an error. A limit below what is in use now is refused (exhausted).
+  Result<void> set(const CgroupLimits& limits);
+  // The limits as the kernel has them (memory rounded to pages): what a manifest is compared with.
+  Result<CgroupLimits> limits() const;
+  // Moves a whole process (pid as this process sees it; 0 = itself).
+  Result<void> attach(pid_t pid) const;
+  Result<CgroupStats> stats() const;
+  Result<std::vector<pid_t>> processes() const;
+
+  // Returns once every process inside is really stopped; a timeout thaws again.
+  Result<void> freeze(std::chrono::milliseconds limit = std::chrono::seconds(5)) const;
+  Result<void> thaw() const;
+  // SIGKILL for everything inside, fork bombs included, and waits until all of it is dead (not reaped: that is up to
+  // the parent).
+  Result<void> kill_all(std::chrono::milliseconds limit = std::chrono::seconds(5)) const;
+  // Gives the memory that is still charged back to the machine, then removes the folders. Fails while processes live.
+  Result<void> destroy();
+
+ private:
+  friend class CgroupTree;
+  Cgroup(std::shared_ptr<const CgroupLayout> layout, std::string name)
+      : layout_(std::move(layout)), name_(std::move(name)) {}
+
+  std::string path(const std::string& hierarchy, const char* file) const;
+  Result<void> apply(const CgroupLimits& limits, bool fresh);
+  Result<void> apply_memory(uint64_t bytes, bool fresh) const;
+  Result<void> apply_io(const CgroupLimits& limits, bool fresh);
+
+  std::shared_ptr<const CgroupLayout> layout_;
+  std::string name_;
+  bool io_ = false;  // v1: has a folder in blkio
+};
+
+// Where the controllers are, and the groups below our parent. Cheap to copy.
+class CgroupTree {
+ public:
+  // Reads the machine (or the made-up one in `options`); changes nothing.
+  static Result<CgroupTree> detect(const CgroupOptions& options = {});
+
+  CgroupVersion version() const { return layout_->version; }
+  // Those of cpu, memory and pids that cannot be used here: a launch must be refused if there are any.
+  std::vector<std::string> missing() const { return layout_->missing(); }
+  // What io limits can do here, as a sentence for people.
+  std::string io_note() const { return layout_->io_note(); }
+  const CgroupLayout& layout() const { return *layout_; }
+
+  // Makes the parent folders and hands the controllers down. create() does it by itself when needed; `doctor` calls it
+  // to learn whether it would work.
+  Result<void> prepare() const;
+  Result<Cgroup> create(const std::string& name, const CgroupLimits& limits) const;
+  // Takes over a group that exists (from before a restart).
+  Result<Cgroup> adopt(const std::string& name) const;
+  std::vector<std::string> list() const;
+  // Kills what is inside and removes it; a group that does not exist is fine.
+  Result<void> remove(const std::string& name) const;
+
+ private:
+  explicit CgroupTree(std::shared_ptr<const CgroupLayout> layout) : layout_(std::move(layout)) {}
+  std::shared_ptr<const CgroupLayout> layout_;
+};
+
+}  // namespace isola::kernel
