@@ -60,7 +60,8 @@ class Cgroup {
   bool owned() const { return layout_ != nullptr; }
   void release() { layout_.reset(); }
 
-  // New limits for a living group; all or an error. A limit below what is in use now is refused (exhausted).
+  // New limits for a living group. A limit below what is in use now is refused (exhausted); after an error some of
+  // them may be new already.
   Result<void> set(const CgroupLimits& limits);
   // The limits as the kernel has them (memory rounded to pages): what a manifest is compared with.
   Result<CgroupLimits> limits() const;

@@ -1,0 +1,177 @@
+// Cgroup: stopping, killing and removing what is inside.
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+
+#include "base/fd.h"
+#include "kernel/cgroup.h"
+#include "kernel/cgroup_file.h"
+
+namespace isola::kernel {
+
+using namespace cgroup_file;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr size_t kBatch = 512;  // pidfds held at once while killing
+constexpr milliseconds kRemoveLimit{2000};
+
+// For the states that the kernel changes without telling anybody (v1's freezer, a group that is busy for the moment
+// that its last process needs to leave it): a few yields, then waits that grow from 50 us to 4 ms, up to a deadline.
+class Backoff {
+ public:
+  explicit Backoff(milliseconds limit) : deadline_(Clock::now() + limit) {}
+  // false: time is up.
+  bool wait() {
+    if (Clock::now() >= deadline_) return false;
+    if (round_ < 4) {
+      ::sched_yield();
+    } else {
+      timespec pause{0, std::min(50'000L << std::min(round_ - 4, 7), 4'000'000L)};
+      ::ppoll(nullptr, 0, &pause, nullptr);
+    }
+    ++round_;
+    return true;
+  }
+
+ private:
+  Clock::time_point deadline_;
+  int round_ = 0;
+};
+
+int left(Clock::time_point deadline) {
+  auto rest = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::max<decltype(rest)>(rest, 0));
+}
+
+}  // namespace
+
+Result<std::vector<pid_t>> Cgroup::processes() const {
+  const auto& folder = layout_->freezer.empty() ? layout_->pids : layout_->freezer;
+  ISOLA_TRY(std::string text, read_file(path(folder, "cgroup.procs")));
+  std::vector<pid_t> out;
+  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+    pid_t pid = 0;
+    auto [next, error] = std::from_chars(at, end, pid);
+    if (error != std::errc()) return fail(Code::corrupt, "cannot read the processes of cgroup " + name_);
+    out.push_back(pid);
+    at = next + 1;
+  }
+  return out;
+}
+
+Result<void> Cgroup::freeze(milliseconds limit) const {
+  const auto& l = *layout_;
+  if (l.freezer.empty()) return fail(Code::unsupported, "this machine has no freezer controller");
+  auto give_up = [&]() -> Result<void> {
+    (void)thaw();
+    return fail(Code::timeout, "the processes of " + name_ + " could not be stopped in time");
+  };
+  if (l.version == CgroupVersion::v2) {
+    // Open before asking: poll then reports every change since.
+    auto events = path(l.freezer, "cgroup.events");
+    Fd watch(::open(events.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!watch) return sys_error("cannot open " + events);
+    ISOLA_CHECK(write(path(l.freezer, "cgroup.freeze"), "1"));
+    for (auto deadline = Clock::now() + limit;;) {
+      char text[256];
+      ssize_t n = ::pread(watch.get(), text, sizeof text, 0);
+      if (n < 0) return sys_error("cannot read " + events);
+      if (keyed({text, static_cast<size_t>(n)}, "frozen") == 1) return {};
+      if (Clock::now() >= deadline) return give_up();
+      pollfd p{watch.get(), POLLPRI, 0};
+      if (::poll(&p, 1, left(deadline)) < 0 && errno != EINTR) return sys_error("cannot wait for " + events);
+    }
+  }
+  // v1 tells nobody when it is done, and looks whether it is only when the state is read: ask again and again. Writing
+  // again each time catches a process that slipped through between two states.
+  auto state = path(l.freezer, "freezer.state");
+  for (Backoff backoff(limit);;) {
+    ISOLA_CHECK(write(state, "FROZEN"));
+    ISOLA_TRY(std::string now, read_file(state));
+    if (now.starts_with("FROZEN")) return {};
+    if (!backoff.wait()) return give_up();
+  }
+}
+
+Result<void> Cgroup::thaw() const {
+  const auto& l = *layout_;
+  if (l.freezer.empty()) return fail(Code::unsupported, "this machine has no freezer controller");
+  if (l.version == CgroupVersion::v2) return write(path(l.freezer, "cgroup.freeze"), "0");
+  return write(path(l.freezer, "freezer.state"), "THAWED");
+}
+
+Result<void> Cgroup::kill_all(milliseconds limit) const {
+  const auto& l = *layout_;
+  auto inside = processes();
+  if (!inside && inside.error().sys_errno == ENOENT) return {};  // no group, nobody inside
+  ISOLA_CHECK(inside);
+  if (inside->empty()) return {};
+
+  // Nobody inside may fork from here on: else a fork bomb would stay ahead of us.
+  auto most = path(l.pids, "pids.max");
+  ISOLA_TRY(std::string old_most, read_file(most));
+  ISOLA_CHECK(write(most, "0"));
+  auto deadline = Clock::now() + limit;
+  Backoff backoff(limit);
+  while (!inside->empty()) {
+    // A number from the list may belong to somebody else by the time it is used. So: hold the process first, then look
+    // whether that number is still in the group.
+    std::vector<std::pair<pid_t, Fd>> held;
+    for (pid_t pid : *inside) {
+      if (held.size() == kBatch) break;
+      if (Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); fd) held.emplace_back(pid, std::move(fd));
+    }
+    ISOLA_TRY(*inside, processes());
+    std::erase_if(held, [&](const auto& h) { return std::ranges::find(*inside, h.first) == inside->end(); });
+    for (const auto& [pid, fd] : held) ::syscall(SYS_pidfd_send_signal, fd.get(), SIGKILL, nullptr, 0);
+    // A frozen process of v1 dies only when it may move again.
+    if (l.version == CgroupVersion::v1 && !l.freezer.empty()) ISOLA_CHECK(thaw());
+    for (const auto& [pid, fd] : held) {
+      pollfd p{fd.get(), POLLIN, 0};
+      int n;
+      do n = ::poll(&p, 1, left(deadline));
+      while (n < 0 && errno == EINTR);
+      if (n == 0) return fail(Code::timeout, "process " + std::to_string(pid) + " of " + name_ + " does not die");
+    }
+    ISOLA_TRY(*inside, processes());
+    if (held.empty() && !inside->empty() && !backoff.wait())
+      return fail(Code::timeout, "the processes of " + name_ + " do not die");
+  }
+  return write(most, old_most);
+}
+
+Result<void> Cgroup::destroy() {
+  if (!layout_) return {};
+  const auto& l = *layout_;
+  bool v2 = l.version == CgroupVersion::v2;
+  // Pages that files of the sandbox left in the cache stay charged to its group and keep a removed group alive in the
+  // kernel (hundreds of KiB each): give them back first. Best effort: a page that cannot go now is no reason to keep
+  // the group.
+  if (auto used = read_number(path(l.memory, v2 ? "memory.current" : "memory.usage_in_bytes")); used && *used > 0)
+    (void)write_file(path(l.memory, v2 ? "memory.reclaim" : "memory.force_empty"), v2 ? std::to_string(*used) : "0");
+  auto folders = l.folders();
+  if (io_ && !l.io.empty() && std::ranges::find(folders, l.io) == folders.end()) folders.push_back(l.io);
+  Backoff backoff(kRemoveLimit);
+  for (const auto& folder : folders) {
+    auto path = folder + "/" + name_;
+    while (::rmdir(path.c_str()) < 0 && errno != ENOENT) {
+      if (errno != EBUSY) return sys_error("cannot remove the cgroup " + path);
+      // A process that died a moment ago may not have left yet; one that lives will not leave.
+      auto inside = processes();
+      if ((inside && !inside->empty()) || !backoff.wait()) return sys_error("cannot remove the cgroup " + path, EBUSY);
+    }
+  }
+  layout_.reset();
+  return {};
+}
+
+}  // namespace isola::kernel
