@@ -1,0 +1,102 @@
+// The seam between "a sandbox" and what stands under it. A boundary launches cells; everything above is the same for
+// the jail, gVisor, user-mode Linux and a microVM.
+//
+// The launcher is single-threaded and has many launches under way at once, so a launch is a thing to be polled, not a
+// call that blocks:
+//
+//   ISOLA_TRY(auto launching, boundary.begin(std::move(spec)));
+//   // whenever launching->fd() is readable:
+//   ISOLA_TRY(auto cell, launching->advance());   // null: not yet
+//
+// Dropping a Launching that did not finish undoes all of it that is not the caller's.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "boundary/latency.h"
+#include "boundary/network.h"
+#include "boundary/state.h"
+#include "kernel/process.h"
+
+namespace isola::boundary {
+
+struct Limits {
+  double cpus = 2;
+  uint64_t memory = 512ull << 20;
+  uint32_t pids = 512;
+  uint64_t disk = 2ull << 30;
+  uint32_t open_files = 16384;
+  uint64_t io_bytes_per_second = 0;  // 0: no limit
+  std::chrono::milliseconds wall_time{0};  // 0: no limit
+  bool operator==(const Limits&) const = default;
+};
+
+// A folder of the host that the caller shows to the sandbox, read-only: already a detached mount of the caller's own
+// making, so that the launcher resolves nobody's path.
+struct ShownFolder {
+  Fd tree;
+  std::string target;  // absolute path inside
+};
+
+// What a launch needs; the layer, the cgroup and the id range belong to the caller, who made them and frees them.
+struct LaunchSpec {
+  std::string id;
+  uint32_t id_base = 0;         // first host id of the sandbox's range
+  std::string lower;            // where the image's blob is mounted (in this mount namespace)
+  std::string layer;            // folder with upper/ and work/
+  std::string cgroup;           // its name
+  Limits limits;
+  std::vector<ShownFolder> shown;
+};
+
+// Both directions of a link to the guest. The guest owns the pipes; these are the host's ends.
+struct Link {
+  Fd to_guest;
+  Fd from_guest;
+};
+
+class Cell {
+ public:
+  virtual ~Cell() = default;
+  virtual BoundaryKind kind() const = 0;
+  // What a restarted launcher needs to find this cell again.
+  virtual kernel::ProcessName process() const = 0;
+  // Readable (a pidfd) when the cell has ended.
+  virtual int exit_fd() const = 0;
+  // A link, in two steps, since the guest may need a moment: the first link is the one made at launch, every later one
+  // starts a new generation and cuts the old. prepare_link() gives -1 when take_link() can be called at once, or a
+  // descriptor that hangs up (POLLHUP) when it can.
+  virtual Result<int> prepare_link() = 0;
+  virtual Result<Link> take_link() = 0;
+  virtual Result<void> kill() = 0;
+  // After exit_fd() became readable: how process 1 ended (waitpid status), if that can be known.
+  virtual std::optional<int> exit_status() = 0;
+};
+
+class Launching {
+ public:
+  virtual ~Launching() = default;
+  virtual int fd() const = 0;
+  virtual pid_t pid() const = 0;
+  virtual Result<std::unique_ptr<Cell>> advance() = 0;
+  virtual const Latency& latency() const = 0;
+};
+
+class Boundary {
+ public:
+  virtual ~Boundary() = default;
+  virtual BoundaryKind kind() const = 0;
+  virtual Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) = 0;
+  // A living cell that an earlier launcher made, or not_found.
+  virtual Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) = 0;
+};
+
+}  // namespace isola::boundary

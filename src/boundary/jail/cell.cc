@@ -1,0 +1,59 @@
+#include "boundary/jail/cell.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace isola::boundary::jail {
+
+// The guest's own pipe, opened anew through /proc: nothing that the sandbox controls is resolved, and a sandbox cannot
+// do the same since process 1 is not readable inside.
+Result<Fd> JailCell::open_guest_fd(int number, int flags) const {
+  std::string path = "/proc/" + std::to_string(process_.pid) + "/fd/" + std::to_string(number);
+  Fd fd(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return sys_error("cannot open the link of the sandbox");
+  return fd;
+}
+
+Result<int> JailCell::prepare_link() {
+  if (first_) return -1;
+  if (!current_) {
+    ISOLA_TRY(current_, open_guest_fd(kGuestOutput, O_RDONLY));
+  }
+  ISOLA_CHECK(kernel::send_signal(pidfd_.get(), SIGRTMIN + 1));
+  return current_.get();
+}
+
+Result<Link> JailCell::take_link() {
+  if (first_) {
+    Link link = std::move(*first_);
+    first_.reset();
+    current_ = Fd(::fcntl(link.from_guest.get(), F_DUPFD_CLOEXEC, 0));
+    if (!current_) return sys_error("cannot keep the link");
+    return link;
+  }
+  Link link;
+  ISOLA_TRY(link.to_guest, open_guest_fd(kGuestInput, O_WRONLY));
+  ISOLA_TRY(link.from_guest, open_guest_fd(kGuestOutput, O_RDONLY));
+  current_ = Fd(::fcntl(link.from_guest.get(), F_DUPFD_CLOEXEC, 0));
+  if (!current_) return sys_error("cannot keep the link");
+  return link;
+}
+
+Result<void> JailCell::kill() {
+  auto sent = kernel::send_signal(pidfd_.get(), SIGKILL);
+  if (!sent && sent.error().sys_errno != ESRCH) return sent;
+  return {};
+}
+
+std::optional<int> JailCell::exit_status() {
+  int status = 0;
+  if (!own_child_ || ::waitpid(process_.pid, &status, WNOHANG) != process_.pid) return std::nullopt;
+  own_child_ = false;
+  return status;
+}
+
+}  // namespace isola::boundary::jail

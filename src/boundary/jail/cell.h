@@ -1,0 +1,37 @@
+// A living jail, seen from the launcher.
+#pragma once
+
+#include "boundary/boundary.h"
+
+namespace isola::boundary::jail {
+
+class JailCell : public Cell {
+ public:
+  JailCell(kernel::ProcessName process, Fd pidfd, bool own_child) : process_(process), pidfd_(std::move(pidfd)), own_child_(own_child) {}
+
+  BoundaryKind kind() const override { return BoundaryKind::jail; }
+  kernel::ProcessName process() const override { return process_; }
+  int exit_fd() const override { return pidfd_.get(); }
+  Result<int> prepare_link() override;
+  Result<Link> take_link() override;
+  Result<void> kill() override;
+  std::optional<int> exit_status() override;
+
+  void set_first_link(Link link) { first_ = std::move(link); }
+  void set_network(IslandSockets sockets) { sockets_ = std::move(sockets); }
+
+ private:
+  Result<Fd> open_guest_fd(int number, int flags) const;
+
+  kernel::ProcessName process_;
+  Fd pidfd_;
+  bool own_child_;        // ours to wait for; an adopted one is init's
+  std::optional<Link> first_;
+  Fd current_;            // our copy of the out-pipe's read end: hangs up when the guest has made new pipes
+  IslandSockets sockets_;  // held for the gate
+};
+
+// The guest's numbers for its own ends, and the signal that makes it open new pipes (guest/link.h).
+inline constexpr int kGuestInput = 3, kGuestOutput = 4;
+
+}  // namespace isola::boundary::jail

@@ -1,0 +1,219 @@
+#include "boundary/jail/furnish.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/close_range.h>
+#include <linux/keyctl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/codec.h"
+#include "base/file.h"
+#include "boundary/jail/stage.h"
+#include "kernel/capability.h"
+#include "kernel/fault.h"
+#include "kernel/mount.h"
+#include "kernel/process.h"
+
+namespace isola::boundary::jail {
+
+namespace {
+
+using kernel::fault::at;
+
+Result<void> become_inner_root() {
+  if (int e = at("setgroups")) return sys_error("cannot become root of the sandbox", e);
+  if (::setgroups(0, nullptr) < 0 || ::setresgid(0, 0, 0) < 0 || ::setresuid(0, 0, 0) < 0)
+    return sys_error("cannot become root of the sandbox");
+  return {};
+}
+
+// Leaves the launcher's session, keyring and control-group view behind.
+Result<void> cut_ties() {
+  ::setsid();
+  if (int e = at("unshare_cgroup")) return sys_error("cannot make a cgroup namespace", e);
+  if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
+  // A kernel without keyrings has none to inherit.
+  if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
+    return sys_error("cannot leave the session keyring");
+  if (::sethostname("isola", 5) < 0) return sys_error("cannot set the host name");
+  ::umask(022);
+  return write_file("/proc/self/oom_score_adj", "0");
+}
+
+Result<Fd> make_mount(const MountRule& rule, int root, std::vector<Fd>& shown) {
+  switch (rule.from) {
+    case MountRule::From::filesystem: {
+      auto options = rule.options;
+      options.insert(options.begin(), {"source", "isola"});
+      return kernel::make_filesystem(rule.source, options, rule.attributes);
+    }
+    case MountRule::From::stage: {
+      ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, rule.source));
+      ISOLA_CHECK(kernel::set_attributes(tree.get(), rule.attributes));
+      return tree;
+    }
+    case MountRule::From::itself: {
+      ISOLA_TRY(Fd tree, kernel::clone_tree(root, rule.target));
+      ISOLA_CHECK(kernel::set_attributes(tree.get(), rule.attributes));
+      return tree;
+    }
+    case MountRule::From::shown: {
+      if (shown.empty()) return fail(Code::internal, "a shown folder is missing");
+      Fd tree = std::move(shown.front());
+      shown.erase(shown.begin());
+      return tree;
+    }
+  }
+  return fail(Code::internal, "unknown kind of mount");
+}
+
+// fds[0] is the root; the rest are shown folders, in the order of their rules.
+Result<void> mount_everything(const Protections& protections, std::vector<Fd> fds) {
+  Fd root_mount = std::move(fds.front());
+  fds.erase(fds.begin());
+  ISOLA_CHECK(kernel::make_all_private());
+  ISOLA_CHECK(kernel::attach(root_mount.get(), AT_FDCWD, kNewRoot));
+  Fd root(::open(kNewRoot, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!root) return sys_error("cannot open the new root");
+  for (size_t i = 1; i < protections.mounts.size(); ++i) {
+    const MountRule& rule = protections.mounts[i];
+    auto mount = make_mount(rule, root.get(), fds);
+    if (!mount) return std::unexpected(mount.error().in("/" + rule.target));
+    ISOLA_CHECK(kernel::attach(mount->get(), root.get(), rule.target));
+  }
+  if (int e = at("pivot_root")) return sys_error("cannot change the root", e);
+  // The old root ends up on top of the new one, and is taken off it.
+  if (::fchdir(root.get()) < 0 || ::syscall(SYS_pivot_root, ".", ".") < 0) return sys_error("cannot change the root");
+  if (::umount2(".", MNT_DETACH) < 0) return sys_error("cannot leave the old root");
+  if (::chdir("/") < 0) return sys_error("cannot enter the new root");
+  return {};
+}
+
+Result<void> set_resource_limit(int resource, rlim_t value) {
+  rlimit current{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &current) < 0) return sys_error("cannot read a limit");
+  rlim_t wanted = std::min(value, current.rlim_max);
+  rlimit next{wanted, wanted};
+  if (int e = at("setrlimit")) return sys_error("cannot set a limit", e);
+  if (::setrlimit(static_cast<__rlimit_resource>(resource), &next) < 0) return sys_error("cannot set a limit");
+  return {};
+}
+
+Result<void> limit_resources(uint32_t open_files) {
+  ISOLA_CHECK(set_resource_limit(RLIMIT_NOFILE, open_files));
+  // 1, not 0: with 0 the kernel would still start a core handler of the host that is set as a pipe.
+  return set_resource_limit(RLIMIT_CORE, 1);
+}
+
+// Caps last but one: installing a filter without no_new_privs (which would break sudo inside) needs CAP_SYS_ADMIN.
+Result<void> give_up_privileges(const Furnishing& f) {
+  ISOLA_CHECK(kernel::limit_bounding_set(f.protections->capabilities));
+  ISOLA_CHECK(f.filter->install());
+  return kernel::set_capabilities(f.protections->capabilities, f.protections->capabilities, 0);
+}
+
+// Descriptors of the guest: 0–2 /dev/null, 3–6 the link, 7 this conversation (closed by exec), nothing else.
+Result<void> arrange_descriptors(const Furnishing& f) {
+  constexpr int kFirst = 3, kControl = 7, kParking = 100;
+  Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null) return sys_error("cannot open /dev/null");
+  // Out of the way first, so that no target overwrites a source.
+  int parked[5];
+  const int sources[5] = {f.link[0], f.link[1], f.link[2], f.link[3], f.control};
+  for (int i = 0; i < 5; ++i) {
+    parked[i] = ::fcntl(sources[i], F_DUPFD_CLOEXEC, kParking);
+    if (parked[i] < 0) return sys_error("cannot arrange descriptors");
+  }
+  for (int fd = 0; fd < kFirst; ++fd)
+    if (::dup2(null.get(), fd) < 0) return sys_error("cannot arrange descriptors");
+  (void)null.release();  // below it is closed or replaced with the rest
+  for (int i = 0; i < 4; ++i)
+    if (::dup2(parked[i], kFirst + i) < 0) return sys_error("cannot arrange descriptors");
+  if (::dup3(parked[4], kControl, O_CLOEXEC) < 0) return sys_error("cannot arrange descriptors");
+  if (int e = at("close_range")) return sys_error("cannot close inherited descriptors", e);
+  if (::syscall(SYS_close_range, kControl + 1, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
+  return {};
+}
+
+Result<void> reset_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  if (::sigprocmask(SIG_SETMASK, &none, nullptr) < 0) return sys_error("cannot reset signals");
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // SIGKILL and SIGSTOP say no, rightly
+  return {};
+}
+
+Result<std::vector<Fd>> await(int control, char word) {
+  ISOLA_TRY(auto message, kernel::receive_message(control, 16));
+  if (message.bytes.empty()) return fail(Code::unavailable, "the launcher is gone");
+  if (message.bytes[0] != word) return fail(Code::internal, "unexpected word from the launcher");
+  return std::move(message.fds);
+}
+
+Result<void> live(const Furnishing& f) {
+  // Made here and not by clone: the launcher goes on with the control groups meanwhile.
+  if (int e = at("unshare_net")) return sys_error("cannot make a network namespace", e);
+  if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
+  ISOLA_CHECK(kernel::send_message(f.control, std::string_view(&kBorn, 1)));
+  ISOLA_TRY(auto fds, await(f.control, kFurnish));
+  if (fds.empty()) return fail(Code::internal, "the root is missing");
+
+  ISOLA_CHECK(become_inner_root());
+  ISOLA_CHECK(cut_ties());
+  ISOLA_CHECK(mount_everything(*f.protections, std::move(fds)));
+  ISOLA_CHECK(limit_resources(f.open_files));
+  ISOLA_CHECK(arrange_descriptors(f));
+  ISOLA_CHECK(reset_signals());
+  ISOLA_CHECK(give_up_privileges(f));
+  constexpr int kControl = 7;
+  ISOLA_CHECK(kernel::send_message(kControl, std::string_view(&kFurnished, 1)));
+  ISOLA_CHECK(await(kControl, kExec));
+
+  std::string program = kGuestProgram, id = f.id;
+  std::string name = "isola-guest", flag = "--id";
+  char* const argv[] = {name.data(), flag.data(), id.data(), nullptr};
+  char* const env[] = {nullptr};
+  if (int e = at("execve")) return sys_error("cannot start the guest", e);
+  ::execve(program.c_str(), argv, env);
+  return sys_error("cannot start the guest");
+}
+
+}  // namespace
+
+std::string encode_error(const Error& error) {
+  Writer out;
+  out.u8(static_cast<uint8_t>(kFailed));
+  out.u8(static_cast<uint8_t>(error.code));
+  out.i32(error.sys_errno);
+  out.str(error.message);
+  return out.take();
+}
+
+Error decode_error(std::string_view bytes) {
+  Reader in(bytes);
+  in.u8();
+  Error error;
+  error.code = static_cast<Code>(in.u8());
+  error.sys_errno = in.i32();
+  error.message = in.str();
+  if (!in.done()) return Error{Code::corrupt, "the unborn jail sent an unreadable error"};
+  return error;
+}
+
+int become_guest(const Furnishing& furnishing) {
+  auto lived = live(furnishing);  // returns only on failure
+  // The conversation may sit on its own number or, once arranged, on 7; whichever is open takes the message.
+  std::string message = encode_error(lived.error());
+  if (!kernel::send_message(7, message)) (void)kernel::send_message(furnishing.control, message);
+  return 1;
+}
+
+}  // namespace isola::boundary::jail

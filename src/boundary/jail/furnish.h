@@ -1,0 +1,37 @@
+// What the first process of a jail does to itself between its birth and the guest's first instruction. It reads like a
+// checklist; any point that fails ends the launch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "boundary/jail/protections.h"
+#include "kernel/seccomp_program.h"
+
+namespace isola::boundary::jail {
+
+// The words of the conversation between the launcher and the unborn jail, over a SOCK_SEQPACKET pair:
+//   child: kBorn (own network namespace made)   launcher: kFurnish + fds (root, shown folders)
+//   child: kFurnished                            launcher: kExec
+//   child: closes by exec; or kFailed + error at any time
+inline constexpr char kBorn = 'B', kFurnish = 'F', kFurnished = 'D', kExec = 'X', kFailed = 'E';
+
+struct Furnishing {
+  std::string id;
+  const Protections* protections = nullptr;
+  const kernel::SeccompProgram* filter = nullptr;
+  uint32_t open_files = 0;
+  int control = -1;      // the child's end of the conversation
+  int link[4] = {};      // guest's fds 3–6: in-read, out-write, in-write, out-read
+};
+
+// Runs in the child, as process 1 of the new namespaces. Returns only on failure, with the exit code.
+int become_guest(const Furnishing& furnishing);
+
+std::string encode_error(const Error& error);
+Error decode_error(std::string_view bytes);
+
+}  // namespace isola::boundary::jail

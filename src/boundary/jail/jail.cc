@@ -1,0 +1,205 @@
+#include "boundary/jail/jail.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "boundary/jail/cell.h"
+#include "boundary/jail/furnish.h"
+#include "boundary/jail/root.h"
+#include "boundary/jail/syscall_policy.h"
+#include "kernel/fault.h"
+
+namespace isola::boundary::jail {
+
+namespace {
+
+// For the moment of clone: the new user namespace is charged to the sandbox's own root, so that limits that the kernel
+// counts per user (inotify instances, namespaces) are not shared by all sandboxes.
+class BorrowedUser {
+ public:
+  explicit BorrowedUser(uint32_t id) {
+    if (::setresgid(-1, id, -1) < 0 || ::setresuid(-1, id, -1) < 0) failed_ = errno;
+  }
+  ~BorrowedUser() {
+    // Never go on as somebody else.
+    if (::setresuid(-1, 0, -1) < 0 || ::setresgid(-1, 0, -1) < 0) std::abort();
+  }
+  BorrowedUser(const BorrowedUser&) = delete;
+  BorrowedUser& operator=(const BorrowedUser&) = delete;
+  int failed() const { return failed_; }
+
+ private:
+  int failed_ = 0;
+};
+
+class JailLaunching : public Launching {
+ public:
+  JailLaunching(LaunchSpec spec, Protections protections, const kernel::CgroupTree& cgroups, const IslandNetwork& network)
+      : spec_(std::move(spec)),
+        protections_(std::move(protections)),
+        cgroups_(cgroups),
+        network_(network),
+        watch_(latency_) {}
+  ~JailLaunching() override {
+    if (!child_.pidfd) return;
+    // Not handed over: nothing of it may stay.
+    (void)kernel::send_signal(child_.pidfd.get(), SIGKILL);
+    while (::waitpid(child_.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+  int fd() const override { return control_.get(); }
+  pid_t pid() const override { return child_.pid; }
+  const Latency& latency() const override { return latency_; }
+
+  Result<void> start(const kernel::SeccompProgram& filter);
+  Result<std::unique_ptr<Cell>> advance() override;
+
+ private:
+  Result<void> clone(const kernel::SeccompProgram& filter);
+  Result<Fd> assume_identity();
+  Result<void> expect_born();
+  Result<std::unique_ptr<Cell>> hand_over();
+
+  LaunchSpec spec_;
+  Protections protections_;
+  const kernel::CgroupTree& cgroups_;
+  const IslandNetwork& network_;
+  Latency latency_;
+  Stopwatch watch_;
+  kernel::Child child_;
+  Fd control_;
+  Link link_;
+  IslandSockets sockets_;
+  bool told_to_exec_ = false;
+};
+
+Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
+  ISOLA_TRY(auto conversation, kernel::socket_pair());
+  ISOLA_TRY(auto in, kernel::make_pipe());
+  ISOLA_TRY(auto out, kernel::make_pipe());
+  Furnishing furnishing{.id = spec_.id,
+                        .protections = &protections_,
+                        .filter = &filter,
+                        .open_files = spec_.limits.open_files,
+                        .control = conversation.second.get(),
+                        .link = {in.first.get(), out.second.get(), in.second.get(), out.first.get()}};
+  {
+    BorrowedUser user(spec_.id_base);
+    if (user.failed()) return sys_error("cannot take the sandbox's id", user.failed());
+    // The user namespace comes first in the kernel's order too: every other one belongs to it.
+    auto child = kernel::spawn(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
+                               [&] { return become_guest(furnishing); });
+    if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
+    child_ = std::move(*child);
+  }
+  control_ = std::move(conversation.first);
+  link_ = Link{std::move(in.second), std::move(out.first)};
+  return {};
+}
+
+// Membership before the cgroup namespace is made inside (its root is where the process is then); maps before the idmaps.
+Result<Fd> JailLaunching::assume_identity() {
+  ISOLA_TRY(auto cgroup, cgroups_.adopt(spec_.cgroup));
+  auto attached = cgroup.attach(child_.pid);
+  cgroup.release();
+  ISOLA_CHECK(std::move(attached));
+  ISOLA_CHECK(kernel::write_id_maps(child_.pid, protections_.id_base, protections_.id_count));
+  return kernel::open_namespace(child_.pid, "user");
+}
+
+Result<void> JailLaunching::expect_born() {
+  ISOLA_TRY(auto message, kernel::receive_message(control_.get()));
+  if (message.bytes.empty()) return fail(Code::internal, "the sandbox's first process died at birth");
+  if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
+  return {};
+}
+
+Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
+  ISOLA_CHECK(clone(filter));
+  watch_.lap(Step::clone);
+  ISOLA_TRY(Fd userns, assume_identity());
+  watch_.lap(Step::identity);
+  ISOLA_TRY(Fd root, make_root(spec_.lower, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
+  std::vector<int> fds = {root.get()};
+  for (const auto& shown : spec_.shown) {
+    auto mapped = kernel::set_attributes(
+        shown.tree.get(), {.read_only = true, .nosuid = true, .nodev = true, .idmap = userns.get()});
+    if (!mapped) return std::unexpected(mapped.error().in("the folder shown at " + shown.target));
+    fds.push_back(shown.tree.get());
+  }
+  watch_.lap(Step::root);
+  ISOLA_CHECK(expect_born());
+  ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kFurnish, 1), fds));
+  // While the child furnishes itself, on another core if there is one:
+  ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));
+  ISOLA_TRY(sockets_, network_.make(netns.get()));
+  watch_.lap(Step::network);
+  return {};
+}
+
+Result<std::unique_ptr<Cell>> JailLaunching::advance() {
+  ISOLA_TRY(auto message, kernel::receive_message(control_.get()));
+  if (message.bytes.empty()) {
+    if (!told_to_exec_) return fail(Code::internal, "the sandbox's first process died while it was furnished");
+    return hand_over();
+  }
+  if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
+  if (message.bytes[0] != kFurnished || told_to_exec_) return fail(Code::internal, "unexpected word from an unborn jail");
+  watch_.lap(Step::furnish);
+  ISOLA_CHECK(verify(child_.pid, protections_));
+  watch_.lap(Step::verify);
+  ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kExec, 1)));
+  told_to_exec_ = true;
+  return nullptr;
+}
+
+Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
+  watch_.lap(Step::exec);
+  ISOLA_TRY(uint64_t started, kernel::start_time(child_.pid));
+  auto cell = std::make_unique<JailCell>(kernel::ProcessName{child_.pid, started}, std::move(child_.pidfd), true);
+  cell->set_first_link(std::move(link_));
+  cell->set_network(std::move(sockets_));
+  return cell;
+}
+
+}  // namespace
+
+Jail::Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network)
+    : cgroups_(std::move(cgroups)), filter_(std::move(filter)), network_(std::move(network)) {
+  protections_.id_count = kIdCount;
+  protections_.capabilities = kCapabilities;
+  protections_.filter_hash = filter_.hash();
+  protections_.mounts = standard_mounts();
+}
+
+Result<std::unique_ptr<Jail>> Jail::make(kernel::CgroupTree cgroups) {
+  ISOLA_TRY(auto filter, jail_syscall_program());
+  ISOLA_TRY(auto network, IslandNetwork::prepare());
+  return std::unique_ptr<Jail>(new Jail(std::move(cgroups), std::move(filter), std::move(network)));
+}
+
+Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
+  Protections wanted = protections_;
+  wanted.id_base = spec.id_base;
+  wanted.cgroup = spec.cgroup;
+  for (const auto& shown : spec.shown) {
+    if (shown.target.size() < 2 || shown.target[0] != '/') return fail(Code::invalid, "a shown folder needs an absolute path");
+    wanted.mounts.push_back({.target = shown.target.substr(1),
+                             .from = MountRule::From::shown,
+                             .attributes = {.read_only = true, .nosuid = true, .nodev = true}});
+  }
+  auto launching = std::make_unique<JailLaunching>(std::move(spec), std::move(wanted), cgroups_, network_);
+  ISOLA_CHECK(launching->start(filter_));
+  return launching;
+}
+
+Result<std::unique_ptr<Cell>> Jail::adopt(const kernel::ProcessName& process) {
+  ISOLA_TRY(Fd pidfd, kernel::open_pidfd(process));
+  return std::make_unique<JailCell>(process, std::move(pidfd), false);
+}
+
+}  // namespace isola::boundary::jail

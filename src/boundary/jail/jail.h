@@ -1,0 +1,37 @@
+// The jail: Linux namespaces, an overlay root, idmapped layers, a capability bounding set, a seccomp allowlist and
+// control groups. It shares the host's kernel, and says so wherever it is named.
+#pragma once
+
+#include <memory>
+
+#include "boundary/boundary.h"
+#include "boundary/jail/protections.h"
+#include "kernel/cgroup.h"
+#include "kernel/seccomp_program.h"
+
+namespace isola::boundary::jail {
+
+inline constexpr uint32_t kIdCount = 65536;
+
+class Jail : public Boundary {
+ public:
+  // Compiles the filter and the network messages, once. The stage is set (stage.h) and is the working folder.
+  static Result<std::unique_ptr<Jail>> make(kernel::CgroupTree cgroups);
+
+  BoundaryKind kind() const override { return BoundaryKind::jail; }
+  Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) override;
+  Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) override;
+
+  // What every jail made here has installed, before what a launch adds (ids, cgroup, shown folders).
+  const Protections& protections() const { return protections_; }
+
+ private:
+  Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network);
+
+  kernel::CgroupTree cgroups_;
+  kernel::SeccompProgram filter_;
+  IslandNetwork network_;
+  Protections protections_;
+};
+
+}  // namespace isola::boundary::jail

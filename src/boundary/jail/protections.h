@@ -1,0 +1,57 @@
+// The jail's protections as data: one description that the child furnishes itself by, and that the launcher compares
+// with what is really installed before the first guest instruction runs. A difference kills the launch.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "kernel/mount.h"
+
+namespace isola::boundary::jail {
+
+// One mount of the sandbox, in the order in which it is made.
+struct MountRule {
+  enum class From {
+    filesystem,   // a new one of type `source`
+    stage,        // a copy of `source` below the launcher's stage
+    itself,       // the folder at `target`, bound onto itself to change its attributes
+    shown,        // a folder that the caller shows
+  };
+  std::string target;  // relative to the sandbox's root
+  From from = From::filesystem;
+  std::string source;
+  kernel::MountAttributes attributes;
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+// Capabilities that a process in the sandbox can ever have, there: what installing packages and changing users need.
+// Nothing in it reaches the kernel's administration surface, the network's, or other sandboxes'.
+extern const uint64_t kCapabilities;
+
+struct Protections {
+  uint32_t id_base = 0;
+  uint32_t id_count = 0;
+  uint64_t capabilities = 0;
+  std::string filter_hash;         // of the seccomp program
+  std::string cgroup;              // name
+  std::vector<MountRule> mounts;   // the root first
+
+  // Canonical text, one line each: what a manifest holds and what a person can read.
+  std::string describe() const;
+};
+
+// The mounts of every jail on this machine (files of /proc that this kernel does not have are left out).
+std::vector<MountRule> standard_mounts();
+
+// Compares what process `pid`, stopped before its exec, has installed with `wanted`. The error names the difference.
+Result<void> verify(pid_t pid, const Protections& wanted);
+
+// The mount table of a process in the form that describe() uses (exposed for tests).
+Result<std::vector<std::string>> mount_lines(std::string_view mountinfo);
+
+}  // namespace isola::boundary::jail

@@ -1,0 +1,19 @@
+// The root filesystem of a jail: the image below, the sandbox's writable layer above, both seen through the sandbox's
+// id map, so that on disk every file has canonical ids (0…65535) whatever range the sandbox has today.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "kernel/mount.h"
+
+namespace isola::boundary::jail {
+
+// A detached overlay mount. `lower` and `layer` are folders in this mount namespace; `userns` is the sandbox's, whose
+// map is already written; `id_base` is its first host id.
+Result<Fd> make_root(const std::string& lower, const std::string& layer, int userns, uint32_t id_base,
+                     const kernel::MountAttributes& attributes);
+
+}  // namespace isola::boundary::jail

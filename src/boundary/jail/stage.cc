@@ -1,0 +1,87 @@
+#include "boundary/jail/stage.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "kernel/mount.h"
+
+namespace isola::boundary::jail {
+
+namespace {
+
+Result<void> make_node(const char* name, int major, int minor) {
+  std::string path = std::string("dev/") + name;
+  if (::mknod(path.c_str(), S_IFCHR | 0666, makedev(major, minor)) < 0 || ::chmod(path.c_str(), 0666) < 0)
+    return sys_error("cannot create the device node " + path);
+  return {};
+}
+
+Result<void> make_link(const char* name, const char* target) {
+  if (::symlink(target, (std::string("dev/") + name).c_str()) < 0) return sys_error(std::string("cannot create ") + name);
+  return {};
+}
+
+Result<void> put_file(const std::string& path, std::string_view text, mode_t mode) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (!fd) return sys_error("cannot create " + path);
+  ISOLA_CHECK(write_all(fd.get(), text));
+  if (::fchmod(fd.get(), mode) < 0) return sys_error("cannot set the mode of " + path);
+  return {};
+}
+
+Result<void> fill_dev(const std::string& guest_program) {
+  ISOLA_CHECK(make_node("null", 1, 3));
+  ISOLA_CHECK(make_node("zero", 1, 5));
+  ISOLA_CHECK(make_node("full", 1, 7));
+  ISOLA_CHECK(make_node("random", 1, 8));
+  ISOLA_CHECK(make_node("urandom", 1, 9));
+  ISOLA_CHECK(make_node("tty", 5, 0));
+  ISOLA_CHECK(make_link("fd", "/proc/self/fd"));
+  ISOLA_CHECK(make_link("stdin", "/proc/self/fd/0"));
+  ISOLA_CHECK(make_link("stdout", "/proc/self/fd/1"));
+  ISOLA_CHECK(make_link("stderr", "/proc/self/fd/2"));
+  ISOLA_CHECK(make_link("ptmx", "pts/ptmx"));
+  ISOLA_CHECK(make_dirs("dev/pts"));
+  ISOLA_CHECK(make_dirs("dev/shm"));
+  auto program = read_file(guest_program, 64 << 20);
+  if (!program) return std::unexpected(program.error().in("the guest program"));
+  // Executable but readable by nobody inside: the kernel then keeps the memory and the descriptors of process 1 from
+  // everybody in the sandbox, root included. That is why no process there can pass for the host.
+  return put_file(std::string("dev") + (kGuestProgram + 4), *program, 0111);
+}
+
+// Enough of /sys for programs that count processors; nothing of the host's.
+Result<void> fill_sys() {
+  long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
+  std::string range = cpus > 1 ? fmt::format("0-{}\n", cpus - 1) : "0\n";
+  ISOLA_CHECK(make_dirs("sys/fs/cgroup"));
+  ISOLA_CHECK(make_dirs("sys/class/net"));
+  for (long cpu = 0; cpu < cpus; ++cpu) ISOLA_CHECK(make_dirs(fmt::format("sys/devices/system/cpu/cpu{}", cpu)));
+  for (const char* file : {"online", "possible", "present"})
+    ISOLA_CHECK(put_file(std::string("sys/devices/system/cpu/") + file, range, 0444));
+  ISOLA_CHECK(make_dirs("sys/kernel/mm/transparent_hugepage"));
+  return put_file("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n", 0444);
+}
+
+}  // namespace
+
+Result<void> set_stage(const StageOptions& options) {
+  ISOLA_CHECK(make_dirs(options.folder, 0700));
+  // nosuid would be inherited by nothing that matters, nodev would make the shared /dev useless.
+  ISOLA_TRY(Fd tmpfs, kernel::make_filesystem("tmpfs", {{"source", "isola"}, {"size", "64m"}, {"mode", "0755"}}));
+  Fd folder(::open(options.folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder) return sys_error("cannot open " + options.folder);
+  ISOLA_CHECK(kernel::attach(tmpfs.get(), folder.get(), "."));
+  if (::chdir(options.folder.c_str()) < 0) return sys_error("cannot enter " + options.folder);
+  for (const char* dir : {"dev", "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages}) ISOLA_CHECK(make_dirs(dir));
+  ISOLA_CHECK(put_file("blank", "", 0444));
+  ISOLA_CHECK(fill_dev(options.guest_program));
+  return fill_sys();
+}
+
+}  // namespace isola::boundary::jail

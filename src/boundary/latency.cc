@@ -1,0 +1,18 @@
+#include "boundary/latency.h"
+
+namespace isola {
+
+std::string_view to_string(Step step) {
+  constexpr std::string_view kNames[] = {"layer",   "cgroups", "clone",  "identity", "root",
+                                         "network", "furnish", "verify", "exec",     "claim"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Step::count_));
+  return kNames[static_cast<size_t>(step)];
+}
+
+std::chrono::nanoseconds Latency::total() const {
+  std::chrono::nanoseconds sum{0};
+  for (auto step : steps_) sum += step;
+  return sum;
+}
+
+}  // namespace isola

@@ -1,0 +1,56 @@
+// Where the time of a create went: every step of a launch has a name, and every launch carries the breakdown.
+//
+//   Stopwatch watch(latency);
+//   ...make the cgroups...
+//   watch.lap(Step::cgroups);
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace isola {
+
+enum class Step : uint8_t {
+  layer,       // the writable layer, with its quota
+  cgroups,     // control groups with their limits
+  clone,       // the process and its namespaces
+  identity,    // cgroup membership, id maps
+  root,        // idmapped layers, overlay
+  network,     // lo, routes, redirect rules, the gate's sockets
+  furnish,     // inside: mounts, pivot_root, capabilities, seccomp (what is left of it after `network`, done at the same time)
+  verify,      // installed protections compared with the manifest
+  exec,        // the guest program starts
+  claim,       // a parked jail takes the caller's limits
+  count_,
+};
+
+std::string_view to_string(Step step);
+
+class Latency {
+ public:
+  void add(Step step, std::chrono::nanoseconds time) { steps_[static_cast<size_t>(step)] += time; }
+  std::chrono::nanoseconds of(Step step) const { return steps_[static_cast<size_t>(step)]; }
+  std::chrono::nanoseconds total() const;
+
+ private:
+  std::array<std::chrono::nanoseconds, static_cast<size_t>(Step::count_)> steps_{};
+};
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(Latency& latency) : latency_(latency), last_(std::chrono::steady_clock::now()) {}
+  void lap(Step step) {
+    auto now = std::chrono::steady_clock::now();
+    latency_.add(step, now - last_);
+    last_ = now;
+  }
+
+ private:
+  Latency& latency_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace isola

@@ -1,0 +1,56 @@
+// The commands of `isola`: each takes its options as data and returns the exit code. main.cc only parses.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "boundary/boundary.h"
+
+namespace isola::cli {
+
+// Exit codes of our own, where the command inside has none to give (the same as env, timeout and docker use).
+inline constexpr int kTimedOut = 124, kFailed = 125, kCannotRun = 126, kNoSuchCommand = 127;
+
+struct Common {
+  std::string data_dir = "/var/lib/isola";
+  std::string cache_dir = "/var/cache/isola";
+  bool json = false;
+};
+
+struct RunOptions {
+  std::string template_name = "base";
+  boundary::Limits limits;
+  std::string memory, disk, timeout, io;  // as written; parsed by run()
+  std::vector<std::string> env;
+  std::vector<std::string> mounts;  // HOST[:INSIDE]
+  std::string cwd, user;
+  bool terminal = false;
+  bool cold = false;
+  bool latency = false;
+  bool allow_unquotaed = false;
+  std::vector<std::string> command;
+};
+int run(const Common& common, const RunOptions& options);
+
+int template_list(const Common& common);
+int template_build(const Common& common, const std::vector<std::string>& names, bool again);
+int template_verify(const Common& common, const std::string& name);
+int template_remove(const Common& common, const std::string& name);
+
+int doctor(const Common& common);
+
+struct ProveOptions {
+  std::vector<std::string> templates;  // empty: all that are built
+  std::vector<std::string> programs;   // empty: all
+  std::vector<std::string> births;     // empty: all that can be had here
+  bool verbose = false;
+};
+int prove(const Common& common, const ProveOptions& options);
+
+int launcher_status(const Common& common);
+int launcher_stop(const Common& common, bool end_all);
+
+// "isola: MESSAGE" on standard error; returns kFailed.
+int complain(const std::string& message);
+
+}  // namespace isola::cli

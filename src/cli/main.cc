@@ -1,0 +1,133 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/units.h"
+#include "cli/commands.h"
+#include "launcher/launcher.h"
+
+namespace {
+
+using isola::cli::Common;
+
+void add_run(CLI::App& app, Common& common, int& code) {
+  auto options = std::make_shared<isola::cli::RunOptions>();
+  auto* run = app.add_subcommand("run", "Run one command in a fresh sandbox, then throw the sandbox away");
+  run->usage("isola run [OPTIONS] [--] COMMAND [ARGUMENTS...]");
+  run->add_option("--template", options->template_name, "What the sandbox starts from")->capture_default_str();
+  run->add_option("--memory", options->memory, "Memory limit, as 64M or 2G (default 512M)");
+  run->add_option("--cpus", options->limits.cpus, "Processor limit, in cores")->capture_default_str();
+  run->add_option("--disk", options->disk, "Limit of what it can write, as 64M or 2G (default 2G)");
+  run->add_option("--pids", options->limits.pids, "Limit of processes and threads")->capture_default_str();
+  run->add_option("--open-files", options->limits.open_files, "Limit of open files per process")->capture_default_str();
+  run->add_option("--io", options->io, "Limit of disk traffic per second, as 50M (see `isola doctor`)");
+  run->add_option("--timeout", options->timeout, "End it after this time, as 5s or 10m (exit code 124)");
+  run->add_option("--env,-e", options->env, "NAME=value for the command; can be repeated")->allow_extra_args(false);
+  run->add_option("--cwd,-w", options->cwd, "Working folder inside (default: the user's home)");
+  run->add_option("--user,-u", options->user, "User inside: a name, or uid[:gid] (default root)");
+  run->add_option("--mount-ro", options->mounts, "HOST[:INSIDE]: show a folder or file of this machine, read-only")
+      ->allow_extra_args(false);
+  run->add_flag("-t,--tty", options->terminal, "Give the command a terminal");
+  run->add_flag("--cold", options->cold, "Make a sandbox from nothing, even if a parked one waits");
+  run->add_flag("--latency", options->latency, "Print where the time went");
+  run->add_flag("--allow-unquotaed-disk", options->allow_unquotaed,
+                "Run even where nothing can limit what the sandbox writes (it could fill this machine's disk)");
+  run->prefix_command();
+  run->callback([options, run, &common, &code] {
+    options->command = run->remaining();
+    if (!options->command.empty() && options->command[0] == "--") options->command.erase(options->command.begin());
+    if (options->command.empty()) {
+      code = isola::cli::complain("run what? Give a command: isola run -- echo hello");
+      return;
+    }
+    for (const auto& entry : options->env)
+      if (entry.find('=') == std::string::npos || entry[0] == '=') {
+        code = isola::cli::complain("--env " + entry + ": write it as NAME=value");
+        return;
+      }
+    code = isola::cli::run(common, *options);
+  });
+}
+
+void add_template(CLI::App& app, Common& common, int& code) {
+  auto* group = app.add_subcommand("template", "What sandboxes start from")->require_subcommand(1);
+  group->add_subcommand("ls", "List the templates on this machine")->callback([&] { code = isola::cli::template_list(common); });
+  auto names = std::make_shared<std::vector<std::string>>();
+  auto again = std::make_shared<bool>(false);
+  auto* build = group->add_subcommand("build", "Make a template, if it is not there and current");
+  build->add_option("name", *names, "base or minimal")->required();
+  build->add_flag("--again", *again, "Make it anew in any case");
+  build->callback([&, names, again] { code = isola::cli::template_build(common, *names, *again); });
+  auto name = std::make_shared<std::string>();
+  auto* verify = group->add_subcommand("verify", "Read a template's blob and compare it with its digest");
+  verify->add_option("name", *name)->required();
+  verify->callback([&, name] { code = isola::cli::template_verify(common, *name); });
+  auto* remove = group->add_subcommand("rm", "Remove a template");
+  remove->add_option("name", *name)->required();
+  remove->callback([&, name] { code = isola::cli::template_remove(common, *name); });
+}
+
+void add_prove(CLI::App& app, Common& common, int& code) {
+  auto options = std::make_shared<isola::cli::ProveOptions>();
+  auto* prove = app.add_subcommand("prove", "Attack sandboxes of this machine with the hostile programs and show that they hold");
+  prove->add_option("--template", options->templates, "Only these (default: all that are built)")->allow_extra_args(false);
+  prove->add_option("--program", options->programs, "Only these programs")->allow_extra_args(false);
+  prove->add_option("--birth", options->births, "Only these births: cold, pooled")->allow_extra_args(false);
+  prove->add_flag("--verbose,-v", options->verbose, "Print what each program found");
+  prove->callback([&, options] { code = isola::cli::prove(common, *options); });
+}
+
+void add_launcher(CLI::App& app, Common& common, int& code) {
+  auto options = std::make_shared<isola::launcher::LauncherOptions>();
+  auto linger = std::make_shared<std::string>("0");
+  auto* launcher = app.add_subcommand("launcher", "The privileged process that makes sandboxes (started by itself when needed)");
+  launcher->add_option("--linger", *linger, "Leave after being idle for so long, as 5m; 0: stay")->capture_default_str();
+  launcher->add_option("--guest", options->guest_program, "The isola-guest program (default: beside this one)");
+  launcher->add_option("--layer-store", options->layer_store, "project-quota, btrfs, ext4-file or unquotaed (default: the first that works)");
+  launcher->add_flag("--daemon", options->daemon, "Go into the background, log to DATA/launcher.log");
+  launcher->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
+  auto* status = launcher->add_subcommand("status", "Show the launcher that runs on --data");
+  status->callback([&] { code = isola::cli::launcher_status(common); });
+  auto all = std::make_shared<bool>(false);
+  auto* stop = launcher->add_subcommand("stop", "End it; its sandboxes live on and the next launcher adopts them");
+  stop->add_flag("--all", *all, "End its sandboxes too");
+  stop->callback([&, all] { code = isola::cli::launcher_stop(common, *all); });
+  launcher->callback([&, options, linger, launcher] {
+    if (!launcher->get_subcommands().empty()) return;
+    auto time = isola::parse_duration(*linger);
+    if (!time) {
+      code = isola::cli::complain(time.error().message);
+      return;
+    }
+    options->linger = std::chrono::ceil<std::chrono::seconds>(*time);
+    options->data_dir = common.data_dir;
+    options->cache_dir = common.cache_dir;
+    code = isola::launcher::run_launcher(*options) ? 0 : isola::cli::kFailed;
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Isola: every agent gets its own island.\nSandboxes for code that a model wrote, on one Linux machine.", "isola");
+  Common common;
+  int code = 0;
+  app.set_version_flag("--version", std::string("isola ") + ISOLA_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_option("--data", common.data_dir, "Where state lives")->envname("ISOLA_DATA")->capture_default_str();
+  app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide")->envname("ISOLA_CACHE")->capture_default_str();
+  app.add_flag("--json", common.json, "Print JSON");
+  add_run(app, common, code);
+  add_template(app, common, code);
+  app.add_subcommand("doctor", "What works on this machine, and what to do about what does not")
+      ->callback([&] { code = isola::cli::doctor(common); });
+  add_prove(app, common, code);
+  add_launcher(app, common, code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    int status = app.exit(error);
+    return status == 0 ? 0 : isola::cli::kFailed;
+  }
+  return code;
+}

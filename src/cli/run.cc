@@ -1,0 +1,305 @@
+// isola run: one command in a fresh sandbox, as if it ran here: input, output, exit code, signals, terminal.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "guest/client.h"
+#include "image/template_cache.h"
+#include "kernel/mount.h"
+#include "launcher/client.h"
+
+namespace isola::cli {
+
+namespace {
+
+// The caller's terminal in raw mode for as long as a remote one shows through it.
+class RawTerminal {
+ public:
+  RawTerminal() {
+    if (::tcgetattr(STDIN_FILENO, &saved_) < 0) return;
+    termios raw = saved_;
+    ::cfmakeraw(&raw);
+    active_ = ::tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
+  }
+  ~RawTerminal() {
+    if (active_) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &saved_);
+  }
+  RawTerminal(const RawTerminal&) = delete;
+  RawTerminal& operator=(const RawTerminal&) = delete;
+
+ private:
+  termios saved_{};
+  bool active_ = false;
+};
+
+struct Shown {
+  std::vector<Fd> trees;
+  std::vector<std::string> targets;
+};
+
+Result<Shown> open_mounts(const std::vector<std::string>& mounts) {
+  Shown shown;
+  for (const auto& mount : mounts) {
+    auto colon = mount.find(':');
+    std::string host = mount.substr(0, colon), inside = colon == std::string::npos ? host : mount.substr(colon + 1);
+    if (inside.empty() || inside[0] != '/')
+      return fail(Code::invalid, "--mount-ro " + mount + ": the place inside must be an absolute path");
+    ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, host));
+    shown.trees.push_back(std::move(tree));
+    shown.targets.push_back(inside);
+  }
+  return shown;
+}
+
+Result<launcher::LaunchRequest> request_of(const Common& common, const RunOptions& options) {
+  launcher::LaunchRequest request{.limits = options.limits, .cold = options.cold, .allow_unquotaed = options.allow_unquotaed};
+  auto size = [](const std::string& text, uint64_t& out) -> Result<void> {
+    if (text.empty()) return {};
+    ISOLA_TRY(out, parse_size(text));
+    return {};
+  };
+  ISOLA_CHECK(size(options.memory, request.limits.memory));
+  ISOLA_CHECK(size(options.disk, request.limits.disk));
+  ISOLA_CHECK(size(options.io, request.limits.io_bytes_per_second));
+  if (!options.timeout.empty()) {
+    ISOLA_TRY(request.limits.wall_time, parse_duration(options.timeout));
+    if (request.limits.wall_time.count() == 0) return fail(Code::invalid, "--timeout 0 would end before it began");
+  }
+  auto found = image::TemplateCache(common.cache_dir).find(options.template_name);
+  if (!found && found.error().code == Code::not_found)
+    return fail(Code::not_found, "there is no template '" + options.template_name + "' here; `isola template ls` shows what "
+                                 "there is, `isola template build " + options.template_name + "` makes it");
+  if (!found) return std::unexpected(found.error());
+  request.digest = found->digest;
+  return request;
+}
+
+void set_size(guest::Start& start) {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0) start.rows = size.ws_row, start.cols = size.ws_col;
+}
+
+void print_latency(const launcher::LaunchReply& reply, std::chrono::nanoseconds connect, std::chrono::nanoseconds launch,
+                   std::chrono::nanoseconds first) {
+  std::fprintf(stderr, "%s sandbox %s, %s birth (boundary: %s)\n", "isola:", reply.id.c_str(),
+               std::string(to_string(reply.birth)).c_str(), std::string(to_string(reply.kind)).c_str());
+  auto line = [](std::string_view name, std::chrono::nanoseconds time) {
+    std::fprintf(stderr, "  %-14s %10s\n", std::string(name).c_str(), format_duration(time).c_str());
+  };
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i) {
+    auto step = static_cast<Step>(i);
+    if (reply.latency.of(step).count() > 0) line(to_string(step), reply.latency.of(step));
+  }
+  line("= launcher", reply.latency.total());
+  line("connect", connect);
+  line("launch", launch);
+  line("first output", first);
+}
+
+// One command and everything that happens around it while it runs.
+class Session {
+ public:
+  Session(launcher::Client& launcher, guest::PipeClient& guest, const std::string& id)
+      : launcher_(launcher), guest_(guest), id_(id) {}
+
+  Result<guest::Exit> run(const guest::Start& start);
+  std::chrono::steady_clock::time_point first_output{};
+  const std::optional<launcher::Ended>& ended() const { return ended_; }
+
+ private:
+  void put(int fd, std::string_view bytes);
+  void read_stdin();
+  void handle_signal();
+  void hear_launcher();
+
+  launcher::Client& launcher_;
+  guest::PipeClient& guest_;
+  std::string id_;
+  std::shared_ptr<guest::Run> run_;
+  Fd signals_;
+  bool stdin_open_ = true, terminal_ = false, broken_output_ = false;
+  std::optional<launcher::Ended> ended_;
+  std::optional<Error> lost_;
+};
+
+void Session::put(int fd, std::string_view bytes) {
+  if (first_output == std::chrono::steady_clock::time_point{}) first_output = std::chrono::steady_clock::now();
+  while (!bytes.empty()) {
+    ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EAGAIN) {  // somebody made our output non-blocking
+      pollfd room{fd, POLLOUT, 0};
+      ::poll(&room, 1, -1);
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      broken_output_ = true;
+      return;
+    }
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+void Session::read_stdin() {
+  char buffer[64 << 10];
+  size_t room = std::min(sizeof buffer, guest_.session().sendable(run_->channel()));
+  if (room == 0) return;
+  ssize_t n = ::read(STDIN_FILENO, buffer, room);
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (n <= 0) {
+    stdin_open_ = false;
+    guest_.ignore(STDIN_FILENO);
+    guest_.close_stdin(run_);
+    return;
+  }
+  guest_.session().send(run_->channel(), std::string_view(buffer, static_cast<size_t>(n)));
+}
+
+void Session::handle_signal() {
+  signalfd_siginfo info{};
+  if (::read(signals_.get(), &info, sizeof info) != sizeof info || run_->pid() == 0) return;
+  if (info.ssi_signo == SIGWINCH) {
+    guest::Start size;
+    set_size(size);
+    if (terminal_) guest_.session().open(guest::Op::resize, guest::encode(guest::Resize{run_->pid(), size.rows, size.cols}), {});
+    return;
+  }
+  guest::Signal signal{run_->pid(), static_cast<int32_t>(info.ssi_signo), guest::Target::group};
+  guest_.session().open(guest::Op::signal, guest::encode(signal), {});
+}
+
+void Session::hear_launcher() {
+  auto event = launcher_.next_event();
+  if (!event) {
+    lost_ = event.error();
+  } else if (*event && (*event)->id == id_) {
+    ended_ = **event;
+  }
+}
+
+Result<guest::Exit> Session::run(const guest::Start& start) {
+  terminal_ = start.pty;
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGUSR1, SIGUSR2}) ::sigaddset(&set, signal);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) return sys_error("cannot watch for signals");
+
+  run_ = guest_.begin_run(start, {.out = [this](std::string_view s) { put(STDOUT_FILENO, s); },
+                                  .err = [this](std::string_view s) { put(STDERR_FILENO, s); },
+                                  .gap = [](uint64_t, uint64_t lost) {
+                                    std::fprintf(stderr, "isola: %llu bytes of output were lost\n", static_cast<unsigned long long>(lost));
+                                  }});
+  guest_.on_readable(signals_.get(), [this] { handle_signal(); });
+  guest_.on_readable(launcher_.fd(), [this] { hear_launcher(); });
+  while (!run_->ended()) {
+    // Standard input is read only as fast as the command takes it.
+    bool room = guest_.session().sendable(run_->channel()) > 0;
+    if (stdin_open_ && room) guest_.on_readable(STDIN_FILENO, [this] { read_stdin(); });
+    else guest_.ignore(STDIN_FILENO);
+    auto pumped = guest_.pump();
+    if (broken_output_) return fail(Code::unavailable, "nobody reads the output");
+    if (ended_ || lost_) break;
+    if (!pumped) {
+      // The link is gone; the launcher knows why, and says so as soon as everything is cleared away.
+      while (!ended_ && !lost_) {
+        pollfd ready{launcher_.fd(), POLLIN, 0};
+        if (::poll(&ready, 1, 10000) <= 0) return std::unexpected(pumped.error());
+        hear_launcher();
+      }
+      break;
+    }
+  }
+  if (run_->ended() && run_->result()) return run_->result();
+  if (run_->ended() && !ended_ && !lost_) return run_->result();
+  if (lost_) return std::unexpected(*lost_);
+  return fail(Code::unavailable, "the sandbox ended: " + std::string(to_string(ended_->reason)));
+}
+
+int exit_code(const guest::Exit& exit) { return exit.signal ? 128 + exit.signal : exit.code; }
+
+int report_failure(const Error& error, const Session& session, const RunOptions& options) {
+  if (session.ended()) {
+    switch (session.ended()->reason) {
+      case EndReason::deadline:
+        complain("the command took longer than " + options.timeout + " and was ended");
+        return kTimedOut;
+      case EndReason::oom:
+        complain("the sandbox ran out of memory and was ended");
+        return 128 + SIGKILL;
+      default: break;
+    }
+  }
+  complain(error.message);
+  if (error.sys_errno == ENOENT) return kNoSuchCommand;
+  if (error.sys_errno == EACCES || error.sys_errno == ENOEXEC || error.sys_errno == E2BIG) return kCannotRun;
+  return kFailed;
+}
+
+}  // namespace
+
+int run(const Common& common, const RunOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  auto request = request_of(common, options);
+  if (!request) return complain(request.error().message);
+  auto shown = open_mounts(options.mounts);
+  if (!shown) return complain(shown.error().message);
+  request->shown_targets = shown->targets;
+  std::vector<int> trees;
+  for (const auto& tree : shown->trees) trees.push_back(tree.get());
+
+  auto t0 = Clock::now();
+  auto launcher = launcher::Client::connect_or_start({.data_dir = common.data_dir});
+  if (!launcher) return complain(launcher.error().message);
+  auto t1 = Clock::now();
+  auto sandbox = launcher->launch(*request, trees);
+  if (!sandbox) return complain(sandbox.error().message);
+  auto t2 = Clock::now();
+  // The next one finds a parked jail waiting.
+  if (auto parked = launcher->park(request->digest, 1); !parked) complain(parked.error().message);
+
+  guest::PipeClient guest(std::move(sandbox->link.from_guest), std::move(sandbox->link.to_guest));
+  guest::Start start{.argv = options.command,
+                     .env = options.env,
+                     .cwd = options.cwd,
+                     .user = options.user,
+                     .stdin_mode = guest::Stdin::pipe,
+                     .pty = options.terminal};
+  std::unique_ptr<RawTerminal> raw;
+  if (options.terminal) {
+    set_size(start);
+    if (::isatty(STDIN_FILENO)) raw = std::make_unique<RawTerminal>();
+    if (const char* term = ::getenv("TERM")) start.env.insert(start.env.begin(), std::string("TERM=") + term);
+  }
+  Session session(*launcher, guest, sandbox->reply.id);
+  auto exit = session.run(start);
+  raw.reset();
+  if (options.latency) {
+    auto first = session.first_output == Clock::time_point{} ? Clock::now() : session.first_output;
+    print_latency(sandbox->reply, t1 - t0, t2 - t1, first - t2);
+  }
+  int code = exit ? exit_code(*exit) : report_failure(exit.error(), session, options);
+  if (exit && exit->oom_hint) complain("the command was killed, most likely because the memory limit was reached");
+  // When this returns, nothing of the sandbox is left.
+  if (!session.ended()) {
+    auto gone = launcher->kill(sandbox->reply.id);
+    if (!gone && gone.error().code != Code::not_found && gone.error().code != Code::unavailable)
+      complain(gone.error().message);
+  }
+  return code;
+}
+
+}  // namespace isola::cli

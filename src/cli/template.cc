@@ -1,0 +1,109 @@
+// isola template: what sandboxes start from.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "cli/commands.h"
+#include "image/template_cache.h"
+
+namespace isola::cli {
+
+namespace {
+
+std::string date(int64_t seconds) {
+  char text[32];
+  time_t when = seconds;
+  tm utc{};
+  ::gmtime_r(&when, &utc);
+  ::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &utc);
+  return text;
+}
+
+// One line that is written over on a terminal, one line per change elsewhere.
+class ProgressLine {
+ public:
+  void show(const std::string& name, const image::ProgressStep& step) {
+    bool terminal = ::isatty(STDERR_FILENO) != 0;
+    auto now = std::chrono::duration_cast<std::chrono::seconds>(step.elapsed).count();
+    if (!terminal && step.phase == phase_ && now - last_ < 10) return;
+    phase_ = step.phase;
+    last_ = now;
+    std::string percent = step.percent >= 0 ? fmt::format(" {}%", step.percent) : "";
+    std::string text = fmt::format("{}: {}{} {} ({} s)", name, step.phase, percent, step.detail.substr(0, 60), now);
+    std::fprintf(stderr, terminal ? "\r\033[K%s" : "%s\n", text.c_str());
+    shown_ = terminal;
+  }
+  ~ProgressLine() {
+    if (shown_) std::fputc('\n', stderr);
+  }
+
+ private:
+  std::string phase_;
+  int64_t last_ = 0;
+  bool shown_ = false;
+};
+
+nlohmann::json to_json(const image::Template& t) {
+  return {{"name", t.name},       {"digest", t.digest},     {"size", t.size}, {"created", t.created},
+          {"distribution", t.distribution}, {"packages", t.packages.size()}};
+}
+
+}  // namespace
+
+int template_list(const Common& common) {
+  auto all = image::TemplateCache(common.cache_dir).list();
+  if (!all) return complain(all.error().message);
+  if (common.json) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const auto& t : *all) out.push_back(to_json(t));
+    std::puts(out.dump(2).c_str());
+    return 0;
+  }
+  if (all->empty()) {
+    std::puts("No templates yet: `isola template build base` makes the default one.");
+    return 0;
+  }
+  std::printf("%-12s %-14s %10s  %-18s %s\n", "NAME", "DIGEST", "SIZE", "MADE (UTC)", "FROM");
+  for (const auto& t : *all)
+    std::printf("%-12s %-14s %10s  %-18s %s\n", t.name.c_str(), t.digest.substr(0, 12).c_str(), format_size(t.size).c_str(),
+                date(t.created).c_str(), t.distribution.c_str());
+  return 0;
+}
+
+int template_build(const Common& common, const std::vector<std::string>& names, bool again) {
+  image::TemplateCache cache(common.cache_dir);
+  for (const auto& name : names) {
+    Result<image::Template> built;
+    {
+      ProgressLine line;
+      built = cache.build(name, [&](const image::ProgressStep& step) { line.show(name, step); }, again);
+    }
+    if (!built) return complain(built.error().message);
+    if (common.json) std::puts(to_json(*built).dump().c_str());
+    else std::printf("%s: ready (%s, %s)\n", name.c_str(), built->digest.substr(0, 12).c_str(), format_size(built->size).c_str());
+  }
+  return 0;
+}
+
+int template_verify(const Common& common, const std::string& name) {
+  auto verified = image::TemplateCache(common.cache_dir).verify(name);
+  if (!verified) return complain(verified.error().message);
+  std::printf("%s: intact\n", name.c_str());
+  return 0;
+}
+
+int template_remove(const Common& common, const std::string& name) {
+  image::TemplateCache cache(common.cache_dir);
+  if (auto found = cache.find(name); !found && found.error().code == Code::not_found) return complain(found.error().message);
+  if (auto removed = cache.remove(name); !removed) return complain(removed.error().message);
+  auto freed = cache.collect();
+  if (!freed) return complain(freed.error().message);
+  std::printf("%s: removed (%s freed)\n", name.c_str(), format_size(*freed).c_str());
+  return 0;
+}
+
+}  // namespace isola::cli

@@ -1,0 +1,43 @@
+#include "kernel/capability.h"
+
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "kernel/fault.h"
+
+namespace isola::kernel {
+
+Result<void> limit_bounding_set(uint64_t keep) {
+  if (int e = fault::at("capbset_drop")) return sys_error("cannot drop capabilities", e);
+  for (int cap = 0; cap < 64; ++cap) {
+    int held = ::prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+    if (held < 0) break;  // past the kernel's last capability
+    if (held == 1 && !(keep & capability(cap)) && ::prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+      return sys_error("cannot drop a capability from the bounding set");
+  }
+  return {};
+}
+
+Result<void> set_capabilities(uint64_t permitted, uint64_t effective, uint64_t inheritable) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  for (int half = 0; half < 2; ++half) {
+    data[half].permitted = static_cast<uint32_t>(permitted >> (32 * half));
+    data[half].effective = static_cast<uint32_t>(effective >> (32 * half));
+    data[half].inheritable = static_cast<uint32_t>(inheritable >> (32 * half));
+  }
+  if (int e = fault::at("capset")) return sys_error("cannot set the capabilities", e);
+  if (::syscall(SYS_capset, &header, data) < 0) return sys_error("cannot set the capabilities");
+  return {};
+}
+
+Result<void> keep_capabilities_across_setuid() {
+  if (::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
+    return sys_error("cannot set the secure bits (is this process root?)");
+  return {};
+}
+
+}  // namespace isola::kernel

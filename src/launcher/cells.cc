@@ -1,0 +1,496 @@
+#include "launcher/cells.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "boundary/jail/stage.h"
+#include "image/mount_blob.h"
+#include "kernel/mount.h"
+
+namespace isola::launcher {
+
+namespace {
+
+kernel::CgroupLimits group_limits(const boundary::Limits& limits) {
+  return {.cpus = limits.cpus,
+          .memory = limits.memory,
+          .pids = limits.pids,
+          .io_bytes_per_second = limits.io_bytes_per_second};
+}
+
+// A pause before parked jails are replaced, so that the work of it does not compete with the command that a claimed one
+// is just about to run.
+constexpr auto kRefillPause = std::chrono::milliseconds(5);
+constexpr uint32_t kMaxParked = 256;
+
+}  // namespace
+
+Cells::Cells(Parts parts) : parts_(parts), janitor_(parts.cgroups, parts.layers) {}
+Cells::~Cells() = default;
+
+Cells::One* Cells::find(const std::string& id) {
+  auto it = cells_.find(id);
+  return it == cells_.end() ? nullptr : it->second.get();
+}
+
+size_t Cells::live() const {
+  return static_cast<size_t>(std::count_if(cells_.begin(), cells_.end(), [](const auto& c) {
+    return !c.second->entry.parked && c.second->state != State::ending;
+  }));
+}
+
+size_t Cells::cleaning() const { return janitor_.pending(); }
+
+// ---- start and adoption ---------------------------------------------------------------------------------------------
+
+Result<void> Cells::start() {
+  ISOLA_CHECK(janitor_.start());
+  watch_janitor();
+  ISOLA_TRY(auto entries, parts_.journal.read_all());
+  std::set<std::string> known;
+  for (auto& entry : entries) {
+    known.insert(entry.id);
+    auto one = std::make_unique<One>();
+    one->entry = entry;
+    One& it = *(cells_[entry.id] = std::move(one));
+    if (entry.id_base != 0) ISOLA_CHECK(parts_.ranges.keep(entry.id_base));
+    auto cell = entry.boot == parts_.journal.boot() && entry.process.pid > 0
+                    ? parts_.boundary.adopt(entry.process)
+                    : Result<std::unique_ptr<boundary::Cell>>(fail(Code::not_found, "not of this boot"));
+    if (!cell) {
+      it.ended.reason = EndReason::host_restart;
+      clear(it);
+      continue;
+    }
+    it.cell = std::move(*cell);
+    it.state = State::running;
+    ISOLA_CHECK(parts_.loop.watch(it.cell->exit_fd(), EPOLLIN, [this, id = entry.id](uint32_t) { exited(id); }));
+    // Parked jails are cheap to make anew; ephemeral ones belonged to a connection that went with the old launcher.
+    if (entry.parked || entry.ephemeral) end(it, EndReason::killed);
+    else log::info("launcher", "adopted {}", entry.id);
+  }
+  ISOLA_TRY(auto layers, parts_.layers.list());
+  for (const auto& id : layers)
+    if (!known.contains(id)) ISOLA_CHECK(janitor_.clear(id));
+  return {};
+}
+
+void Cells::watch_janitor() {
+  if (janitor_.fd() == janitor_fd_) return;
+  janitor_fd_ = janitor_.fd();
+  (void)parts_.loop.watch(janitor_fd_, EPOLLIN, [this](uint32_t) {
+    int before = janitor_fd_;
+    std::vector<std::string> done;
+    auto collected = janitor_.collect([&](const std::string& id) { done.push_back(id); });
+    if (!collected) log::error("launcher", "{}", collected.error().message);
+    if (janitor_.fd() != before) parts_.loop.unwatch(before), watch_janitor();
+    for (const auto& id : done) cleared(id);
+  });
+}
+
+// ---- launching ------------------------------------------------------------------------------------------------------
+
+Result<void> Cells::check(const LaunchRequest& request) const {
+  const auto& limits = request.limits;
+  struct sysinfo machine {};
+  if (::sysinfo(&machine) < 0) return sys_error("cannot read the machine's memory");
+  uint64_t memory = uint64_t{machine.totalram} * machine.mem_unit;
+  if (!is_digest(request.digest)) return fail(Code::invalid, "an image is named by its SHA-256 digest");
+  if (limits.memory < (8u << 20)) return fail(Code::invalid, "a sandbox needs at least 8 MiB of memory");
+  if (limits.memory > memory)
+    return fail(Code::invalid, "the memory limit is more than this machine has (" + format_size(memory) + ")");
+  if (limits.cpus < 0.01 || limits.cpus > static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN)))
+    return fail(Code::invalid, "the cpu limit must be between 0.01 and the machine's " +
+                                   std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + " processors");
+  if (limits.pids < 4) return fail(Code::invalid, "a sandbox needs at least 4 processes");
+  if (limits.disk < image::kSmallestLayer) return fail(Code::invalid, "a sandbox needs at least 1 MiB of disk");
+  if (limits.open_files < 32) return fail(Code::invalid, "a sandbox needs at least 32 open files");
+  if (limits.wall_time.count() < 0) return fail(Code::invalid, "the time limit is negative");
+  if (!parts_.layers.enforces() && !request.allow_unquotaed)
+    return fail(Code::unsupported, "nothing on this machine can limit the disk space of a sandbox; `isola doctor` says "
+                                   "what would help, --allow-unquotaed-disk accepts the risk");
+  return {};
+}
+
+Result<std::string> Cells::mount_image(const std::string& digest) {
+  auto it = images_.find(digest);
+  if (it != images_.end()) return it->second;
+  std::string blob = parts_.blobs + "/" + digest + ".erofs";
+  if (::access(blob.c_str(), R_OK) < 0) return fail(Code::not_found, "there is no image " + digest + " on this machine");
+  ISOLA_TRY(Fd mount, image::mount_blob(blob));
+  std::string point = std::string(boundary::jail::kImages) + "/" + digest;
+  ISOLA_CHECK(make_dirs(point));
+  ISOLA_CHECK(kernel::attach(mount.get(), AT_FDCWD, point));
+  return images_[digest] = point;
+}
+
+void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, Launched done) {
+  if (auto ok = check(request); !ok) return done(std::unexpected(ok.error()));
+  if (trees.size() != request.shown_targets.size())
+    return done(fail(Code::invalid, "each shown folder needs one descriptor"));
+  if (!request.cold && trees.empty() && claim(request, owner, done)) return;
+  begin(std::move(request), std::move(trees), owner, false, std::move(done));
+}
+
+void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, bool park, Launched done) {
+  auto owned = std::make_unique<One>();
+  One& one = *owned;
+  one.entry = {.id = new_sandbox_id(),
+               .digest = request.digest,
+               .parked = park,
+               .ephemeral = request.ephemeral,
+               .created = static_cast<int64_t>(::time(nullptr))};
+  one.owner = owner;
+  one.limits = request.limits;
+  one.launched = std::move(done);
+  cells_[one.entry.id] = std::move(owned);
+  if (auto made = make(one, std::move(request), std::move(trees)); !made) {
+    one.failure = made.error();
+    clear(one);
+  }
+}
+
+Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees) {
+  Stopwatch watch(one.latency);
+  ISOLA_TRY(std::string lower, mount_image(request.digest));
+  ISOLA_TRY(one.entry.id_base, parts_.ranges.take());
+  ISOLA_CHECK(parts_.journal.write(one.entry));
+  ISOLA_TRY(std::string layer, parts_.layers.create(one.entry.id, {.bytes = request.limits.disk}));
+  watch.lap(Step::layer);
+  ISOLA_TRY(auto group, parts_.cgroups.create(one.entry.id, group_limits(request.limits)));
+  group.release();  // from here on it is the janitor's to remove, by name
+  watch.lap(Step::cgroups);
+
+  boundary::LaunchSpec spec{.id = one.entry.id,
+                            .id_base = one.entry.id_base,
+                            .lower = std::move(lower),
+                            .layer = std::move(layer),
+                            .cgroup = one.entry.id,
+                            .limits = request.limits};
+  for (size_t i = 0; i < trees.size(); ++i) spec.shown.push_back({std::move(trees[i]), request.shown_targets[i]});
+  ISOLA_TRY(one.launching, parts_.boundary.begin(std::move(spec)));
+  // Before the guest's first instruction: a launcher that starts after us must find it.
+  ISOLA_TRY(uint64_t started, kernel::start_time(one.launching->pid()));
+  one.entry.process = {one.launching->pid(), started};
+  ISOLA_CHECK(parts_.journal.write(one.entry));
+  return parts_.loop.watch(one.launching->fd(), EPOLLIN, [this, id = one.entry.id](uint32_t) { advance(id); });
+}
+
+void Cells::advance(const std::string& id) {
+  One* one = find(id);
+  if (!one || !one->launching) return;
+  auto cell = one->launching->advance();
+  if (cell && !*cell) return;  // not yet
+  parts_.loop.unwatch(one->launching->fd());
+  if (!cell) {
+    one->failure = cell.error();
+    clear(*one);
+    return;
+  }
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i)
+    one->latency.add(static_cast<Step>(i), one->launching->latency().of(static_cast<Step>(i)));
+  one->cell = std::move(*cell);
+  one->launching.reset();
+  born(*one);
+}
+
+void Cells::born(One& one) {
+  const std::string id = one.entry.id;
+  one.state = State::running;
+  if (auto watched = parts_.loop.watch(one.cell->exit_fd(), EPOLLIN, [this, id](uint32_t) { exited(id); }); !watched) {
+    one.failure = watched.error();
+    clear(one);
+    return;
+  }
+  if (one.reason) {  // somebody asked for its end while it was being made
+    (void)one.cell->kill();
+    return;
+  }
+  if (one.entry.parked) {
+    parked_.insert({one.entry.digest, id});
+    park_failures_.erase(one.entry.digest);
+    if (on_change) on_change();
+    return;
+  }
+  hand_over(one, Birth::cold);
+}
+
+void Cells::hand_over(One& one, Birth birth) {
+  const std::string id = one.entry.id;
+  if (one.limits.wall_time.count() > 0)
+    one.deadline = parts_.loop.after(one.limits.wall_time, [this, id] {
+      if (One* it = find(id)) it->deadline.reset(), end(*it, EndReason::deadline);
+    });
+  auto link = one.cell->take_link();
+  auto done = std::exchange(one.launched, nullptr);
+  if (!link) {
+    one.failure = link.error();
+    one.launched = std::move(done);
+    end(one, EndReason::boundary_failure);
+    return;
+  }
+  done(std::pair(LaunchReply{.id = id, .birth = birth, .kind = one.cell->kind(), .latency = one.latency}, std::move(*link)));
+}
+
+// ---- parking and claiming -------------------------------------------------------------------------------------------
+
+bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
+  for (;;) {
+    auto it = parked_.lower_bound({request.digest, ""});
+    if (it == parked_.end() || it->first != request.digest) return false;
+    One* one = find(it->second);
+    parked_.erase(it);
+    refill_soon();
+    if (!one || !one->cell || one->reason) continue;
+    if (auto claimed = claim(*one, request); !claimed) {
+      log::warn("launcher", "{}: a parked jail cannot be claimed: {}", one->entry.id, claimed.error().message);
+      end(*one, EndReason::killed);
+      continue;  // the next one, or a cold launch
+    }
+    one->owner = owner;
+    one->launched = std::move(done);
+    hand_over(*one, Birth::pooled);
+    return true;
+  }
+}
+
+Result<void> Cells::claim(One& one, const LaunchRequest& request) {
+  if (one.limits.open_files != request.limits.open_files) return fail(Code::unsupported, "it has another limit of open files");
+  one.latency = Latency{};  // what was done before the caller came is not the caller's time
+  Stopwatch watch(one.latency);
+  if (group_limits(one.limits) != group_limits(request.limits)) {
+    ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
+    auto set = group.set(group_limits(request.limits));
+    group.release();
+    ISOLA_CHECK(std::move(set));
+  }
+  if (one.limits.disk != request.limits.disk)
+    ISOLA_CHECK(parts_.layers.resize(one.entry.id, {.bytes = request.limits.disk}));
+  one.limits = request.limits;
+  one.entry.parked = false;
+  one.entry.ephemeral = request.ephemeral;
+  one.entry.birth = Birth::pooled;
+  one.entry.created = static_cast<int64_t>(::time(nullptr));
+  ISOLA_CHECK(parts_.journal.write(one.entry));
+  watch.lap(Step::claim);
+  return {};
+}
+
+Result<void> Cells::park(const std::string& digest, uint32_t count) {
+  if (count > kMaxParked) return fail(Code::invalid, "at most " + std::to_string(kMaxParked) + " jails can be parked");
+  ISOLA_CHECK(check({.digest = digest, .allow_unquotaed = true}));
+  ISOLA_CHECK(mount_image(digest));
+  if (count == 0) wanted_.erase(digest);
+  else wanted_[digest] = count;
+  park_failures_.erase(digest);
+  refill();
+  return {};
+}
+
+void Cells::refill_soon() {
+  if (refill_) parts_.loop.cancel(*refill_);
+  refill_ = parts_.loop.after(kRefillPause, [this] { refill_.reset(), refill(); });
+}
+
+// One at a time: a burst of creates is not slowed by a burst of refills behind it.
+void Cells::refill() {
+  for (const auto& [digest, count] : wanted_) {
+    uint32_t have = 0;
+    bool making = false;
+    for (const auto& [id, one] : cells_) {
+      if (!one->entry.parked || one->entry.digest != digest || one->state == State::ending) continue;
+      ++have;
+      making = making || one->state == State::creating;
+    }
+    if (making) return;
+    if (have >= count || park_failures_[digest] >= 3) continue;
+    if (!parts_.layers.enforces()) continue;
+    begin({.digest = digest, .ephemeral = false}, {}, 0, true, [this, digest](auto result) {
+      if (result) return;
+      ++park_failures_[digest];
+      log::warn("launcher", "cannot park a jail: {}", result.error().message);
+    });
+    refill_soon();
+    return;
+  }
+}
+
+// ---- ending ---------------------------------------------------------------------------------------------------------
+
+void Cells::end(One& one, EndReason reason) {
+  if (!one.reason) one.reason = reason;
+  one.state = State::ending;
+  parked_.erase({one.entry.digest, one.entry.id});
+  if (one.cell) {
+    // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too.
+    if (auto group = parts_.cgroups.adopt(one.entry.id); group) {
+      (void)group->thaw();
+      group->release();
+    }
+    (void)one.cell->kill();
+  }
+}
+
+void Cells::exited(const std::string& id) {
+  One* one = find(id);
+  if (!one || !one->cell) return;
+  parts_.loop.unwatch(one->cell->exit_fd());
+  one->ended.status = one->cell->exit_status().value_or(-1);
+  if (auto usage = stats(id)) one->ended.usage = *usage;
+  EndReason reason = one->reason.value_or(EndReason::exited);
+  // Process 1 never leaves by itself unless it was told to: killed from outside, or by the kernel for memory.
+  if (!one->reason && one->ended.status != -1 && WIFSIGNALED(one->ended.status))
+    reason = one->ended.usage.oom_kills > 0 ? EndReason::oom : EndReason::boundary_failure;
+  one->ended.reason = reason;
+  clear(*one);
+}
+
+void Cells::clear(One& one) {
+  one.state = State::ending;
+  parked_.erase({one.entry.digest, one.entry.id});
+  if (one.deadline) parts_.loop.cancel(*std::exchange(one.deadline, std::nullopt));
+  if (one.launching) parts_.loop.unwatch(one.launching->fd());
+  fail_links(one, Error{Code::not_found, "the sandbox has ended"});
+  one.launching.reset();  // kills and reaps what is half-made
+  one.cell.reset();
+  if (auto told = janitor_.clear(one.entry.id); !told) log::error("launcher", "{}", told.error().message);
+  watch_janitor();
+}
+
+void Cells::cleared(const std::string& id) {
+  auto it = cells_.find(id);
+  if (it == cells_.end()) return;
+  auto one = std::move(it->second);
+  cells_.erase(it);
+  if (one->entry.id_base != 0) parts_.ranges.give_back(one->entry.id_base);
+  parts_.journal.erase(id);
+  one->ended.id = id;
+  if (one->launched)
+    one->launched(std::unexpected(one->failure.value_or(Error{Code::unavailable, "the launch was ended"})));
+  else if (on_ended && one->owner)
+    on_ended(one->owner, one->ended);
+  for (auto& gone : one->gone) gone(one->ended);
+  if (one->entry.parked) refill_soon();
+  if (on_change) on_change();
+}
+
+void Cells::kill(const std::string& id, Gone done) {
+  One* one = find(id);
+  if (!one || one->entry.parked) return done(fail(Code::not_found, "there is no sandbox " + id));
+  one->gone.push_back(std::move(done));
+  if (one->state != State::ending) end(*one, EndReason::killed);
+}
+
+void Cells::owner_gone(OwnerId owner) {
+  std::vector<std::string> ids;
+  for (auto& [id, one] : cells_)
+    if (one->owner == owner) ids.push_back(id);
+  for (const auto& id : ids) {
+    One* one = find(id);
+    one->owner = 0;
+    if (one->entry.ephemeral && one->state != State::ending) end(*one, EndReason::killed);
+  }
+}
+
+void Cells::kill_parked() {
+  wanted_.clear();
+  for (auto& [id, one] : cells_)
+    if (one->entry.parked && one->state != State::ending) end(*one, EndReason::killed);
+}
+
+void Cells::kill_all() {
+  wanted_.clear();
+  for (auto& [id, one] : cells_)
+    if (one->state != State::ending) end(*one, EndReason::killed);
+}
+
+// ---- a living one ---------------------------------------------------------------------------------------------------
+
+void Cells::link(const std::string& id, OwnerId owner, Linked done) {
+  One* one = find(id);
+  if (!one || !one->cell || one->entry.parked || one->state == State::ending)
+    return done(fail(Code::not_found, "there is no sandbox " + id));
+  if (one->state == State::frozen) return done(fail(Code::unavailable, "the sandbox is frozen"));
+  if (!one->linking.empty()) return done(fail(Code::unavailable, "somebody else is just attaching to the sandbox"));
+  auto ready = one->cell->prepare_link();
+  if (!ready) return done(std::unexpected(ready.error()));
+  one->owner = owner;
+  one->linking.push_back(std::move(done));
+  if (*ready < 0) return finish_link(id);
+  one->link_fd = *ready;
+  // EPOLLHUP comes unasked. Nothing else is wanted: unread bytes of the old generation would wake us for ever.
+  if (auto watched = parts_.loop.watch(*ready, 0, [this, id](uint32_t) { finish_link(id); }); !watched)
+    fail_links(*one, watched.error());
+}
+
+void Cells::finish_link(const std::string& id) {
+  One* one = find(id);
+  if (!one || one->linking.empty()) return;
+  if (one->link_fd >= 0) parts_.loop.unwatch(std::exchange(one->link_fd, -1));
+  auto done = std::move(one->linking);
+  one->linking.clear();
+  done.front()(one->cell->take_link());
+}
+
+void Cells::fail_links(One& one, const Error& error) {
+  if (one.link_fd >= 0) parts_.loop.unwatch(std::exchange(one.link_fd, -1));
+  for (auto& done : std::exchange(one.linking, {})) done(std::unexpected(error));
+}
+
+Result<void> Cells::freeze(const std::string& id) {
+  One* one = find(id);
+  if (!one || !one->cell || one->state == State::ending) return fail(Code::not_found, "there is no sandbox " + id);
+  ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
+  auto frozen = group.freeze();
+  group.release();
+  if (frozen) one->state = State::frozen;
+  return frozen;
+}
+
+Result<void> Cells::thaw(const std::string& id) {
+  One* one = find(id);
+  if (!one || !one->cell || one->state == State::ending) return fail(Code::not_found, "there is no sandbox " + id);
+  ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
+  auto thawed = group.thaw();
+  group.release();
+  if (thawed) one->state = State::running;
+  return thawed;
+}
+
+Result<StatsReply> Cells::stats(const std::string& id) {
+  if (!find(id)) return fail(Code::not_found, "there is no sandbox " + id);
+  ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
+  auto stats = group.stats();
+  group.release();
+  if (!stats) return std::unexpected(stats.error());
+  StatsReply reply{stats->cpu_usec, stats->memory_bytes, stats->memory_peak_bytes, stats->oom_kills, stats->processes, 0};
+  if (auto usage = parts_.layers.usage(id)) reply.disk_bytes = usage->bytes;
+  return reply;
+}
+
+std::vector<SandboxSummary> Cells::list(const std::string& after, size_t max) const {
+  std::vector<SandboxSummary> all;
+  for (auto it = cells_.upper_bound(after); it != cells_.end() && all.size() < max; ++it) {
+    const One& one = *it->second;
+    all.push_back({.id = one.entry.id,
+                   .digest = one.entry.digest,
+                   .state = one.state,
+                   .birth = one.entry.birth,
+                   .parked = one.entry.parked,
+                   .pid = one.entry.process.pid,
+                   .created = one.entry.created});
+  }
+  return all;
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,123 @@
+// Every sandbox of this launcher, from the first kernel object to the last: launching, parking, claiming, ending,
+// clearing away, adopting after a restart. Knows nothing of sockets and clients: answers go to callbacks, and an owner
+// is a number.
+//
+// The order is always the same: journal entry → id range, layer, control group → cell → … → cell gone → janitor
+// (control group, layer) → id range, journal entry. Whatever fails on the way up takes the same way down.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "boundary/boundary.h"
+#include "image/layer_store.h"
+#include "kernel/cgroup.h"
+#include "launcher/event_loop.h"
+#include "launcher/id_ranges.h"
+#include "launcher/janitor.h"
+#include "launcher/journal.h"
+#include "launcher/protocol.h"
+
+namespace isola::launcher {
+
+using OwnerId = uint64_t;  // 0: nobody
+
+class Cells {
+ public:
+  using Launched = std::function<void(Result<std::pair<LaunchReply, boundary::Link>>)>;
+  using Linked = std::function<void(Result<boundary::Link>)>;
+  using Gone = std::function<void(Result<Ended>)>;
+
+  struct Parts {
+    EventLoop& loop;
+    boundary::Boundary& boundary;
+    const kernel::CgroupTree& cgroups;
+    image::LayerStore& layers;
+    IdRanges& ranges;
+    const Journal& journal;
+    std::string blobs;  // folder of the machine-wide cache
+  };
+  explicit Cells(Parts parts);
+  ~Cells();
+
+  // Starts the janitor, adopts what lives, clears away what nobody knows.
+  Result<void> start();
+
+  void launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, Launched done);
+  void link(const std::string& id, OwnerId owner, Linked done);
+  void kill(const std::string& id, Gone done);
+  Result<void> freeze(const std::string& id);
+  Result<void> thaw(const std::string& id);
+  Result<StatsReply> stats(const std::string& id);
+  // At most `max` of them, by id, after `after`.
+  std::vector<SandboxSummary> list(const std::string& after, size_t max) const;
+  Result<void> park(const std::string& digest, uint32_t count);
+  void owner_gone(OwnerId owner);
+  void kill_all();  // parked ones too
+  void kill_parked();
+
+  size_t live() const;
+  size_t parked() const { return parked_.size(); }
+  size_t cleaning() const;
+  bool empty() const { return cells_.empty(); }
+
+  // Called when a sandbox is gone (everything freed), and when anything happened that may make the launcher idle.
+  std::function<void(OwnerId, const Ended&)> on_ended;
+  std::function<void()> on_change;
+
+ private:
+  struct One {
+    JournalEntry entry;
+    State state = State::creating;
+    boundary::Limits limits;
+    OwnerId owner = 0;
+    std::unique_ptr<boundary::Launching> launching;
+    std::unique_ptr<boundary::Cell> cell;
+    Launched launched;               // whoever waits for the launch
+    std::vector<Linked> linking;     // whoever waits for a link
+    int link_fd = -1;                // watched while somebody does
+    std::vector<Gone> gone;          // whoever waits for the end
+    std::optional<Error> failure;    // of the launch: told when everything is cleared away
+    std::optional<EndReason> reason; // why it ends, if we decided so
+    Ended ended;
+    Latency latency;
+    std::optional<EventLoop::TimerId> deadline;
+  };
+
+  Result<void> check(const LaunchRequest& request) const;
+  Result<std::string> mount_image(const std::string& digest);
+  bool claim(const LaunchRequest& request, OwnerId owner, Launched& done);
+  Result<void> claim(One& one, const LaunchRequest& request);
+  void begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, bool park, Launched done);
+  Result<void> make(One& one, LaunchRequest request, std::vector<Fd> trees);
+  void advance(const std::string& id);
+  void born(One& one);
+  void hand_over(One& one, Birth birth);
+  void finish_link(const std::string& id);
+  void fail_links(One& one, const Error& error);
+  void end(One& one, EndReason reason);
+  void exited(const std::string& id);
+  void clear(One& one);
+  void cleared(const std::string& id);
+  void watch_janitor();
+  void refill_soon();
+  void refill();
+  One* find(const std::string& id);
+
+  Parts parts_;
+  Janitor janitor_;
+  int janitor_fd_ = -1;
+  std::map<std::string, std::unique_ptr<One>> cells_;
+  std::map<std::string, std::string> images_;     // digest → mount point, mounted while the launcher lives
+  std::map<std::string, uint32_t> wanted_;        // digest → how many parked
+  std::map<std::string, uint32_t> park_failures_;
+  std::set<std::pair<std::string, std::string>> parked_;  // digest, id
+  std::optional<EventLoop::TimerId> refill_;
+};
+
+}  // namespace isola::launcher

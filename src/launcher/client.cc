@@ -1,0 +1,244 @@
+#include "launcher/client.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/file.h"
+
+namespace isola::launcher {
+
+namespace {
+
+// Starts `isola launcher` as a daemon and waits for its word: "ready", or why not.
+Result<void> start(const StartOptions& options) {
+  std::string program = options.program;
+  if (program.empty()) {
+    char self[4096];
+    ssize_t n = ::readlink("/proc/self/exe", self, sizeof self);
+    if (n <= 0) return sys_error("cannot find this program");
+    program.assign(self, static_cast<size_t>(n));
+  }
+  ISOLA_TRY(auto word, kernel::make_pipe());
+  // The child keeps its end open under a number that its own argument names.
+  constexpr int kReadyFd = 3;
+  std::string linger = std::to_string(options.linger.count()) + "s", ready = std::to_string(kReadyFd);
+  std::string arguments[] = {program, "launcher", "--data", options.data_dir, "--linger", linger,
+                             "--daemon", "--ready-fd", ready};
+  std::vector<char*> argv;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, word.second.get(), kReadyFd);
+  pid_t pid = -1;
+  int failed = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed) return sys_error("cannot start the launcher (" + program + ")", failed);
+  word.second.reset();
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(word.first.get(), buffer, sizeof buffer)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return sys_error("cannot hear from the launcher");
+    answer.append(buffer, static_cast<size_t>(n));
+  }
+  ::waitpid(pid, nullptr, 0);  // the daemon's parent, which leaves at once
+  if (answer == "ready\n" || answer == "running\n") return {};
+  while (answer.ends_with('\n')) answer.pop_back();
+  return fail(Code::unavailable, "the launcher did not start: " + (answer.empty() ? std::string("it died") : answer));
+}
+
+Result<Reader> open_reply(std::string_view bytes) {
+  Reader in(bytes);
+  in.u32();
+  if (in.u8() == 0) return in;
+  Error error;
+  decode(in, error);
+  if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
+  return std::unexpected(error);
+}
+
+template <typename T>
+Result<T> read_reply(const kernel::Message& message) {
+  ISOLA_TRY(Reader in, open_reply(message.bytes));
+  T value;
+  decode(in, value);
+  if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
+  return value;
+}
+
+Result<boundary::Link> take_link(kernel::Message& message) {
+  if (message.fds.size() != 2) return fail(Code::corrupt, "the launcher sent no link");
+  return boundary::Link{std::move(message.fds[0]), std::move(message.fds[1])};
+}
+
+}  // namespace
+
+Result<Client> Client::connect(const std::string& data_dir) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::string path = data_dir + "/launcher.sock";
+  if (path.size() >= sizeof address.sun_path) return fail(Code::invalid, "the data directory's path is too long: " + data_dir);
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket) return sys_error("cannot create a socket");
+  if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) < 0) {
+    int e = errno;
+    if (e == ENOENT || e == ECONNREFUSED) return fail(Code::unavailable, "no launcher runs on " + data_dir, e);
+    return sys_error("cannot reach the launcher on " + data_dir, e);
+  }
+  return Client(std::move(socket));
+}
+
+Result<Client> Client::connect_or_start(const StartOptions& options) {
+  // A launcher that is just leaving, or one that somebody else just started, makes the first tries fail.
+  Error last{Code::unavailable, "no launcher"};
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    auto client = connect(options.data_dir);
+    if (client) {
+      if (client->info()) return client;
+    } else if (client.error().code != Code::unavailable) {
+      return client;
+    }
+    auto started = start(options);
+    if (!started) return std::unexpected(started.error());
+  }
+  return std::unexpected(last);
+}
+
+Result<kernel::Message> Client::call(Op op, const std::string& arguments, const std::vector<int>& fds) {
+  uint32_t tag = ++last_tag_;
+  Writer out;
+  out.u32(tag);
+  out.u8(static_cast<uint8_t>(op));
+  out.bytes(arguments);
+  if (out.data().size() > kMaxMessage) return fail(Code::invalid, "a request to the launcher is too large");
+  ISOLA_CHECK(kernel::send_message(socket_.get(), out.data(), fds));
+  for (;;) {
+    ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
+    if (message.bytes.empty()) return fail(Code::unavailable, "the launcher is gone");
+    Reader in(message.bytes);
+    uint32_t got = in.u32();
+    if (got == tag) return message;
+    if (got != 0) return fail(Code::corrupt, "the launcher answered another question");
+    Ended event;
+    decode(in, event);
+    if (in.done()) events_.push_back(std::move(event));
+  }
+}
+
+Result<void> Client::call_with_id(Op op, const std::string& id) {
+  Writer out;
+  out.str(id);
+  ISOLA_TRY(auto message, call(op, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
+}
+
+Result<Sandbox> Client::launch(const LaunchRequest& request, std::vector<int> trees) {
+  Writer out;
+  encode(out, request);
+  ISOLA_TRY(auto message, call(Op::launch, out.data(), trees));
+  Sandbox sandbox;
+  ISOLA_TRY(sandbox.reply, read_reply<LaunchReply>(message));
+  ISOLA_TRY(sandbox.link, take_link(message));
+  return sandbox;
+}
+
+Result<boundary::Link> Client::link(const std::string& id) {
+  Writer out;
+  out.str(id);
+  ISOLA_TRY(auto message, call(Op::link, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return take_link(message);
+}
+
+Result<Ended> Client::kill(const std::string& id) {
+  Writer out;
+  out.str(id);
+  ISOLA_TRY(auto message, call(Op::kill, out.data()));
+  return read_reply<Ended>(message);
+}
+
+Result<void> Client::freeze(const std::string& id) { return call_with_id(Op::freeze, id); }
+Result<void> Client::thaw(const std::string& id) { return call_with_id(Op::thaw, id); }
+
+Result<StatsReply> Client::stats(const std::string& id) {
+  Writer out;
+  out.str(id);
+  ISOLA_TRY(auto message, call(Op::stats, out.data()));
+  return read_reply<StatsReply>(message);
+}
+
+Result<std::vector<SandboxSummary>> Client::list() {
+  // The launcher answers in pages: a message has a size, a machine may have thousands.
+  std::vector<SandboxSummary> all;
+  std::string after;
+  for (;;) {
+    Writer out;
+    out.str(after);
+    ISOLA_TRY(auto message, call(Op::list, out.data()));
+    ISOLA_TRY(Reader in, open_reply(message.bytes));
+    uint32_t count = in.u32();
+    for (uint32_t i = 0; i < count && in.ok(); ++i) decode(in, all.emplace_back());
+    bool more = in.u8() != 0;
+    if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
+    if (!more || count == 0) return all;
+    after = all.back().id;
+  }
+}
+
+Result<InfoReply> Client::info() {
+  ISOLA_TRY(auto message, call(Op::info, {}));
+  return read_reply<InfoReply>(message);
+}
+
+Result<void> Client::park(const std::string& digest, uint32_t count) {
+  Writer out;
+  out.str(digest);
+  out.u32(count);
+  ISOLA_TRY(auto message, call(Op::park, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
+}
+
+Result<void> Client::shutdown(bool end_all) {
+  Writer out;
+  out.u8(end_all);
+  ISOLA_TRY(auto message, call(Op::shutdown, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  for (;;) {
+    auto rest = kernel::receive_message(socket_.get());
+    if (!rest || rest->bytes.empty()) return {};
+  }
+}
+
+Result<std::optional<Ended>> Client::next_event() {
+  if (events_.empty()) {
+    pollfd ready{socket_.get(), POLLIN, 0};
+    if (::poll(&ready, 1, 0) <= 0) return std::nullopt;
+    ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
+    if (message.bytes.empty()) return fail(Code::unavailable, "the launcher is gone");
+    Reader in(message.bytes);
+    Ended event;
+    if (in.u32() != 0) return fail(Code::corrupt, "the launcher answered a question that was not asked");
+    decode(in, event);
+    if (!in.done()) return fail(Code::corrupt, "unreadable event from the launcher");
+    return event;
+  }
+  Ended event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,68 @@
+// The launcher as a caller sees it: one blocking connection with typed calls.
+//
+//   ISOLA_TRY(Client launcher, Client::connect_or_start(data_dir));
+//   ISOLA_TRY(Sandbox box, launcher.launch({.digest = base.digest}));
+//   …speak to the guest over box.link…
+//   ISOLA_TRY(Ended end, launcher.kill(box.reply.id));
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "kernel/process.h"
+#include "launcher/protocol.h"
+
+namespace isola::launcher {
+
+struct Sandbox {
+  LaunchReply reply;
+  boundary::Link link;
+};
+
+struct StartOptions {
+  std::string data_dir = "/var/lib/isola";
+  std::string program;  // the isola binary; empty: this one
+  std::chrono::seconds linger{60};  // an auto-started launcher leaves when it was idle for so long
+};
+
+class Client {
+ public:
+  static Result<Client> connect(const std::string& data_dir);
+  // Starts a launcher in the background if none answers.
+  static Result<Client> connect_or_start(const StartOptions& options);
+
+  // `trees`: detached mounts for request.shown_targets.
+  Result<Sandbox> launch(const LaunchRequest& request, std::vector<int> trees = {});
+  Result<boundary::Link> link(const std::string& id);
+  // Returns when nothing of the sandbox is left.
+  Result<Ended> kill(const std::string& id);
+  Result<void> freeze(const std::string& id);
+  Result<void> thaw(const std::string& id);
+  Result<StatsReply> stats(const std::string& id);
+  Result<std::vector<SandboxSummary>> list();
+  Result<InfoReply> info();
+  // Keeps `count` jails of this image parked.
+  Result<void> park(const std::string& digest, uint32_t count);
+  // Returns when the launcher is gone.
+  Result<void> shutdown(bool end_all);
+
+  // Readable when an event may have come: then next_event(), which does not wait.
+  int fd() const { return socket_.get(); }
+  Result<std::optional<Ended>> next_event();
+
+ private:
+  explicit Client(Fd socket) : socket_(std::move(socket)) {}
+  Result<kernel::Message> call(Op op, const std::string& arguments, const std::vector<int>& fds = {});
+  Result<void> call_with_id(Op op, const std::string& id);
+
+  Fd socket_;
+  uint32_t last_tag_ = 0;
+  std::deque<Ended> events_;
+};
+
+}  // namespace isola::launcher

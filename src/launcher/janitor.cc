@@ -1,0 +1,107 @@
+#include "launcher/janitor.h"
+
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "kernel/capability.h"
+#include "kernel/process.h"
+
+namespace isola::launcher {
+
+namespace {
+
+// It removes folders of control groups and subvolumes or trees of layers that hold files of any owner, and kills what
+// is left in a group. Nothing of that needs the network, other users' ids, modules, time or raw devices.
+constexpr uint64_t kCapabilities = kernel::capability(CAP_SYS_ADMIN) | kernel::capability(CAP_DAC_OVERRIDE) |
+                                   kernel::capability(CAP_DAC_READ_SEARCH) | kernel::capability(CAP_FOWNER) |
+                                   kernel::capability(CAP_KILL);
+
+Result<void> confine(int socket) {
+  // Only 0–2 and the conversation stay open: a helper that holds a link or a pidfd would keep it alive.
+  if (::dup2(socket, 3) < 0) return sys_error("cannot arrange descriptors");
+  if (::syscall(SYS_close_range, 4, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) return sys_error("cannot bind to the launcher");
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return sys_error("cannot give up privileges");
+  ::prctl(PR_SET_NAME, "isola-janitor", 0, 0, 0);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ISOLA_CHECK(kernel::limit_bounding_set(kCapabilities));
+  return kernel::set_capabilities(kCapabilities, kCapabilities, 0);
+}
+
+}  // namespace
+
+Janitor::~Janitor() {
+  socket_.reset();
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+Result<void> Janitor::start() {
+  ISOLA_TRY(auto pair, kernel::socket_pair());
+  ISOLA_TRY(auto child, kernel::spawn(0, [&] {
+              if (auto confined = confine(pair.second.get()); !confined) {
+                log::error("janitor", "{}", confined.error().message);
+                return 1;
+              }
+              return work(3);
+            }));
+  pid_ = child.pid;
+  socket_ = std::move(pair.first);
+  waiting_.assign(jobs_.begin(), jobs_.end());
+  return hand_out();
+}
+
+Result<void> Janitor::hand_out() {
+  constexpr size_t kUnderWay = 32;
+  while (!waiting_.empty() && jobs_.size() - waiting_.size() < kUnderWay) {
+    // A dead helper is noticed by collect(), which starts another with all jobs.
+    if (!kernel::send_message(socket_.get(), waiting_.front())) return {};
+    waiting_.pop_front();
+  }
+  return {};
+}
+
+int Janitor::work(int socket) const {
+  for (;;) {
+    auto message = kernel::receive_message(socket, 64);
+    if (!message || message->bytes.empty()) return 0;
+    const std::string& id = message->bytes;
+    if (auto removed = cgroups_.remove(id); !removed) log::warn("janitor", "{}: {}", id, removed.error().message);
+    if (auto destroyed = layers_.destroy(id); !destroyed) log::warn("janitor", "{}: {}", id, destroyed.error().message);
+    if (!kernel::send_message(socket, id)) return 0;
+  }
+}
+
+Result<void> Janitor::clear(const std::string& id) {
+  if (jobs_.insert(id).second) waiting_.push_back(id);
+  return hand_out();
+}
+
+Result<void> Janitor::collect(const std::function<void(const std::string& id)>& done) {
+  for (pollfd ready{socket_.get(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0; ready = {socket_.get(), POLLIN, 0}) {
+    auto message = kernel::receive_message(socket_.get(), 64);
+    if (message && !message->bytes.empty()) {
+      if (jobs_.erase(message->bytes)) done(message->bytes);
+      ISOLA_CHECK(hand_out());
+      continue;
+    }
+    log::warn("launcher", "the janitor died; starting another with {} jobs", jobs_.size());
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+    return start();
+  }
+  return {};
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,86 @@
+#include "launcher/journal.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <sstream>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "base/ids.h"
+#include "kernel/fault.h"
+
+namespace isola::launcher {
+
+namespace {
+
+// One line of words: simple enough to be read by `cat`.
+std::string to_line(const JournalEntry& e, const std::string& boot) {
+  return fmt::format("1 {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid, e.process.start_time,
+                     static_cast<int>(e.birth), static_cast<int>(e.parked), static_cast<int>(e.ephemeral), e.created, boot);
+}
+
+bool from_line(const std::string& text, JournalEntry& e) {
+  std::istringstream in(text);
+  int version = 0, birth = 0, parked = 0, ephemeral = 0;
+  in >> version >> e.id >> e.id_base >> e.digest >> e.process.pid >> e.process.start_time >> birth >> parked >> ephemeral >>
+      e.created >> e.boot;
+  e.birth = static_cast<Birth>(birth);
+  e.parked = parked != 0;
+  e.ephemeral = ephemeral != 0;
+  return in && version == 1 && birth >= 0 && birth <= static_cast<int>(Birth::forked);
+}
+
+}  // namespace
+
+Result<Journal> Journal::open(const std::string& folder) {
+  ISOLA_CHECK(make_dirs(folder, 0700));
+  Journal journal;
+  journal.folder_ = folder;
+  ISOLA_TRY(std::string boot, read_file("/proc/sys/kernel/random/boot_id"));
+  journal.boot_ = boot.substr(0, boot.find('\n'));
+  return journal;
+}
+
+Result<void> Journal::write(const JournalEntry& entry) const {
+  if (int e = kernel::fault::at("journal")) return sys_error("cannot write the journal", e);
+  std::string path = folder_ + "/" + entry.id, next = folder_ + "/." + entry.id;
+  {
+    Fd file(::open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!file) return sys_error("cannot write the journal");
+    auto written = write_all(file.get(), to_line(entry, boot_));
+    if (!written) {
+      ::unlink(next.c_str());
+      return std::unexpected(written.error().in("the journal"));
+    }
+  }
+  if (::rename(next.c_str(), path.c_str()) < 0) return sys_error("cannot write the journal");
+  return {};
+}
+
+void Journal::erase(const std::string& id) const { ::unlink((folder_ + "/" + id).c_str()); }
+
+Result<std::vector<JournalEntry>> Journal::read_all() const {
+  std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder_.c_str()), ::closedir);
+  if (!dir) return sys_error("cannot read the journal in " + folder_);
+  std::vector<JournalEntry> all;
+  while (dirent* file = ::readdir(dir.get())) {
+    std::string name = file->d_name;
+    if (name == "." || name == "..") continue;
+    if (name[0] == '.') {  // half-written when somebody was killed; the entry before it still stands
+      ::unlink((folder_ + "/" + name).c_str());
+      continue;
+    }
+    if (!is_sandbox_id(name)) continue;
+    JournalEntry entry;
+    auto text = read_file(folder_ + "/" + name);
+    if (!text || !from_line(*text, entry) || entry.id != name) entry = JournalEntry{.id = name};
+    all.push_back(entry);
+  }
+  return all;
+}
+
+}  // namespace isola::launcher

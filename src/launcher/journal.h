@@ -1,0 +1,43 @@
+// DIR/run/<id>: what exists, so that whoever starts after a kill -9 knows what to adopt and what to clear away. An entry
+// is written before the first kernel object of a sandbox is made and removed after the last one is gone.
+//
+// It need not survive a crash of the host (nothing that it names does), so it is not synced; it names the boot it
+// belongs to instead.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "boundary/state.h"
+#include "kernel/process.h"
+
+namespace isola::launcher {
+
+struct JournalEntry {
+  std::string id;
+  uint32_t id_base = 0;
+  std::string digest;
+  kernel::ProcessName process;  // pid 0: not born yet
+  Birth birth = Birth::cold;
+  bool parked = false;
+  bool ephemeral = false;
+  int64_t created = 0;
+  std::string boot;  // boot id of the kernel; filled in by the journal
+};
+
+class Journal {
+ public:
+  static Result<Journal> open(const std::string& folder);
+
+  Result<void> write(const JournalEntry& entry) const;
+  void erase(const std::string& id) const;
+  // Everything there. Unreadable entries come back with just their id: they are to be cleared away.
+  Result<std::vector<JournalEntry>> read_all() const;
+  const std::string& boot() const { return boot_; }
+
+ private:
+  std::string folder_, boot_;
+};
+
+}  // namespace isola::launcher

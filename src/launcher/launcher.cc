@@ -1,0 +1,212 @@
+#include "launcher/launcher.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <pwd.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "boundary/jail/jail.h"
+#include "boundary/jail/stage.h"
+#include "kernel/capability.h"
+#include "kernel/fault.h"
+#include "kernel/mount.h"
+#include "launcher/cells.h"
+#include "launcher/server.h"
+
+namespace isola::launcher {
+
+namespace {
+
+// Tells whoever started us how it went, once.
+class ReadyWord {
+ public:
+  explicit ReadyWord(int fd) : fd_(fd) {
+    if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+  void say(std::string_view word) {
+    if (fd_) (void)write_all(fd_.get(), word);
+    fd_.reset();
+  }
+
+ private:
+  Fd fd_;
+};
+
+// One launcher per data directory.
+Result<Fd> take_lock(const std::string& data_dir) {
+  ISOLA_CHECK(make_dirs(data_dir, 0700));
+  std::string path = data_dir + "/launcher.lock";
+  Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return sys_error("cannot open " + path);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) < 0) {
+    if (errno == EWOULDBLOCK) return fail(Code::exists, "a launcher runs on " + data_dir + " already");
+    return sys_error("cannot lock " + path);
+  }
+  return lock;
+}
+
+Result<void> detach(const std::string& data_dir) {
+  pid_t pid = ::fork();
+  if (pid < 0) return sys_error("cannot go into the background");
+  if (pid > 0) ::_exit(0);
+  ::setsid();
+  std::string path = data_dir + "/launcher.log";
+  Fd log(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log || ::dup2(log.get(), 2) < 0) return sys_error("cannot open " + path);
+  return {};
+}
+
+// Nothing of whoever started us may reach a sandbox: descriptors, environment, limits, working folder, mounts.
+Result<void> settle(int ready_fd) {
+  if (::geteuid() != 0) return fail(Code::denied, "the launcher must be root (it makes namespaces, mounts and control groups)");
+  unsigned first = 3;
+  if (ready_fd >= 3) {
+    if (ready_fd > 3) ::syscall(SYS_close_range, 3, static_cast<unsigned>(ready_fd - 1), 0);
+    first = static_cast<unsigned>(ready_fd) + 1;
+  }
+  if (::syscall(SYS_close_range, first, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
+  ::umask(022);
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  ::prctl(PR_SET_NAME, "isola-launcher", 0, 0, 0);
+  // Not readable or traceable by anybody without privileges, whatever user it borrows for a moment.
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the launcher's memory");
+  ISOLA_CHECK(kernel::keep_capabilities_across_setuid());
+  if (::unshare(CLONE_NEWNS) < 0) return sys_error("cannot make a mount namespace (is this process root, with CAP_SYS_ADMIN?)");
+  return kernel::make_all_slave();
+}
+
+std::string guest_beside_this_program() {
+  char self[4096];
+  ssize_t n = ::readlink("/proc/self/exe", self, sizeof self);
+  std::string path(self, n > 0 ? static_cast<size_t>(n) : 0);
+  return path.substr(0, path.rfind('/') + 1) + "isola-guest";
+}
+
+Result<Fd> watch_signals(EventLoop& loop, std::function<void()> on_stop) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, signal);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return sys_error("cannot watch for signals");
+  ISOLA_CHECK(loop.watch(fd.get(), EPOLLIN, [raw = fd.get(), on_stop = std::move(on_stop)](uint32_t) {
+    signalfd_siginfo info{};
+    while (::read(raw, &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGHUP) on_stop();
+  }));
+  return fd;
+}
+
+uid_t service_user() {
+  const passwd* user = ::getpwnam("isola");
+  return user ? user->pw_uid : 0;
+}
+
+Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
+  ISOLA_TRY(EventLoop loop, EventLoop::make());
+  // Opened first: it may hold what an earlier launcher left mounted.
+  ISOLA_TRY(auto layers, image::open_layer_store(options.data_dir, {.provider = options.layer_store},
+                                                 image::AllowUnquotaedDisk{}));
+  ISOLA_TRY(auto cgroups, kernel::CgroupTree::detect({.disk = options.data_dir}));
+  if (auto missing = cgroups.missing(); !missing.empty())
+    return fail(Code::unsupported, "this machine offers no cgroup controller '" + missing[0] +
+                                       "' to us, so a sandbox could not be limited; `isola doctor` says more");
+  ISOLA_CHECK(cgroups.prepare());
+  std::string guest = options.guest_program.empty() ? guest_beside_this_program() : options.guest_program;
+  ISOLA_CHECK(boundary::jail::set_stage({.folder = options.data_dir + "/stage", .guest_program = guest}));
+  ISOLA_TRY(auto jail, boundary::jail::Jail::make(cgroups));
+  ISOLA_TRY(auto ranges, IdRanges::open(options.data_dir));
+  ISOLA_TRY(auto journal, Journal::open(options.data_dir + "/run"));
+
+  Cells cells({.loop = loop,
+               .boundary = *jail,
+               .cgroups = cgroups,
+               .layers = *layers,
+               .ranges = ranges,
+               .journal = journal,
+               .blobs = options.cache_dir + "/blobs"});
+  Server server(loop, cells,
+                {.version = ISOLA_VERSION,
+                 .pid = ::getpid(),
+                 .boundary = std::string(to_string(jail->kind())),
+                 .layer_store = std::string(layers->name()),
+                 .disk_enforced = layers->enforces(),
+                 .protections = jail->protections().describe()});
+
+  bool stopping = false, wait_for_all = false;
+  std::optional<EventLoop::TimerId> idle;
+  auto look = [&] {
+    if (stopping && (cells.empty() || (!wait_for_all && cells.parked() == 0)) && cells.cleaning() == 0) return loop.stop();
+    bool in_use = server.connections() > 0 || cells.live() > 0 || stopping;
+    if (idle) loop.cancel(*std::exchange(idle, std::nullopt));
+    if (options.linger.count() > 0 && !in_use)
+      idle = loop.after(options.linger, [&] {
+        idle.reset();
+        stopping = true;
+        cells.kill_parked();
+        if (cells.empty()) loop.stop();
+      });
+  };
+  auto stop = [&](bool end_all) {
+    stopping = true;
+    wait_for_all = end_all;
+    if (end_all) cells.kill_all();
+    else cells.kill_parked();
+    look();
+  };
+  cells.on_ended = [&](OwnerId owner, const Ended& ended) { server.send_event(owner, ended); };
+  cells.on_change = server.on_change = look;
+  server.on_shutdown = stop;
+  ISOLA_TRY(Fd signals, watch_signals(loop, [&] { stop(false); }));
+  ISOLA_CHECK(cells.start());
+  std::string socket = options.data_dir + "/launcher.sock";
+  ISOLA_CHECK(server.listen(socket, service_user()));
+  ready.say("ready\n");
+  log::info("launcher", "ready on {} (boundary jail: shared kernel; disk limits by {})", options.data_dir, layers->name());
+  look();
+  auto ran = loop.run();
+  ::unlink(socket.c_str());
+  return ran;
+}
+
+}  // namespace
+
+Result<void> run_launcher(const LauncherOptions& options) {
+  ReadyWord ready(options.ready_fd);
+  auto run = [&]() -> Result<void> {
+    kernel::fault::arm_from_environment();
+    if (options.data_dir.empty() || options.data_dir[0] != '/')
+      return fail(Code::invalid, "the data directory must be an absolute path");
+    if (::geteuid() != 0) return fail(Code::denied, "the launcher must be root (it makes namespaces, mounts and control groups)");
+    ISOLA_CHECK(make_dirs(options.data_dir, 0700));
+    if (options.daemon) ISOLA_CHECK(detach(options.data_dir));
+    ISOLA_CHECK(settle(options.ready_fd));
+    auto lock = take_lock(options.data_dir);
+    if (!lock && lock.error().code == Code::exists) ready.say("running\n");
+    if (!lock) return std::unexpected(lock.error());
+    return serve(options, ready);
+  };
+  auto result = run();
+  if (!result) {
+    log::error("launcher", "{}", result.error().message);
+    ready.say(result.error().message + "\n");
+  }
+  return result;
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,146 @@
+#include "launcher/protocol.h"
+
+namespace isola::launcher {
+
+namespace {
+
+// An enum from outside: anything past `last` makes the reader bad by way of a value that cannot be, so callers see
+// corrupt input instead of an enum without a name.
+template <typename E>
+E bounded(uint8_t value, E last, Reader& in) {
+  if (value <= static_cast<uint8_t>(last)) return static_cast<E>(value);
+  while (in.ok()) in.u64();
+  return last;
+}
+
+void encode_limits(Writer& out, const boundary::Limits& v) {
+  out.u64(static_cast<uint64_t>(v.cpus * 1000));
+  out.u64(v.memory);
+  out.u32(v.pids);
+  out.u64(v.disk);
+  out.u32(v.open_files);
+  out.u64(v.io_bytes_per_second);
+  out.i64(v.wall_time.count());
+}
+
+void decode_limits(Reader& in, boundary::Limits& v) {
+  v.cpus = static_cast<double>(in.u64()) / 1000;
+  v.memory = in.u64();
+  v.pids = in.u32();
+  v.disk = in.u64();
+  v.open_files = in.u32();
+  v.io_bytes_per_second = in.u64();
+  v.wall_time = std::chrono::milliseconds(in.i64());
+}
+
+}  // namespace
+
+void encode(Writer& out, const LaunchRequest& v) {
+  out.str(v.digest);
+  encode_limits(out, v.limits);
+  out.u8(v.ephemeral);
+  out.u8(v.cold);
+  out.u8(v.allow_unquotaed);
+  out.strs(v.shown_targets);
+}
+
+void decode(Reader& in, LaunchRequest& v) {
+  v.digest = in.str();
+  decode_limits(in, v.limits);
+  v.ephemeral = in.u8() != 0;
+  v.cold = in.u8() != 0;
+  v.allow_unquotaed = in.u8() != 0;
+  v.shown_targets = in.strs();
+}
+
+void encode(Writer& out, const LaunchReply& v) {
+  out.str(v.id);
+  out.u8(static_cast<uint8_t>(v.birth));
+  out.u8(static_cast<uint8_t>(v.kind));
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i) out.i64(v.latency.of(static_cast<Step>(i)).count());
+}
+
+void decode(Reader& in, LaunchReply& v) {
+  v.id = in.str();
+  v.birth = bounded(in.u8(), Birth::forked, in);
+  v.kind = bounded(in.u8(), BoundaryKind::microvm, in);
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i)
+    v.latency.add(static_cast<Step>(i), std::chrono::nanoseconds(in.i64()));
+}
+
+void encode(Writer& out, const SandboxSummary& v) {
+  out.str(v.id);
+  out.str(v.digest);
+  out.u8(static_cast<uint8_t>(v.state));
+  out.u8(static_cast<uint8_t>(v.birth));
+  out.u8(v.parked);
+  out.i32(v.pid);
+  out.i64(v.created);
+}
+
+void decode(Reader& in, SandboxSummary& v) {
+  v.id = in.str();
+  v.digest = in.str();
+  v.state = bounded(in.u8(), State::ended, in);
+  v.birth = bounded(in.u8(), Birth::forked, in);
+  v.parked = in.u8() != 0;
+  v.pid = in.i32();
+  v.created = in.i64();
+}
+
+void encode(Writer& out, const StatsReply& v) {
+  for (uint64_t n : {v.cpu_usec, v.memory_bytes, v.memory_peak_bytes, v.oom_kills, v.processes, v.disk_bytes}) out.u64(n);
+}
+
+void decode(Reader& in, StatsReply& v) {
+  for (uint64_t* n : {&v.cpu_usec, &v.memory_bytes, &v.memory_peak_bytes, &v.oom_kills, &v.processes, &v.disk_bytes})
+    *n = in.u64();
+}
+
+void encode(Writer& out, const Ended& v) {
+  out.str(v.id);
+  out.u8(static_cast<uint8_t>(v.reason));
+  out.i32(v.status);
+  encode(out, v.usage);
+}
+
+void decode(Reader& in, Ended& v) {
+  v.id = in.str();
+  v.reason = bounded(in.u8(), EndReason::host_restart, in);
+  v.status = in.i32();
+  decode(in, v.usage);
+}
+
+void encode(Writer& out, const InfoReply& v) {
+  out.str(v.version);
+  out.i32(v.pid);
+  out.str(v.boundary);
+  out.str(v.layer_store);
+  out.u8(v.disk_enforced);
+  for (uint32_t n : {v.live, v.parked, v.cleaning}) out.u32(n);
+  out.str(v.protections);
+}
+
+void decode(Reader& in, InfoReply& v) {
+  v.version = in.str();
+  v.pid = in.i32();
+  v.boundary = in.str();
+  v.layer_store = in.str();
+  v.disk_enforced = in.u8() != 0;
+  for (uint32_t* n : {&v.live, &v.parked, &v.cleaning}) *n = in.u32();
+  v.protections = in.str();
+}
+
+void encode(Writer& out, const Error& v) {
+  out.u8(static_cast<uint8_t>(v.code));
+  out.i32(v.sys_errno);
+  out.str(v.message);
+}
+
+void decode(Reader& in, Error& v) {
+  v.code = bounded(in.u8(), Code::internal, in);
+  v.sys_errno = in.i32();
+  v.message = in.str();
+}
+
+}  // namespace isola::launcher

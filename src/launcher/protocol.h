@@ -1,0 +1,99 @@
+// What is said over DIR/launcher.sock (SOCK_SEQPACKET, one message per request, reply or event).
+//
+// A request is {u32 tag, u8 op, arguments} with descriptors where noted; its reply is {u32 tag, u8 status, …}: status 0
+// and the result, or 1 and an Error. Tag 0 is never a request's: it marks an event, which the launcher sends unasked to
+// the connection that owns the sandbox. Replies may come in another order than the requests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/codec.h"
+#include "base/error.h"
+#include "boundary/boundary.h"
+#include "boundary/latency.h"
+#include "boundary/state.h"
+
+namespace isola::launcher {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr size_t kMaxMessage = 64 << 10;
+
+enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, shutdown };
+
+// Descriptors: one detached mount per entry of shown_targets, in that order.
+struct LaunchRequest {
+  std::string digest;  // of the image's blob, in the machine-wide cache
+  boundary::Limits limits;
+  bool ephemeral = true;         // ends when the connection that asked for it does
+  bool cold = false;             // never a parked one
+  bool allow_unquotaed = false;  // --allow-unquotaed-disk
+  std::vector<std::string> shown_targets;
+};
+// Descriptors: to the guest, from the guest.
+struct LaunchReply {
+  std::string id;
+  Birth birth = Birth::cold;
+  BoundaryKind kind = BoundaryKind::jail;
+  Latency latency;
+};
+
+struct SandboxSummary {
+  std::string id;
+  std::string digest;
+  State state = State::creating;
+  Birth birth = Birth::cold;
+  bool parked = false;
+  pid_t pid = 0;
+  int64_t created = 0;  // seconds since 1970
+};
+
+struct StatsReply {
+  uint64_t cpu_usec = 0, memory_bytes = 0, memory_peak_bytes = 0, oom_kills = 0, processes = 0;
+  uint64_t disk_bytes = 0;
+};
+
+struct Ended {
+  std::string id;
+  EndReason reason = EndReason::killed;
+  int status = 0;  // of process 1, as waitpid has it; -1: not known
+  StatsReply usage;
+};
+
+struct InfoReply {
+  std::string version;
+  pid_t pid = 0;
+  std::string boundary;
+  std::string layer_store;
+  bool disk_enforced = false;
+  uint32_t live = 0, parked = 0, cleaning = 0;
+  std::string protections;  // what every jail here has installed, as text
+};
+
+struct ParkRequest {
+  std::string digest;
+  uint32_t count = 0;
+};
+
+struct ShutdownRequest {
+  bool end_all = false;  // else the sandboxes live on
+};
+
+void encode(Writer& out, const LaunchRequest& v);
+void encode(Writer& out, const LaunchReply& v);
+void encode(Writer& out, const SandboxSummary& v);
+void encode(Writer& out, const StatsReply& v);
+void encode(Writer& out, const Ended& v);
+void encode(Writer& out, const InfoReply& v);
+void encode(Writer& out, const Error& v);
+void decode(Reader& in, LaunchRequest& v);
+void decode(Reader& in, LaunchReply& v);
+void decode(Reader& in, SandboxSummary& v);
+void decode(Reader& in, StatsReply& v);
+void decode(Reader& in, Ended& v);
+void decode(Reader& in, InfoReply& v);
+void decode(Reader& in, Error& v);
+
+}  // namespace isola::launcher

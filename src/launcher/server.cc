@@ -1,0 +1,212 @@
+#include "launcher/server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/log.h"
+#include "kernel/process.h"
+
+namespace isola::launcher {
+
+namespace {
+
+constexpr size_t kMaxQueued = 4096;  // replies that a client does not read; then it is dropped
+constexpr size_t kListPage = 256;
+
+template <typename T>
+std::string encoded(const T& value) {
+  Writer out;
+  encode(out, value);
+  return out.take();
+}
+
+}  // namespace
+
+Result<void> Server::listen(const std::string& path, uid_t allowed_user) {
+  allowed_user_ = allowed_user;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return fail(Code::invalid, "the data directory's path is too long: " + path);
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  socket_ = Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_) return sys_error("cannot create the launcher's socket");
+  ::unlink(path.c_str());  // a dead launcher's; a living one holds the lock
+  if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) < 0)
+    return sys_error("cannot bind " + path);
+  // Who may connect is decided by SO_PEERCRED; the mode keeps everybody else from even trying.
+  if (::chmod(path.c_str(), 0600) < 0 || (allowed_user != 0 && ::chown(path.c_str(), allowed_user, 0) < 0))
+    return sys_error("cannot protect " + path);
+  if (::listen(socket_.get(), 1024) < 0) return sys_error("cannot listen on " + path);
+  return loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { accept(); });
+}
+
+void Server::accept() {
+  Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket) return;
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
+      (peer.uid != 0 && peer.uid != allowed_user_)) {
+    log::warn("launcher", "refused a connection of user {} (process {})", peer.uid, peer.pid);
+    return;
+  }
+  OwnerId id = ++last_;
+  int fd = socket.get();
+  connections_[id].socket = std::move(socket);
+  if (!loop_.watch(fd, EPOLLIN, [this, id](uint32_t events) { receive(id, events); })) connections_.erase(id);
+}
+
+void Server::receive(OwnerId id, uint32_t events) {
+  auto it = connections_.find(id);
+  if (it == connections_.end()) return;
+  if (events & EPOLLOUT) flush(id);
+  if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
+  auto message = kernel::receive_message(it->second.socket.get(), kMaxMessage);
+  if (!message && message.error().sys_errno == EAGAIN) return;
+  if (!message || message->bytes.empty()) return drop(id);
+  handle(id, std::move(*message));
+}
+
+void Server::handle(OwnerId id, kernel::Message message) {
+  Reader in(message.bytes);
+  uint32_t tag = in.u32();
+  uint8_t op = in.u8();
+  if (!in.ok() || tag == 0 || op > static_cast<uint8_t>(Op::shutdown)) {
+    log::warn("launcher", "dropped a connection that sent nonsense");
+    return drop(id);
+  }
+  dispatch(id, tag, static_cast<Op>(op), in, std::move(message.fds));
+}
+
+void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds) {
+  auto bad = [&] { reply(id, tag, fail(Code::invalid, "unreadable request")); };
+  auto answer = [&](const Result<void>& result) {
+    reply(id, tag, result ? Result<std::string>("") : Result<std::string>(std::unexpected(result.error())));
+  };
+  if (op == Op::info) {
+    InfoReply info = info_;
+    info.live = static_cast<uint32_t>(cells_.live());
+    info.parked = static_cast<uint32_t>(cells_.parked());
+    info.cleaning = static_cast<uint32_t>(cells_.cleaning());
+    return in.done() ? reply(id, tag, encoded(info)) : bad();
+  }
+  if (op == Op::launch) {
+    LaunchRequest request;
+    decode(in, request);
+    if (!in.done()) return bad();
+    return cells_.launch(std::move(request), std::move(fds), id, [this, id, tag](auto result) {
+      if (!result) return reply(id, tag, std::unexpected(result.error()));
+      std::vector<Fd> link;
+      link.push_back(std::move(result->second.to_guest));
+      link.push_back(std::move(result->second.from_guest));
+      reply(id, tag, encoded(result->first), std::move(link));
+    });
+  }
+  if (op == Op::park) {
+    std::string digest = in.str();
+    uint32_t count = in.u32();
+    return in.done() ? answer(cells_.park(digest, count)) : bad();
+  }
+  if (op == Op::list) {
+    std::string after = in.str();
+    return in.done() ? reply(id, tag, list_page(after)) : bad();
+  }
+  if (op == Op::shutdown) {
+    bool end_all = in.u8() != 0;
+    if (!in.done()) return bad();
+    reply(id, tag, std::string());
+    return on_shutdown(end_all);
+  }
+  std::string sandbox = in.str();
+  if (!in.done()) return bad();
+  switch (op) {
+    case Op::link:
+      return cells_.link(sandbox, id, [this, id, tag](Result<boundary::Link> result) {
+        if (!result) return reply(id, tag, std::unexpected(result.error()));
+        std::vector<Fd> link;
+        link.push_back(std::move(result->to_guest));
+        link.push_back(std::move(result->from_guest));
+        reply(id, tag, std::string(), std::move(link));
+      });
+    case Op::kill:
+      return cells_.kill(sandbox, [this, id, tag](Result<Ended> result) {
+        reply(id, tag, result ? Result<std::string>(encoded(*result)) : Result<std::string>(std::unexpected(result.error())));
+      });
+    case Op::stats: {
+      auto stats = cells_.stats(sandbox);
+      return reply(id, tag, stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
+    }
+    case Op::freeze: return answer(cells_.freeze(sandbox));
+    case Op::thaw: return answer(cells_.thaw(sandbox));
+    default: return bad();
+  }
+}
+
+std::string Server::list_page(const std::string& after) const {
+  auto page = cells_.list(after, kListPage);
+  Writer out;
+  out.u32(static_cast<uint32_t>(page.size()));
+  for (const auto& summary : page) encode(out, summary);
+  out.u8(page.size() == kListPage);
+  return out.take();
+}
+
+void Server::reply(OwnerId id, uint32_t tag, const Result<std::string>& result, std::vector<Fd> fds) {
+  Writer out;
+  out.u32(tag);
+  out.u8(result ? 0 : 1);
+  if (result) out.bytes(*result);
+  else encode(out, result.error());
+  send(id, out.take(), std::move(fds));
+}
+
+void Server::send_event(OwnerId owner, const Ended& ended) {
+  Writer out;
+  out.u32(0);
+  encode(out, ended);
+  send(owner, out.take(), {});
+}
+
+void Server::send(OwnerId id, std::string bytes, std::vector<Fd> fds) {
+  auto it = connections_.find(id);
+  if (it == connections_.end()) return;  // gone meanwhile; descriptors close here
+  if (it->second.queue.size() >= kMaxQueued) {
+    log::warn("launcher", "dropped a connection that does not read its replies");
+    return drop(id);
+  }
+  it->second.queue.push_back({std::move(bytes), std::move(fds)});
+  if (it->second.queue.size() == 1) flush(id);
+}
+
+void Server::flush(OwnerId id) {
+  auto& connection = connections_.at(id);
+  bool was_full = connection.queue.size() > 1;
+  while (!connection.queue.empty()) {
+    auto& next = connection.queue.front();
+    std::vector<int> fds;
+    for (const auto& fd : next.fds) fds.push_back(fd.get());
+    auto sent = kernel::send_message(connection.socket.get(), next.bytes, fds);
+    if (!sent && sent.error().sys_errno == EAGAIN) break;
+    if (!sent) return;  // the peer is gone; its EPOLLHUP drops the connection
+    connection.queue.pop_front();
+  }
+  if (was_full || !connection.queue.empty())
+    (void)loop_.watch(connection.socket.get(), connection.queue.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT,
+                      [this, id](uint32_t events) { receive(id, events); });
+}
+
+void Server::drop(OwnerId id) {
+  auto it = connections_.find(id);
+  if (it == connections_.end()) return;
+  loop_.unwatch(it->second.socket.get());
+  connections_.erase(it);
+  cells_.owner_gone(id);
+  if (on_change) on_change();
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,59 @@
+// The launcher's side of the conversation with its clients: accepts, checks who it is, reads requests, writes replies.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/cells.h"
+#include "launcher/event_loop.h"
+#include "launcher/protocol.h"
+
+namespace isola::launcher {
+
+class Server {
+ public:
+  // `info` is what the launcher says of itself (counts are filled in here).
+  Server(EventLoop& loop, Cells& cells, InfoReply info) : loop_(loop), cells_(cells), info_(std::move(info)) {}
+
+  Result<void> listen(const std::string& path, uid_t allowed_user);
+  void send_event(OwnerId owner, const Ended& ended);
+  size_t connections() const { return connections_.size(); }
+  // A client asked the launcher to go.
+  std::function<void(bool end_all)> on_shutdown;
+  std::function<void()> on_change;
+
+ private:
+  struct Outgoing {
+    std::string bytes;
+    std::vector<Fd> fds;
+  };
+  struct Connection {
+    Fd socket;
+    std::deque<Outgoing> queue;
+  };
+
+  void accept();
+  void receive(OwnerId id, uint32_t events);
+  void handle(OwnerId id, kernel::Message message);
+  void dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds);
+  void reply(OwnerId id, uint32_t tag, const Result<std::string>& result, std::vector<Fd> fds = {});
+  void send(OwnerId id, std::string bytes, std::vector<Fd> fds);
+  void flush(OwnerId id);
+  void drop(OwnerId id);
+  std::string list_page(const std::string& after) const;
+
+  EventLoop& loop_;
+  Cells& cells_;
+  InfoReply info_;
+  Fd socket_;
+  uid_t allowed_user_ = 0;
+  OwnerId last_ = 0;
+  std::map<OwnerId, Connection> connections_;
+};
+
+}  // namespace isola::launcher
