@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -71,7 +72,8 @@ class IslandNetwork {
 
  private:
   struct Messages;
-  std::shared_ptr<const Messages> messages_;
+  explicit IslandNetwork(std::shared_ptr<Messages> messages) : messages_(std::move(messages)) {}
+  std::shared_ptr<Messages> messages_;
 };
 
 }  // namespace isola::boundary

@@ -1,0 +1,208 @@
+#include "boundary/network.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/log.h"
+#include "kernel/fault.h"
+#include "kernel/netlink.h"
+#include "kernel/netlink_route.h"
+#include "kernel/nftables.h"
+
+namespace isola::boundary {
+
+using kernel::NetlinkBatch;
+using kernel::NetlinkSocket;
+using kernel::NftChain;
+using kernel::NftRule;
+
+struct IslandNetwork::Messages {
+  NetlinkBatch route;
+  NetlinkBatch rules;
+  Fd home;  // the network namespace that we live in
+  bool ipv6 = true;
+  std::string expected;  // empty: not learnt yet
+};
+
+namespace {
+
+constexpr int kBacklog = 1024;
+
+// Inside another network namespace for as long as this lives.
+class Visit {
+ public:
+  static Result<Visit> enter(int netns_fd, int home_fd) {
+    if (int e = kernel::fault::at("setns_net")) return sys_error("cannot enter the sandbox's network namespace", e);
+    if (::setns(netns_fd, CLONE_NEWNET) < 0) return sys_error("cannot enter the sandbox's network namespace");
+    return Visit(home_fd);
+  }
+  Visit(Visit&& other) noexcept : home_(std::exchange(other.home_, -1)) {}
+  Visit& operator=(Visit&&) = delete;
+  ~Visit() {
+    if (home_ < 0 || ::setns(home_, CLONE_NEWNET) == 0) return;
+    // A launcher that stays inside a sandbox's network would open its next sockets there.
+    log::error("boundary", "cannot leave a sandbox's network namespace: giving up");
+    std::abort();
+  }
+
+ private:
+  explicit Visit(int home_fd) : home_(home_fd) {}
+  int home_;
+};
+
+Result<NetlinkBatch> route_messages(bool ipv6) {
+  NetlinkBatch batch;
+  kernel::add_link_up(batch, kernel::kLoopbackIndex);
+  for (const char* own : {kOwnAddress4, kOwnAddress6}) {
+    if (own == kOwnAddress6 && !ipv6) continue;
+    ISOLA_CHECK(kernel::add_address(batch, kernel::kLoopbackIndex, own));
+    ISOLA_CHECK(kernel::add_everything_is_local(batch, kernel::kLoopbackIndex, own));
+  }
+  return batch;
+}
+
+// The rules for IPv6 are there even where the host has none: they cost nothing and cannot be forgotten.
+NetlinkBatch rule_messages() {
+  kernel::NftBatch nft("isola");
+  const char* steer = "steer";  // where connections are turned towards the gate
+  nft.chain({.name = steer, .kind = NftChain::Kind::nat_output});
+  nft.rule(steer, NftRule().to_loopback4().accept());
+  nft.rule(steer, NftRule().to("::1").accept());
+  for (uint8_t protocol : {IPPROTO_UDP, IPPROTO_TCP})
+    nft.rule(steer, NftRule().protocol(protocol).port(53).redirect(kDnsPort));
+  nft.rule(steer, NftRule().to(kOwnAddress4).accept());
+  nft.rule(steer, NftRule().to(kOwnAddress6).accept());
+  nft.rule(steer, NftRule().protocol(IPPROTO_TCP).redirect(kGatePort));
+
+  const char* leave = "leave";  // sees packets after that: what is not for a loopback or own address is going nowhere
+  nft.chain({.name = leave, .kind = NftChain::Kind::filter_output, .drop_by_default = true});
+  for (uint16_t port : {kGatePort, kDnsPort})
+    nft.rule(leave, NftRule().protocol(IPPROTO_TCP).port(port).not_redirected().reject_with_reset());
+  nft.rule(leave, NftRule().protocol(IPPROTO_UDP).port(kDnsPort).not_redirected().reject());
+  nft.rule(leave, NftRule().to_loopback4().accept());
+  nft.rule(leave, NftRule().to(kOwnAddress4).accept());
+  nft.rule(leave, NftRule().to("::1").accept());
+  nft.rule(leave, NftRule().to(kOwnAddress6).accept());
+  nft.rule(leave, NftRule().protocol(IPPROTO_TCP).reject_with_reset());
+  nft.rule(leave, NftRule().reject());
+  return nft.take();
+}
+
+// A loopback address of the family. Redirected packets go to exactly it; and a UDP answer must come from it, else
+// connection tracking would not know it for the answer and would not turn it back.
+struct LoopbackAddress {
+  LoopbackAddress(int family, uint16_t port) {
+    if (family == AF_INET) {
+      four = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+      size = sizeof four;
+    } else {
+      six = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+      size = sizeof six;
+    }
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(this); }
+  union {
+    sockaddr_in four;
+    sockaddr_in6 six;
+  };
+  socklen_t size;
+};
+
+Result<Fd> bound_socket(int family, int type, uint16_t port) {
+  if (int e = kernel::fault::at("island_socket")) return sys_error("cannot open a socket inside the sandbox", e);
+  Fd fd(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return sys_error("cannot open a socket inside the sandbox");
+  LoopbackAddress address(family, port);
+  if (::bind(fd.get(), address.get(), address.size) < 0)
+    return sys_error("cannot take port " + std::to_string(port) + " inside the sandbox");
+  if (type == SOCK_DGRAM) {
+    // A bound UDP socket would swallow questions that nobody reads. Connected to a peer that does not exist, it holds
+    // the port and receives nothing: whoever asks is told "port unreachable".
+    LoopbackAddress nobody(family, 1);
+    if (::connect(fd.get(), nobody.get(), nobody.size) < 0) return sys_error("cannot close the sandbox's DNS port");
+  }
+  return fd;
+}
+
+Result<IslandSockets> open_sockets(bool ipv6) {
+  IslandSockets out;
+  ISOLA_TRY(out.tcp4, bound_socket(AF_INET, SOCK_STREAM, kGatePort));
+  ISOLA_TRY(out.dns_udp4, bound_socket(AF_INET, SOCK_DGRAM, kDnsPort));
+  ISOLA_TRY(out.dns_tcp4, bound_socket(AF_INET, SOCK_STREAM, kDnsPort));
+  if (!ipv6) return out;
+  ISOLA_TRY(out.tcp6, bound_socket(AF_INET6, SOCK_STREAM, kGatePort));
+  ISOLA_TRY(out.dns_udp6, bound_socket(AF_INET6, SOCK_DGRAM, kDnsPort));
+  ISOLA_TRY(out.dns_tcp6, bound_socket(AF_INET6, SOCK_STREAM, kDnsPort));
+  return out;
+}
+
+Result<Fd> open_own_netns() {
+  Fd fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!fd) return sys_error("cannot open the network namespace");
+  return fd;
+}
+
+}  // namespace
+
+Result<void> IslandSockets::start_answering() {
+  for (const Fd* fd : {&tcp4, &tcp6, &dns_tcp4, &dns_tcp6})
+    if (fd->valid() && ::listen(fd->get(), kBacklog) < 0) return sys_error("cannot listen inside the sandbox");
+  sockaddr nobody{.sa_family = AF_UNSPEC};
+  for (const Fd* fd : {&dns_udp4, &dns_udp6})
+    if (fd->valid() && ::connect(fd->get(), &nobody, sizeof nobody) < 0)
+      return sys_error("cannot open the sandbox's DNS port");
+  return {};
+}
+
+Result<IslandNetwork> IslandNetwork::prepare() {
+  auto messages = std::make_shared<Messages>();
+  messages->ipv6 = ::access("/proc/sys/net/ipv6", F_OK) == 0;
+  ISOLA_TRY(messages->route, route_messages(messages->ipv6));
+  messages->rules = rule_messages();
+  ISOLA_TRY(messages->home, open_own_netns());
+  return IslandNetwork(std::move(messages));
+}
+
+Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering) const {
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+  // Rules before the device is up: there is no moment in which a packet could go another way.
+  ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
+  ISOLA_CHECK(netfilter.run(messages_->rules));
+  ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));
+  ISOLA_CHECK(route.run(messages_->route));
+  ISOLA_TRY(IslandSockets sockets, open_sockets(messages_->ipv6));
+  if (answering == Answering::gate) ISOLA_CHECK(sockets.start_answering());
+  return sockets;
+}
+
+Result<std::string> IslandNetwork::describe(int netns_fd) const {
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+  ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));
+  ISOLA_TRY(std::string text, kernel::describe_links(route));
+  ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
+  ISOLA_TRY(std::string rules, kernel::describe_ruleset(netfilter));
+  return text + rules;
+}
+
+Result<std::string> IslandNetwork::expected() const {
+  if (messages_->expected.empty()) {
+    Fd fresh;
+    {
+      ISOLA_TRY(Visit visit,
+                Visit::enter(messages_->home.get(), messages_->home.get()));  // whatever happens: back home
+      if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
+      ISOLA_TRY(fresh, open_own_netns());
+    }
+    ISOLA_TRY(IslandSockets sockets, make(fresh.get()));
+    ISOLA_TRY(messages_->expected, describe(fresh.get()));
+  }
+  return messages_->expected;
+}
+
+}  // namespace isola::boundary
