@@ -1,0 +1,19 @@
+// A current Node LTS with npm in a root folder: the distribution's own is years old. It comes from the machine's
+// configured Python package index, or from its npm registry, whichever there is a client for.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "image/rootfs.h"
+
+namespace isola::image {
+
+// Puts node, npm and npx into /usr/local of place.root() and runs them once. Returns "node=<version>".
+Result<std::string> install_node(const BuildPlace& place, const Reporter& report);
+
+// From `pip index versions`: the newest release with an even major number (odd ones never become LTS); empty: none.
+std::string newest_even(std::string_view pip_output);
+
+}  // namespace isola::image

@@ -1,0 +1,32 @@
+// What goes into the templates that Isola builds by itself. A recipe is data: changing a line changes the template's
+// key, and the next build makes it anew.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace isola::image {
+
+struct Recipe {
+  std::string name;
+  std::string summary;                // one line for `isola template ls`
+  std::vector<std::string> packages;  // besides the distribution's essential ones and apt
+  bool node = false;                  // a current Node LTS with npm under /usr/local
+  bool manuals = false;               // keep man pages and documentation
+};
+
+// Facts about the inside that every template and the boundary agree on.
+inline constexpr std::string_view kGuestUser = "user";
+inline constexpr unsigned kGuestUid = 1000;
+inline constexpr std::string_view kGuestHostname = "isola";      // /etc/hosts knows it, so that sudo finds it
+inline constexpr std::string_view kGuestResolver = "127.0.0.1";  // the redirect rules catch DNS wherever it is sent
+
+const std::vector<Recipe>& recipes();
+Result<Recipe> find_recipe(const std::string& name);
+// Everything that decides the contents, as text (for the key).
+std::string to_text(const Recipe& recipe);
+
+}  // namespace isola::image

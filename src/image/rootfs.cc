@@ -1,0 +1,165 @@
+#include "image/rootfs.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "image/node_runtime.h"
+#include "image/root_tree.h"
+#include "image/spawn.h"
+
+namespace isola::image {
+
+namespace {
+
+Result<void> install_packages(const BuildPlace& place, const Recipe& recipe, const HostSources& host,
+                              const Reporter& report) {
+  std::string list = place.folder + "/host.sources";
+  ISOLA_CHECK(replace_file(list, to_deb822(host.sources, false), 0600));
+  std::string include;
+  for (const auto& package : recipe.packages) include += (include.empty() ? "" : ",") + package;
+  std::vector<std::string> argv = {"mmdebstrap",         "--mode=root", "--variant=apt",
+                                   "--format=directory", "--verbose",   "--include=" + include};
+  for (const auto& option : host.apt_options) argv.push_back("--aptopt=" + option);
+  argv.push_back("--aptopt=Acquire::Languages \"none\"");
+  argv.push_back("--aptopt=APT::Install-Recommends \"false\"");
+  if (!recipe.manuals) {
+    for (const char* path : {"/usr/share/man/*", "/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*"})
+      argv.push_back(std::string("--dpkgopt=path-exclude=") + path);
+    argv.push_back("--dpkgopt=path-include=/usr/share/doc/*/copyright");
+    argv.push_back("--dpkgopt=path-include=/usr/share/locale/locale.alias");
+  }
+  argv.insert(argv.end(), {host.distribution.codename, place.root(), list});
+  return run({.argv = argv,
+              .env = {},
+              .what = "cannot install the packages of the template",
+              .log = place.log(),
+              .contained = true,
+              .tick = [&](std::string_view line) { report("packages", line); }});
+}
+
+Result<std::vector<std::string>> installed(const BuildPlace& place) {
+  ISOLA_TRY(std::string text, run_output({.argv = {"dpkg-query", "--admindir=" + place.root() + "/var/lib/dpkg", "-W",
+                                                   "-f=${Package}=${Version}\n"},
+                                          .what = "cannot list the packages of the template",
+                                          .log = place.log()}));
+  std::vector<std::string> out;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find('\n', at), text.size());
+    if (end > at) out.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Result<void> add_user(const RootTree& root) {
+  const std::string user(kGuestUser), id = std::to_string(kGuestUid);
+  ISOLA_CHECK(root.append("/etc/passwd", user + ":x:" + id + ":" + id + "::/home/" + user + ":/bin/bash\n"));
+  ISOLA_CHECK(root.append("/etc/group", user + ":x:" + id + ":\n"));
+  // Password logins are off ("*"); the day of the last change is fixed, so that equal inputs give equal templates.
+  ISOLA_CHECK(root.append("/etc/shadow", user + ":*:19000:0:99999:7:::\n"));
+  if (root.exists("/etc/gshadow")) ISOLA_CHECK(root.append("/etc/gshadow", user + ":!::\n"));
+  std::string home = "/home/" + user;
+  ISOLA_CHECK(root.folder_at("/home", 0755));
+  ISOLA_CHECK(root.folder_at(home, 0755, kGuestUid));
+  for (const char* file : {"/.bashrc", "/.profile", "/.bash_logout"})
+    if (auto text = root.read(std::string("/etc/skel") + file))
+      ISOLA_CHECK(root.write(home + file, *text, 0644, kGuestUid));
+  ISOLA_CHECK(root.folder_at("/etc/sudoers.d", 0750));
+  return root.write("/etc/sudoers.d/" + user, user + " ALL=(ALL:ALL) NOPASSWD: ALL\n", 0440);
+}
+
+// What this day's build wrote about itself into the account files.
+Result<void> settle_shadow(const RootTree& root) {
+  auto text = root.read("/etc/shadow");
+  if (!text) return std::unexpected(text.error());
+  std::string out;
+  for (size_t at = 0; at < text->size();) {
+    size_t end = std::min(text->find('\n', at), text->size());
+    std::string line = text->substr(at, end - at);
+    auto first = line.find(':'), second = line.find(':', first + 1), third = line.find(':', second + 1);
+    if (first != std::string::npos && second != std::string::npos && third != std::string::npos)
+      line = line.substr(0, second + 1) + "19000" + line.substr(third);
+    out += line + "\n";
+    at = end + 1;
+  }
+  struct stat st;
+  if (::stat((root.folder() + "/etc/shadow").c_str(), &st) < 0) return sys_error("cannot look at /etc/shadow");
+  ISOLA_CHECK(root.write("/etc/shadow", out, 0640));
+  if (::lchown((root.folder() + "/etc/shadow").c_str(), 0, st.st_gid) < 0)
+    return sys_error("cannot keep shadow's group");
+  return {};
+}
+
+Result<void> configure(const RootTree& root, const HostSources& host) {
+  std::string name(kGuestHostname);
+  ISOLA_CHECK(root.write("/etc/hostname", name + "\n"));
+  ISOLA_CHECK(root.write("/etc/hosts", "127.0.0.1 localhost " + name + "\n::1 localhost ip6-localhost ip6-loopback\n"));
+  ISOLA_CHECK(root.write("/etc/resolv.conf", "nameserver " + std::string(kGuestResolver) + "\n"));
+  ISOLA_CHECK(root.write("/etc/machine-id", ""));
+  ISOLA_CHECK(root.write("/etc/environment", "LANG=C.UTF-8\n"));
+  ISOLA_CHECK(root.folder_at("/etc/default", 0755));
+  ISOLA_CHECK(root.write("/etc/default/locale", "LANG=C.UTF-8\n"));
+  // A sandbox is thrown away whole: pip may install over the distribution's own Python packages.
+  ISOLA_CHECK(root.write("/etc/pip.conf", "[global]\nbreak-system-packages = true\nroot-user-action = ignore\n"));
+  ISOLA_CHECK(root.remove("/etc/apt/sources.list"));
+  ISOLA_CHECK(root.empty_folder("/etc/apt/sources.list.d"));
+  ISOLA_CHECK(
+      root.write("/etc/apt/sources.list.d/" + host.distribution.id + ".sources", to_deb822(host.sources, true)));
+  for (const auto& file : named_files(host.sources)) {
+    if (root.exists(file)) continue;
+    ISOLA_TRY(std::string contents, read_file(file));
+    for (size_t at = file.find('/', 1); at != std::string::npos; at = file.find('/', at + 1))
+      if (!root.exists(file.substr(0, at))) ISOLA_CHECK(root.folder_at(file.substr(0, at), 0755));
+    ISOLA_CHECK(root.write(file, contents));
+  }
+  return {};
+}
+
+// Nothing of the machine or the moment of the build stays: no proxies, caches, logs, locks, keys or device nodes.
+Result<void> tidy(const RootTree& root) {
+  for (const char* file : {"/etc/apt/apt.conf.d/99mmdebstrap", "/etc/dpkg/dpkg.cfg.d/99mmdebstrap", "/etc/.pwd.lock",
+                           "/var/cache/ldconfig/aux-cache", "/var/lib/dbus/machine-id", "/root/.cache"})
+    ISOLA_CHECK(root.remove(file));
+  for (const char* folder : {"/var/lib/apt/lists", "/var/cache/apt", "/var/log", "/dev", "/proc", "/sys", "/run",
+                             "/tmp", "/mnt", "/var/tmp"})
+    ISOLA_CHECK(root.empty_folder(folder));
+  ISOLA_CHECK(root.remove_matching("/etc", "", "-"));
+  ISOLA_CHECK(root.remove_matching("/var/lib/dpkg", "", "-old"));
+  ISOLA_CHECK(root.remove_matching("/var/cache/debconf", "", "-old"));
+  ISOLA_CHECK(root.remove_matching("/etc/ssh", "ssh_host_", ""));
+  for (const char* folder : {"/proc", "/sys", "/dev", "/run", "/mnt", "/opt", "/srv", "/media"})
+    ISOLA_CHECK(root.folder_at(folder, 0755));
+  ISOLA_CHECK(root.folder_at("/tmp", 01777));
+  ISOLA_CHECK(root.folder_at("/var/tmp", 01777));
+  ISOLA_CHECK(root.folder_at("/root", 0700));
+  // apt wants these to exist.
+  ISOLA_CHECK(root.folder_at("/var/lib/apt/lists/partial", 0700));
+  ISOLA_CHECK(root.folder_at("/var/cache/apt/archives", 0755));
+  ISOLA_CHECK(root.folder_at("/var/cache/apt/archives/partial", 0700));
+  return root.folder_at("/var/log/apt", 0755);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> make_rootfs(const BuildPlace& place, const Recipe& recipe, const HostSources& host,
+                                             const Reporter& report) {
+  report("packages");
+  ISOLA_CHECK(install_packages(place, recipe, host, report));
+  ISOLA_TRY(auto packages, installed(place));
+  if (recipe.node) {
+    ISOLA_TRY(std::string node, install_node(place, report));
+    packages.push_back(node);
+  }
+  report("tidy");
+  ISOLA_TRY(RootTree root, RootTree::open(place.root()));
+  ISOLA_CHECK(settle_shadow(root));
+  ISOLA_CHECK(add_user(root));
+  ISOLA_CHECK(configure(root, host));
+  ISOLA_CHECK(tidy(root));
+  return packages;
+}
+
+}  // namespace isola::image
