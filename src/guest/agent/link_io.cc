@@ -1,0 +1,122 @@
+#include "guest/agent/link_io.h"
+
+#include <fcntl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "base/file.h"
+
+namespace isola::guest {
+
+namespace {
+
+char scratch[64 << 10];
+
+// Installs a new pipe over the two numbers. Only the guest's own end is made non-blocking: the other is the host's.
+Result<void> make_pipe_at(int read_at, int write_at, int ours) {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) < 0) return sys_error("cannot make a pipe for the link");
+  Fd r(fds[0]), w(fds[1]);
+  for (auto [from, to] : {std::pair{r.get(), read_at}, std::pair{w.get(), write_at}}) {
+    if (to == ours) ::fcntl(from, F_SETFL, O_NONBLOCK);
+    if (::dup3(from, to, O_CLOEXEC) < 0) return sys_error("cannot install the link");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> LinkIo::begin() {
+  if (stdio_) {
+    // Out of the way of children, who get 0 and 1 of their own.
+    in_ = ::fcntl(0, F_DUPFD_CLOEXEC, 3);
+    out_ = ::fcntl(1, F_DUPFD_CLOEXEC, 3);
+    if (in_ < 0 || out_ < 0) return sys_error("there is no link on standard input and output");
+    termios t{};
+    if (::tcgetattr(in_, &t) == 0) {
+      ::cfmakeraw(&t);
+      ::tcsetattr(in_, TCSANOW, &t);
+    }
+    Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (null) ::dup2(null.get(), 0), ::dup2(null.get(), 1);
+  } else {
+    for (int fd : {kFdInRead, kFdOutWrite, kFdInWrite, kFdOutRead}) {
+      if (::fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return sys_error("the link's file descriptors are missing");
+    }
+  }
+  for (int fd : {in_, out_}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  agent_.next_generation();
+  ISOLA_CHECK(watch());
+  flush();
+  return {};
+}
+
+Result<void> LinkIo::watch() {
+  // Edge-triggered on a stream that can end, or its end would wake us for ever.
+  return agent_.loop().add(in_, stdio_ ? EPOLLIN | EPOLLET : EPOLLIN, &in_source_);
+}
+
+void LinkIo::on_in(uint32_t) {
+  do {
+    ssize_t n = ::read(in_, scratch, sizeof scratch);
+    if (n > 0) {
+      if (ended_) agent_.next_generation();
+      ended_ = false;
+      agent_.mux().feed({scratch, static_cast<size_t>(n)});
+    } else if (n == 0 && stdio_) {
+      ended_ = true;
+      return;
+    } else if (n == 0 || errno != EINTR) {
+      return;
+    }
+  } while (stdio_);  // a pipe that has more wakes us again
+}
+
+void LinkIo::flush() {
+  while (!agent_.mux().out().empty()) {
+    auto bytes = agent_.mux().out();
+    ssize_t n = ::write(out_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      if (errno == EAGAIN && !waiting_) waiting_ = agent_.loop().add(out_, EPOLLOUT, &out_source_).has_value();
+      return;
+    }
+    agent_.mux().sent(static_cast<size_t>(n));
+  }
+  if (waiting_) agent_.loop().remove(out_, &out_source_);
+  waiting_ = false;
+}
+
+void LinkIo::on_out(uint32_t) { flush(); }
+
+void LinkIo::reattach() {
+  if (!stdio_) {
+    // In this order: the old out-pipe must hang up last, because that is what the launcher waits for before it opens
+    // the new ones.
+    agent_.loop().remove(in_, &in_source_);
+    if (waiting_) agent_.loop().remove(out_, &out_source_);
+    waiting_ = false;
+    bool ok = make_pipe_at(kFdInRead, kFdInWrite, kFdInRead) && make_pipe_at(kFdOutRead, kFdOutWrite, kFdOutWrite);
+    if (!ok || !watch()) return;
+  }
+  agent_.next_generation();
+  flush();
+}
+
+uint32_t host_signal_uid() {
+  auto map = read_file("/proc/self/uid_map", 4096);
+  unsigned inside = 1, outside = 1, count = 0;
+  bool initial = map && std::sscanf(map->c_str(), "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 &&
+                 outside == 0 && count == UINT32_MAX;
+  return initial ? 0 : 65534;
+}
+
+bool is_from_host(const signalfd_siginfo& signal, uint32_t host_uid) {
+  return signal.ssi_signo == static_cast<uint32_t>(SIGRTMIN + kReattachSignal) && signal.ssi_code == SI_USER &&
+         signal.ssi_pid == 0 && signal.ssi_uid == host_uid;
+}
+
+}  // namespace isola::guest

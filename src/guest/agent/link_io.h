@@ -1,0 +1,45 @@
+// The guest's end of the link with its I/O: moves bytes between the Mux and the two pipes (or standard in and out), and
+// makes the pipes anew when the launcher asks for it.
+//
+// The request is SIGRTMIN+1 from outside: `is_from_host` says how a signal from outside is told from one that a process
+// inside sent.
+#pragma once
+
+#include <sys/signalfd.h>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "guest/agent/agent.h"
+
+namespace isola::guest {
+
+class LinkIo {
+ public:
+  LinkIo(Agent& agent, bool stdio) : agent_(agent), stdio_(stdio) {}
+  Result<void> begin();
+  void flush();     // what fits now; the rest goes when the pipe has room
+  void reattach();  // new pipes over fds 3 to 6, new generation
+
+ private:
+  void on_in(uint32_t events);
+  void on_out(uint32_t events);
+  Result<void> watch();
+
+  Agent& agent_;
+  bool stdio_;
+  int in_ = kFdInRead, out_ = kFdOutWrite;
+  bool waiting_ = false, ended_ = false;
+  MemberSource<LinkIo, &LinkIo::on_in> in_source_{this};
+  MemberSource<LinkIo, &LinkIo::on_out> out_source_{this};
+};
+
+// The uid with which a signal from the host arrives: 65534 when we are in a user namespace (the host's root has no
+// number here), 0 when we are not.
+uint32_t host_signal_uid();
+
+// A kill() by somebody outside our pid namespace has SI_USER and pid 0; nobody inside can set a code ≥ 0, nor send with
+// pid 0. The uid matters as well: when a sender has used up the queue of pending signals, the kernel delivers without
+// the information, and that reads as SI_USER, pid 0 and uid 0.
+bool is_from_host(const signalfd_siginfo& signal, uint32_t host_uid);
+
+}  // namespace isola::guest

@@ -1,0 +1,104 @@
+// isola-guest: process 1 of every sandbox.
+//
+//   isola-guest --id <sandbox id> [--stdio]
+//
+// Reaps, starts processes, moves files, watches folders, dials ports; told what to do over the link (guest/link.h).
+// One thread, epoll and signalfd: nothing that a checkpoint could not carry.
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "guest/agent/agent.h"
+#include "guest/agent/link_io.h"
+#include "guest/agent/spawn.h"
+
+namespace isola::guest {
+namespace {
+
+class Signals : public Source {
+ public:
+  Signals(Agent& agent, LinkIo& link) : agent_(agent), link_(link), host_uid_(host_signal_uid()) {}
+
+  Result<void> begin() {
+    // Whatever we were started with: children must find the default of every signal, and we want none by surprise.
+    for (int s = 1; s <= SIGRTMAX; ++s) {
+      struct sigaction def{};
+      def.sa_handler = SIG_DFL;
+      ::sigaction(s, &def, nullptr);
+    }
+    sigset_t all, ours;
+    ::sigfillset(&all);
+    ::sigemptyset(&ours);
+    ::sigaddset(&ours, SIGCHLD);
+    ::sigaddset(&ours, SIGRTMIN + kReattachSignal);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    fd_ = Fd(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd_) return sys_error("cannot read signals");
+    agent_.child_ended();  // somebody may have ended before we looked
+    return agent_.loop().add(fd_.get(), EPOLLIN, this);
+  }
+
+  void on_ready(uint32_t) override {
+    signalfd_siginfo info[16];
+    ssize_t n = ::read(fd_.get(), info, sizeof info);
+    bool again = false;
+    for (ssize_t i = 0; i < n / static_cast<ssize_t>(sizeof info[0]); ++i) {
+      if (info[i].ssi_signo == SIGCHLD) agent_.child_ended();
+      again |= is_from_host(info[i], host_uid_);
+    }
+    if (again) link_.reattach();
+  }
+
+ private:
+  Agent& agent_;
+  LinkIo& link_;
+  uint32_t host_uid_;
+  Fd fd_;
+};
+
+int run(const std::string& id, bool stdio) {
+  ::prctl(PR_SET_DUMPABLE, 0);  // nobody inside may look into pid 1 or open its fds
+  ::mallopt(M_ARENA_MAX, 1);
+  ::mallopt(M_TRIM_THRESHOLD, 64 << 10);
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 10);  // large buffers go back to the kernel when they go
+  prepare_oom_score();
+  Agent agent(id);
+  LinkIo link(agent, stdio);
+  Signals signals(agent, link);
+  for (auto step : {signals.begin(), link.begin()}) {
+    if (!step) return std::fprintf(stderr, "isola-guest: %s\n", step.error().message.c_str()), 1;
+  }
+  for (;;) {
+    agent.round(true);
+    link.flush();
+  }
+}
+
+}  // namespace
+}  // namespace isola::guest
+
+int main(int argc, char** argv) {
+  std::string id;
+  bool stdio = false, bad = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--stdio") == 0)
+      stdio = true;
+    else if (std::strcmp(argv[i], "--id") == 0 && i + 1 < argc)
+      id = argv[++i];
+    else
+      bad = true;
+  }
+  if (bad || id.empty()) return std::fputs("usage: isola-guest --id <sandbox id> [--stdio]\n", stderr), 2;
+  // 0, 1 and 2 must be taken, or a pipe of a child could land there.
+  for (int fd = 0; fd < 3; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDWR);
+  }
+  return isola::guest::run(id, stdio);
+}

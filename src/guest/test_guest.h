@@ -1,0 +1,139 @@
+// A real isola-guest as pid 1 of its own pid and mount namespace, for tests: made, driven, and gone with the object.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "guest/client.h"
+
+#define ASSERT_OK(result)                                          \
+  do {                                                             \
+    auto& r_ = (result);                                           \
+    ASSERT_TRUE(r_.has_value()) << (r_ ? "" : r_.error().message); \
+  } while (0)
+
+namespace isola::guest {
+
+class TestGuest {
+ public:
+  static constexpr char kId[] = "i0123456789abcdefghij";
+
+  // `flags` are further namespaces for clone.
+  explicit TestGuest(int flags = 0, bool stdio = false) {
+    int in[2], out[2];
+    if (::pipe2(in, O_CLOEXEC) < 0 || ::pipe2(out, O_CLOEXEC) < 0) std::abort();
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) < 0) std::abort();
+    pid_ = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | flags | SIGCHLD, 0, 0, 0, 0));
+    if (pid_ == 0) {
+      char c;
+      ::close(ready[1]);
+      (void)!::read(ready[0], &c, 1);  // until the id maps are written
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+      if (::mount("proc", "/proc", "proc", 0, nullptr) < 0) ::_exit(99);
+      // Numbers that the four may have now are moved out of the way first.
+      int high[4] = {::fcntl(in[0], F_DUPFD, 100), ::fcntl(out[1], F_DUPFD, 100), ::fcntl(in[1], F_DUPFD, 100),
+                     ::fcntl(out[0], F_DUPFD, 100)};
+      if (stdio) {
+        ::dup2(high[0], 0);
+        ::dup2(high[1], 1);
+        ::syscall(SYS_close_range, 3, ~0U, 0);
+        ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--id", kId, "--stdio", nullptr);
+      } else {
+        for (int i = 0; i < 4; ++i) ::dup2(high[i], 3 + i);
+        ::syscall(SYS_close_range, 7, ~0U, 0);
+        ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--id", kId, nullptr);
+      }
+      ::_exit(98);
+    }
+    if (flags & CLONE_NEWUSER) {
+      put("uid_map", "0 100000 65536");
+      put("gid_map", "0 100000 65536");
+    }
+    ::close(ready[0]);
+    ::close(ready[1]);
+    ::close(in[0]);
+    ::close(out[1]);
+    old_out_ = Fd(::fcntl(out[0], F_DUPFD_CLOEXEC, 3));
+    client_.emplace(Fd(out[0]), Fd(in[1]));
+  }
+  ~TestGuest() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    int status;
+    ::waitpid(pid_, &status, 0);
+  }
+
+  PipeClient& operator*() { return *client_; }
+  PipeClient* operator->() { return &*client_; }
+  pid_t pid() const { return pid_; }
+
+  // As the launcher does it: signal, wait for the old pipe to hang up, open the new ones.
+  void reattach() {
+    ::kill(pid_, SIGRTMIN + kReattachSignal);
+    pollfd p{old_out_.get(), 0, 0};
+    ::poll(&p, 1, 10000);
+    ASSERT_TRUE(p.revents & POLLHUP);
+    client_->session().reset({Code::unavailable, "re-attached", 0});
+    reopen();
+  }
+  void reopen() {
+    auto link = open_link(pid_);
+    ASSERT_OK(link);
+    client_.emplace(std::move(*link));
+    old_out_ = Fd(::open(("/proc/" + std::to_string(pid_) + "/fd/4").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  }
+  bool hung_up() {
+    pollfd p{old_out_.get(), 0, 0};
+    ::poll(&p, 1, 0);
+    return p.revents & POLLHUP;
+  }
+
+  // Runs a shell line and gives what it wrote.
+  struct Output {
+    Result<Exit> exit;
+    std::string out, err;
+  };
+  Output sh(const std::string& line, Start start = {}) {
+    Output o;
+    start.argv = {"/bin/sh", "-c", line};
+    o.exit = client_->run(
+        start, {.out = [&](std::string_view s) { o.out += s; }, .err = [&](std::string_view s) { o.err += s; }});
+    return o;
+  }
+
+ private:
+  void put(const char* file, const char* text) {
+    Fd fd(::open(("/proc/" + std::to_string(pid_) + "/" + file).c_str(), O_WRONLY | O_CLOEXEC));
+    if (::write(fd.get(), text, std::string_view(text).size()) < 0) std::abort();
+  }
+  pid_t pid_ = -1;
+  std::optional<PipeClient> client_;
+  Fd old_out_;
+};
+
+// A folder of its own that goes with the object.
+class TempDir {
+ public:
+  TempDir() { path_ = ::mkdtemp(name_); }
+  ~TempDir() { (void)!std::system(("rm -rf " + path_).c_str()); }
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  char name_[32] = "/tmp/isola-guest-test-XXXXXX";
+  std::string path_;
+};
+
+}  // namespace isola::guest
