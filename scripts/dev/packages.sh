@@ -66,7 +66,8 @@ need() {
   ((${#missing[@]})) || return 0
   [[ $EUID -eq 0 ]] || die "these packages are missing and only root can install them: ${missing[*]}"
   apt_update
-  step "install ${#missing[@]} packages: ${missing[*]}" apt_get install -y --no-install-recommends "${missing[@]}"
+  say "missing packages: ${missing[*]}"
+  step "install ${#missing[@]} packages" apt_get install -y --no-install-recommends "${missing[@]}"
 }
 
 APT_UPDATED=0
