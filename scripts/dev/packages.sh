@@ -67,7 +67,7 @@ need() {
   [[ $EUID -eq 0 ]] || die "these packages are missing and only root can install them: ${missing[*]}"
   apt_update
   say "missing packages: ${missing[*]}"
-  step "install ${#missing[@]} packages" apt_get install -y --no-install-recommends "${missing[@]}"
+  step "install them" apt_get install -y --no-install-recommends "${missing[@]}"
 }
 
 APT_UPDATED=0

@@ -37,7 +37,7 @@ heartbeat() {  # heartbeat TITLE LOG
   exec {never}<> <(:)
   while kill -0 "$parent" 2>/dev/null; do
     read -r -t "$every" -u "$never" || true
-    last=$(tail -c 400 "$2" 2>/dev/null | tr '\r' '\n' | grep -av '^ *$' | tail -n 1 | cut -c1-90 | tr -d '\000-\037' || true)
+    last=$(tail -c 400 "$2" 2>/dev/null | tr '\r' '\n' | grep -av '^ *$' | tail -n 1 | sed -E 's#[a-z]+://[^ ]* ?##g' | cut -c1-90 | tr -d '\000-\037' || true)
     if [[ -t 1 ]]; then
       printf '\r\033[K   %s … %s  %s' "$1" "$(elapsed "$start")" "${last:0:70}"
     else
