@@ -1,0 +1,83 @@
+# What Isola needs from the distribution, one list per purpose, and how it gets there: looked up first, so that a machine
+# that has everything pays a few milliseconds and needs no network.
+
+CLANG_VERSIONS="19 20 21"  # the first that the package sources know; before 19, clang cannot compile libstdc++'s <expected>
+
+packages_of() {
+  case $1 in
+    build) echo g++ cmake ninja-build ccache pkg-config libfmt-dev libnftnl-dev libmnl-dev libssl-dev nlohmann-json3-dev libcli11-dev \
+      libgtest-dev libbenchmark-dev ;;
+    run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates ;;
+    test) echo libseccomp-dev nftables iproute2 stress-ng strace python3 xz-utils ;;
+    bench) echo crun runc bubblewrap ;;
+    criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
+      libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;
+    fmt) clang_package clang-format ;;
+    lint) clang_package clang-tidy && clang_package clang ;;
+    fuzz) clang_package clang && clang_package libclang-rt ;;
+  esac
+}
+
+# clang_package TOOL: the package of the newest-but-fitting clang that this machine has or could install.
+clang_package() {
+  local version name
+  for version in $CLANG_VERSIONS; do
+    name=$1-$version
+    [[ $1 != libclang-rt ]] || name=libclang-rt-$version-dev
+    if installed "$name" || candidate "$name"; then echo "$name"; return; fi
+  done
+  return 1
+}
+# clang_tool NAME: the program of that clang (clang++-19, clang-tidy-19 …).
+clang_tool() {
+  local version
+  for version in $CLANG_VERSIONS; do
+    if command -v "$1-$version"; then return; fi
+  done
+  die "no $1 of version $CLANG_VERSIONS is installed"
+}
+
+installed() { [[ $(dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | head -n 1) == installed ]]; }
+candidate() {
+  local version
+  version=$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p')
+  [[ -n $version && $version != "(none)" ]]
+}
+
+# need PURPOSE…: installs what is missing of these lists.
+need() {
+  local purpose wanted=() missing=() have name
+  command -v dpkg-query >/dev/null || die "this needs Debian 12 or Ubuntu 24.04 (there is no dpkg here)"
+  for purpose in "$@"; do
+    local list
+    if ! list=$(packages_of "$purpose"); then
+      # The lists of a machine that was never updated know nothing: once more with fresh ones.
+      apt_update
+      list=$(packages_of "$purpose") || die "this machine's package sources have no clang of version $CLANG_VERSIONS (needed for: $purpose)"
+    fi
+    # shellcheck disable=SC2206
+    wanted+=($list)
+  done
+  # Provided names count too (a library renamed for 64-bit time provides its old name).
+  have=$(dpkg-query -W -f '${db:Status-Status} ${Package}, ${Provides}\n' | sed -n 's/^installed //p' | sed 's/([^)]*)//g' | tr -d ' ' | tr ',' '\n' | sort -u)
+  for name in $(printf '%s\n' "${wanted[@]}" | sort -u); do
+    grep -qxF -- "$name" <<<"$have" || missing+=("$name")
+  done
+  ((${#missing[@]})) || return 0
+  [[ $EUID -eq 0 ]] || die "these packages are missing and only root can install them: ${missing[*]}"
+  apt_update
+  say "missing packages: ${missing[*]}"
+  step "install them" apt_get install -y --no-install-recommends "${missing[@]}"
+}
+
+APT_UPDATED=0
+apt_update() {
+  ((APT_UPDATED)) && return
+  [[ $EUID -eq 0 ]] || die "package lists are missing and only root can fetch them"
+  step "refresh the package lists" apt_get update
+  APT_UPDATED=1
+}
+apt_get() {
+  DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 \
+    -o Dpkg::Options::=--force-confold "$@"
+}

@@ -1,0 +1,77 @@
+# What a full run and the benchmarks leave behind: dated files in docs/results/, named after the commit that was measured.
+
+# The clone may belong to another user than root (a CI checkout): reading it is fine all the same.
+git_here() { git -c safe.directory='*' "$@"; }
+
+commit_name() {
+  local name
+  name=$(git_here rev-parse --short=10 HEAD 2>/dev/null) || { echo unknown; return; }
+  [[ -z $(git_here status --porcelain --untracked-files=no 2>/dev/null) ]] || name+=-modified
+  echo "$name"
+}
+results_stem() { echo "docs/results/$(date -u +%F)-$(commit_name)"; }
+
+machine_lines() {
+  local cgroup=v2
+  [[ -f /sys/fs/cgroup/cgroup.controllers ]] || cgroup="v1 or hybrid"
+  echo "- machine: $(nproc) cores, $(sed -nE 's/^model name\s*: //p' /proc/cpuinfo | head -n 1), $(awk '/^MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo)"
+  echo "- kernel: $(uname -sr), cgroup $cgroup"
+  echo "- system: $(. /etc/os-release && echo "$PRETTY_NAME"), $(g++ --version | head -n 1)"
+  echo "- commit: $(commit_name)"
+}
+
+results_begin() {
+  RESULTS=$(results_stem).md
+  mkdir -p docs/results
+  {
+    echo "# Full run of $(date -u '+%F %H:%M') UTC"
+    echo
+    machine_lines
+    echo "- boundary: jail"
+    echo
+    echo "| part | result |"
+    echo "| --- | --- |"
+  } >"$RESULTS"
+  FULL_STARTED=$SECONDS
+  FULL_FAILED=0
+}
+results_add() { echo "| $1 | ${2//|/\\|} |" >>"$RESULTS"; }
+# full_part NAME COMMAND…: one more part of the full run; a failure is written down and the run goes on. The part runs in
+# a shell of its own, so that a `die` in it ends the part alone.
+full_part() {
+  local name=$1 start=$SECONDS
+  shift
+  if ("$@"); then
+    results_add "$name" "passed in $(elapsed "$start")"
+  else
+    results_add "$name" "**failed**"
+    FULL_FAILED=$((FULL_FAILED + 1))
+  fi
+}
+results_end() {
+  {
+    echo
+    echo "Took $(elapsed "$FULL_STARTED") after the first suite. Cases that this machine could not run:"
+    echo
+    sed -nE 's/.*<skipped message="([^"]*)".*/- \1/p' build/dev/Testing/gtest/*.xml 2>/dev/null | sed 's/&#x0A;.*//' | sort -u
+  } >>"$RESULTS"
+}
+
+# The benchmark program prints its table and writes the same numbers as JSON. With --full counts when ISOLA_TEST_FULL=1.
+bench_run() {
+  local stem
+  build release
+  template release minimal
+  [[ -x build/bin/isola-bench ]] || die "there is no build/bin/isola-bench"
+  stem=$(results_stem)-bench
+  mkdir -p docs/results
+  live "bench" build/bin/isola-bench --json "$stem.json"
+  {
+    echo "# Benchmarks of $(date -u '+%F %H:%M') UTC"
+    echo
+    machine_lines
+    echo
+    cat "$LIVE_LOG"
+  } >"$stem.md"
+  say "written to $stem.md and $stem.json"
+}
