@@ -9,10 +9,19 @@ namespace {
 
 using isola::cli::Common;
 
+// Every command takes these, before or after its name.
+void add_common(CLI::App& app, Common& common) {
+  app.add_option("--data", common.data_dir, "Where state lives")->envname("ISOLA_DATA")->capture_default_str();
+  app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide")->envname("ISOLA_CACHE")->capture_default_str();
+  app.add_flag("--json", common.json, "Print JSON");
+}
+
+// What stands behind `--` is the command's, whatever it looks like: it never reaches the parser.
+std::vector<std::string> after_dashes;
+
 void add_run(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<isola::cli::RunOptions>();
-  auto* run = app.add_subcommand("run", "Run one command in a fresh sandbox, then throw the sandbox away");
-  run->usage("isola run [OPTIONS] [--] COMMAND [ARGUMENTS...]");
+  auto* run = app.add_subcommand("run", "Run one command in a fresh sandbox, then throw the sandbox away: isola run [OPTIONS] [--] COMMAND...");
   run->add_option("--template", options->template_name, "What the sandbox starts from")->capture_default_str();
   run->add_option("--memory", options->memory, "Memory limit, as 64M or 2G (default 512M)");
   run->add_option("--cpus", options->limits.cpus, "Processor limit, in cores")->capture_default_str();
@@ -31,10 +40,12 @@ void add_run(CLI::App& app, Common& common, int& code) {
   run->add_flag("--latency", options->latency, "Print where the time went");
   run->add_flag("--allow-unquotaed-disk", options->allow_unquotaed,
                 "Run even where nothing can limit what the sandbox writes (it could fill this machine's disk)");
+  // The first word that is no option of ours begins the command; what follows is the command's own, dashes or not.
+  run->add_option("command", options->command, "The command and its arguments");
   run->prefix_command();
   run->callback([options, run, &common, &code] {
-    options->command = run->remaining();
-    if (!options->command.empty() && options->command[0] == "--") options->command.erase(options->command.begin());
+    for (auto& word : run->remaining()) options->command.push_back(word);
+    options->command.insert(options->command.end(), after_dashes.begin(), after_dashes.end());
     if (options->command.empty()) {
       code = isola::cli::complain("run what? Give a command: isola run -- echo hello");
       return;
@@ -113,16 +124,22 @@ int main(int argc, char** argv) {
   int code = 0;
   app.set_version_flag("--version", std::string("isola ") + ISOLA_VERSION);
   app.require_subcommand(1);
-  app.fallthrough();
-  app.add_option("--data", common.data_dir, "Where state lives")->envname("ISOLA_DATA")->capture_default_str();
-  app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide")->envname("ISOLA_CACHE")->capture_default_str();
-  app.add_flag("--json", common.json, "Print JSON");
+  add_common(app, common);
   add_run(app, common, code);
   add_template(app, common, code);
   app.add_subcommand("doctor", "What works on this machine, and what to do about what does not")
       ->callback([&] { code = isola::cli::doctor(common); });
   add_prove(app, common, code);
   add_launcher(app, common, code);
+  for (auto* command : app.get_subcommands({})) {
+    add_common(*command, common);
+    for (auto* nested : command->get_subcommands({})) add_common(*nested, common);
+  }
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    after_dashes.assign(argv + i + 1, argv + argc);
+    argc = i;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

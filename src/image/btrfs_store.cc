@@ -95,6 +95,7 @@ class BtrfsStore : public LayerStore {
   std::string_view name() const override { return "btrfs"; }
   bool enforces() const override { return true; }
   bool slow_destroy() const override { return false; }
+  std::vector<int> descriptors() const override { return {fd_.get()}; }
 
   Result<std::string> create(const std::string& id, const LayerLimits& limits) override {
     ISOLA_CHECK(check_layer_id(id));

@@ -58,6 +58,8 @@ class LayerStore {
   virtual Result<LayerUsage> usage(const std::string& id) = 0;
   virtual Result<void> destroy(const std::string& id) = 0;  // idempotent
   virtual Result<std::vector<std::string>> list() = 0;      // for reaping what nobody knows
+  // Open descriptors that destroy() needs: a helper process keeps these and closes everything else that it inherited.
+  virtual std::vector<int> descriptors() const { return {}; }
 };
 
 struct StoreOptions {

@@ -43,10 +43,30 @@ Cells::One* Cells::find(const std::string& id) {
   return it == cells_.end() ? nullptr : it->second.get();
 }
 
-size_t Cells::live() const {
-  return static_cast<size_t>(std::count_if(cells_.begin(), cells_.end(), [](const auto& c) {
-    return !c.second->entry.parked && c.second->state != State::ending;
-  }));
+void Cells::set_owner(One& one, OwnerId owner) {
+  if (one.owner) {
+    auto& set = owned_[one.owner];
+    set.erase(one.entry.id);
+    if (set.empty()) owned_.erase(one.owner);
+  }
+  one.owner = owner;
+  if (owner) owned_[owner].insert(one.entry.id);
+}
+
+void Cells::count_live(One& one, bool live) {
+  if (one.counted == live) return;
+  one.counted = live;
+  live ? ++live_ : --live_;
+}
+
+// It is no longer one of the parked: claimed, or ending.
+void Cells::leave_pool(One& one) {
+  if (!one.entry.parked) return;
+  one.entry.parked = false;
+  parked_.erase({one.entry.digest, one.entry.id});
+  auto& pool = pools_[one.entry.digest];
+  --pool.have;
+  if (one.state == State::creating) pool.making = false;
 }
 
 size_t Cells::cleaning() const { return janitor_.pending(); }
@@ -63,6 +83,7 @@ Result<void> Cells::start() {
     auto one = std::make_unique<One>();
     one->entry = entry;
     One& it = *(cells_[entry.id] = std::move(one));
+    it.entry.parked = false;
     if (entry.id_base != 0) ISOLA_CHECK(parts_.ranges.keep(entry.id_base));
     auto cell = entry.boot == parts_.journal.boot() && entry.process.pid > 0
                     ? parts_.boundary.adopt(entry.process)
@@ -74,6 +95,7 @@ Result<void> Cells::start() {
     }
     it.cell = std::move(*cell);
     it.state = State::running;
+    count_live(it, true);
     ISOLA_CHECK(parts_.loop.watch(it.cell->exit_fd(), EPOLLIN, [this, id = entry.id](uint32_t) { exited(id); }));
     // Parked jails are cheap to make anew; ephemeral ones belonged to a connection that went with the old launcher.
     if (entry.parked || entry.ephemeral) end(it, EndReason::killed);
@@ -150,10 +172,12 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
                .parked = park,
                .ephemeral = request.ephemeral,
                .created = static_cast<int64_t>(::time(nullptr))};
-  one.owner = owner;
   one.limits = request.limits;
   one.launched = std::move(done);
   cells_[one.entry.id] = std::move(owned);
+  set_owner(one, owner);
+  if (park) ++pools_[one.entry.digest].have, pools_[one.entry.digest].making = true;
+  else count_live(one, true);
   if (auto made = make(one, std::move(request), std::move(trees)); !made) {
     one.failure = made.error();
     clear(one);
@@ -217,8 +241,11 @@ void Cells::born(One& one) {
     return;
   }
   if (one.entry.parked) {
+    auto& pool = pools_[one.entry.digest];
+    pool.making = false;
+    pool.failures = 0;
     parked_.insert({one.entry.digest, id});
-    park_failures_.erase(one.entry.digest);
+    refill_soon();
     if (on_change) on_change();
     return;
   }
@@ -249,15 +276,15 @@ bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
     auto it = parked_.lower_bound({request.digest, ""});
     if (it == parked_.end() || it->first != request.digest) return false;
     One* one = find(it->second);
-    parked_.erase(it);
+    leave_pool(*one);
     refill_soon();
-    if (!one || !one->cell || one->reason) continue;
     if (auto claimed = claim(*one, request); !claimed) {
       log::warn("launcher", "{}: a parked jail cannot be claimed: {}", one->entry.id, claimed.error().message);
       end(*one, EndReason::killed);
       continue;  // the next one, or a cold launch
     }
-    one->owner = owner;
+    set_owner(*one, owner);
+    count_live(*one, true);
     one->launched = std::move(done);
     hand_over(*one, Birth::pooled);
     return true;
@@ -277,7 +304,6 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
   if (one.limits.disk != request.limits.disk)
     ISOLA_CHECK(parts_.layers.resize(one.entry.id, {.bytes = request.limits.disk}));
   one.limits = request.limits;
-  one.entry.parked = false;
   one.entry.ephemeral = request.ephemeral;
   one.entry.birth = Birth::pooled;
   one.entry.created = static_cast<int64_t>(::time(nullptr));
@@ -290,10 +316,9 @@ Result<void> Cells::park(const std::string& digest, uint32_t count) {
   if (count > kMaxParked) return fail(Code::invalid, "at most " + std::to_string(kMaxParked) + " jails can be parked");
   ISOLA_CHECK(check({.digest = digest, .allow_unquotaed = true}));
   ISOLA_CHECK(mount_image(digest));
-  if (count == 0) wanted_.erase(digest);
-  else wanted_[digest] = count;
-  park_failures_.erase(digest);
-  refill();
+  pools_[digest].wanted = count;
+  pools_[digest].failures = 0;
+  refill_soon();
   return {};
 }
 
@@ -304,23 +329,13 @@ void Cells::refill_soon() {
 
 // One at a time: a burst of creates is not slowed by a burst of refills behind it.
 void Cells::refill() {
-  for (const auto& [digest, count] : wanted_) {
-    uint32_t have = 0;
-    bool making = false;
-    for (const auto& [id, one] : cells_) {
-      if (!one->entry.parked || one->entry.digest != digest || one->state == State::ending) continue;
-      ++have;
-      making = making || one->state == State::creating;
-    }
-    if (making) return;
-    if (have >= count || park_failures_[digest] >= 3) continue;
-    if (!parts_.layers.enforces()) continue;
-    begin({.digest = digest, .ephemeral = false}, {}, 0, true, [this, digest](auto result) {
+  for (auto& [digest, pool] : pools_) {
+    if (pool.making || pool.have >= pool.wanted || pool.failures >= 3 || !parts_.layers.enforces()) continue;
+    begin({.digest = digest, .ephemeral = false}, {}, 0, true, [&pool = pool](auto result) {
       if (result) return;
-      ++park_failures_[digest];
+      ++pool.failures;
       log::warn("launcher", "cannot park a jail: {}", result.error().message);
     });
-    refill_soon();
     return;
   }
 }
@@ -329,9 +344,11 @@ void Cells::refill() {
 
 void Cells::end(One& one, EndReason reason) {
   if (!one.reason) one.reason = reason;
-  one.state = State::ending;
-  parked_.erase({one.entry.digest, one.entry.id});
+  leave_pool(one);
+  count_live(one, false);
+  // While it is being made there is nothing to kill yet; born() sees the reason.
   if (one.cell) {
+    one.state = State::ending;
     // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too.
     if (auto group = parts_.cgroups.adopt(one.entry.id); group) {
       (void)group->thaw();
@@ -356,8 +373,9 @@ void Cells::exited(const std::string& id) {
 }
 
 void Cells::clear(One& one) {
+  leave_pool(one);
+  count_live(one, false);
   one.state = State::ending;
-  parked_.erase({one.entry.digest, one.entry.id});
   if (one.deadline) parts_.loop.cancel(*std::exchange(one.deadline, std::nullopt));
   if (one.launching) parts_.loop.unwatch(one.launching->fd());
   fail_links(one, Error{Code::not_found, "the sandbox has ended"});
@@ -380,7 +398,8 @@ void Cells::cleared(const std::string& id) {
   else if (on_ended && one->owner)
     on_ended(one->owner, one->ended);
   for (auto& gone : one->gone) gone(one->ended);
-  if (one->entry.parked) refill_soon();
+  set_owner(*one, 0);
+  if (!pools_.empty()) refill_soon();
   if (on_change) on_change();
 }
 
@@ -388,30 +407,31 @@ void Cells::kill(const std::string& id, Gone done) {
   One* one = find(id);
   if (!one || one->entry.parked) return done(fail(Code::not_found, "there is no sandbox " + id));
   one->gone.push_back(std::move(done));
-  if (one->state != State::ending) end(*one, EndReason::killed);
+  if (!one->reason) end(*one, EndReason::killed);
 }
 
 void Cells::owner_gone(OwnerId owner) {
-  std::vector<std::string> ids;
-  for (auto& [id, one] : cells_)
-    if (one->owner == owner) ids.push_back(id);
+  auto it = owned_.find(owner);
+  if (it == owned_.end()) return;
+  auto ids = it->second;
   for (const auto& id : ids) {
     One* one = find(id);
-    one->owner = 0;
-    if (one->entry.ephemeral && one->state != State::ending) end(*one, EndReason::killed);
+    if (!one) continue;
+    set_owner(*one, 0);
+    if (one->entry.ephemeral && !one->reason) end(*one, EndReason::killed);
   }
 }
 
 void Cells::kill_parked() {
-  wanted_.clear();
+  for (auto& [digest, pool] : pools_) pool.wanted = 0;
   for (auto& [id, one] : cells_)
-    if (one->entry.parked && one->state != State::ending) end(*one, EndReason::killed);
+    if (one->entry.parked) end(*one, EndReason::killed);
 }
 
 void Cells::kill_all() {
-  wanted_.clear();
+  kill_parked();
   for (auto& [id, one] : cells_)
-    if (one->state != State::ending) end(*one, EndReason::killed);
+    if (!one->reason) end(*one, EndReason::killed);
 }
 
 // ---- a living one ---------------------------------------------------------------------------------------------------
@@ -424,7 +444,7 @@ void Cells::link(const std::string& id, OwnerId owner, Linked done) {
   if (!one->linking.empty()) return done(fail(Code::unavailable, "somebody else is just attaching to the sandbox"));
   auto ready = one->cell->prepare_link();
   if (!ready) return done(std::unexpected(ready.error()));
-  one->owner = owner;
+  set_owner(*one, owner);
   one->linking.push_back(std::move(done));
   if (*ready < 0) return finish_link(id);
   one->link_fd = *ready;

@@ -61,7 +61,7 @@ class Cells {
   void kill_all();  // parked ones too
   void kill_parked();
 
-  size_t live() const;
+  size_t live() const { return live_; }
   size_t parked() const { return parked_.size(); }
   size_t cleaning() const;
   bool empty() const { return cells_.empty(); }
@@ -87,6 +87,12 @@ class Cells {
     Ended ended;
     Latency latency;
     std::optional<EventLoop::TimerId> deadline;
+    bool counted = false;            // in live_
+  };
+  // Jails kept parked of one image. `have` counts those being made too.
+  struct Pool {
+    uint32_t wanted = 0, have = 0, failures = 0;
+    bool making = false;
   };
 
   Result<void> check(const LaunchRequest& request) const;
@@ -105,6 +111,9 @@ class Cells {
   void clear(One& one);
   void cleared(const std::string& id);
   void watch_janitor();
+  void set_owner(One& one, OwnerId owner);
+  void count_live(One& one, bool live);
+  void leave_pool(One& one);
   void refill_soon();
   void refill();
   One* find(const std::string& id);
@@ -114,9 +123,10 @@ class Cells {
   int janitor_fd_ = -1;
   std::map<std::string, std::unique_ptr<One>> cells_;
   std::map<std::string, std::string> images_;     // digest → mount point, mounted while the launcher lives
-  std::map<std::string, uint32_t> wanted_;        // digest → how many parked
-  std::map<std::string, uint32_t> park_failures_;
+  std::map<std::string, Pool> pools_;             // by digest
   std::set<std::pair<std::string, std::string>> parked_;  // digest, id
+  std::map<OwnerId, std::set<std::string>> owned_;
+  size_t live_ = 0;  // counted, so that no request walks over all sandboxes
   std::optional<EventLoop::TimerId> refill_;
 };
 

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "kernel/capability.h"
 #include "kernel/process.h"
@@ -24,10 +26,23 @@ constexpr uint64_t kCapabilities = kernel::capability(CAP_SYS_ADMIN) | kernel::c
                                    kernel::capability(CAP_DAC_READ_SEARCH) | kernel::capability(CAP_FOWNER) |
                                    kernel::capability(CAP_KILL);
 
-Result<void> confine(int socket) {
-  // Only 0–2 and the conversation stay open: a helper that holds a link or a pidfd would keep it alive.
-  if (::dup2(socket, 3) < 0) return sys_error("cannot arrange descriptors");
-  if (::syscall(SYS_close_range, 4, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
+// Only 0–2, the conversation and what the layer store needs stay open: a helper that held a link, a lock or a pidfd
+// would keep it alive.
+Result<void> close_all_but(std::vector<int> keep) {
+  std::sort(keep.begin(), keep.end());
+  unsigned first = 3;
+  for (int fd : keep) {
+    if (static_cast<unsigned>(fd) > first && ::syscall(SYS_close_range, first, static_cast<unsigned>(fd) - 1, 0) < 0)
+      return sys_error("cannot close inherited descriptors");
+    first = std::max(first, static_cast<unsigned>(fd) + 1);
+  }
+  if (::syscall(SYS_close_range, first, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
+  return {};
+}
+
+Result<void> confine(int socket, std::vector<int> keep) {
+  keep.push_back(socket);
+  ISOLA_CHECK(close_all_but(std::move(keep)));
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) return sys_error("cannot bind to the launcher");
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return sys_error("cannot give up privileges");
   ::prctl(PR_SET_NAME, "isola-janitor", 0, 0, 0);
@@ -50,11 +65,11 @@ Janitor::~Janitor() {
 Result<void> Janitor::start() {
   ISOLA_TRY(auto pair, kernel::socket_pair());
   ISOLA_TRY(auto child, kernel::spawn(0, [&] {
-              if (auto confined = confine(pair.second.get()); !confined) {
+              if (auto confined = confine(pair.second.get(), layers_.descriptors()); !confined) {
                 log::error("janitor", "{}", confined.error().message);
                 return 1;
               }
-              return work(3);
+              return work(pair.second.get());
             }));
   pid_ = child.pid;
   socket_ = std::move(pair.first);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "boundary/jail/cell.h"
 #include "boundary/jail/furnish.h"
 #include "boundary/jail/root.h"
@@ -107,6 +108,8 @@ Result<Fd> JailLaunching::assume_identity() {
   auto attached = cgroup.attach(child_.pid);
   cgroup.release();
   ISOLA_CHECK(std::move(attached));
+  // Whatever protects the launcher from the out-of-memory killer must not protect a sandbox.
+  ISOLA_CHECK(write_file(fmt::format("/proc/{}/oom_score_adj", child_.pid), "0"));
   ISOLA_CHECK(kernel::write_id_maps(child_.pid, protections_.id_base, protections_.id_count));
   return kernel::open_namespace(child_.pid, "user");
 }
