@@ -1,5 +1,8 @@
 #include "kernel/cgroup.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -217,13 +220,39 @@ Result<CgroupLimits> Cgroup::limits() const {
   return out;
 }
 
-Result<void> Cgroup::attach(pid_t pid) const {
-  if (pid < 0) return fail(Code::invalid, "no such process to put into a cgroup");
-  auto text = std::to_string(pid);
+std::vector<std::string> Cgroup::folders() const {
   auto folders = layout_->folders();
   if (io_ && layout_->version == CgroupVersion::v1 && std::ranges::find(folders, layout_->io) == folders.end())
     folders.push_back(layout_->io);
-  for (const auto& folder : folders) {
+  return folders;
+}
+
+Result<CgroupDoors> Cgroup::doors() const {
+  CgroupDoors doors;
+  bool v2 = layout_->version == CgroupVersion::v2;
+  for (const auto& folder : folders()) {
+    std::string door = v2 ? folder + "/" + name_ : path(folder, "tasks");
+    if (int e = fault::at("cgroup_door")) return sys_error("cannot open the cgroup " + name_, e);
+    Fd fd(::open(door.c_str(), (v2 ? O_RDONLY | O_DIRECTORY : O_WRONLY) | O_CLOEXEC));
+    if (!fd) return sys_error("cannot open the cgroup " + name_);
+    if (v2) doors.folder = std::move(fd);
+    else doors.files.push_back(std::move(fd));
+  }
+  return doors;
+}
+
+Result<void> CgroupDoors::enter() const {
+  for (const auto& file : files) {
+    if (int e = fault::at("cgroup_enter")) return sys_error("cannot enter a cgroup", e);
+    if (::write(file.get(), "0", 1) != 1) return sys_error("cannot enter a cgroup");
+  }
+  return {};
+}
+
+Result<void> Cgroup::attach(pid_t pid) const {
+  if (pid < 0) return fail(Code::invalid, "no such process to put into a cgroup");
+  auto text = std::to_string(pid);
+  for (const auto& folder : folders()) {
     if (int e = fault::at("cgroup_attach")) return sys_error("cannot put a process into the cgroup " + name_, e);
     ISOLA_CHECK(write(path(folder, "cgroup.procs"), text));
   }

@@ -19,13 +19,14 @@ namespace {
 constexpr size_t kMaxFds = 64;
 }
 
-Result<Child> spawn(uint64_t flags, const std::function<int()>& body) {
+Result<Child> spawn(uint64_t flags, const std::function<int()>& body, int cgroup) {
   if (int e = fault::at("clone")) return sys_error("cannot create a process", e);
   int pidfd = -1;
   struct clone_args args {};
   args.flags = flags | CLONE_PIDFD;
   args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
   args.exit_signal = SIGCHLD;
+  if (cgroup >= 0) args.flags |= CLONE_INTO_CGROUP, args.cgroup = static_cast<uint64_t>(cgroup);
   long pid = ::syscall(SYS_clone3, &args, sizeof args);
   if (pid < 0) return sys_error("cannot create a process");
   if (pid == 0) ::_exit(body());

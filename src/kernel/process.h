@@ -21,7 +21,8 @@ struct Child {
 };
 
 // clone3 with `flags`; the child runs `body` and exits with what it returns. The caller must be single-threaded.
-Result<Child> spawn(uint64_t flags, const std::function<int()>& body);
+// `cgroup`: a folder of cgroup v2 that the child is born into; -1: its parent's.
+Result<Child> spawn(uint64_t flags, const std::function<int()>& body, int cgroup = -1);
 
 // A process is named by pid *and* the tick at which it started: the pid alone may be somebody else's by now.
 struct ProcessName {

@@ -75,6 +75,29 @@ Result<Fd> make_mount(const MountRule& rule, int root, std::vector<Fd>& shown) {
   return fail(Code::internal, "unknown kind of mount");
 }
 
+// Makes the place where a shown folder (or file) goes, component by component and without following a symlink.
+Result<void> make_place(int root, const std::string& path, bool folder) {
+  Fd at;
+  size_t from = 0;
+  for (;;) {
+    size_t slash = path.find('/', from);
+    std::string name = path.substr(from, slash - from);
+    bool last = slash == std::string::npos;
+    if (name.empty() || name == "." || name == "..") return fail(Code::invalid, "/" + path + " is not a plain path");
+    int dir = at ? at.get() : root;
+    if (last && !folder) {
+      Fd made(::openat(dir, name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+      if (!made) return sys_error("cannot make /" + path);
+      return {};
+    }
+    if (::mkdirat(dir, name.c_str(), 0755) < 0 && errno != EEXIST) return sys_error("cannot make /" + path);
+    if (last) return {};
+    ISOLA_TRY(Fd next, kernel::open_beneath(dir, name, O_DIRECTORY));
+    at = std::move(next);
+    from = slash + 1;
+  }
+}
+
 // fds[0] is the root; the rest are shown folders, in the order of their rules.
 Result<void> mount_everything(const Protections& protections, std::vector<Fd> fds) {
   Fd root_mount = std::move(fds.front());
@@ -87,6 +110,11 @@ Result<void> mount_everything(const Protections& protections, std::vector<Fd> fd
     const MountRule& rule = protections.mounts[i];
     auto mount = make_mount(rule, root.get(), fds);
     if (!mount) return std::unexpected(mount.error().in("/" + rule.target));
+    if (rule.from == MountRule::From::shown) {
+      struct stat what {};
+      if (::fstat(mount->get(), &what) < 0) return sys_error("cannot look at what is shown at /" + rule.target);
+      ISOLA_CHECK(make_place(root.get(), rule.target, S_ISDIR(what.st_mode)));
+    }
     ISOLA_CHECK(kernel::attach(mount->get(), root.get(), rule.target));
   }
   if (int e = at("pivot_root")) return sys_error("cannot change the root", e);
@@ -159,6 +187,7 @@ Result<std::vector<Fd>> await(int control, char word) {
 }
 
 Result<void> live(const Furnishing& f) {
+  ISOLA_CHECK(f.cgroup->enter());
   // Made here and not by clone: the launcher goes on with the control groups meanwhile.
   if (int e = at("unshare_net")) return sys_error("cannot make a network namespace", e);
   if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");

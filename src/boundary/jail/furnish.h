@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "boundary/jail/protections.h"
+#include "kernel/cgroup.h"
 #include "kernel/seccomp_program.h"
 
 namespace isola::boundary::jail {
@@ -23,6 +24,7 @@ struct Furnishing {
   std::string id;
   const Protections* protections = nullptr;
   const kernel::SeccompProgram* filter = nullptr;
+  const kernel::CgroupDoors* cgroup = nullptr;
   uint32_t open_files = 0;
   int control = -1;      // the child's end of the conversation
   int link[4] = {};      // guest's fds 3–6: in-read, out-write, in-write, out-read

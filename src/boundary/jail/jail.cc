@@ -79,12 +79,17 @@ class JailLaunching : public Launching {
 };
 
 Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
+  ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
+  auto doors = group.doors();
+  group.release();
+  if (!doors) return std::unexpected(doors.error());
   ISOLA_TRY(auto conversation, kernel::socket_pair());
   ISOLA_TRY(auto in, kernel::make_pipe());
   ISOLA_TRY(auto out, kernel::make_pipe());
   Furnishing furnishing{.id = spec_.id,
                         .protections = &protections_,
                         .filter = &filter,
+                        .cgroup = &*doors,
                         .open_files = spec_.limits.open_files,
                         .control = conversation.second.get(),
                         .link = {in.first.get(), out.second.get(), in.second.get(), out.first.get()}};
@@ -93,7 +98,7 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     if (user.failed()) return sys_error("cannot take the sandbox's id", user.failed());
     // The user namespace comes first in the kernel's order too: every other one belongs to it.
     auto child = kernel::spawn(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
-                               [&] { return become_guest(furnishing); });
+                               [&] { return become_guest(furnishing); }, doors->folder.get());
     if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
     child_ = std::move(*child);
   }
@@ -102,12 +107,7 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
   return {};
 }
 
-// Membership before the cgroup namespace is made inside (its root is where the process is then); maps before the idmaps.
 Result<Fd> JailLaunching::assume_identity() {
-  ISOLA_TRY(auto cgroup, cgroups_.adopt(spec_.cgroup));
-  auto attached = cgroup.attach(child_.pid);
-  cgroup.release();
-  ISOLA_CHECK(std::move(attached));
   // Whatever protects the launcher from the out-of-memory killer must not protect a sandbox.
   ISOLA_CHECK(write_file(fmt::format("/proc/{}/oom_score_adj", child_.pid), "0"));
   ISOLA_CHECK(kernel::write_id_maps(child_.pid, protections_.id_base, protections_.id_count));
