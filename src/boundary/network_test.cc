@@ -54,16 +54,12 @@ struct Address {
 std::string error_name(int e) { return e == 0 ? "ok" : strerrorname_np(e); }
 
 // Connects (TCP) or sends and waits for an answer (UDP); the answer's text, or the errno's name.
-std::string talk(int type, const char* to, uint16_t port, const char* from = nullptr) {
+std::string talk(int type, const char* to, uint16_t port) {
   Address address(to, port);
   Fd fd(::socket(address.family(), type | SOCK_CLOEXEC, 0));
   timeval limit{kLongMs / 1000, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (from) {
-    Address source(from, 0);
-    if (::bind(fd.get(), source.get(), source.size) < 0) return "bind:" + error_name(errno);
-  }
   if (::connect(fd.get(), address.get(), address.size) < 0) return error_name(errno);
   if (type == SOCK_DGRAM && ::send(fd.get(), "question", 8, 0) < 0) return error_name(errno);
   char text[64];
@@ -77,6 +73,18 @@ std::string take_port(int type, const char* at, uint16_t port, std::initializer_
   int one = 1;
   for (int option : options) ::setsockopt(fd.get(), SOL_SOCKET, option, &one, sizeof one);
   return ::bind(fd.get(), address.get(), address.size) < 0 ? error_name(errno) : "ok";
+}
+
+// talk() one after the other ("a" + talk() + talk() would leave the order open).
+struct Call {
+  int type;
+  const char* to;
+  uint16_t port;
+};
+std::string talk_to(std::initializer_list<Call> calls) {
+  std::string out;
+  for (const auto& call : calls) out += (out.empty() ? "" : " ") + talk(call.type, call.to, call.port);
+  return out;
 }
 
 // A child in namespaces of its own that runs `work` when told, and whose result is a text.
@@ -161,7 +169,7 @@ class Island : public ::testing::Test {
 };
 
 TEST_F(Island, TcpToAnywhereReachesTheGateWithItsDestination) {
-  Guest guest([] { return talk(SOCK_STREAM, "93.184.216.34", 443) + " " + talk(SOCK_STREAM, "2001:db8::7", 8080); });
+  Guest guest([] { return talk_to({{SOCK_STREAM, "93.184.216.34", 443}, {SOCK_STREAM, "2001:db8::7", 8080}}); });
   run(guest, Answering::gate);
   if (IsSkipped() || HasFatalFailure()) return;
 
@@ -196,8 +204,10 @@ TEST_F(Island, TcpToAnywhereReachesTheGateWithItsDestination) {
 
 TEST_F(Island, DnsReachesItsSockets) {
   Guest guest([] {
-    return talk(SOCK_DGRAM, "8.8.8.8", 53) + " " + talk(SOCK_DGRAM, kOwnAddress4, 53) + " " +
-           talk(SOCK_DGRAM, "2001:4860:4860::8888", 53) + " " + talk(SOCK_STREAM, "8.8.4.4", 53);
+    return talk_to({{SOCK_DGRAM, "8.8.8.8", 53},
+                    {SOCK_DGRAM, kOwnAddress4, 53},
+                    {SOCK_DGRAM, "2001:4860:4860::8888", 53},
+                    {SOCK_STREAM, "8.8.4.4", 53}});
   });
   run(guest, Answering::gate);
   if (IsSkipped() || HasFatalFailure()) return;
@@ -233,7 +243,7 @@ TEST_F(Island, WithoutAGateEverythingIsRefusedAtOnce) {
 }
 
 TEST_F(Island, AnsweringCanBeSwitchedOnLater) {
-  Guest guest([] { return talk(SOCK_DGRAM, "8.8.8.8", 53) + talk(SOCK_STREAM, "1.2.3.4", 80); });
+  Guest guest([] { return talk_to({{SOCK_DGRAM, "8.8.8.8", 53}, {SOCK_STREAM, "1.2.3.4", 80}}); });
   if (!guest.ready()) GTEST_SKIP();
   auto sockets = network_->make(guest.netns());
   ASSERT_TRUE(sockets) << sockets.error().text();
@@ -250,10 +260,10 @@ TEST_F(Island, AnsweringCanBeSwitchedOnLater) {
   Fd tcp(::accept4(sockets->tcp4.get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_EQ(::write(tcp.get(), "y", 1), 1);
   tcp.reset();
-  EXPECT_EQ(guest.result(), "xy");
+  EXPECT_EQ(guest.result(), "x y");
 }
 
-TEST_F(Island, OtherUdpAndOddSourcesGoNowhere) {
+TEST_F(Island, OtherUdpGoesNowhere) {
   Guest guest([] {
     std::string out;
     for (const char* to : {"1.1.1.1", "2001:db8::7", "10.0.0.1", "224.0.0.251"}) out += talk(SOCK_DGRAM, to, 443) + " ";
