@@ -94,22 +94,19 @@ NetlinkBatch rule_messages() {
   return nft.take();
 }
 
-// A loopback address of the family. Redirected packets go to exactly it; and a UDP answer must come from it, else
-// connection tracking would not know it for the answer and would not turn it back.
-struct LoopbackAddress {
-  LoopbackAddress(int family, uint16_t port) {
-    if (family == AF_INET) {
-      four = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-      size = sizeof four;
+struct SocketAddress {
+  SocketAddress(const char* text, uint16_t port) {
+    if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
+      four.sin_family = AF_INET, four.sin_port = htons(port), size = sizeof four;
     } else {
-      six = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-      size = sizeof six;
+      inet_pton(AF_INET6, text, &six.sin6_addr);
+      six.sin6_family = AF_INET6, six.sin6_port = htons(port), size = sizeof six;
     }
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(this); }
   union {
     sockaddr_in four;
-    sockaddr_in6 six;
+    sockaddr_in6 six{};
   };
   socklen_t size;
 };
@@ -118,13 +115,17 @@ Result<Fd> bound_socket(int family, int type, uint16_t port) {
   if (int e = kernel::fault::at("island_socket")) return sys_error("cannot open a socket inside the sandbox", e);
   Fd fd(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return sys_error("cannot open a socket inside the sandbox");
-  LoopbackAddress address(family, port);
+  // Redirected packets go to exactly this address; and a UDP answer must come from it, else connection tracking would
+  // not know it for the answer and would not turn it back.
+  SocketAddress address(family == AF_INET ? "127.0.0.1" : "::1", port);
   if (::bind(fd.get(), address.get(), address.size) < 0)
     return sys_error("cannot take port " + std::to_string(port) + " inside the sandbox");
   if (type == SOCK_DGRAM) {
     // A bound UDP socket would swallow questions that nobody reads. Connected to a peer that does not exist, it holds
-    // the port and receives nothing: whoever asks is told "port unreachable".
-    LoopbackAddress nobody(family, 1);
+    // the port and receives nothing: whoever asks is told "port unreachable". The peer has the sandbox's own address
+    // because IPv6 remembers it even after start_answering() has disconnected the socket, and would go on to refuse
+    // questions from any other.
+    SocketAddress nobody(family == AF_INET ? kOwnAddress4 : kOwnAddress6, 1);
     if (::connect(fd.get(), nobody.get(), nobody.size) < 0) return sys_error("cannot close the sandbox's DNS port");
   }
   return fd;
