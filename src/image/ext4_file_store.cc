@@ -94,14 +94,11 @@ class Ext4FileStore : public LayerStore {
     if (wanted < now) return fail(Code::unsupported, "an ext4-file layer cannot shrink");
     ISOLA_TRY(auto loop, find_loop(file(id)));
     if (!loop) return fail(Code::internal, "the layer " + id + " has no loop device");
-    if (int e = fault::at("truncate")) return sys_error("cannot grow the layer " + id, e);
-    if (::truncate(file(id).c_str(), static_cast<off_t>(wanted)) < 0) return sys_error("cannot grow the layer " + id);
-    ISOLA_CHECK(grow_loop(*loop));
-    Fd fd(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    uint64_t blocks = wanted / kBlock;
-    if (int e = fault::at("ext4_resize")) return sys_error("cannot grow the layer " + id, e);
-    if (!fd || ::ioctl(fd.get(), kResizeFs, &blocks) < 0) return sys_error("cannot grow the layer " + id);
-    return {};
+    auto grown = grow(layer, file(id), *loop, wanted);
+    if (grown) return {};
+    // The file's size says what the limit is: it must not promise what the filesystem did not take.
+    if (::truncate(file(id).c_str(), st.st_size) == 0) (void)grow_loop(*loop);
+    return std::unexpected(grown.error().in("cannot grow the layer " + id));
   }
 
   Result<LayerUsage> usage(const std::string& id) override {
@@ -176,6 +173,19 @@ class Ext4FileStore : public LayerStore {
                                     .attributes = MOUNT_ATTR_NOATIME | MOUNT_ATTR_NODEV}));
     ISOLA_CHECK(attach_mount(mount, folder(id)));
     mounted_.insert(id);
+    return {};
+  }
+
+  static Result<void> grow(const std::string& layer, const std::string& file, const Loop& loop, uint64_t bytes) {
+    Fd fd(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd) return sys_error("cannot open its folder");
+    if (int e = fault::at("truncate")) return sys_error("cannot size its file", e);
+    if (::truncate(file.c_str(), static_cast<off_t>(bytes)) < 0) return sys_error("cannot size its file");
+    ISOLA_CHECK(grow_loop(loop));
+    uint64_t blocks = bytes / kBlock;
+    if (int e = fault::at("ext4_resize")) return sys_error("ext4 refuses", e);
+    if (::ioctl(fd.get(), kResizeFs, &blocks) < 0)
+      return sys_error(errno == EPERM ? "ext4 refuses (growing needs CAP_SYS_RESOURCE)" : "ext4 refuses");
     return {};
   }
 
