@@ -186,11 +186,11 @@ TEST_P(LayerStoreTest, BytesStopAtTheLimitAndNeighboursGoOn) {
 
 TEST_P(LayerStoreTest, InodesAreBounded) {
   if (!store_->enforces()) GTEST_SKIP() << "enforces nothing, by its name";
-  std::string full = create("full", 16 * MiB), neighbour = create("neighbour", 16 * MiB);
+  std::string full = create("full", 4 * MiB), neighbour = create("neighbour", 4 * MiB);
   auto f = fill_inodes(full + "/upper", 400'000);
   EXPECT_TRUE(out_of_space(f.error)) << f.error;
-  EXPECT_GE(f.amount, 500u);
-  EXPECT_EQ(fill_inodes(neighbour + "/upper", 500).error, 0);
+  EXPECT_GE(f.amount, 200u);
+  EXPECT_EQ(fill_inodes(neighbour + "/upper", 200).error, 0);
   EXPECT_EQ(::unlink((full + "/upper/0").c_str()), 0);
   EXPECT_TRUE(store_->destroy("full"));
 }
