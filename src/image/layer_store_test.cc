@@ -1,3 +1,4 @@
+// One suite for all providers: whatever enforces, enforces the same.
 #include "image/layer_store.h"
 
 #include <fcntl.h>
@@ -5,36 +6,437 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <functional>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/ids.h"
+#include "image/layer_store_probe.h"
+#include "image/loop.h"
 #include "image/tree.h"
+#include "kernel/fault.h"
 
 namespace isola::image {
 namespace {
-TEST(Btrfs, Quick) {
-  ASSERT_EQ(::unshare(CLONE_NEWNS), 0);
-  ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
-  std::string dir = "/tmp/isola-image/" + new_sandbox_id();
-  auto store = open_layer_store(dir, {}, std::nullopt);
-  ASSERT_TRUE(store) << store.error().message;
-  EXPECT_EQ((*store)->name(), "btrfs");
-  auto layer = (*store)->create("abc", {.bytes = 64 << 20});
-  ASSERT_TRUE(layer) << layer.error().message;
-  Fd f(::open((*layer + "/upper/x").c_str(), O_RDWR | O_CREAT, 0600));
-  std::string chunk(1 << 20, 'x');
-  int n = 0;
-  while (n < 200 && ::write(f.get(), chunk.data(), chunk.size()) > 0) ++n;
-  fprintf(stderr, "%d %s\n", n, strerror(errno));
-  auto u = (*store)->usage("abc");
-  ASSERT_TRUE(u) << u.error().message;
-  fprintf(stderr, "usage %lu\n", u->bytes);
-  f.reset();
-  auto d = (*store)->destroy("abc");
-  ASSERT_TRUE(d) << d.error().message;
-  ASSERT_TRUE((*store)->destroy("abc"));
-  store->reset();
-  ASSERT_TRUE(remove_tree(dir));
+
+namespace fault = kernel::fault;
+
+constexpr uint64_t MiB = 1 << 20;
+
+// Mounts of the tests are seen by nobody else, and go with the process.
+class PrivateMounts : public testing::Environment {
+  void SetUp() override {
+    ASSERT_EQ(::unshare(CLONE_NEWNS), 0) << "these tests run as root";
+    ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+  }
+};
+const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new PrivateMounts);
+
+size_t mounts_below(const std::string& dir) {
+  std::string text = read_file("/proc/self/mountinfo").value();
+  size_t n = 0;
+  for (size_t at = text.find(" " + dir); at != std::string::npos; at = text.find(" " + dir, at + 1)) ++n;
+  return n;
 }
+
+size_t loops_below(const std::string& dir) {
+  size_t n = 0;
+  auto names = list_dir("/sys/block").value();
+  for (const auto& name : names) {
+    auto file = read_file("/sys/block/" + name + "/loop/backing_file");
+    if (file && file->starts_with(dir)) ++n;
+  }
+  return n;
+}
+
+struct Filled {
+  uint64_t amount = 0;
+  int error = 0;
+};
+
+Filled fill_bytes(const std::string& path, uint64_t most) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd) return {0, errno};
+  std::string chunk(64 << 10, 'x');
+  Filled f;
+  while (f.amount < most) {
+    ssize_t n = ::write(fd.get(), chunk.data(), chunk.size());
+    if (n < 0) return f.error = errno, f;
+    f.amount += static_cast<uint64_t>(n);
+  }
+  if (::fsync(fd.get()) < 0) f.error = errno;
+  return f;
+}
+
+Filled fill_inodes(const std::string& dir, uint64_t most) {
+  Filled f;
+  for (; f.amount < most; ++f.amount) {
+    Fd fd(::open((dir + "/" + std::to_string(f.amount)).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd) return f.error = errno, f;
+  }
+  return f;
+}
+
+bool out_of_space(int error) { return error == ENOSPC || error == EDQUOT; }
+
+class LayerStoreTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    dir_ = "/var/tmp/isola-layers-" + new_sandbox_id();
+    options_.provider = GetParam();
+    options_.store_bytes = 1024 * MiB;
+    options_.reserve_bytes = 1;
+    auto store = open();
+    if (!store && store.error().code == Code::unsupported && options_.provider == "project-quota")
+      GTEST_SKIP() << store.error().message;
+    ASSERT_TRUE(store) << store.error().message;
+    store_ = std::move(*store);
+  }
+  void TearDown() override {
+    fault::disarm();
+    store_.reset();
+    EXPECT_EQ(mounts_below(dir_), 0u);
+    EXPECT_EQ(loops_below(dir_), 0u);
+    auto removed = remove_tree(dir_);
+    EXPECT_TRUE(removed) << removed.error().message;
+  }
+  Result<std::unique_ptr<LayerStore>> open() { return open_layer_store(dir_, options_, AllowUnquotaedDisk()); }
+  std::string create(const std::string& id, uint64_t bytes = 16 * MiB) {
+    auto layer = store_->create(id, {.bytes = bytes});
+    EXPECT_TRUE(layer) << layer.error().message;
+    return layer.value_or("");
+  }
+  std::vector<std::string> list() { return store_->list().value(); }
+  // Runs f as another launcher would be: own process, own mount namespace, ended without any clean-up.
+  int in_other_process(const std::function<bool()>& f) {
+    pid_t pid = ::fork();
+    if (pid == 0) {
+      bool good = ::unshare(CLONE_NEWNS) == 0 && f();
+      ::_exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(pid, &status, 0);
+    return status;
+  }
+
+  std::string dir_;
+  StoreOptions options_;
+  std::unique_ptr<LayerStore> store_;
+};
+
+TEST_P(LayerStoreTest, LayerIsEmptyAndOwnedByRoot) {
+  EXPECT_EQ(store_->name(), GetParam());
+  EXPECT_EQ(store_->enforces(), store_->name() != "unquotaed");
+  ::umask(077);
+  std::string layer = create("one");
+  ::umask(022);
+  EXPECT_EQ(list_dir(layer).value(), (std::vector<std::string>{"upper", "work"}));
+  for (const char* part : {"/upper", "/work"}) {
+    struct stat st;
+    ASSERT_EQ(::stat((layer + part).c_str(), &st), 0);
+    EXPECT_EQ(st.st_uid, 0u);
+    EXPECT_EQ(st.st_gid, 0u);
+    EXPECT_EQ(st.st_mode & 07777, 0755u);
+    EXPECT_TRUE(list_dir(layer + part).value().empty());
+  }
+  struct stat st;
+  ASSERT_EQ(::stat((dir_ + "/storage").c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0700u);
+  EXPECT_EQ(store_->path("one").value(), layer);
+  EXPECT_EQ(list(), std::vector<std::string>{"one"});
+}
+
+TEST_P(LayerStoreTest, BadRequestsAreRefused) {
+  for (const char* id : {"", ".", "..", "a/b", "../x", "A", "-a", "a\n", "a b"}) {
+    EXPECT_FALSE(store_->create(id, {.bytes = 16 * MiB})) << id;
+    EXPECT_FALSE(store_->destroy(id)) << id;
+    EXPECT_FALSE(store_->path(id)) << id;
+  }
+  EXPECT_FALSE(store_->create(std::string(65, 'a'), {.bytes = 16 * MiB}));
+  EXPECT_EQ(store_->create("small", {.bytes = 100}).error().code, Code::invalid);
+  EXPECT_EQ(store_->create("huge", {.bytes = UINT64_MAX}).error().code, Code::invalid);
+  EXPECT_EQ(store_->path("none").error().code, Code::not_found);
+  EXPECT_FALSE(store_->resize("none", {.bytes = 16 * MiB}));
+  EXPECT_FALSE(store_->usage("none"));
+  create("twice");
+  EXPECT_EQ(store_->create("twice", {.bytes = 16 * MiB}).error().code, Code::exists);
+  EXPECT_EQ(list(), std::vector<std::string>{"twice"});
+}
+
+TEST_P(LayerStoreTest, BytesStopAtTheLimitAndNeighboursGoOn) {
+  if (!store_->enforces()) GTEST_SKIP() << "enforces nothing, by its name";
+  std::string full = create("full", 32 * MiB), neighbour = create("neighbour", 32 * MiB);
+  auto f = fill_bytes(full + "/upper/f", 64 * MiB);
+  EXPECT_TRUE(out_of_space(f.error)) << f.error;
+  EXPECT_GE(f.amount, 24 * MiB);
+  EXPECT_LE(f.amount, 33 * MiB);
+  auto other = fill_bytes(neighbour + "/upper/f", 16 * MiB);
+  EXPECT_EQ(other.error, 0);
+  auto usage = store_->usage("full");
+  ASSERT_TRUE(usage) << usage.error().message;
+  EXPECT_GE(usage->bytes, 24 * MiB);
+  EXPECT_LE(usage->bytes, 33 * MiB);
+  // Who is full can make room again.
+  ASSERT_EQ(::unlink((full + "/upper/f").c_str()), 0);
+  f = fill_bytes(full + "/upper/g", 8 * MiB);
+  EXPECT_EQ(f.error, 0);
+}
+
+TEST_P(LayerStoreTest, InodesAreBounded) {
+  if (!store_->enforces()) GTEST_SKIP() << "enforces nothing, by its name";
+  std::string full = create("full", 4 * MiB), neighbour = create("neighbour", 4 * MiB);
+  auto f = fill_inodes(full + "/upper", 400'000);
+  EXPECT_TRUE(out_of_space(f.error)) << f.error;
+  EXPECT_GE(f.amount, 200u);
+  EXPECT_EQ(fill_inodes(neighbour + "/upper", 200).error, 0);
+  EXPECT_EQ(::unlink((full + "/upper/0").c_str()), 0);
+  EXPECT_TRUE(store_->destroy("full"));
+}
+
+TEST_P(LayerStoreTest, AskingForInodesIsHonouredOrRefused) {
+  auto layer = store_->create("few", {.bytes = 16 * MiB, .inodes = 256});
+  if (!layer) {
+    EXPECT_EQ(layer.error().code, Code::unsupported);
+    EXPECT_TRUE(list().empty());
+  } else if (store_->enforces()) {
+    auto f = fill_inodes(*layer + "/upper", 1000);
+    EXPECT_TRUE(out_of_space(f.error));
+    EXPECT_LE(f.amount, 256u);
+  }
+}
+
+TEST_P(LayerStoreTest, GrowsWhileInUse) {
+  if (!store_->enforces()) GTEST_SKIP() << "enforces nothing, by its name";
+  std::string layer = create("grow", 16 * MiB);
+  Fd held(::open((layer + "/upper/held").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  EXPECT_LE(fill_bytes(layer + "/upper/f", 64 * MiB).amount, 17 * MiB);
+  auto grown = store_->resize("grow", {.bytes = 48 * MiB});
+  if (!grown && grown.error().sys_errno == EPERM) {
+    // The refusal must not have moved the limit.
+    EXPECT_FALSE(store_->resize("grow", {.bytes = 48 * MiB}));
+    EXPECT_LE(fill_bytes(layer + "/upper/g", 64 * MiB).amount, 1 * MiB);
+    GTEST_SKIP() << grown.error().message;
+  }
+  ASSERT_TRUE(grown) << grown.error().message;
+  auto f = fill_bytes(layer + "/upper/g", 64 * MiB);
+  EXPECT_TRUE(out_of_space(f.error));
+  EXPECT_GE(f.amount, 24 * MiB);
+  EXPECT_LE(f.amount, 34 * MiB);
+  auto same = store_->resize("grow", {.bytes = 48 * MiB});
+  EXPECT_TRUE(same);
+  auto shrunk = store_->resize("grow", {.bytes = 16 * MiB});
+  if (!shrunk) {
+    EXPECT_EQ(shrunk.error().code, Code::unsupported);
+  }
+}
+
+TEST_P(LayerStoreTest, DestroyIsIdempotentAndWorksOnBusyLayers) {
+  std::string layer = create("gone");
+  Fd held(::open((layer + "/upper/held").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(held);
+  std::string deep = layer + "/upper";
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(::mkdir((deep += "/d").c_str(), 0700), 0);
+  auto gone = store_->destroy("gone");
+  EXPECT_TRUE(gone) << gone.error().message;
+  EXPECT_TRUE(store_->destroy("gone"));
+  EXPECT_TRUE(store_->destroy("never"));
+  EXPECT_TRUE(list().empty());
+  EXPECT_EQ(store_->path("gone").error().code, Code::not_found);
+  EXPECT_EQ(::write(held.get(), "x", 1), 1);  // who still has it open is not torn away
+  held.reset();
+  create("gone");
+  EXPECT_TRUE(list_dir(store_->path("gone").value() + "/upper").value().empty());
+}
+
+TEST_P(LayerStoreTest, LayersOutliveTheProcess) {
+  store_.reset();
+  int status = in_other_process([&] {
+    auto store = open();
+    if (!store) return false;
+    auto layer = (*store)->create("kept", {.bytes = 16 * MiB});
+    if (!layer) return false;
+    Fd fd(::open((*layer + "/upper/f").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    return fd && write_all(fd.get(), "hello").has_value();
+  });
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(loops_below(dir_), 0u) << "a dead launcher leaves no loop device";
+  store_ = open().value();
+  EXPECT_EQ(list(), std::vector<std::string>{"kept"});
+  EXPECT_EQ(read_file(store_->path("kept").value() + "/upper/f").value(), "hello");
+  if (store_->enforces()) {
+    EXPECT_TRUE(out_of_space(fill_bytes(store_->path("kept").value() + "/upper/g", 32 * MiB).error));
+  }
+  EXPECT_TRUE(store_->destroy("kept"));
+}
+
+// A launcher restarts while a sandbox of the old one still holds its layer.
+TEST_P(LayerStoreTest, OpensAgainWhileALayerIsInUse) {
+  store_.reset();
+  int to_parent[2], to_child[2];
+  ASSERT_EQ(::pipe2(to_parent, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(to_child, O_CLOEXEC), 0);
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    char c = 'n';
+    if (::unshare(CLONE_NEWNS) == 0) {
+      auto store = open();
+      auto layer =
+          store ? (*store)->create("live", {.bytes = 16 * MiB}) : Result<std::string>(fail(Code::internal, ""));
+      Fd fd(layer ? ::open((*layer + "/upper/f").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1);
+      c = fd ? 'y' : 'n';
+      (void)!::write(to_parent[1], &c, 1);
+      (void)!::read(to_child[0], &c, 1);
+      (void)!::write(fd.get(), "later", 5);
+      (void)!::write(to_parent[1], &c, 1);
+    }
+    (void)!::read(to_child[0], &c, 1);  // until it is killed
+    ::_exit(0);
+  }
+  char c = 0;
+  ASSERT_EQ(::read(to_parent[0], &c, 1), 1);
+  EXPECT_EQ(c, 'y');
+  size_t devices = loops_below(dir_);
+  auto again = open();
+  ASSERT_TRUE(again) << again.error().message;
+  store_ = std::move(*again);
+  auto path = store_->path("live");
+  ASSERT_TRUE(path) << path.error().message;
+  EXPECT_EQ(loops_below(dir_), devices) << "the same device is used again";
+  ASSERT_EQ(::write(to_child[1], "x", 1), 1);
+  ASSERT_EQ(::read(to_parent[0], &c, 1), 1);
+  EXPECT_EQ(read_file(*path + "/upper/f").value(), "later");
+  EXPECT_TRUE(store_->destroy("live"));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  for (int end : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) ::close(end);
+}
+
+TEST_P(LayerStoreTest, AFullMachineStopsNewLayers) {
+  store_.reset();
+  options_.reserve_bytes = UINT64_MAX;
+  auto store = open();
+  // A provider that proves itself at opening fails there; the others at the first layer.
+  auto error = store ? (*store)->create("late", {.bytes = 16 * MiB}).error() : store.error();
+  EXPECT_EQ(error.code, Code::exhausted) << error.message;
+  EXPECT_NE(error.message.find("nearly full"), std::string::npos) << error.message;
+}
+
+TEST_P(LayerStoreTest, NoFaultInACreateLeavesAnything) {
+  if (!fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  create("warm");
+  size_t loops = loops_below(dir_), mounts = mounts_below(dir_), failures = 0;
+  for (int n = 1; n < 100; ++n) {
+    ASSERT_TRUE(fault::arm("*:" + std::to_string(n) + ":" + std::to_string(EIO)));
+    auto layer = store_->create("faulty", {.bytes = 16 * MiB});
+    bool reached = fault::asked() >= static_cast<uint64_t>(n);
+    fault::disarm();
+    if (layer) {
+      EXPECT_FALSE(reached) << "fault " << n << " was swallowed";
+      break;
+    }
+    ++failures;
+    EXPECT_EQ(layer.error().sys_errno, EIO) << layer.error().message;
+    EXPECT_EQ(list(), std::vector<std::string>{"warm"}) << "after fault " << n;
+    EXPECT_EQ(loops_below(dir_), loops) << "after fault " << n;
+    EXPECT_EQ(mounts_below(dir_), mounts) << "after fault " << n;
+  }
+  EXPECT_GE(failures, 3u);
+  EXPECT_TRUE(store_->destroy("faulty"));
+}
+
+TEST_P(LayerStoreTest, NoFaultInOpeningLeavesAnything) {
+  if (!fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  store_.reset();
+  for (int n = 1; n < 100; ++n) {
+    ASSERT_TRUE(remove_tree(dir_));
+    ASSERT_TRUE(fault::arm("*:" + std::to_string(n) + ":" + std::to_string(ENOMEM)));
+    auto store = open();
+    bool reached = fault::asked() >= static_cast<uint64_t>(n);
+    fault::disarm();
+    if (store) {
+      EXPECT_FALSE(reached) << "fault " << n << " was swallowed";
+      break;
+    }
+    EXPECT_EQ(loops_below(dir_), 0u) << "after fault " << n;
+    EXPECT_EQ(mounts_below(dir_), 0u) << "after fault " << n;
+    EXPECT_NE(::access((dir_ + "/storage/store.btrfs").c_str(), F_OK), 0) << "after fault " << n;
+    auto second = open();
+    EXPECT_TRUE(second) << second.error().message;
+  }
+}
+
+TEST_P(LayerStoreTest, AFailedDestroyCanBeRepeated) {
+  if (!fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  create("hard");
+  for (int n = 1; n < 20; ++n) {
+    ASSERT_TRUE(fault::arm("*:" + std::to_string(n) + ":" + std::to_string(EIO)));
+    auto gone = store_->destroy("hard");
+    fault::disarm();
+    if (gone) break;
+    EXPECT_EQ(list(), std::vector<std::string>{"hard"});
+  }
+  EXPECT_TRUE(list().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, LayerStoreTest, testing::Values("project-quota", "btrfs", "ext4-file", "unquotaed"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+class OpenStoreTest : public testing::Test {
+ protected:
+  void SetUp() override { dir_ = "/var/tmp/isola-open-" + new_sandbox_id(); }
+  void TearDown() override { EXPECT_TRUE(remove_tree(dir_)); }
+  std::string dir_;
+};
+
+TEST_F(OpenStoreTest, TheRiskMustBeNamed) {
+  auto store = open_layer_store(dir_, {.provider = "unquotaed"}, std::nullopt);
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::denied);
+  EXPECT_TRUE(open_layer_store(dir_, {.provider = "unquotaed"}, AllowUnquotaedDisk()));
+}
+
+TEST_F(OpenStoreTest, UnknownProviderAndOddPath) {
+  EXPECT_EQ(open_layer_store(dir_, {.provider = "tape"}, std::nullopt).error().code, Code::invalid);
+  EXPECT_EQ(open_layer_store("relative", {}, std::nullopt).error().code, Code::invalid);
+}
+
+TEST_F(OpenStoreTest, TheFirstChoiceIsKept) {
+  ASSERT_TRUE(open_layer_store(dir_, {.provider = "ext4-file", .reserve_bytes = 1}, std::nullopt));
+  auto again = open_layer_store(dir_, {.store_bytes = 512 * MiB, .reserve_bytes = 1}, std::nullopt);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ((*again)->name(), "ext4-file");
+}
+
+TEST_F(OpenStoreTest, ADamagedStoreIsNotShadowedByAnEmptyOne) {
+  ASSERT_TRUE(
+      open_layer_store(dir_, {.provider = "btrfs", .store_bytes = 512 * MiB, .reserve_bytes = 1}, std::nullopt));
+  Fd fd(::open((dir_ + "/storage/store.btrfs").c_str(), O_WRONLY | O_CLOEXEC));
+  std::string zeros(MiB, '\0');
+  ASSERT_EQ(::pwrite(fd.get(), zeros.data(), zeros.size(), 0), static_cast<ssize_t>(zeros.size()));
+  EXPECT_FALSE(open_layer_store(dir_, {}, std::nullopt));
+  EXPECT_FALSE(open_layer_store(dir_, {}, AllowUnquotaedDisk()));
+  EXPECT_EQ(loops_below(dir_), 0u);
+}
+
+TEST_F(OpenStoreTest, ProbeSaysWhatWorksAndLeavesNothing) {
+  ASSERT_TRUE(make_dirs(dir_));
+  auto report = probe_layer_stores(dir_);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->providers.size(), 3u);
+  for (const auto& p : report->providers) {
+    EXPECT_FALSE(p.why.empty());
+    EXPECT_EQ(p.advice.empty(), p.works) << p.name;
+    if (p.works && report->chosen.empty()) ADD_FAILURE() << "nothing chosen although " << p.name << " works";
+  }
+  EXPECT_TRUE(list_dir(dir_).value().empty());
+  EXPECT_EQ(loops_below(dir_), 0u);
+}
+
 }  // namespace
 }  // namespace isola::image

@@ -2,6 +2,7 @@
 
 #include <sys/mount.h>
 
+#include "base/file.h"
 #include "image/fsmount.h"
 #include "image/loop.h"
 
@@ -16,6 +17,13 @@ FsOptions erofs(const std::string& source) {
           .attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME};
 }
 
+// Linux 6.18 prints one harmless warning when erofs reads a file on ext4 by itself (ext4_check_map_extents_env); on a
+// machine where every warning is a panic that would be the end of it.
+bool warnings_are_fatal() {
+  auto setting = read_file("/proc/sys/kernel/panic_on_warn");
+  return setting && !setting->starts_with("0");
+}
+
 Result<Fd> mount_over_loop(const std::string& path) {
   ISOLA_TRY(Loop loop, attach_loop(path, LoopMode::read_only));
   return make_mount(erofs(loop.path));
@@ -24,6 +32,7 @@ Result<Fd> mount_over_loop(const std::string& path) {
 }  // namespace
 
 Result<Fd> mount_blob(const std::string& path, BlobBacking backing) {
+  if (backing == BlobBacking::automatic && warnings_are_fatal()) backing = BlobBacking::loop;
   if (backing == BlobBacking::loop) return mount_over_loop(path);
   auto mount = make_mount(erofs(path));
   if (mount || backing == BlobBacking::file) return mount;

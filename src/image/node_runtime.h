@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "image/rootfs.h"
+#include "image/build_place.h"
 
 namespace isola::image {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "image/rootfs.h"
+#include "image/build_place.h"
 
 namespace isola::image {
 

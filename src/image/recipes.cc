@@ -7,54 +7,20 @@ namespace isola::image {
 namespace {
 
 // Raise when the finishing steps (rootfs.cc) change what a template contains.
-constexpr int kFinishVersion = 1;
+constexpr int kFinishVersion = 2;
 
 }  // namespace
 
+// clang-format off
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> kRecipes = {
       {.name = "base",
        .summary = "Python, Node, git and a build toolchain: what agents expect",
-       .packages = {"bash",
-                    "bash-completion",
-                    "build-essential",
-                    "bzip2",
-                    "ca-certificates",
-                    "curl",
-                    "diffutils",
-                    "file",
-                    "findutils",
-                    "git",
-                    "gnupg",
-                    "grep",
-                    "iproute2",
-                    "jq",
-                    "less",
-                    "lsof",
-                    "nano",
-                    "netbase",
-                    "openssh-client",
-                    "patch",
-                    "pkg-config",
-                    "procps",
-                    "psmisc",
-                    "python3",
-                    "python3-dev",
-                    "python3-pip",
-                    "python3-venv",
-                    "python-is-python3",
-                    "ripgrep",
-                    "rsync",
-                    "sqlite3",
-                    "sudo",
-                    "tree",
-                    "tzdata",
-                    "unzip",
-                    "vim-tiny",
-                    "wget",
-                    "xz-utils",
-                    "zip",
-                    "zstd"},
+       .packages = {"bash", "bash-completion", "build-essential", "bzip2", "ca-certificates", "curl", "diffutils",
+                    "file", "findutils", "git", "gnupg", "grep", "iproute2", "jq", "less", "lsof", "nano",
+                    "netbase", "openssh-client", "patch", "pkg-config", "procps", "psmisc", "python3",
+                    "python3-dev", "python3-pip", "python3-venv", "python-is-python3", "ripgrep", "rsync",
+                    "sqlite3", "sudo", "tree", "tzdata", "unzip", "vim-tiny", "wget", "xz-utils", "zip", "zstd"},
        .node = true},
       {.name = "minimal",
        .summary = "the smallest one with Python and sudo, for tests",
@@ -62,6 +28,7 @@ const std::vector<Recipe>& recipes() {
   };
   return kRecipes;
 }
+// clang-format on
 
 Result<Recipe> find_recipe(const std::string& name) {
   std::string known;

@@ -1,6 +1,7 @@
 #include "image/rootfs.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -21,6 +22,10 @@ Result<void> install_packages(const BuildPlace& place, const Recipe& recipe, con
   for (const auto& package : recipe.packages) include += (include.empty() ? "" : ",") + package;
   std::vector<std::string> argv = {"mmdebstrap",         "--mode=root", "--variant=apt",
                                    "--format=directory", "--verbose",   "--include=" + include};
+  // Lays /usr out merged from the start where the release wants that; else the usrmerge package does it afterwards and
+  // drags all of Perl in.
+  if (std::string hooks = "/usr/share/mmdebstrap/hooks/maybe-merged-usr"; ::access(hooks.c_str(), F_OK) == 0)
+    argv.push_back("--hook-dir=" + hooks);
   for (const auto& option : host.apt_options) argv.push_back("--aptopt=" + option);
   argv.push_back("--aptopt=Acquire::Languages \"none\"");
   argv.push_back("--aptopt=APT::Install-Recommends \"false\"");

@@ -40,9 +40,10 @@ std::vector<std::string> environment(const Command& command) {
   return env;
 }
 
-std::string tail_of(int fd, size_t lines) {
+// The last lines written after offset `from`.
+std::string tail_of(int fd, off_t from, size_t lines) {
   off_t size = ::lseek(fd, 0, SEEK_END);
-  std::string text(static_cast<size_t>(std::clamp<off_t>(size, 0, 4096)), '\0');
+  std::string text(static_cast<size_t>(std::clamp<off_t>(size - from, 0, 4096)), '\0');
   ssize_t n = ::pread(fd, text.data(), text.size(), size - static_cast<off_t>(text.size()));
   text.resize(n > 0 ? static_cast<size_t>(n) : 0);
   // A progress bar redraws its line with a carriage return: what counts is what was drawn last.
@@ -103,17 +104,18 @@ Result<void> run_into(const Command& command, int out, int err) {
   ::posix_spawn_file_actions_adddup2(actions.get(), out, 1);
   ::posix_spawn_file_actions_adddup2(actions.get(), err, 2);
   ::posix_spawn_file_actions_addclosefrom_np(actions.get(), 3);
+  off_t start = ::lseek(err, 0, SEEK_END);
   pid_t pid = 0;
   if (int e = ::posix_spawn(&pid, program.c_str(), actions.get(), nullptr, argv.data(), envp.data()))
     return sys_error(command.what + ": cannot start " + command.argv[0], e);
   auto status = wait_for(pid, [&] {
-    if (command.tick) command.tick(tail_of(err, 1));
+    if (command.tick) command.tick(tail_of(err, start, 1));
   });
   if (!status) return std::unexpected(status.error());
   if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return {};
   std::string how = WIFSIGNALED(*status) ? std::string("was ended by ") + ::strsignal(WTERMSIG(*status))
                                          : "failed with exit code " + std::to_string(WEXITSTATUS(*status));
-  std::string tail = tail_of(err, 12);
+  std::string tail = tail_of(err, start, 12);
   return fail(Code::internal, command.what + ": " + command.argv[0] + " " + how + (tail.empty() ? "" : ":\n" + tail));
 }
 

@@ -167,11 +167,18 @@ Result<std::vector<Template>> TemplateCache::list() const {
 Result<Template> TemplateCache::build(const std::string& name, const Progress& progress, bool again) {
   ISOLA_TRY(Recipe recipe, find_recipe(name));
   ISOLA_TRY(HostSources host, read_host_sources());
-  std::string distribution = host.distribution.id + " " + host.distribution.codename;
-  ISOLA_TRY(std::string key, sha256(to_text(recipe) + distribution + "\n" + to_deb822(host.sources, true)));
+  Template wanted{.name = name, .distribution = host.distribution.id + " " + host.distribution.codename};
+  ISOLA_TRY(wanted.key, sha256(to_text(recipe) + wanted.distribution + "\n" + to_deb822(host.sources, true)));
+  auto make = [&](const BuildPlace& place, const Reporter& report) { return make_rootfs(place, recipe, host, report); };
+  return build_from(wanted, make, progress, again);
+}
+
+Result<Template> TemplateCache::build_from(const Template& wanted, const TreeMaker& make, const Progress& progress,
+                                           bool again) {
+  ISOLA_CHECK(check_template_name(wanted.name));
   auto current = [&]() -> Result<Template> {
-    ISOLA_TRY(Template found, find(name));
-    if (found.key != key) return fail(Code::not_found, "the template " + name + " is stale");
+    ISOLA_TRY(Template found, find(wanted.name));
+    if (found.key != wanted.key) return fail(Code::not_found, "the template " + wanted.name + " is stale");
     return found;
   };
   if (!again)
@@ -179,7 +186,7 @@ Result<Template> TemplateCache::build(const std::string& name, const Progress& p
 
   Reporter report(progress);
   ISOLA_CHECK(make_layout(root_));
-  std::string lock_path = root_ + "/build/" + name + ".lock";
+  std::string lock_path = root_ + "/build/" + wanted.name + ".lock";
   auto lock = FileLock::try_take(lock_path);
   if (!lock && lock.error().sys_errno == EWOULDBLOCK) {
     report("waiting", "another process builds this template");
@@ -191,17 +198,16 @@ Result<Template> TemplateCache::build(const std::string& name, const Progress& p
     if (auto found = current()) return found;
 
   ISOLA_CHECK(sweep_builds(root_));
-  ISOLA_TRY(BuildFolder folder, BuildFolder::make(root_, name));
+  ISOLA_TRY(BuildFolder folder, BuildFolder::make(root_, wanted.name));
   BuildPlace place{folder.path()};
   auto made = [&]() -> Result<Template> {
     int64_t start = ::time(nullptr);
-    ISOLA_TRY(auto packages, make_rootfs(place, recipe, host, report));
+    Template result = wanted;
+    ISOLA_TRY(result.packages, make(place, report));
     ISOLA_TRY(int64_t not_after, newest_before(place.root(), start));
-    return pack_and_publish(root_, folder, place.root(), not_after,
-                            {.name = name, .key = key, .distribution = distribution, .packages = std::move(packages)},
-                            report);
+    return pack_and_publish(root_, folder, place.root(), not_after, std::move(result), report);
   }();
-  if (!made) keep_log(root_, name, place.log(), made.error());
+  if (!made) keep_log(root_, wanted.name, place.log(), made.error());
   return made;
 }
 

@@ -14,10 +14,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "image/build_place.h"
 #include "image/progress.h"
 
 namespace isola::image {
@@ -37,6 +39,9 @@ struct Template {
   std::vector<std::string> parents;   // digests of the blobs below this one (none yet)
 };
 
+// Fills place.root() with a template's files and returns what it put there, as name=version.
+using TreeMaker = std::function<Result<std::vector<std::string>>(const BuildPlace& place, const Reporter& report)>;
+
 class TemplateCache {
  public:
   explicit TemplateCache(std::string root = "/var/cache/isola");
@@ -49,6 +54,9 @@ class TemplateCache {
   // Returns the cached template if it is current, else makes it. Two builds of one name wait for each other and share
   // the result. `again` makes it anew in any case.
   Result<Template> build(const std::string& name, const Progress& progress, bool again = false);
+  // The same with files that the caller makes: `wanted` says name, key and distribution.
+  Result<Template> build_from(const Template& wanted, const TreeMaker& make, const Progress& progress,
+                              bool again = false);
   // A ready-made root folder as a template (tests; later: images made from sandboxes).
   Result<Template> import_tree(const std::string& name, const std::string& folder, const std::string& key,
                                const Progress& progress);

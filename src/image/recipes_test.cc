@@ -1,0 +1,51 @@
+#include "image/recipes.h"
+
+#include <gtest/gtest.h>
+
+#include "image/node_runtime.h"
+#include "image/project_quota.h"
+#include "image/sha256.h"
+
+namespace isola::image {
+namespace {
+
+TEST(Recipes, TextCoversWhatDecidesTheContents) {
+  Recipe r = find_recipe("base").value();
+  std::string text = to_text(r);
+  Recipe more = r;
+  more.packages.push_back("zsh");
+  EXPECT_NE(to_text(more), text);
+  more = r;
+  more.node = !r.node;
+  EXPECT_NE(to_text(more), text);
+  more = r;
+  more.manuals = !r.manuals;
+  EXPECT_NE(to_text(more), text);
+  more = r;
+  std::swap(more.packages.front(), more.packages.back());
+  more.summary = "other words";
+  EXPECT_EQ(to_text(more), text);
+}
+
+TEST(Node, NewestEvenMajor) {
+  EXPECT_EQ(newest_even("x (25.1.0)\nAvailable versions: 25.1.0, 24.9.0, 24.11.1, 22.20.0\nINSTALLED: 1\n"), "24.11.1");
+  EXPECT_EQ(newest_even("Available versions: 20.13.0.post1, 20.12.2"), "20.12.2");
+  EXPECT_EQ(newest_even("Available versions: 25.0.0"), "");
+  EXPECT_EQ(newest_even("Available versions: , x, 1, 2., 4.5"), "");
+  EXPECT_EQ(newest_even("no such package"), "");
+}
+
+TEST(Sha256, KnownAnswers) {
+  EXPECT_EQ(sha256("abc").value(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256("").value(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_FALSE(sha256_file("/no/such/file"));
+}
+
+TEST(ProjectQuota, AFolderWithoutOurProjectIsSaidSo) {
+  auto project = project_of("/tmp");
+  ASSERT_FALSE(project);
+  EXPECT_FALSE(project_of("/no/such/folder"));
+}
+
+}  // namespace
+}  // namespace isola::image
