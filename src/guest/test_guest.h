@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -37,9 +38,11 @@ class TestGuest {
     if (::pipe2(ready, O_CLOEXEC) < 0) std::abort();
     pid_ = static_cast<pid_t>(::syscall(SYS_clone, CLONE_NEWPID | CLONE_NEWNS | flags | SIGCHLD, 0, 0, 0, 0));
     if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that is killed leaves no guest behind
       char c;
       ::close(ready[1]);
       (void)!::read(ready[0], &c, 1);  // until the id maps are written
+      if (flags & CLONE_NEWUSER && (::setresgid(0, 0, 0) < 0 || ::setresuid(0, 0, 0) < 0)) ::_exit(97);
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
       if (::mount("proc", "/proc", "proc", 0, nullptr) < 0) ::_exit(99);
       // Numbers that the four may have now are moved out of the way first.

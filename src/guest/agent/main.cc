@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -68,6 +69,7 @@ int run(const std::string& id, bool stdio) {
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_TRIM_THRESHOLD, 64 << 10);
   ::mallopt(M_MMAP_THRESHOLD, 32 << 10);  // large buffers go back to the kernel when they go
+  ::umask(0);  // a mode that the host asks for is meant; children start with 022
   prepare_oom_score();
   Agent agent(id);
   LinkIo link(agent, stdio);

@@ -185,7 +185,8 @@ void Mux::run_ready() {
     if (at == channels_.end()) continue;
     Channel* channel = at->second.get();
     channel->ready_ = false;
-    if (channel->step() == Channel::Step::again) schedule(channel);
+    // A channel that found the queue full has no other event to wait for: it is called again when there is room.
+    if (channel->step() == Channel::Step::again || !may_queue()) schedule(channel);
   }
 }
 

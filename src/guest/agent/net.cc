@@ -85,11 +85,6 @@ class DialChannel : public Channel {
       reply(encode(Done{}));
     }
     push();
-    if (!finished()) {
-      paused_ = true;  // step() says what to wait for next, when it knows how much the host takes
-      want();
-      schedule();
-    }
   }
 
   void push() {
@@ -106,7 +101,7 @@ class DialChannel : public Channel {
       shut_ = true;
       ::shutdown(fd_.get(), SHUT_WR);
     }
-    if (!done()) want();
+    if (!done()) schedule();  // step() says what to wait for
   }
 
   bool done() {
@@ -126,8 +121,7 @@ class DialChannel : public Channel {
   void want() {
     uint32_t events = 0;
     if (!pending_.empty()) events |= EPOLLOUT;
-    if (!peer_ended_ && room() > 0 && !paused_) events |= EPOLLIN;
-    paused_ = false;
+    if (!peer_ended_ && room() > 0) events |= EPOLLIN;
     if (events == events_ || !fd_) return;
     if (events == 0)
       loop_.remove(fd_.get(), &source_);
@@ -151,7 +145,7 @@ class DialChannel : public Channel {
   std::string pending_;
   uint64_t carried_ = 0;
   uint32_t events_ = 0;
-  bool v6_ = false, connected_ = false, peer_ended_ = false, closing_ = false, shut_ = false, paused_ = false;
+  bool v6_ = false, connected_ = false, peer_ended_ = false, closing_ = false, shut_ = false;
 };
 
 }  // namespace

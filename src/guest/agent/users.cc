@@ -17,6 +17,8 @@ namespace {
 
 constexpr size_t kMaxDatabase = 4 << 20;
 
+bool acting = false;  // an ActAs is alive: one inside it (of the same user) must not make us root when it goes
+
 // The file may be anything that the sandbox made of it: a FIFO must not stop pid 1.
 std::string read_database(const char* path) {
   Fd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -112,7 +114,8 @@ Result<User> resolve_user(std::string_view text) {
 }
 
 Result<ActAs> ActAs::user(const User& user) {
-  if (user.uid == 0 && user.gid == 0) return ActAs(false);
+  if (acting || (user.uid == 0 && user.gid == 0)) return ActAs(false);
+  acting = true;
   ActAs scope(true);
   // Raw calls: glibc's wrappers exist to keep threads in step, and the guest has one.
   if (::syscall(SYS_setgroups, user.groups.size(), user.groups.data()) < 0) return sys_error("cannot take the groups");
@@ -125,6 +128,7 @@ Result<ActAs> ActAs::user(const User& user) {
 
 ActAs::~ActAs() {
   if (!active_) return;
+  acting = false;
   ::setfsuid(0);
   ::setfsgid(0);
   const gid_t root = 0;

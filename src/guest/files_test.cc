@@ -1,0 +1,330 @@
+// File calls, watches, ports and metrics of a real guest, driven through the client.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "base/file.h"
+#include "guest/test_guest.h"
+
+namespace isola::guest {
+namespace {
+
+class GuestFiles : public testing::Test {
+ protected:
+  TestGuest guest;
+  TempDir dir;
+  GuestFiles() { ::chmod(dir.path().c_str(), 0777); }
+};
+
+TEST_F(GuestFiles, WriteReadStat) {
+  auto path = dir / "a/b/file";
+  auto w = guest->write_file({.path = path, .mode = 0600, .parents = true, .owner = "1000:1001"}, "hello");
+  ASSERT_OK(w);
+  EXPECT_EQ(w->bytes, 5u);
+  auto st = guest->stat({.path = path});
+  ASSERT_OK(st);
+  EXPECT_EQ(st->type, FileType::file);
+  EXPECT_EQ(st->mode, 0600u);
+  EXPECT_EQ(st->uid, 1000u);
+  EXPECT_EQ(st->gid, 1001u);
+  EXPECT_EQ(st->size, 5u);
+  EXPECT_EQ(guest->read_file({.path = path}).value(), "hello");
+  EXPECT_EQ(guest->read_file({.path = path, .offset = 1, .length = 3}).value(), "ell");
+  ASSERT_TRUE(guest->write_file({.path = path, .how = WriteMode::append}, "!!"));
+  ASSERT_TRUE(guest->write_file({.path = path, .how = WriteMode::at_offset, .offset = 1}, "E"));
+  EXPECT_EQ(guest->read_file({.path = path}).value(), "hEllo!!");
+  EXPECT_EQ(guest->write_file({.path = path, .how = WriteMode::create_new}, "x").error().code, Code::exists);
+  auto inode = st->inode;
+  ASSERT_TRUE(guest->write_file({.path = path, .how = WriteMode::replace}, "new"));
+  EXPECT_EQ(guest->read_file({.path = path}).value(), "new");
+  EXPECT_NE(guest->stat({.path = path})->inode, inode);
+  ASSERT_TRUE(guest->write_file({.path = path}, ""));
+  EXPECT_EQ(guest->stat({.path = path})->size, 0u);
+  EXPECT_EQ(guest->read_file({.path = dir / "none"}).error().sys_errno, ENOENT);
+  EXPECT_EQ(guest->read_file({.path = dir.path()}).error().sys_errno, EISDIR);
+  EXPECT_EQ(guest->read_file({.path = "relative"}).error().code, Code::invalid);
+  EXPECT_EQ(guest->write_file({.path = dir / "x/y"}, "z").error().sys_errno, ENOENT);
+}
+
+TEST_F(GuestFiles, AnAbandonedReplaceLeavesNothing) {
+  auto path = dir / "file";
+  ASSERT_TRUE(guest->write_file({.path = path}, "old"));
+  int round = 0;
+  auto w = guest->write_file({.path = path, .how = WriteMode::replace}, [&](char* b, size_t) -> Result<size_t> {
+    if (round++ == 3) return fail(Code::internal, "source broke");
+    b[0] = 'x';
+    return 1;
+  });
+  EXPECT_EQ(w.error().message, "source broke");
+  EXPECT_EQ(guest->read_file({.path = path}).value(), "old");
+  EXPECT_EQ(guest.sh("ls -A " + dir.path()).out, "file\n");
+}
+
+TEST_F(GuestFiles, AHundredMegabytesInAndOut) {
+  auto path = dir / "big";
+  constexpr size_t kSize = 100'000'000;
+  size_t made = 0;
+  auto byte = [](size_t i) { return static_cast<char>(i * 2654435761u >> 24); };
+  auto w = guest->write_file({.path = path}, [&](char* b, size_t size) -> Result<size_t> {
+    size_t n = std::min(size, kSize - made);
+    for (size_t i = 0; i < n; ++i) b[i] = byte(made + i);
+    made += n;
+    return n;
+  });
+  ASSERT_OK(w);
+  EXPECT_EQ(w->bytes, kSize);
+  size_t seen = 0, wrong = 0;
+  auto r = guest->read_file({.path = path}, [&](std::string_view s) -> Result<void> {
+    for (char c : s) wrong += c != byte(seen++);
+    return {};
+  });
+  ASSERT_OK(r);
+  EXPECT_EQ(seen, kSize);
+  EXPECT_EQ(wrong, 0u);
+  // A reader that has enough.
+  r = guest->read_file({.path = path}, [&](std::string_view) -> Result<void> { return fail(Code::exhausted, "enough"); });
+  EXPECT_EQ(r.error().message, "enough");
+  EXPECT_TRUE(guest->ping("on"));
+}
+
+TEST_F(GuestFiles, NothingThatBlocksIsOpened) {
+  ASSERT_EQ(guest.sh("mkfifo " + dir / "fifo").exit->code, 0);
+  EXPECT_EQ(guest->read_file({.path = dir / "fifo"}).error().code, Code::invalid);
+  EXPECT_FALSE(guest->write_file({.path = dir / "fifo"}, "x"));
+  EXPECT_EQ(guest->read_file({.path = "/dev/zero"}).error().code, Code::invalid);
+  EXPECT_EQ(guest->stat({.path = dir / "fifo"})->type, FileType::fifo);
+}
+
+TEST_F(GuestFiles, FoldersLinksAndAttributes) {
+  ASSERT_TRUE(guest->mkdir({.path = dir / "x/y/z", .mode = 0750}));
+  ASSERT_TRUE(guest->mkdir({.path = dir / "x/y/z"}));
+  EXPECT_EQ(guest->mkdir({.path = dir / "x/y/z", .parents = false}).error().code, Code::exists);
+  EXPECT_EQ(guest->stat({.path = dir / "x/y/z"})->mode, 0750u);
+  ASSERT_TRUE(guest->symlink({.target = "/etc/passwd", .path = dir / "link"}));
+  auto st = guest->stat({.path = dir / "link"});
+  EXPECT_EQ(st->type, FileType::link);
+  EXPECT_EQ(st->target, "/etc/passwd");
+  EXPECT_EQ(guest->stat({.path = dir / "link", .follow = true})->type, FileType::file);
+  EXPECT_EQ(guest->readlink({.path = dir / "link"}).value(), "/etc/passwd");
+  ASSERT_TRUE(guest->rename({.from = dir / "link", .to = dir / "l2"}));
+  ASSERT_TRUE(guest->write_file({.path = dir / "f"}, "1"));
+  EXPECT_EQ(guest->rename({.from = dir / "f", .to = dir / "l2", .replace = false}).error().code, Code::exists);
+  ASSERT_TRUE(guest->chmod({.path = dir / "f", .mode = 04711}));
+  EXPECT_EQ(guest->stat({.path = dir / "f"})->mode, 04711u);
+  ASSERT_TRUE(guest->chown({.path = dir / "f", .owner = "7:8"}));
+  EXPECT_EQ(guest->stat({.path = dir / "f"})->gid, 8u);
+  ASSERT_TRUE(guest->chown({.path = dir / "l2", .owner = "9:9"}));
+  EXPECT_EQ(guest->stat({.path = "/etc/passwd"})->uid, 0u);  // the link was given away, not what it points to
+  EXPECT_EQ(guest->stat({.path = dir / "l2"})->uid, 9u);
+
+  std::string value(1000, 'v');
+  if (auto set = guest->xattr_set({.path = dir / "f", .name = "user.note", .value = value}); set) {
+    EXPECT_EQ(guest->xattr_get({.path = dir / "f", .name = "user.note"}).value(), value);
+    EXPECT_EQ(guest->xattr_list({.path = dir / "f"})->names, std::vector<std::string>{"user.note"});
+    ASSERT_TRUE(guest->xattr_remove({.path = dir / "f", .name = "user.note"}));
+    EXPECT_EQ(guest->xattr_get({.path = dir / "f", .name = "user.note"}).error().sys_errno, ENODATA);
+  } else {
+    EXPECT_EQ(set.error().sys_errno, EOPNOTSUPP);
+  }
+}
+
+TEST_F(GuestFiles, ListByDepthAndCount) {
+  ASSERT_EQ(guest.sh("cd " + dir.path() + "; mkdir -p a/b/c; touch a/1 a/b/2 a/b/c/3; ln -s /etc a/etc; "
+                     "printf x > \"$(printf 'odd\\n\\377name')\"").exit->code, 0);
+  auto names = [&](List l) {
+    std::set<std::string> out;
+    auto listed = guest->list(l, [&](const Entry& e) { out.insert(e.path); });
+    EXPECT_TRUE(listed) << listed.error().message;
+    return out;
+  };
+  EXPECT_EQ(names({.path = dir.path()}), (std::set<std::string>{"a", "odd\n\377name"}));
+  EXPECT_EQ(names({.path = dir / "a", .depth = 2}), (std::set<std::string>{"1", "b", "b/2", "b/c", "etc"}));
+  EXPECT_EQ(names({.path = dir / "a", .depth = 64}).size(), 6u);
+  EXPECT_EQ(guest->list({.path = dir.path(), .depth = 0}, {}).error().code, Code::invalid);
+  ASSERT_EQ(guest.sh("mkdir " + dir / "many; cd " + dir / "many; seq 20000 | xargs touch").exit->code, 0);
+  uint64_t n = 0;
+  auto listed = guest->list({.path = dir / "many"}, [&](const Entry&) { ++n; });
+  ASSERT_OK(listed);
+  EXPECT_EQ(n, 20000u);
+  EXPECT_FALSE(listed->truncated);
+  listed = guest->list({.path = dir / "many", .limit = 100}, [](const Entry&) {});
+  EXPECT_EQ(listed->count, 100u);
+  EXPECT_TRUE(listed->truncated);
+}
+
+TEST_F(GuestFiles, RemoveTrees) {
+  ASSERT_TRUE(guest->mkdir({.path = dir / "keep"}));
+  ASSERT_TRUE(guest->write_file({.path = dir / "keep/me"}, "x"));
+  ASSERT_TRUE(guest->mkdir({.path = dir / "t/u"}));
+  ASSERT_TRUE(guest->symlink({.target = dir / "keep", .path = dir / "t/u/link"}));
+  EXPECT_EQ(guest->remove({.path = dir / "t"}).error().sys_errno, ENOTEMPTY);
+  ASSERT_TRUE(guest->remove({.path = dir / "t", .recursive = true}));
+  EXPECT_EQ(guest->stat({.path = dir / "t"}).error().code, Code::not_found);
+  EXPECT_TRUE(guest->stat({.path = dir / "keep/me"}));  // the link went, not what it pointed to
+  // Wide and deep: far deeper than the number of fds.
+  ASSERT_EQ(guest.sh("mkdir " + dir / "wide; cd " + dir / "wide; seq 5000 | xargs touch; mkdir " + dir / "deep; cd " +
+                     dir / "deep; i=0; while [ $i -lt 3000 ]; do mkdir d && cd -P d; i=$((i+1)); done").exit->code, 0);
+  ASSERT_TRUE(guest->remove({.path = dir / "wide", .recursive = true}));
+  auto deep = guest->remove({.path = dir / "deep", .recursive = true});
+  ASSERT_OK(deep);
+  EXPECT_EQ(guest.sh("ls " + dir.path()).out, "keep\n");
+  EXPECT_EQ(guest->remove({.path = "/", .recursive = true}).error().code, Code::exists);
+}
+
+TEST_F(GuestFiles, RemoveIsNotLedAstrayByLinks) {
+  // A folder that keeps turning into a link to `prey` and back while its tree is being removed.
+  ASSERT_EQ(guest.sh("mkdir " + dir / "prey; cd " + dir / "prey; seq 50 | xargs touch").exit->code, 0);
+  std::atomic<bool> stop = false;
+  std::string root = dir / "tree", sub = root + "/sub", away = dir / "away", prey = dir / "prey";
+  std::thread racer([&] {
+    while (!stop) {
+      ::rename(sub.c_str(), away.c_str());
+      (void)!::symlink(prey.c_str(), sub.c_str());
+      ::unlink(sub.c_str());
+      ::rename(away.c_str(), sub.c_str());
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    (void)guest->mkdir({.path = sub + "/a/b"});
+    (void)guest->write_file({.path = sub + "/a/b/c"}, "x");
+    (void)guest->remove({.path = root, .recursive = true});
+  }
+  stop = true;
+  racer.join();
+  uint64_t n = 0;
+  ASSERT_TRUE(guest->list({.path = prey}, [&](const Entry& e) { n += e.path != "a"; }));
+  EXPECT_EQ(n, 50u);
+}
+
+TEST_F(GuestFiles, TheActingUsersRightsDecide) {
+  ASSERT_TRUE(guest->write_file({.path = dir / "secret", .mode = 0600}, "root's"));
+  ASSERT_TRUE(guest->symlink({.target = dir / "secret", .path = dir / "bait", .user = "1000"}));
+  EXPECT_EQ(guest->stat({.path = dir / "bait"})->uid, 1000u);
+  for (const char* name : {"secret", "bait"}) {
+    EXPECT_EQ(guest->read_file({.path = dir / name, .user = "1000"}).error().sys_errno, EACCES);
+    EXPECT_EQ(guest->write_file({.path = dir / name, .user = "1000", .how = WriteMode::truncate}, "x").error().sys_errno, EACCES);
+    EXPECT_EQ(guest->chmod({.path = dir / name, .user = "1000", .mode = 0666}).error().sys_errno, EPERM);
+  }
+  EXPECT_EQ(guest->chown({.path = dir / "secret", .user = "1000", .owner = "1000"}).error().sys_errno, EPERM);
+  EXPECT_EQ(guest->mkdir({.path = "/etc/isola-x", .user = "1000"}).error().sys_errno, EACCES);
+  EXPECT_FALSE(guest->write_file({.path = dir / "mine", .user = "1000", .owner = "0:0"}, "x"));
+  ASSERT_TRUE(guest->write_file({.path = dir / "mine2", .user = "1000:1000", .how = WriteMode::replace}, "x"));
+  EXPECT_EQ(guest->stat({.path = dir / "mine2"})->uid, 1000u);
+  ASSERT_TRUE(guest->mkdir({.path = dir / "locked/in", .mode = 0700}));
+  EXPECT_EQ(guest->list({.path = dir / "locked", .user = "1000"}, {}).error().sys_errno, EACCES);
+  EXPECT_FALSE(guest->remove({.path = dir / "locked", .user = "1000", .recursive = true}));
+  EXPECT_FALSE(guest->watch({.path = dir / "locked/in", .user = "1000"}, {}));
+  // And root is root again afterwards.
+  EXPECT_EQ(guest->read_file({.path = dir / "secret"}).value(), "root's");
+  EXPECT_TRUE(guest->stat({.path = dir / "locked/in"}));
+  EXPECT_EQ(guest->stat({.path = "/", .user = "stranger"}).error().message, "no such user: stranger");
+}
+
+TEST_F(GuestFiles, WatchIsRecursiveAndFollowsNewFolders) {
+  ASSERT_TRUE(guest->mkdir({.path = dir / "a/b"}));
+  std::map<std::string, std::set<Change>> seen;
+  auto channel = guest->watch({.path = dir.path()}, [&](const WatchEvent& e) { seen[e.path].insert(e.change); });
+  ASSERT_OK(channel);
+  ASSERT_EQ(guest.sh("cd " + dir.path() + "; echo 1 >a/b/f; mkdir -p new/deep; echo 2 >new/deep/g; mv a/b/f a/h; chmod 600 a/h; "
+                     "rm a/h; mv new moved; echo 3 >moved/deep/late; rm -r moved; touch last").exit->code, 0);
+  ASSERT_TRUE(guest->pump_until([&] { return seen.contains("last"); }, PipeClient::Milliseconds(10000)));
+  EXPECT_TRUE(seen["a/b/f"].contains(Change::created));
+  EXPECT_TRUE(seen["a/b/f"].contains(Change::modified));
+  EXPECT_TRUE(seen["a/b/f"].contains(Change::moved_from));
+  EXPECT_TRUE(seen["a/h"].contains(Change::moved_to));
+  EXPECT_TRUE(seen["a/h"].contains(Change::attributes));
+  EXPECT_TRUE(seen["a/h"].contains(Change::removed));
+  EXPECT_TRUE(seen["new"].contains(Change::created));
+  EXPECT_TRUE(seen["moved"].contains(Change::removed));
+  // A folder made while we watch, step by step: everything in it is told.
+  seen.clear();
+  ASSERT_TRUE(guest->mkdir({.path = dir / "n/o"}));
+  ASSERT_TRUE(guest->write_file({.path = dir / "n/o/p"}, "x"));
+  ASSERT_TRUE(guest->pump_until([&] { return seen.contains("n/o/p"); }, PipeClient::Milliseconds(10000)));
+  guest->session().cancel(*channel);
+  EXPECT_EQ(guest->watch({.path = dir / "nowhere"}, {}).error().code, Code::not_found);
+}
+
+TEST_F(GuestFiles, AWatcherThatDoesNotReadIsToldThatItMissedSomething) {
+  bool overflow = false, ended = false;
+  std::string bytes;
+  uint32_t channel = guest->session().open(
+      Op::watch, encode(Watch{.path = dir.path()}),
+      {.data = [&](std::string_view s) { bytes += s; }, .end = [&](Result<std::string_view>) { ended = true; }}, kMaxPayload, true);
+  ASSERT_EQ(guest.sh("cd " + dir.path() + "; i=0; while [ $i -lt 20000 ]; do echo >f$i; i=$((i+1)); done").exit->code, 0);
+  guest->session().grant(channel, 1 << 28);
+  auto scan = [&] {
+    Reader in(bytes);
+    while (!in.done() && in.ok()) overflow |= decode<WatchEvent>(in.view())->change == Change::overflow;
+    return overflow;
+  };
+  EXPECT_TRUE(guest->pump_until(scan, PipeClient::Milliseconds(20000)));
+  EXPECT_FALSE(ended);
+}
+
+struct Listener {
+  Fd fd;
+  uint16_t port = 0;
+  explicit Listener(bool v6 = false) : fd(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_storage a{};
+    a.ss_family = v6 ? AF_INET6 : AF_INET;
+    socklen_t size = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    if (v6) reinterpret_cast<sockaddr_in6*>(&a)->sin6_addr = in6addr_loopback;
+    else reinterpret_cast<sockaddr_in*>(&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&a), size) < 0 || ::listen(fd.get(), 8) < 0) return;
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&a), &size);
+    port = ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&a)->sin6_port : reinterpret_cast<sockaddr_in*>(&a)->sin_port);
+  }
+};
+
+TEST_F(GuestFiles, DialCarriesBothWaysWithHalfClose) {
+  for (bool v6 : {false, true}) {
+    Listener service(v6);
+    if (service.port == 0) GTEST_SKIP() << "no loopback address of that family here";
+    auto ports = guest->ports();
+    ASSERT_OK(ports);
+    bool listed = false;
+    for (const auto& p : ports->list) listed |= p.port == service.port && p.v6 == v6 && p.loopback;
+    EXPECT_TRUE(listed);
+    auto c = guest->dial(service.port);
+    ASSERT_OK(c);
+    Fd peer(::accept4(service.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::thread echo([&] {  // sends back what it got, only after the other side has closed
+      std::string all;
+      char b[65536];
+      for (ssize_t n; (n = ::read(peer.get(), b, sizeof b)) > 0;) all.append(b, static_cast<size_t>(n));
+      (void)write_all(peer.get(), all);
+      ::shutdown(peer.get(), SHUT_WR);
+    });
+    std::string sent(3 << 20, 'q');
+    sent[12345] = '!';
+    ASSERT_TRUE(guest->write(*c, sent));
+    guest->close_write(*c);
+    ASSERT_TRUE(guest->pump_until([&] { return (*c)->ended; }));
+    echo.join();
+    EXPECT_TRUE((*c)->received == sent);
+    EXPECT_TRUE((*c)->result);
+  }
+  Listener closed;
+  uint16_t port = closed.port;
+  closed.fd.reset();
+  EXPECT_EQ(guest->dial(port).error().sys_errno, ECONNREFUSED);
+}
+
+TEST_F(GuestFiles, Metrics) {
+  ASSERT_TRUE(guest.sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done").exit);
+  auto m = guest->metrics();
+  ASSERT_OK(m);
+  EXPECT_EQ(m->processes, 1u);
+  EXPECT_GT(m->cpu_us, 0u);
+  EXPECT_GT(m->memory_bytes, 0u);
+  EXPECT_GT(m->disk_total, m->disk_used);
+}
+
+}  // namespace
+}  // namespace isola::guest
