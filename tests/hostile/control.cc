@@ -42,7 +42,8 @@ void must(bool worked, const char* what) {
 void build_root(const Stage& stage, const std::string& binary) {
   const std::string& root = stage.root;
   must(::mount("isola-control", root.c_str(), "tmpfs", 0, "size=256m,mode=755") == 0, "mount the root");
-  for (const char* dir : {"proc", "sys", "dev", "dev/shm", "dev/pts", "tmp", "run", "var", "var/tmp", "etc", "bin", "isola-hostile"}) {
+  for (const char* dir :
+       {"proc", "sys", "dev", "dev/shm", "dev/pts", "tmp", "run", "var", "var/tmp", "etc", "bin", "isola-hostile"}) {
     must(::mkdir((root + "/" + dir).c_str(), 0755) == 0, "make a folder of the root");
   }
   struct {
@@ -50,12 +51,14 @@ void build_root(const Stage& stage, const std::string& binary) {
     unsigned minor;
   } nodes[] = {{"null", 3}, {"zero", 5}, {"full", 7}, {"random", 8}, {"urandom", 9}};
   for (auto [name, minor] : nodes) ::mknod((root + "/dev/" + name).c_str(), S_IFCHR | 0666, (1u << 8) | minor);
-  must(::mount("devpts", (root + "/dev/pts").c_str(), "devpts", 0, "newinstance,ptmxmode=0666,mode=600") == 0, "mount devpts");
+  must(::mount("devpts", (root + "/dev/pts").c_str(), "devpts", 0, "newinstance,ptmxmode=0666,mode=600") == 0,
+       "mount devpts");
   must(::symlink("pts/ptmx", (root + "/dev/ptmx").c_str()) == 0, "link ptmx");
   must(::mount("tmpfs", (root + "/dev/shm").c_str(), "tmpfs", 0, "size=128m") == 0, "mount /dev/shm");
   must(::mount("sysfs", (root + "/sys").c_str(), "sysfs", 0, nullptr) == 0, "mount sysfs");
   // A folder of the host's disk, as a shared folder would be: the door that shocker needs.
-  must(::mount(stage.shared.c_str(), (root + "/isola-hostile").c_str(), nullptr, MS_BIND, nullptr) == 0, "bind the shared folder");
+  must(::mount(stage.shared.c_str(), (root + "/isola-hostile").c_str(), nullptr, MS_BIND, nullptr) == 0,
+       "bind the shared folder");
   std::error_code error;
   fs::copy_file(binary, root + "/bin/isola-hostile", error);
   must(!error, "copy the program");
@@ -78,7 +81,13 @@ std::vector<std::string> words_of(std::string_view text) {
   ::syscall(SYS_close_range, 3, (program.flags & kControlLeakedFd) ? 8 : ~0u, 0);
   if (program.flags & kControlLeakedFd) ::syscall(SYS_close_range, 10, ~0u, 0);
   must(::chdir((program.flags & kControlCwdOutside) ? "/" : stage.root.c_str()) == 0, "chdir");
-  must(::chroot(stage.root.c_str()) == 0, "chroot");
+  if (program.flags & kControlPivot) {
+    must(::unshare(CLONE_NEWNS) == 0, "unshare mounts");
+    must(::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0,
+         "pivot_root");
+  } else {
+    must(::chroot(stage.root.c_str()) == 0, "chroot");
+  }
   std::vector<std::string> words = {"isola-hostile", std::string(program.name)};
   for (std::string& word : words_of(program.control_args)) words.push_back(std::move(word));
   std::vector<char*> argv, envp;
@@ -113,7 +122,8 @@ std::vector<std::string> words_of(std::string_view text) {
 // The process outside of the pid namespace but inside all the others.
 [[noreturn]] void become_stage(const Program& program, Stage& stage, const std::string& binary) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  must(::unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) == 0, "unshare");
+  int groups = (program.flags & kControlHostGroups) ? 0 : CLONE_NEWCGROUP;
+  must(::unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | groups) == 0, "unshare");
   must(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "make mounts private");
   build_root(stage, binary);
   if (program.flags & kControlRealCgroups) must(show_group(stage.root + "/sys/fs/cgroup"), "show the control group");
@@ -184,8 +194,10 @@ Result<ControlRun> run_control(const Program& program, const std::string& binary
     if (n <= 0) break;
     // Floods: the beginning is kept, and the end, where the verdict is.
     std::string_view piece(block, static_cast<size_t>(n));
-    if (run.output.size() < kMaxOutput) run.output += piece;
-    else (tail += piece).erase(0, tail.size() > 2048 ? tail.size() - 2048 : 0);
+    if (run.output.size() < kMaxOutput)
+      run.output += piece;
+    else
+      (tail += piece).erase(0, tail.size() > 2048 ? tail.size() - 2048 : 0);
   }
   run.output += tail;
   int status = 0;

@@ -47,12 +47,15 @@ int bound_socket(int family, int type, int& port) {
   sockaddr_storage address{};
   socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   address.ss_family = static_cast<sa_family_t>(family);
-  if (family == AF_INET) reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  else reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
+  if (family == AF_INET)
+    reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  else
+    reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
   must(::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0, "bind a service");
   must(type != SOCK_STREAM || ::listen(fd, 8) == 0, "listen");
   must(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0, "look at a service's port");
-  port = ntohs(family == AF_INET ? reinterpret_cast<sockaddr_in&>(address).sin_port : reinterpret_cast<sockaddr_in6&>(address).sin6_port);
+  port = ntohs(family == AF_INET ? reinterpret_cast<sockaddr_in&>(address).sin_port
+                                 : reinterpret_cast<sockaddr_in6&>(address).sin6_port);
   return fd;
 }
 
@@ -85,7 +88,8 @@ void serve(int tcp, int tcp6, int udp) {
 void prepare_network(Stage& stage) {
   raise_interface("lo");
   int tcp_port = 0, tcp6_port = 0, udp_port = 0;
-  int tcp = bound_socket(AF_INET, SOCK_STREAM, tcp_port), tcp6 = bound_socket(AF_INET6, SOCK_STREAM, tcp6_port), udp = bound_socket(AF_INET, SOCK_DGRAM, udp_port);
+  int tcp = bound_socket(AF_INET, SOCK_STREAM, tcp_port), tcp6 = bound_socket(AF_INET6, SOCK_STREAM, tcp6_port),
+      udp = bound_socket(AF_INET, SOCK_DGRAM, udp_port);
   serve(tcp, tcp6, udp);
   stage.variables.push_back(fmt::format("ISOLA_CANARY_TCP=127.0.0.1 {}", tcp_port));
   stage.variables.push_back(fmt::format("ISOLA_CANARY_METADATA=127.0.0.1 {}", tcp_port));
@@ -100,7 +104,9 @@ void prepare_network(Stage& stage) {
   int unix_socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
   ::memcpy(address.sun_path + 1, "host-service", 12);
-  must(::bind(unix_socket, reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 13)) == 0 && ::listen(unix_socket, 8) == 0,
+  must(::bind(unix_socket, reinterpret_cast<sockaddr*>(&address),
+              static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 13)) == 0 &&
+           ::listen(unix_socket, 8) == 0,
        "listen on an abstract socket");
 }
 
@@ -118,11 +124,14 @@ void believe_sender(int, siginfo_t* info, void*) {
 }  // namespace
 
 void prepare_outside(const Program& program, Stage& stage) {
-  if (program.flags & kControlNetwork) prepare_network(stage);
-  else raise_interface("lo");
+  if (program.flags & kControlNetwork)
+    prepare_network(stage);
+  else
+    raise_interface("lo");
   char name[65] = "control-host";
   must(::sethostname(name, ::strlen(name)) == 0, "name the host");
-  stage.variables.push_back(fmt::format("ISOLA_HOST_WORDS=control-host,isola-control,{}", stage.shared));
+  stage.variables.push_back(
+      fmt::format("ISOLA_HOST_WORDS=control-host,isola-control,hostile_control_test,{}", stage.shared));
   stage.variables.push_back("SERVICE_API_KEY=not-for-you");
   int fd = ::open((stage.root + "/etc/hostname").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   must(fd >= 0 && ::write(fd, "control-host\n", 13) == 13, "write /etc/hostname");
@@ -146,7 +155,8 @@ void prepare_fixtures(const Program& program, Stage& stage) {
     mq_attr attr{};
     attr.mq_maxmsg = 1;
     attr.mq_msgsize = 16;
-    must(::mq_open("/isola-neighbour", O_RDWR | O_CREAT, 0600, &attr) != static_cast<mqd_t>(-1), "make a message queue");
+    must(::mq_open("/isola-neighbour", O_RDWR | O_CREAT, 0600, &attr) != static_cast<mqd_t>(-1),
+         "make a message queue");
   }
   if (program.flags & kControlLock) {
     int fd = ::open((stage.root + "/locked").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);

@@ -27,7 +27,8 @@ std::vector<int> members(const std::string& dir) {
   std::vector<int> pids;
   auto text = slurp(dir + "/cgroup.procs");
   int pid = 0, used = 0;
-  for (const char* at = text ? text->c_str() : ""; ::sscanf(at, "%d%n", &pid, &used) == 1; at += used) pids.push_back(pid);
+  for (const char* at = text ? text->c_str() : ""; ::sscanf(at, "%d%n", &pid, &used) == 1; at += used)
+    pids.push_back(pid);
   return pids;
 }
 

@@ -15,8 +15,11 @@ namespace {
 constexpr struct {
   unsigned flag;
   std::string_view name;
-} kFlagNames[] = {{kNeedsMemoryLimit, "memory-limit"}, {kNeedsPidsLimit, "pids-limit"}, {kNeedsDiskLimit, "disk-limit"},
-                  {kSlow, "slow"},                     {kNeedsNeighbour, "neighbour"}};
+} kFlagNames[] = {{kNeedsMemoryLimit, "memory-limit"},
+                  {kNeedsPidsLimit, "pids-limit"},
+                  {kNeedsDiskLimit, "disk-limit"},
+                  {kSlow, "slow"},
+                  {kNeedsNeighbour, "neighbour"}};
 
 std::string flag_words(unsigned flags, std::string_view quote) {
   std::string words;
@@ -38,19 +41,23 @@ std::string json_text(std::string_view text) {
 
 int list(std::string_view form) {
   if (form == "--json") ::puts("[");
-  if (form == "--markdown") ::puts("| program | class | tries | contained means | expect | needs | control |\n|---|---|---|---|---|---|---|");
+  if (form == "--markdown")
+    ::puts("| program | class | tries | contained means | expect | needs | control |\n|---|---|---|---|---|---|---|");
   const char* comma = "";
   for (const Program* p : all_programs()) {
     std::string line;
     if (form == "--json") {
       line = fmt::format(
-          "{} {{\"name\":{},\"class\":{},\"tries\":{},\"containment\":{},\"expect\":\"{}\",\"needs\":[{}],\"control\":{},\"no_control\":{}}}",
-          comma, json_text(p->name), json_text(p->group), json_text(p->tries), json_text(p->containment), to_string(p->expect),
-          flag_words(p->flags, "\""), p->no_control.empty(), json_text(p->no_control));
+          "{} "
+          "{{\"name\":{},\"class\":{},\"tries\":{},\"containment\":{},\"expect\":\"{}\",\"needs\":[{}],\"control\":{},"
+          "\"no_control\":{}}}",
+          comma, json_text(p->name), json_text(p->group), json_text(p->tries), json_text(p->containment),
+          to_string(p->expect), flag_words(p->flags, "\""), p->no_control.empty(), json_text(p->no_control));
       comma = ",";
     } else if (form == "--markdown") {
-      line = fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |", p->name, p->group, p->tries, p->containment, to_string(p->expect),
-                         flag_words(p->flags, ""), p->no_control.empty() ? "yes" : fmt::format("no: {}", p->no_control));
+      line = fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |", p->name, p->group, p->tries, p->containment,
+                         to_string(p->expect), flag_words(p->flags, ""),
+                         p->no_control.empty() ? "yes" : fmt::format("no: {}", p->no_control));
     } else {
       line = fmt::format("{:28} {:10} {:16} {}", p->name, p->group, to_string(p->expect), p->tries);
     }
@@ -61,7 +68,9 @@ int list(std::string_view form) {
 }
 
 int report(const Program& program, const Outcome& outcome) {
-  const char* word = outcome.kind == Outcome::breach ? "BREACH" : outcome.kind == Outcome::contained ? "contained" : "untried";
+  const char* word = outcome.kind == Outcome::breach      ? "BREACH"
+                     : outcome.kind == Outcome::contained ? "contained"
+                                                          : "untried";
   ::printf("%s %s: %s\n", word, std::string(program.name).c_str(), outcome.how.c_str());
   ::fflush(nullptr);
   return outcome.kind;
@@ -81,7 +90,8 @@ int run(const Program& program, const Args& args) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   int signal = WTERMSIG(status);
   bool by_limit = signal == SIGKILL && program.expect == Expect::killed_by_limit;
-  if (signal == SIGSYS || by_limit) return report(program, contained(fmt::format("killed by SIG{}", ::sigabbrev_np(signal))));
+  if (signal == SIGSYS || by_limit)
+    return report(program, contained(fmt::format("killed by SIG{}", ::sigabbrev_np(signal))));
   ::fprintf(stderr, "%s: died of SIG%s\n", std::string(program.name).c_str(), ::sigabbrev_np(signal));
   return 128 + signal;
 }

@@ -33,7 +33,9 @@ void Attempts::add(std::string_view what, long result) {
 
 void Attempts::worked(std::string_view what) { append(worked_, what); }
 
-void Attempts::refused(std::string_view what, std::string_view how) { append(refused_, fmt::format("{}: {}", what, how)); }
+void Attempts::refused(std::string_view what, std::string_view how) {
+  append(refused_, fmt::format("{}: {}", what, how));
+}
 
 Outcome Attempts::outcome() const {
   if (!worked_.empty()) return breach(worked_);

@@ -37,7 +37,7 @@ Outcome judge(std::string_view what, long result);
 // Several roads to one goal: any that works is a breach.
 class Attempts {
  public:
-  void add(std::string_view what, long result);     // errno counts when the result is negative
+  void add(std::string_view what, long result);  // errno counts when the result is negative
   void worked(std::string_view what);
   void refused(std::string_view what, std::string_view how);
   bool any_worked() const { return !worked_.empty(); }
@@ -77,15 +77,19 @@ enum Flag : unsigned {
   kNeedsNeighbour = 1 << 4,
   kRunsBare = 1 << 5,  // main() must not stand between: no watching parent
   // What the control environment has to prepare (tests/hostile/control.h).
-  kControlLeakedFd = 1 << 8,    // fd 9 is the host's root folder
-  kControlCwdOutside = 1 << 9,  // started with the cwd outside of its root
-  kControlTarget = 1 << 10,     // ISOLA_TARGET_PID is an ordinary process, outside as it were
-  kControlNetwork = 1 << 11,    // a host with services: ISOLA_CANARY_TCP, _TCP6, _UDP; a listener to hijack; a wire
-  kControlIpc = 1 << 12,        // somebody else's shared memory and message queue
-  kControlWitness = 1 << 13,    // ISOLA_WITNESS: a file that a naive host creates when it was fooled
+  kControlLeakedFd = 1 << 8,      // fd 9 is the host's root folder
+  kControlCwdOutside = 1 << 9,    // started with the cwd outside of its root
+  kControlTarget = 1 << 10,       // ISOLA_TARGET_PID is an ordinary process, outside as it were
+  kControlNetwork = 1 << 11,      // a host with services: ISOLA_CANARY_TCP, _TCP6, _UDP; a listener to hijack; a wire
+  kControlIpc = 1 << 12,          // somebody else's shared memory and message queue
+  kControlWitness = 1 << 13,      // ISOLA_WITNESS: a file that a naive host creates when it was fooled
   kControlNaiveReader = 1 << 14,  // the naive host keeps reading ISOLA_RACE_PATH by its name
-  kControlLock = 1 << 15,       // somebody else holds a lock on the file /locked
+  kControlLock = 1 << 15,         // somebody else holds a lock on the file /locked
   kControlRealCgroups = 1 << 16,  // sees the hierarchy of its own control group, writable
+  kControlPivot = 1 << 17,        // a real root by pivot_root: the kernel makes no user namespace after a mere chroot
+  kControlHostGroups = 1 << 18,   // no cgroup namespace of its own
+  kControlMayLack = 1 << 19,      // some kernels are built without the thing: the control is then skipped, and says so
+  kControlSysResource = 1 << 20,  // the machine's root itself may lack CAP_SYS_RESOURCE (a container): the same
 };
 
 struct Program {

@@ -25,14 +25,16 @@ Outcome fill_bytes(const Args& args) {
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return contained("open: " + errno_name(errno));
   std::string block(1 << 20, '\0');
-  for (size_t i = 0; i < block.size(); ++i) block[i] = static_cast<char>(i * 2654435761u >> 13);  // does not compress to nothing
+  for (size_t i = 0; i < block.size(); ++i)
+    block[i] = static_cast<char>(i * 2654435761u >> 13);  // does not compress to nothing
   Outcome outcome = breach(fmt::format("{} MiB on disk", goal));
   for (long n = 0; n < goal; ++n) {
     ::memcpy(block.data(), &n, sizeof n);
     ssize_t written = ::write(fd, block.data(), block.size());
     bool synced = n % 8 != 7 || ::fdatasync(fd) == 0;  // quotas may speak only then
     if (written == static_cast<ssize_t>(block.size()) && synced) continue;
-    outcome = contained(fmt::format("{} after {} MiB", written < 0 || !synced ? errno_name(errno) : "a short write", n));
+    outcome =
+        contained(fmt::format("{} after {} MiB", written < 0 || !synced ? errno_name(errno) : "a short write", n));
     break;
   }
   ::close(fd);
@@ -74,7 +76,8 @@ Outcome fill_inodes(const Args& args) {
     if (fd < 0) break;
     ::close(fd);
   }
-  if (made < goal && outcome.kind == Outcome::breach) outcome = contained(fmt::format("{} after {} inodes", errno_name(errno), made));
+  if (made < goal && outcome.kind == Outcome::breach)
+    outcome = contained(fmt::format("{} after {} inodes", errno_name(errno), made));
   if (dir >= 0) ::close(dir);
   // The sandbox is thrown away after this; a control removes its own.
   return outcome;
@@ -100,14 +103,19 @@ Outcome sparse_giant(const Args& args) {
     ::unlink(path.c_str());
     return breach(fmt::format("a file of {} MiB in {} blocks", goal, status.st_blocks));
   }
-  return contained(fmt::format("{} is left behind: {} MiB in {} blocks; host-side reads must be bounded", path, goal, status.st_blocks));
+  return contained(fmt::format("{} is left behind: {} MiB in {} blocks; host-side reads must be bounded", path, goal,
+                               status.st_blocks));
 }
 
 constexpr Program kPrograms[] = {
-    {"disk-filler", "bombs", "writes to the disk without end", "ENOSPC or EDQUOT at the disk limit", fill_bytes, Expect::killed_by_limit, kNeedsDiskLimit | kNeedsNeighbour | kSlow, "16"},
-    {"disk-fallocate", "bombs", "reserves disk space beyond the limit", "ENOSPC, EDQUOT or EOPNOTSUPP", fallocate_bytes, Expect::killed_by_limit, kNeedsDiskLimit, "16"},
-    {"inode-filler", "bombs", "makes files without end", "ENOSPC or EDQUOT at the disk limit", fill_inodes, Expect::killed_by_limit, kNeedsDiskLimit | kNeedsNeighbour | kSlow, "5000"},
-    {"sparse-giant", "bombs", "makes a sparse file of 1 TiB", "EFBIG, or host-side reads are bounded", sparse_giant, Expect::judged_outside, kNeedsDiskLimit, "1048576 1"},
+    {"disk-filler", "bombs", "writes to the disk without end", "ENOSPC or EDQUOT at the disk limit", fill_bytes,
+     Expect::killed_by_limit, kNeedsDiskLimit | kNeedsNeighbour | kSlow, "16"},
+    {"disk-fallocate", "bombs", "reserves disk space beyond the limit", "ENOSPC, EDQUOT or EOPNOTSUPP", fallocate_bytes,
+     Expect::killed_by_limit, kNeedsDiskLimit, "16"},
+    {"inode-filler", "bombs", "makes files without end", "ENOSPC or EDQUOT at the disk limit", fill_inodes,
+     Expect::killed_by_limit, kNeedsDiskLimit | kNeedsNeighbour | kSlow, "5000"},
+    {"sparse-giant", "bombs", "makes a sparse file of 1 TiB", "EFBIG, or host-side reads are bounded", sparse_giant,
+     Expect::judged_outside, kNeedsDiskLimit, "1048576 1"},
 };
 
 }  // namespace

@@ -17,7 +17,9 @@ constexpr size_t kMiB = 1 << 20;
 constexpr long kDefaultMiB = 512;
 
 Outcome reached(long mib) { return breach(fmt::format("{} MiB", mib)); }
-Outcome stopped(std::string_view what, long mib) { return contained(fmt::format("{}: {} after {} MiB", what, errno_name(errno), mib)); }
+Outcome stopped(std::string_view what, long mib) {
+  return contained(fmt::format("{}: {} after {} MiB", what, errno_name(errno), mib));
+}
 
 Outcome map_and_touch(long goal, int flags, bool lock) {
   for (long n = 0; n < goal; n += 2) {
@@ -49,11 +51,15 @@ Outcome fill_fd(int fd, long goal, const std::string& remove) {
   return outcome;
 }
 
-Outcome fill_file(const std::string& path, long goal) { return fill_fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), goal, path); }
+Outcome fill_file(const std::string& path, long goal) {
+  return fill_fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), goal, path);
+}
 Outcome dev_shm(const Args& args) { return fill_file("/dev/shm/isola-bomb", args.number(0, kDefaultMiB)); }
 Outcome tmp(const Args& args) { return fill_file("/tmp/isola-bomb", args.number(0, kDefaultMiB)); }
 Outcome run(const Args& args) { return fill_file("/run/isola-bomb", args.number(0, kDefaultMiB)); }
-Outcome memfd(const Args& args) { return fill_fd(::memfd_create("isola-bomb", MFD_CLOEXEC), args.number(0, kDefaultMiB), ""); }
+Outcome memfd(const Args& args) {
+  return fill_fd(::memfd_create("isola-bomb", MFD_CLOEXEC), args.number(0, kDefaultMiB), "");
+}
 
 Outcome sysv_shm(const Args& args) {
   long goal = args.number(0, kDefaultMiB);
@@ -72,29 +78,35 @@ Outcome sysv_shm(const Args& args) {
 Outcome every_tmpfs(const Args& args) {
   long goal = args.number(0, kDefaultMiB);
   Attempts attempts;
-  for (const char* dir : {"/dev", "/run", "/run/lock", "/dev/shm", "/tmp", "/var/tmp", "/proc", "/sys", "/sys/fs/cgroup", "/dev/mqueue", "/run/user"}) {
+  for (const char* dir : {"/dev", "/run", "/run/lock", "/dev/shm", "/tmp", "/var/tmp", "/proc", "/sys",
+                          "/sys/fs/cgroup", "/dev/mqueue", "/run/user"}) {
     Outcome one = fill_file(std::string(dir) + "/isola-bomb", goal);
-    if (one.kind == Outcome::breach) attempts.worked(fmt::format("{} took {}", dir, one.how));
-    else attempts.refused(dir, one.how);
+    if (one.kind == Outcome::breach)
+      attempts.worked(fmt::format("{} took {}", dir, one.how));
+    else
+      attempts.refused(dir, one.how);
   }
   return attempts.outcome();
 }
 
-#define ISOLA_MEMORY_BOMB(name, tries, run) \
-  {name, "bombs", tries, "killed, or refused, at the memory limit", run, Expect::killed_by_limit, kNeedsMemoryLimit, "32"}
+#define ISOLA_MEMORY_BOMB(name, tries, run)                                                                          \
+  {name, "bombs", tries, "killed, or refused, at the memory limit", run, Expect::killed_by_limit, kNeedsMemoryLimit, \
+   "32"}
 
 constexpr Program kPrograms[] = {
-    {"memory-anonymous", "bombs", "touches anonymous memory without end", "killed at the memory limit", anonymous, Expect::killed_by_limit, kNeedsMemoryLimit | kNeedsNeighbour, "32"},
+    {"memory-anonymous", "bombs", "touches anonymous memory without end", "killed at the memory limit", anonymous,
+     Expect::killed_by_limit, kNeedsMemoryLimit | kNeedsNeighbour, "32"},
     ISOLA_MEMORY_BOMB("memory-locked", "locks memory without end", locked),
-    {"memory-huge", "bombs", "maps huge pages without end", "ENOMEM, or killed", huge, Expect::killed_by_limit, kNeedsMemoryLimit, "32",
-     "no huge pages are set aside on an ordinary machine"},
+    {"memory-huge", "bombs", "maps huge pages without end", "ENOMEM, or killed", huge, Expect::killed_by_limit,
+     kNeedsMemoryLimit | kControlMayLack, "32"},
     ISOLA_MEMORY_BOMB("memory-dev-shm", "fills /dev/shm", dev_shm),
-    {"memory-tmp", "bombs", "fills /tmp", "ENOSPC at the disk limit, or killed", tmp, Expect::killed_by_limit, kNeedsMemoryLimit | kNeedsDiskLimit, "32"},
+    {"memory-tmp", "bombs", "fills /tmp", "ENOSPC at the disk limit, or killed", tmp, Expect::killed_by_limit,
+     kNeedsMemoryLimit | kNeedsDiskLimit, "32"},
     ISOLA_MEMORY_BOMB("memory-run", "fills /run", run),
     ISOLA_MEMORY_BOMB("memory-memfd", "fills a memfd", memfd),
     ISOLA_MEMORY_BOMB("memory-sysv", "fills System V shared memory", sysv_shm),
-    {"memory-every-tmpfs", "bombs", "fills whatever folder is writable and might be memory", "each one ends at its limit", every_tmpfs, Expect::killed_by_limit,
-     kNeedsMemoryLimit | kNeedsDiskLimit, "8"},
+    {"memory-every-tmpfs", "bombs", "fills whatever folder is writable and might be memory",
+     "each one ends at its limit", every_tmpfs, Expect::killed_by_limit, kNeedsMemoryLimit | kNeedsDiskLimit, "8"},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Memory that the kernel holds for objects, outside of any process's address space: it has to count as well.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -7,7 +8,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "../probe.h"
@@ -28,7 +28,8 @@ Outcome hoard(long goal_mib, const std::function<long()>& make) {
   auto* held = static_cast<long*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   for (int round = 0; round < 64 && *held < goal; ++round) {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return contained(fmt::format("pipe: {} with {} MiB held", errno_name(errno), *held >> 20));
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      return contained(fmt::format("pipe: {} with {} MiB held", errno_name(errno), *held >> 20));
     pid_t child = ::fork();
     if (child < 0) return contained(fmt::format("fork: {} with {} MiB held", errno_name(errno), *held >> 20));
     if (child == 0) {
@@ -48,7 +49,8 @@ Outcome hoard(long goal_mib, const std::function<long()>& make) {
     if (n != 1) return contained(fmt::format("killed with {} MiB held", *held >> 20));
     if (done == 'n') return contained(fmt::format("refused with {} MiB held", *held >> 20));
   }
-  return *held >= goal ? breach(fmt::format("{} MiB of kernel memory held", *held >> 20)) : contained(fmt::format("only {} MiB in 64 processes", *held >> 20));
+  return *held >= goal ? breach(fmt::format("{} MiB of kernel memory held", *held >> 20))
+                       : contained(fmt::format("only {} MiB in 64 processes", *held >> 20));
 }
 
 Outcome pipes(const Args& args) {
@@ -123,10 +125,14 @@ Outcome in_flight(const Args& args) {
 }
 
 constexpr Program kPrograms[] = {
-    {"objects-pipes", "bombs", "fills pipes", "refused or killed at a limit", pipes, Expect::killed_by_limit, kNeedsMemoryLimit, "16"},
-    {"objects-sockets", "bombs", "fills socket buffers", "refused or killed at a limit", sockets, Expect::killed_by_limit, kNeedsMemoryLimit, "16"},
-    {"objects-events", "bombs", "makes eventfds and epolls without end", "refused or killed at a limit", events, Expect::killed_by_limit, kNeedsMemoryLimit, "2"},
-    {"objects-in-flight", "bombs", "hides descriptors in sockets that nobody reads", "ETOOMANYREFS, or killed", in_flight, Expect::killed_by_limit, kNeedsMemoryLimit, "2"},
+    {"objects-pipes", "bombs", "fills pipes", "refused or killed at a limit", pipes, Expect::killed_by_limit,
+     kNeedsMemoryLimit, "16"},
+    {"objects-sockets", "bombs", "fills socket buffers", "refused or killed at a limit", sockets,
+     Expect::killed_by_limit, kNeedsMemoryLimit, "16"},
+    {"objects-events", "bombs", "makes eventfds and epolls without end", "refused or killed at a limit", events,
+     Expect::killed_by_limit, kNeedsMemoryLimit, "2"},
+    {"objects-in-flight", "bombs", "hides descriptors in sockets that nobody reads", "ETOOMANYREFS, or killed",
+     in_flight, Expect::killed_by_limit, kNeedsMemoryLimit, "2"},
 };
 
 }  // namespace

@@ -92,7 +92,9 @@ long orphans_dead() {
     size_t at = text ? text->rfind(')') : std::string::npos;
     int parent = 0;
     char state = 0;
-    if (at != std::string::npos && ::sscanf(text->c_str() + at + 1, " %c %d", &state, &parent) == 2 && state == 'Z' && parent == 1) ++count;
+    if (at != std::string::npos && ::sscanf(text->c_str() + at + 1, " %c %d", &state, &parent) == 2 && state == 'Z' &&
+        parent == 1)
+      ++count;
   }
   return count;
 }
@@ -141,15 +143,20 @@ Outcome daemon_outlives(const Args& args) {
     ::pause();
   }
   ::setpgid(command, command);
-  bool started = wait_until(2000, [&] { auto text = slurp(path); return text && !text->empty(); });
+  bool started = wait_until(2000, [&] {
+    auto text = slurp(path);
+    return text && !text->empty();
+  });
   if (!started) return untried("the daemon did not start");
   int daemon = ::atoi(slurp(path).value_or("0").c_str());
   ::kill(-command, SIGKILL);  // what stops a process group only
   ::waitpid(command, nullptr, 0);
   bool alive = ::kill(daemon, 0) == 0;
-  // Alone, it has outlived the kill of its group. Inside, the runner looks whether it outlives the command or the sandbox.
+  // Alone, it has outlived the kill of its group. Inside, the runner looks whether it outlives the command or the
+  // sandbox.
   if (args.number(1, 0) && alive) return breach(fmt::format("daemon {} lives on after its group was killed", daemon));
-  return contained(fmt::format("daemon {} is left behind; it must be gone when the command or the sandbox is killed", daemon));
+  return contained(
+      fmt::format("daemon {} is left behind; it must be gone when the command or the sandbox is killed", daemon));
 }
 
 // Deaf to everything that can be ignored.
@@ -170,15 +177,22 @@ Outcome busy_loop(const Args& args) {
 }
 
 constexpr Program kPrograms[] = {
-    {"fork-bomb", "bombs", "forks without end", "fork: EAGAIN at the limit", fork_bomb, Expect::killed_by_limit, kNeedsPidsLimit | kNeedsNeighbour, "100"},
-    {"fork-tree", "bombs", "forks from every child", "fork: EAGAIN at the limit", fork_tree, Expect::killed_by_limit, kNeedsPidsLimit | kNeedsNeighbour, "100"},
-    {"thread-bomb", "bombs", "starts threads without end", "EAGAIN at the limit", thread_bomb, Expect::killed_by_limit, kNeedsPidsLimit, "100"},
-    {"zombie-flood", "bombs", "leaves dead children uncollected", "fork: EAGAIN at the limit", zombie_flood, Expect::killed_by_limit, kNeedsPidsLimit, "100"},
-    {"orphan-flood", "bombs", "leaves dead orphans to process 1", "process 1 collects them", orphan_flood, Expect::contained, kNeedsPidsLimit, "100"},
-    {"daemon-outlives", "bombs", "leaves its group and session and outlives the command", "dead with the command or the sandbox", daemon_outlives, Expect::judged_outside,
-     0, "20 1"},
-    {"ignore-signals", "bombs", "ignores every signal and does not end", "killed at the timeout", ignore_signals, Expect::times_out, kSlow, "1"},
-    {"busy-loop", "bombs", "computes without end", "killed at the timeout", busy_loop, Expect::times_out, kSlow | kNeedsNeighbour, "1"},
+    {"fork-bomb", "bombs", "forks without end", "fork: EAGAIN at the limit", fork_bomb, Expect::killed_by_limit,
+     kNeedsPidsLimit | kNeedsNeighbour, "100"},
+    {"fork-tree", "bombs", "forks from every child", "fork: EAGAIN at the limit", fork_tree, Expect::killed_by_limit,
+     kNeedsPidsLimit | kNeedsNeighbour, "100"},
+    {"thread-bomb", "bombs", "starts threads without end", "EAGAIN at the limit", thread_bomb, Expect::killed_by_limit,
+     kNeedsPidsLimit, "100"},
+    {"zombie-flood", "bombs", "leaves dead children uncollected", "fork: EAGAIN at the limit", zombie_flood,
+     Expect::killed_by_limit, kNeedsPidsLimit, "100"},
+    {"orphan-flood", "bombs", "leaves dead orphans to process 1", "process 1 collects them", orphan_flood,
+     Expect::contained, kNeedsPidsLimit, "100"},
+    {"daemon-outlives", "bombs", "leaves its group and session and outlives the command",
+     "dead with the command or the sandbox", daemon_outlives, Expect::judged_outside, 0, "20 1"},
+    {"ignore-signals", "bombs", "ignores every signal and does not end", "killed at the timeout", ignore_signals,
+     Expect::times_out, kSlow, "1"},
+    {"busy-loop", "bombs", "computes without end", "killed at the timeout", busy_loop, Expect::times_out,
+     kSlow | kNeedsNeighbour, "1"},
 };
 
 }  // namespace

@@ -45,9 +45,11 @@ Outcome mount_v2(const Args&) {
 // Every limit file that can be seen, written back as it is.
 Outcome own_limits(const Args&) {
   Attempts attempts;
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cgroup.subtree_control",
-                           "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
-                           "/sys/fs/cgroup/memory/notify_on_release", "/sys/fs/cgroup/release_agent", "/sys/fs/cgroup/memory/release_agent"}) {
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/cpu.max",
+                           "/sys/fs/cgroup/cgroup.subtree_control", "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                           "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+                           "/sys/fs/cgroup/memory/notify_on_release", "/sys/fs/cgroup/release_agent",
+                           "/sys/fs/cgroup/memory/release_agent"}) {
     attempts.add(fmt::format("write {}", path), write_back(path));
   }
   return attempts.outcome();
@@ -56,13 +58,15 @@ Outcome own_limits(const Args&) {
 // Leaving the group is leaving its limits: into the parent, or a new child.
 Outcome leave_group(const Args&) {
   Attempts attempts;
-  for (const char* path : {"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/../cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs",
-                           "/sys/fs/cgroup/unified/cgroup.procs"}) {
+  for (const char* path :
+       {"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/../cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs",
+        "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"}) {
     int fd = ::open(path, O_WRONLY | O_CLOEXEC);
     attempts.add(fmt::format("open {}", path), fd);
     if (fd >= 0) ::close(fd);
   }
-  for (const char* path : {"/sys/fs/cgroup/isola-child", "/sys/fs/cgroup/memory/isola-child", "/sys/fs/cgroup/pids/isola-child"}) {
+  for (const char* path :
+       {"/sys/fs/cgroup/isola-child", "/sys/fs/cgroup/memory/isola-child", "/sys/fs/cgroup/pids/isola-child"}) {
     attempts.add(fmt::format("mkdir {}", path), ::mkdir(path, 0755));
     ::rmdir(path);
   }
@@ -72,8 +76,10 @@ Outcome leave_group(const Args&) {
 constexpr Program kPrograms[] = {
     {"release-agent", "cgroups", "mounts a v1 hierarchy and writes its release_agent", "mount: EPERM", release_agent},
     {"mount-cgroup2", "cgroups", "mounts the unified hierarchy", "mount: EPERM", mount_v2},
-    {"own-limits", "cgroups", "writes the limits of its own group", "not there, or EROFS or EACCES", own_limits, Expect::contained, kControlRealCgroups},
-    {"leave-cgroup", "cgroups", "moves to another group or makes one", "not there, or EROFS or EACCES", leave_group, Expect::contained, kControlRealCgroups},
+    {"own-limits", "cgroups", "writes the limits of its own group", "not there, or EROFS or EACCES", own_limits,
+     Expect::contained, kControlRealCgroups},
+    {"leave-cgroup", "cgroups", "moves to another group or makes one", "not there, or EROFS or EACCES", leave_group,
+     Expect::contained, kControlRealCgroups},
 };
 
 }  // namespace

@@ -92,18 +92,22 @@ Outcome shebang(const Args&) {
     auto line = slurp(link + "/cmdline");
     return line && line->find("isola-shebang") != std::string::npos;
   });
-  if (started) try_write_by_path_fd(attempts, link + "/exe");
-  else attempts.refused("exec of the script", "refused");
+  if (started)
+    try_write_by_path_fd(attempts, link + "/exe");
+  else
+    attempts.refused("exec of the script", "refused");
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   return attempts.outcome();
 }
 
 constexpr Program kPrograms[] = {
-    {"init-exe", "exe", "opens process 1's program for writing, directly and through O_PATH", "EACCES, EROFS or sealed", init_exe},
+    {"init-exe", "exe", "opens process 1's program for writing, directly and through O_PATH", "EACCES, EROFS or sealed",
+     init_exe},
     {"self-exe", "exe", "opens its own program, a file of the host, for writing", "EROFS", self_exe},
     {"others-exe", "exe", "opens the programs of all other processes for writing", "EACCES or EROFS", others_exe},
-    {"shebang-self-exe", "exe", "makes the starter run itself by #!/proc/self/exe and opens its file for writing", "EACCES or EROFS", shebang},
+    {"shebang-self-exe", "exe", "makes the starter run itself by #!/proc/self/exe and opens its file for writing",
+     "EACCES or EROFS", shebang},
 };
 
 }  // namespace

@@ -65,7 +65,8 @@ Outcome own_share(const Args&) {
   for (; instances < 8; ++instances) {
     if (::inotify_init1(IN_CLOEXEC) < 0) break;
   }
-  if (instances < 8) return breach(fmt::format("only {} inotify instances are left for us: {}", instances, errno_name(errno)));
+  if (instances < 8)
+    return breach(fmt::format("only {} inotify instances are left for us: {}", instances, errno_name(errno)));
   int notify = ::inotify_init1(IN_CLOEXEC);
   int watch = ::inotify_add_watch(notify, "/", IN_MODIFY);
   if (watch < 0) return breach("no inotify watch is left for us: " + errno_name(errno));
@@ -79,11 +80,16 @@ Outcome terminals(const Args& args) {
 }
 
 constexpr Program kPrograms[] = {
-    {"fd-exhaustion", "exhaustion", "opens descriptors without end", "EMFILE at its own limit", descriptors, Expect::killed_by_limit, kNeedsMemoryLimit | kNeedsNeighbour, "500"},
-    {"inotify-instances", "exhaustion", "takes inotify instances without end", "EMFILE at its own limit", inotify_instances, Expect::contained, kNeedsNeighbour, "10"},
-    {"inotify-watches", "exhaustion", "takes inotify watches without end", "ENOSPC at its own limit", inotify_watches, Expect::killed_by_limit, kNeedsNeighbour | kSlow | kNeedsMemoryLimit, "500"},
-    {"pty-exhaustion", "exhaustion", "takes terminals without end", "ENOSPC at its own limit", terminals, Expect::killed_by_limit, kNeedsNeighbour, "20"},
-    {"own-share", "exhaustion", "is the neighbour: asks for inotify instances, a watch and a terminal", "gets them", own_share, Expect::contained, kNeedsNeighbour, "",
+    {"fd-exhaustion", "exhaustion", "opens descriptors without end", "EMFILE at its own limit", descriptors,
+     Expect::killed_by_limit, kNeedsMemoryLimit | kNeedsNeighbour, "500"},
+    {"inotify-instances", "exhaustion", "takes inotify instances without end", "EMFILE at its own limit",
+     inotify_instances, Expect::contained, kNeedsNeighbour, "10"},
+    {"inotify-watches", "exhaustion", "takes inotify watches without end", "ENOSPC at its own limit", inotify_watches,
+     Expect::killed_by_limit, kNeedsNeighbour | kSlow | kNeedsMemoryLimit, "500"},
+    {"pty-exhaustion", "exhaustion", "takes terminals without end", "ENOSPC at its own limit", terminals,
+     Expect::killed_by_limit, kNeedsNeighbour, "20"},
+    {"own-share", "exhaustion", "is the neighbour: asks for inotify instances, a watch and a terminal", "gets them",
+     own_share, Expect::contained, kNeedsNeighbour, "",
      "starving the machine's own root of them would harm others on it"},
 };
 

@@ -42,7 +42,9 @@ Outcome byte_drip(const Args& args) {
 
 // Everything that a terminal or a log might obey.
 Outcome escapes(const Args&) {
-  constexpr std::string_view kEscapes = "\x1b]0;title\x07\x1b[2J\x1b[H\x1b]52;c;aXNvbGE=\x07\x1bP\x1b\\\x00\x01\x02\xff\xfe\x80\r\n\x1b[?1049h\x1b[6n\x1b" "c";
+  constexpr std::string_view kEscapes =
+      "\x1b]0;title\x07\x1b[2J\x1b[H\x1b]52;c;aXNvbGE=\x07\x1bP\x1b\\\x00\x01\x02\xff\xfe\x80\r\n\x1b[?1049h\x1b[6n\x1b"
+      "c";
   if (::write(1, kEscapes.data(), kEscapes.size()) < 0) return contained("write: " + errno_name(errno));
   return breach("\nescapes went out");
 }
@@ -56,12 +58,18 @@ Outcome closed_output(const Args& args) {
 }
 
 constexpr Program kPrograms[] = {
-    {"output-flood", "floods", "writes 1 GiB to stdout", "host memory stays bounded, other calls go on", output_flood, Expect::floods, kSlow | kNeedsNeighbour, "16"},
-    {"error-flood", "floods", "writes 256 MiB to stderr", "host memory stays bounded, other calls go on", error_flood, Expect::floods, kSlow, "16"},
-    {"endless-line", "floods", "writes 256 MiB without a newline", "host memory stays bounded", endless_line, Expect::floods, kSlow, "16"},
-    {"byte-drip", "floods", "writes 200 KiB one byte at a time", "messages are joined; it ends in time", byte_drip, Expect::floods, 0, "8"},
-    {"escapes", "floods", "writes terminal escapes and binary zeros", "they arrive as they are", escapes, Expect::floods},
-    {"closed-output", "floods", "closes its outputs and goes on", "counted as running until it ends", closed_output, Expect::floods, kRunsBare, "1"},
+    {"output-flood", "floods", "writes 1 GiB to stdout", "host memory stays bounded, other calls go on", output_flood,
+     Expect::floods, kSlow | kNeedsNeighbour, "16"},
+    {"error-flood", "floods", "writes 256 MiB to stderr", "host memory stays bounded, other calls go on", error_flood,
+     Expect::floods, kSlow, "16"},
+    {"endless-line", "floods", "writes 256 MiB without a newline", "host memory stays bounded", endless_line,
+     Expect::floods, kSlow, "16"},
+    {"byte-drip", "floods", "writes 200 KiB one byte at a time", "messages are joined; it ends in time", byte_drip,
+     Expect::floods, 0, "8"},
+    {"escapes", "floods", "writes terminal escapes and binary zeros", "they arrive as they are", escapes,
+     Expect::floods},
+    {"closed-output", "floods", "closes its outputs and goes on", "counted as running until it ends", closed_output,
+     Expect::floods, kRunsBare, "1"},
 };
 
 }  // namespace

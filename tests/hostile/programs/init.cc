@@ -56,8 +56,10 @@ Outcome proc_secrets(const Args&) {
   Attempts attempts;
   for (const char* path : {"/proc/1/environ", "/proc/1/maps", "/proc/1/syscall", "/proc/1/stack", "/proc/1/auxv"}) {
     auto text = slurp(path);
-    if (text && text->empty()) attempts.refused(path, "empty");
-    else attempts.add(path, text ? 0 : -1);
+    if (text && text->empty())
+      attempts.refused(path, "empty");
+    else
+      attempts.add(path, text ? 0 : -1);
   }
   return attempts.outcome();
 }
@@ -102,7 +104,8 @@ Outcome link_pipe(const Args&) {
       continue;
     }
     struct stat status{};
-    if (::fstat(pipe, &status) == 0 && S_ISFIFO(status.st_mode)) attempts.add("speak into " + path, ::write(pipe, "\0\0\0\0", 4));
+    if (::fstat(pipe, &status) == 0 && S_ISFIFO(status.st_mode))
+      attempts.add("speak into " + path, ::write(pipe, "\0\0\0\0", 4));
     ::close(pipe);
   }
   if (attempts.outcome().kind == Outcome::untried) return contained("process 1 has no such pipe");
@@ -112,7 +115,8 @@ Outcome link_pipe(const Args&) {
 // Any socket with a name on which process 1 might listen for its host.
 Outcome link_socket(const Args&) {
   Attempts attempts;
-  for (const char* name : {"@isola", "@isola-guest", "@isola-link", "/run/isola.sock", "/run/isola/guest.sock", "/run/isola/launcher.sock", "/tmp/isola.sock"}) {
+  for (const char* name : {"@isola", "@isola-guest", "@isola-link", "/run/isola.sock", "/run/isola/guest.sock",
+                           "/run/isola/launcher.sock", "/tmp/isola.sock"}) {
     int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
     ::strncpy(address.sun_path, name, sizeof address.sun_path - 1);
@@ -163,8 +167,10 @@ Outcome reattach_by_queue(const Args&) {
     info.si_pid = 0;  // what a sender outside of the namespace looks like
     info.si_uid = 0;
     long result = ::syscall(SYS_rt_sigqueueinfo, 1, SIGRTMIN + 1, &info);
-    if (result == 0) sent = true;
-    else attempts.add(fmt::format("si_code {}", code), -1);
+    if (result == 0)
+      sent = true;
+    else
+      attempts.add(fmt::format("si_code {}", code), -1);
   }
   if (was_fooled()) return breach("process 1 took a forged sender for the host");
   return contained(sent ? "sent; the link must go on" : attempts.outcome().how);
@@ -175,18 +181,21 @@ constexpr Program kPrograms[] = {
     {"init-vm-read", "init", "reads process 1's memory by process_vm_readv", "EPERM", vm_readv},
     {"init-vm-write", "init", "writes process 1's memory by process_vm_writev", "EPERM", vm_writev},
     {"init-proc-mem", "init", "opens /proc/1/mem", "EACCES or EPERM", proc_mem},
-    {"init-proc-secrets", "init", "reads environment, maps and stack of process 1", "EACCES, EPERM or empty", proc_secrets},
+    {"init-proc-secrets", "init", "reads environment, maps and stack of process 1", "EACCES, EPERM or empty",
+     proc_secrets},
     {"init-pidfd-getfd", "init", "takes descriptors of process 1 by pidfd_getfd", "EPERM", pidfd_getfd},
     {"init-proc-fd", "init", "opens descriptors of process 1 through /proc/1/fd", "EACCES", proc_fd},
-    {"link-pipe", "init", "speaks into the pipes of process 1 as if it were the host", "EACCES, or no such pipe", link_pipe},
-    {"link-socket", "init", "connects to sockets on which process 1 or the launcher might listen", "none", link_socket, Expect::contained, 0, "",
-     "there is nothing to switch off: no such socket exists anywhere inside"},
-    {"link-frames", "init", "writes bytes that look like frames of the link to its outputs", "they arrive as output; the link goes on", link_frames,
-     Expect::judged_outside, kRunsBare, "", "needs the link; the runner judges by the bytes that arrive"},
-    {"reattach-kill", "init", "sends the re-attach signal to process 1 by kill", "ignored: the sender is inside", reattach_by_kill, Expect::judged_outside,
-     kControlWitness},
-    {"reattach-queue", "init", "sends the re-attach signal with forged sender by rt_sigqueueinfo", "refused, or ignored", reattach_by_queue,
-     Expect::judged_outside, kControlWitness},
+    {"link-pipe", "init", "speaks into the pipes of process 1 as if it were the host", "EACCES, or no such pipe",
+     link_pipe},
+    {"link-socket", "init", "connects to sockets on which process 1 or the launcher might listen", "none", link_socket,
+     Expect::contained, 0, "", "there is nothing to switch off: no such socket exists anywhere inside"},
+    {"link-frames", "init", "writes bytes that look like frames of the link to its outputs",
+     "they arrive as output; the link goes on", link_frames, Expect::judged_outside, kRunsBare, "",
+     "needs the link; the runner judges by the bytes that arrive"},
+    {"reattach-kill", "init", "sends the re-attach signal to process 1 by kill", "ignored: the sender is inside",
+     reattach_by_kill, Expect::judged_outside, kControlWitness},
+    {"reattach-queue", "init", "sends the re-attach signal with forged sender by rt_sigqueueinfo",
+     "refused, or ignored", reattach_by_queue, Expect::judged_outside, kControlWitness},
 };
 
 }  // namespace

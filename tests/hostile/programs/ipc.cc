@@ -58,9 +58,12 @@ Outcome others_sysv(const Args&) {
   for (const char* path : {"/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg"}) {
     auto text = slurp(path);
     long lines = text ? std::count(text->begin(), text->end(), '\n') : 0;
-    if (!text) attempts.add(path, -1);
-    else if (lines > 1) attempts.worked(fmt::format("{} shows {} of others", path, lines - 1));
-    else attempts.refused(path, "empty");
+    if (!text)
+      attempts.add(path, -1);
+    else if (lines > 1)
+      attempts.worked(fmt::format("{} shows {} of others", path, lines - 1));
+    else
+      attempts.refused(path, "empty");
   }
   attempts.add("shmget of a known key", ::shmget(0x15014, 0, 0));
   return attempts.outcome();
@@ -75,13 +78,16 @@ Outcome others_mqueue(const Args&) {
 Outcome shared_lock(const Args& args) {
   Attempts attempts;
   std::string named = args.text(0, "");
-  std::vector<std::string> paths = named.empty() ? std::vector<std::string>{"/etc/passwd", "/bin/sh", "/usr/bin/env"} : std::vector{named};
+  std::vector<std::string> paths =
+      named.empty() ? std::vector<std::string>{"/etc/passwd", "/bin/sh", "/usr/bin/env"} : std::vector{named};
   for (const std::string& path : paths) {
     int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;
     int locked = ::flock(fd, LOCK_EX | LOCK_NB);
-    if (locked != 0 && errno == EWOULDBLOCK) attempts.worked(fmt::format("{} is locked by somebody outside", path));
-    else attempts.refused(path, "the lock is our own");
+    if (locked != 0 && errno == EWOULDBLOCK)
+      attempts.worked(fmt::format("{} is locked by somebody outside", path));
+    else
+      attempts.refused(path, "the lock is our own");
   }
   if (args.number(1, 0)) ::poll(nullptr, 0, static_cast<int>(args.number(1, 0) * 1000));
   return attempts.outcome();
@@ -100,12 +106,16 @@ Outcome shared_lease(const Args&) {
 }
 
 constexpr Program kPrograms[] = {
-    {"mqueue-exhaustion", "exhaustion", "makes POSIX message queues without end", "EMFILE or ENOSPC at its own limit", many_queues, Expect::contained, kNeedsNeighbour, "5"},
-    {"sysv-exhaustion", "exhaustion", "makes System V message queues without end", "ENOSPC at its own limit", many_sysv, Expect::killed_by_limit, kNeedsNeighbour, "50"},
-    {"sysv-visible", "neighbour", "looks for System V objects of others", "none", others_sysv, Expect::contained, kNeedsNeighbour | kControlIpc},
-    {"mqueue-visible", "neighbour", "opens a message queue that a neighbour made (/isola-neighbour)", "ENOENT", others_mqueue, Expect::contained, kNeedsNeighbour | kControlIpc},
-    {"lock-visible", "neighbour", "looks whether a neighbour's lock on a file of the template is felt", "locks are each sandbox's own", shared_lock, Expect::contained,
-     kNeedsNeighbour | kControlLock, "/locked"},
+    {"mqueue-exhaustion", "exhaustion", "makes POSIX message queues without end", "EMFILE or ENOSPC at its own limit",
+     many_queues, Expect::contained, kNeedsNeighbour, "5"},
+    {"sysv-exhaustion", "exhaustion", "makes System V message queues without end", "ENOSPC at its own limit", many_sysv,
+     Expect::killed_by_limit, kNeedsNeighbour, "50"},
+    {"sysv-visible", "neighbour", "looks for System V objects of others", "none", others_sysv, Expect::contained,
+     kNeedsNeighbour | kControlIpc},
+    {"mqueue-visible", "neighbour", "opens a message queue that a neighbour made (/isola-neighbour)", "ENOENT",
+     others_mqueue, Expect::contained, kNeedsNeighbour | kControlIpc},
+    {"lock-visible", "neighbour", "looks whether a neighbour's lock on a file of the template is felt",
+     "locks are each sandbox's own", shared_lock, Expect::contained, kNeedsNeighbour | kControlLock, "/locked"},
     {"lease-shared", "neighbour", "takes a lease on a file that the host shares", "EACCES or EPERM", shared_lease},
 };
 

@@ -15,7 +15,9 @@
 namespace isola::hostile {
 namespace {
 
-Outcome keyring_add(const Args&) { return judge("add_key", ::syscall(SYS_add_key, "user", "isola-hostile", "x", 1, -2 /* process keyring */)); }
+Outcome keyring_add(const Args&) {
+  return judge("add_key", ::syscall(SYS_add_key, "user", "isola-hostile", "x", 1, -2 /* process keyring */));
+}
 
 Outcome keyring_search(const Args&) {
   Attempts attempts;
@@ -72,15 +74,26 @@ Outcome rare_calls(const Args&) {
   struct {
     const char* name;
     long number;
-  } calls[] = {{"lookup_dcookie", SYS_lookup_dcookie}, {"quotactl", SYS_quotactl}, {"nfsservctl", SYS_nfsservctl}, {"sysfs", SYS_sysfs},
-               {"ustat", SYS_ustat}, {"_sysctl", SYS__sysctl}, {"uselib", SYS_uselib}, {"migrate_pages", SYS_migrate_pages}, {"move_pages", SYS_move_pages},
-               {"quotactl_fd", 443}, {"memfd_secret", 447}, {"fsmount", SYS_fsmount},
+  } calls[] = {{"lookup_dcookie", SYS_lookup_dcookie},
+               {"quotactl", SYS_quotactl},
+               {"nfsservctl", SYS_nfsservctl},
+               {"sysfs", SYS_sysfs},
+               {"ustat", SYS_ustat},
+               {"_sysctl", SYS__sysctl},
+               {"uselib", SYS_uselib},
+               {"migrate_pages", SYS_migrate_pages},
+               {"move_pages", SYS_move_pages},
+               {"quotactl_fd", 443},
+               {"memfd_secret", 447},
+               {"fsmount", SYS_fsmount},
                {"fspick", SYS_fspick}};
   for (auto [name, number] : calls) {
     // Bad arguments everywhere: a call that is not filtered says so with EFAULT, EINVAL or EBADF.
     long result = ::syscall(number, -1L, -1L, -1L, -1L, -1L, -1L);
-    if (result < 0 && errno != ENOSYS && errno != EPERM) attempts.worked(fmt::format("{} is not filtered ({})", name, errno_name(errno)));
-    else attempts.add(name, result);
+    if (result < 0 && errno != ENOSYS && errno != EPERM)
+      attempts.worked(fmt::format("{} is not filtered ({})", name, errno_name(errno)));
+    else
+      attempts.add(name, result);
   }
   return attempts.outcome();
 }
@@ -93,16 +106,22 @@ Outcome fanotify(const Args&) {
 }
 
 constexpr Program kPrograms[] = {
-    {"keyring-add", "kernel", "adds a key to the kernel's keyring", "EPERM or ENOSYS", keyring_add},
-    {"keyring-search", "kernel", "looks at session and user keyrings", "EPERM or ENOSYS", keyring_search},
-    {"bpf", "kernel", "makes a bpf map", "EPERM", bpf},
-    {"perf", "kernel", "opens a performance counter", "EPERM or EACCES", perf},
-    {"userfaultfd", "kernel", "gets a userfaultfd", "EPERM or ENOSYS", uffd},
-    {"io-uring", "kernel", "makes an io_uring", "EPERM or ENOSYS", io_uring},
-    {"aio", "kernel", "makes a kernel aio ring, of which the whole machine has few", "EPERM, EAGAIN or ENOSYS", aio},
-    {"kcmp", "kernel", "compares kernel objects of process 1 with its own", "EPERM or ENOSYS", kcmp},
-    {"rare-calls", "kernel", "makes a dozen rare system calls with bad arguments", "EPERM or ENOSYS for every one", rare_calls},
-    {"fanotify", "kernel", "listens to the whole filesystem by fanotify", "EPERM or ENOSYS", fanotify},
+    {"keyring-add", "kernel", "adds a key to the kernel's keyring", "EPERM or ENOSYS", keyring_add, Expect::contained,
+     kControlMayLack},
+    {"keyring-search", "kernel", "looks at session and user keyrings", "EPERM or ENOSYS", keyring_search,
+     Expect::contained, kControlMayLack},
+    {"bpf", "kernel", "makes a bpf map", "EPERM", bpf, Expect::contained, kControlMayLack},
+    {"perf", "kernel", "opens a performance counter", "EPERM or EACCES", perf, Expect::contained, kControlMayLack},
+    {"userfaultfd", "kernel", "gets a userfaultfd", "EPERM or ENOSYS", uffd, Expect::contained, kControlMayLack},
+    {"io-uring", "kernel", "makes an io_uring", "EPERM or ENOSYS", io_uring, Expect::contained, kControlMayLack},
+    {"aio", "kernel", "makes a kernel aio ring, of which the whole machine has few", "EPERM, EAGAIN or ENOSYS", aio,
+     Expect::contained, kControlMayLack},
+    {"kcmp", "kernel", "compares kernel objects of process 1 with its own", "EPERM or ENOSYS", kcmp, Expect::contained,
+     kControlMayLack},
+    {"rare-calls", "kernel", "makes a dozen rare system calls with bad arguments", "EPERM or ENOSYS for every one",
+     rare_calls},
+    {"fanotify", "kernel", "listens to the whole filesystem by fanotify", "EPERM or ENOSYS", fanotify,
+     Expect::contained, kControlMayLack},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a guest learns about the host. Words that the runner knows from the host (ISOLA_HOST_WORDS, by commas: host name,
-// storage folder, canary folder) must not be readable anywhere.
+// What a guest learns about the host. Words that the runner knows from the host (ISOLA_HOST_WORDS, by commas: host
+// name, storage folder, canary folder) must not be readable anywhere.
 #include <stdio.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -43,17 +43,26 @@ Outcome look_for_words(std::initializer_list<const char*> paths) {
   return attempts.outcome();
 }
 
-Outcome mount_paths(const Args&) { return look_for_words({"/proc/self/mountinfo", "/proc/1/mountinfo", "/proc/self/mounts", "/proc/self/mountstats"}); }
-Outcome group_paths(const Args&) { return look_for_words({"/proc/self/cgroup", "/proc/1/cgroup", "/proc/self/cpuset"}); }
+Outcome mount_paths(const Args&) {
+  return look_for_words({"/proc/self/mountinfo", "/proc/1/mountinfo", "/proc/self/mounts", "/proc/self/mountstats"});
+}
+Outcome group_paths(const Args&) {
+  return look_for_words({"/proc/self/cgroup", "/proc/1/cgroup", "/proc/self/cpuset"});
+}
 
 Outcome host_identity(const Args&) {
   Attempts attempts;
-  for (const char* path : {"/sys/class/dmi/id/product_uuid", "/sys/class/dmi/id/product_name", "/sys/class/dmi/id/board_serial", "/sys/devices/virtual/dmi/id/sys_vendor",
-                           "/sys/firmware/dmi/tables/DMI", "/sys/firmware/acpi/tables/DSDT", "/sys/hypervisor/uuid", "/sys/class/net/eth0/address", "/proc/cmdline"}) {
+  for (const char* path :
+       {"/sys/class/dmi/id/product_uuid", "/sys/class/dmi/id/product_name", "/sys/class/dmi/id/board_serial",
+        "/sys/devices/virtual/dmi/id/sys_vendor", "/sys/firmware/dmi/tables/DMI", "/sys/firmware/acpi/tables/DSDT",
+        "/sys/hypervisor/uuid", "/sys/class/net/eth0/address", "/proc/cmdline"}) {
     auto text = slurp(path);
-    if (!text) attempts.add(path, -1);
-    else if (text->empty() || *text == "\n") attempts.refused(path, "empty");
-    else attempts.worked(path);
+    if (!text)
+      attempts.add(path, -1);
+    else if (text->empty() || *text == "\n")
+      attempts.refused(path, "empty");
+    else
+      attempts.worked(path);
   }
   return attempts.outcome();
 }
@@ -79,7 +88,8 @@ Outcome host_processes(const Args&) {
       if (line && line->find(word) != std::string::npos) attempts.worked(fmt::format("process {} says {}", pid, word));
     }
     // Kernel threads are visible in the machine's own pid namespace only.
-    if (auto status = slurp(fmt::format("/proc/{}/comm", pid)); status && status->starts_with("kthreadd")) attempts.worked("kernel threads are visible");
+    if (auto status = slurp(fmt::format("/proc/{}/comm", pid)); status && status->starts_with("kthreadd"))
+      attempts.worked("kernel threads are visible");
   }
   if (!attempts.any_worked()) return contained(fmt::format("{} processes, all our own", all_pids().size()));
   return attempts.outcome();
@@ -95,7 +105,8 @@ Outcome host_environment(const Args&) {
       if (text.find(word) != std::string_view::npos) attempts.worked(fmt::format("{} says {}", text, word));
     }
     for (std::string_view secret : {"TOKEN", "SECRET", "PASSWORD", "API_KEY", "SSH_AUTH_SOCK", "SUDO_USER"}) {
-      if (text.substr(0, text.find('=')).find(secret) != std::string_view::npos) attempts.worked(fmt::format("{} is set", text.substr(0, text.find('='))));
+      if (text.substr(0, text.find('=')).find(secret) != std::string_view::npos)
+        attempts.worked(fmt::format("{} is set", text.substr(0, text.find('='))));
     }
   }
   return attempts.any_worked() ? attempts.outcome() : contained("the environment is the sandbox's own");
@@ -103,8 +114,10 @@ Outcome host_environment(const Args&) {
 
 constexpr Program kPrograms[] = {
     {"leak-mounts", "leaks", "looks for folders of the host in mountinfo", "none of the host's words", mount_paths},
-    {"leak-cgroup", "leaks", "looks for the group's path on the host", "/ only", group_paths},
-    {"leak-identity", "leaks", "reads the machine's serial numbers, firmware tables, addresses and boot line", "masked or not there", host_identity},
+    {"leak-cgroup", "leaks", "looks for the group's path on the host", "/ only", group_paths, Expect::contained,
+     kControlHostGroups},
+    {"leak-identity", "leaks", "reads the machine's serial numbers, firmware tables, addresses and boot line",
+     "masked or not there", host_identity},
     {"leak-hostname", "leaks", "looks for the host's name", "a name of its own", host_name_seen},
     {"leak-processes", "leaks", "looks for processes and command lines of the host", "only its own", host_processes},
     {"leak-environment", "leaks", "looks for secrets of the host in its environment", "none", host_environment},

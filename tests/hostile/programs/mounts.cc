@@ -26,18 +26,23 @@ std::string fresh_dir(const char* name) {
   return path;
 }
 
-Outcome mount_tmpfs(const Args&) { return judge("mount tmpfs", mount("isola", fresh_dir("m-tmpfs").c_str(), "tmpfs", 0)); }
+Outcome mount_tmpfs(const Args&) {
+  return judge("mount tmpfs", mount("isola", fresh_dir("m-tmpfs").c_str(), "tmpfs", 0));
+}
 Outcome mount_bind(const Args&) { return judge("bind mount", mount("/", fresh_dir("m-bind").c_str(), nullptr, kBind)); }
 
 Outcome mount_move(const Args&) {
   Attempts attempts;
-  for (const char* from : {"/proc/sys", "/dev/shm", "/dev/pts", "/proc"}) attempts.add(fmt::format("move {}", from), mount(from, fresh_dir("m-move").c_str(), nullptr, kMove));
+  for (const char* from : {"/proc/sys", "/dev/shm", "/dev/pts", "/proc"})
+    attempts.add(fmt::format("move {}", from), mount(from, fresh_dir("m-move").c_str(), nullptr, kMove));
   return attempts.outcome();
 }
 
 // A procfs of its own has no masks. Refused by the kernel too, while the visible one is covered in places.
 Outcome mount_proc(const Args&) { return judge("mount proc", mount("proc", fresh_dir("m-proc").c_str(), "proc", 0)); }
-Outcome mount_sysfs(const Args&) { return judge("mount sysfs", mount("sysfs", fresh_dir("m-sys").c_str(), "sysfs", 0)); }
+Outcome mount_sysfs(const Args&) {
+  return judge("mount sysfs", mount("sysfs", fresh_dir("m-sys").c_str(), "sysfs", 0));
+}
 
 Outcome mount_debugfs(const Args&) {
   Attempts attempts;
@@ -47,7 +52,9 @@ Outcome mount_debugfs(const Args&) {
 }
 
 // No flags: devtmpfs has one superblock for all, and flags given here would reach the machine's own /dev.
-Outcome mount_devtmpfs(const Args&) { return judge("mount devtmpfs", mount("dev", fresh_dir("m-dev").c_str(), "devtmpfs", 0)); }
+Outcome mount_devtmpfs(const Args&) {
+  return judge("mount devtmpfs", mount("dev", fresh_dir("m-dev").c_str(), "devtmpfs", 0));
+}
 
 Outcome new_mount_api(const Args&) {
   Attempts attempts;
@@ -64,7 +71,9 @@ Outcome open_tree(const Args&) {
   Attempts attempts;
   long tree = ::syscall(SYS_open_tree, AT_FDCWD, "/", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
   attempts.add("open_tree clone", tree);
-  if (tree >= 0) attempts.add("move_mount", ::syscall(SYS_move_mount, tree, "", AT_FDCWD, fresh_dir("m-tree").c_str(), MOVE_MOUNT_F_EMPTY_PATH));
+  if (tree >= 0)
+    attempts.add("move_mount",
+                 ::syscall(SYS_move_mount, tree, "", AT_FDCWD, fresh_dir("m-tree").c_str(), MOVE_MOUNT_F_EMPTY_PATH));
   return attempts.outcome();
 }
 
@@ -73,7 +82,8 @@ Outcome mount_setattr_rw(const Args&) {
   mount_attr attr{};
   attr.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
   for (const char* path : {"/", "/proc", "/proc/sys", "/sys", "/isola-hostile"})
-    attempts.add(fmt::format("mount_setattr {}", path), ::syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attr, sizeof attr));
+    attempts.add(fmt::format("mount_setattr {}", path),
+                 ::syscall(SYS_mount_setattr, AT_FDCWD, path, 0, &attr, sizeof attr));
   return attempts.outcome();
 }
 
@@ -84,13 +94,15 @@ Outcome pivot_root(const Args&) {
   std::string old = root + "/old";
   ::mkdir(old.c_str(), 0755);
   long result = ::syscall(SYS_pivot_root, root.c_str(), old.c_str());
-  if (result < 0 && (errno == EINVAL || errno == EBUSY || errno == ENOTDIR)) return breach("pivot_root: permitted, refused only for the folders");
+  if (result < 0 && (errno == EINVAL || errno == EBUSY || errno == ENOTDIR))
+    return breach("pivot_root: permitted, refused only for the folders");
   return judge("pivot_root", result);
 }
 
 Outcome umount_masks(const Args&) {
   Attempts attempts;
-  for (const char* path : {"/proc/sys", "/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list", "/sys/firmware", "/sys", "/dev/shm", "/isola-hostile"})
+  for (const char* path : {"/proc/sys", "/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list",
+                           "/sys/firmware", "/sys", "/dev/shm", "/isola-hostile"})
     attempts.add(fmt::format("umount {}", path), ::syscall(SYS_umount2, path, 2 /* MNT_DETACH */));
   return attempts.outcome();
 }

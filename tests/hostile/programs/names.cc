@@ -40,15 +40,35 @@ Outcome odd_names(const Args& args) {
   ::mkdir(top.c_str(), 0755);
   int dir = ::open(top.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) return contained("open: " + errno_name(errno));
-  std::vector<std::string> names = {"line\nbreak", "tab\tand\rreturn", "\xff\xfe\x80 not utf-8", std::string(255, 'x'), "-rf", "--", " ", "...", "\\", "\"'`$(id)", "%s%n",
-                                    "\x1b[31mred", "\xe2\x80\xae" "rtl", "\xc0\xae\xc0\xae", "con.", "a\x01" "b", "*?[", "~", "\xed\xa0\x80"};
+  std::vector<std::string> names = {"line\nbreak",
+                                    "tab\tand\rreturn",
+                                    "\xff\xfe\x80 not utf-8",
+                                    std::string(255, 'x'),
+                                    "-rf",
+                                    "--",
+                                    " ",
+                                    "...",
+                                    "\\",
+                                    "\"'`$(id)",
+                                    "%s%n",
+                                    "\x1b[31mred",
+                                    "\xe2\x80\xae"
+                                    "rtl",
+                                    "\xc0\xae\xc0\xae",
+                                    "con.",
+                                    "a\x01"
+                                    "b",
+                                    "*?[",
+                                    "~",
+                                    "\xed\xa0\x80"};
   int made = 0;
   for (const std::string& name : names) {
     int fd = ::openat(dir, name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (fd >= 0) ++made;
     if (fd >= 0) ::close(fd);
     // The same as targets of links that lead nowhere and outside.
-    if (::symlinkat("/proc/1/root/etc/shadow", dir, (name.substr(0, 250) + ".ln").c_str()) != 0 && errno != EEXIST) continue;
+    if (::symlinkat("/proc/1/root/etc/shadow", dir, (name.substr(0, 250) + ".ln").c_str()) != 0 && errno != EEXIST)
+      continue;
   }
   ::close(dir);
   if (args.number(0, 0) && made == static_cast<int>(names.size())) return breach(fmt::format("{} odd names", made));
@@ -74,9 +94,11 @@ Outcome symlink_race(const Args& args) {
   long end = now_ms() + seconds * 1000, swaps = 0;
   while (now_ms() < end) {
     for (int i = 0; i < 200; ++i, ++swaps) {
-      if (::syscall(SYS_renameat2, AT_FDCWD, path.c_str(), AT_FDCWD, twin.c_str(), 2 /* RENAME_EXCHANGE */) != 0) return contained("rename: " + errno_name(errno));
+      if (::syscall(SYS_renameat2, AT_FDCWD, path.c_str(), AT_FDCWD, twin.c_str(), 2 /* RENAME_EXCHANGE */) != 0)
+        return contained("rename: " + errno_name(errno));
     }
-    if (!witness.empty() && ::access(witness.c_str(), F_OK) == 0) return breach(fmt::format("the host followed the link after {} swaps", swaps));
+    if (!witness.empty() && ::access(witness.c_str(), F_OK) == 0)
+      return breach(fmt::format("the host followed the link after {} swaps", swaps));
   }
   return contained(fmt::format("{} swaps of {}: no host-side call may have followed", swaps, path));
 }
@@ -90,8 +112,13 @@ Outcome planted_links(const Args& args) {
   struct {
     const char* name;
     std::string to;
-  } links[] = {{"absolute", canary}, {"relative", "../../../../../../../../../.." + canary}, {"magic", "/proc/self/root" + canary}, {"init", "/proc/1/root" + canary},
-               {"loop", "loop"}, {"cwd", "/proc/self/cwd"}, {"fd", "/proc/self/fd/3"}};
+  } links[] = {{"absolute", canary},
+               {"relative", "../../../../../../../../../.." + canary},
+               {"magic", "/proc/self/root" + canary},
+               {"init", "/proc/1/root" + canary},
+               {"loop", "loop"},
+               {"cwd", "/proc/self/cwd"},
+               {"fd", "/proc/self/fd/3"}};
   for (auto& [name, to] : links) {
     std::string path = top + "/" + name;
     ::unlink(path.c_str());
@@ -102,11 +129,14 @@ Outcome planted_links(const Args& args) {
 }
 
 constexpr Program kPrograms[] = {
-    {"deep-path", "names", "makes folders 100,000 deep", "listing and removing work, or say no", deep_path, Expect::judged_outside, kSlow | kNeedsDiskLimit, "5000 1"},
-    {"odd-names", "names", "makes files with newlines, bad UTF-8, escapes and dashes as names", "lists carry them unharmed", odd_names, Expect::judged_outside, 0, "1"},
-    {"planted-links", "names", "plants links to the host's files where file calls will read", "file calls stay inside", planted_links, Expect::judged_outside, 0, "1"},
-    {"symlink-race", "names", "swaps a folder and a link outwards while file calls use the path (CVE-2026-39861)", "file calls stay inside", symlink_race, Expect::judged_outside,
-     kControlWitness | kControlNaiveReader, "10"},
+    {"deep-path", "names", "makes folders 100,000 deep", "listing and removing work, or say no", deep_path,
+     Expect::judged_outside, kSlow | kNeedsDiskLimit, "5000 1"},
+    {"odd-names", "names", "makes files with newlines, bad UTF-8, escapes and dashes as names",
+     "lists carry them unharmed", odd_names, Expect::judged_outside, 0, "1"},
+    {"planted-links", "names", "plants links to the host's files where file calls will read", "file calls stay inside",
+     planted_links, Expect::judged_outside, 0, "1"},
+    {"symlink-race", "names", "swaps a folder and a link outwards while file calls use the path (CVE-2026-39861)",
+     "file calls stay inside", symlink_race, Expect::judged_outside, kControlWitness | kControlNaiveReader, "10"},
 };
 
 }  // namespace

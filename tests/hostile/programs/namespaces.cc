@@ -27,7 +27,8 @@ Outcome unshare_each(const Args&) {
   struct {
     const char* name;
     int flag;
-  } kinds[] = {{"mount", CLONE_NEWNS}, {"pid", CLONE_NEWPID}, {"net", CLONE_NEWNET}, {"ipc", CLONE_NEWIPC}, {"uts", CLONE_NEWUTS}, {"cgroup", CLONE_NEWCGROUP}, {"time", CLONE_NEWTIME}};
+  } kinds[] = {{"mount", CLONE_NEWNS}, {"pid", CLONE_NEWPID},       {"net", CLONE_NEWNET},  {"ipc", CLONE_NEWIPC},
+               {"uts", CLONE_NEWUTS},  {"cgroup", CLONE_NEWCGROUP}, {"time", CLONE_NEWTIME}};
   for (auto [name, flag] : kinds) attempts.add(fmt::format("unshare {}", name), ::unshare(flag));
   return attempts.outcome();
 }
@@ -86,7 +87,8 @@ Outcome parent_namespace(const Args&) {
   for (const char* kind : {"user", "pid", "net", "mnt"}) {
     int fd = ::open(fmt::format("/proc/self/ns/{}", kind).c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;
-    if (std::string_view(kind) == "user" || std::string_view(kind) == "pid") attempts.add(fmt::format("parent of {}", kind), ::syscall(SYS_ioctl, fd, kGetParent));
+    if (std::string_view(kind) == "user" || std::string_view(kind) == "pid")
+      attempts.add(fmt::format("parent of {}", kind), ::syscall(SYS_ioctl, fd, kGetParent));
     if (std::string_view(kind) == "net") {
       long owner = ::syscall(SYS_ioctl, fd, kGetUserns);
       attempts.add("set the owner of net", owner < 0 ? -1 : ::setns(static_cast<int>(owner), CLONE_NEWUSER));
@@ -100,8 +102,10 @@ Outcome unmapped_ids(const Args&) {
   Attempts attempts;
   for (unsigned id : {70000u, 1000000000u, 4294967294u}) {
     Outcome one = in_child([id] { return judge(fmt::format("setuid {}", id), ::syscall(SYS_setuid, id)); });
-    if (one.kind == Outcome::breach) attempts.worked(one.how);
-    else attempts.refused("setuid", one.how);
+    if (one.kind == Outcome::breach)
+      attempts.worked(one.how);
+    else
+      attempts.refused("setuid", one.how);
     std::string path = work_dir() + "/isola-chown";
     int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     attempts.add(fmt::format("chown {}", id), ::fchown(fd, id, id));
@@ -113,18 +117,25 @@ Outcome unmapped_ids(const Args&) {
 
 Outcome rewrite_maps(const Args&) {
   Attempts attempts;
-  for (const char* path : {"/proc/self/uid_map", "/proc/self/gid_map", "/proc/1/uid_map"}) attempts.add(fmt::format("write {}", path), spill(path, "0 0 4294967295\n"));
+  for (const char* path : {"/proc/self/uid_map", "/proc/self/gid_map", "/proc/1/uid_map"})
+    attempts.add(fmt::format("write {}", path), spill(path, "0 0 4294967295\n"));
   return attempts.outcome();
 }
 
 constexpr Program kPrograms[] = {
-    {"unshare-each", "namespaces", "makes new mount, pid, net, ipc, uts, cgroup and time namespaces", "EPERM", unshare_each},
-    {"unshare-user", "namespaces", "makes a user namespace by unshare", "EPERM", unshare_user},
-    {"clone-user", "namespaces", "makes user and other namespaces by clone, also with garbage in the upper bits", "EPERM", clone_user},
-    {"clone3-user", "namespaces", "makes a user namespace by clone3, whose flags no filter sees", "ENOSYS", clone3_user},
-    {"nested-root", "namespaces", "becomes root of a nested user namespace and mounts there", "EPERM", nested_root},
+    {"unshare-each", "namespaces", "makes new mount, pid, net, ipc, uts, cgroup and time namespaces", "EPERM",
+     unshare_each},
+    {"unshare-user", "namespaces", "makes a user namespace by unshare", "EPERM", unshare_user, Expect::contained,
+     kControlPivot},
+    {"clone-user", "namespaces", "makes user and other namespaces by clone, also with garbage in the upper bits",
+     "EPERM", clone_user, Expect::contained, kControlPivot},
+    {"clone3-user", "namespaces", "makes a user namespace by clone3, whose flags no filter sees", "ENOSYS", clone3_user,
+     Expect::contained, kControlPivot},
+    {"nested-root", "namespaces", "becomes root of a nested user namespace and mounts there", "EPERM", nested_root,
+     Expect::contained, kControlPivot},
     {"setns-init", "namespaces", "enters the namespaces of process 1", "EPERM or EACCES", enter_others},
-    {"parent-namespace", "namespaces", "opens the namespaces above its own", "EPERM", parent_namespace, Expect::contained, 0, "",
+    {"parent-namespace", "namespaces", "opens the namespaces above its own", "EPERM", parent_namespace,
+     Expect::contained, 0, "",
      "the kernel refuses everybody who is in a pid namespace of its own, and the first user namespace has no parent"},
     {"unmapped-ids", "namespaces", "becomes, and gives files to, ids outside of its range", "EINVAL", unmapped_ids},
     {"rewrite-maps", "namespaces", "writes its id maps again", "EPERM", rewrite_maps, Expect::contained, 0, "",

@@ -78,8 +78,10 @@ void ask(Attempts& attempts, const Place& place, int type) {
     wait.events = POLLIN;
     ::poll(&wait, 1, 1500);
     n = n < 0 ? n : ::recv(fd, answer, sizeof answer, 0);
-    if (n > 0) attempts.worked(fmt::format("{} answered {} bytes", place.text, n));
-    else attempts.refused("ask " + place.text, n == 0 ? "closed without an answer" : errno_name(errno));
+    if (n > 0)
+      attempts.worked(fmt::format("{} answered {} bytes", place.text, n));
+    else
+      attempts.refused("ask " + place.text, n == 0 ? "closed without an answer" : errno_name(errno));
   }
   ::close(fd);
 }
@@ -91,10 +93,17 @@ Outcome ask_all(const char* variable, const char* fallback, int type) {
   return attempts.outcome();
 }
 
-Outcome tcp_out(const Args&) { return ask_all("ISOLA_CANARY_TCP", "1.1.1.1 80,10.0.0.1 22,172.17.0.1 80,192.168.0.1 80", SOCK_STREAM); }
-Outcome tcp6_out(const Args&) { return ask_all("ISOLA_CANARY_TCP6", "2606:4700:4700::1111 80,fe80::1 80", SOCK_STREAM); }
+Outcome tcp_out(const Args&) {
+  return ask_all("ISOLA_CANARY_TCP", "1.1.1.1 80,10.0.0.1 22,172.17.0.1 80,192.168.0.1 80", SOCK_STREAM);
+}
+Outcome tcp6_out(const Args&) {
+  return ask_all("ISOLA_CANARY_TCP6", "2606:4700:4700::1111 80,fe80::1 80", SOCK_STREAM);
+}
 Outcome udp_out(const Args&) { return ask_all("ISOLA_CANARY_UDP", "1.1.1.1 53,8.8.8.8 443,10.0.0.1 53", SOCK_DGRAM); }
-Outcome metadata(const Args&) { return ask_all("ISOLA_CANARY_METADATA", "169.254.169.254 80,169.254.170.2 80,100.100.100.200 80,fd00:ec2::254 80", SOCK_STREAM); }
+Outcome metadata(const Args&) {
+  return ask_all("ISOLA_CANARY_METADATA", "169.254.169.254 80,169.254.170.2 80,100.100.100.200 80,fd00:ec2::254 80",
+                 SOCK_STREAM);
+}
 
 // All addresses may be local inside (then we ping ourselves): only an answer from another address counts.
 Outcome ping_out(const Args&) {
@@ -121,10 +130,14 @@ Outcome ping_out(const Args&) {
       char answer[512];
       pollfd wait{fd, POLLIN, 0};
       ssize_t n = ::send(fd, &echo, sizeof echo, 0);
-      if (n < 0) attempts.add("ping " + place.text, -1);
-      else if (::poll(&wait, 1, 1000) != 1 || ::recv(fd, answer, sizeof answer, 0) <= 0) attempts.refused("ping " + place.text, "no answer");
-      else if (ourselves) attempts.refused("ping " + place.text, "answered by our own stack");
-      else attempts.worked("ping " + place.text);
+      if (n < 0)
+        attempts.add("ping " + place.text, -1);
+      else if (::poll(&wait, 1, 1000) != 1 || ::recv(fd, answer, sizeof answer, 0) <= 0)
+        attempts.refused("ping " + place.text, "no answer");
+      else if (ourselves)
+        attempts.refused("ping " + place.text, "answered by our own stack");
+      else
+        attempts.worked("ping " + place.text);
     }
     ::close(fd);
   }
@@ -236,7 +249,8 @@ Outcome make_link(const Args&) {
   int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   ifreq request{};
   ::strcpy(request.ifr_name, "lo");
-  if (::ioctl(fd, SIOCGIFFLAGS, &request) == 0) attempts.add("set the flags of lo", ::ioctl(fd, SIOCSIFFLAGS, &request));
+  if (::ioctl(fd, SIOCGIFFLAGS, &request) == 0)
+    attempts.add("set the flags of lo", ::ioctl(fd, SIOCSIFFLAGS, &request));
   ::close(fd);
   return attempts.outcome();
 }
@@ -248,7 +262,8 @@ Outcome hijack_listener(const Args&) {
   if (!table) return contained("/proc/net/tcp: " + errno_name(errno));
   for (size_t at = 0; at < table->size();) {
     unsigned slot, address, port, peer, peer_port, state;
-    if (::sscanf(table->c_str() + at, " %u: %x:%x %x:%x %x", &slot, &address, &port, &peer, &peer_port, &state) == 6 && state == 0x0a) {
+    if (::sscanf(table->c_str() + at, " %u: %x:%x %x:%x %x", &slot, &address, &port, &peer, &peer_port, &state) == 6 &&
+        state == 0x0a) {
       int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       int on = 1;
       ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -271,9 +286,12 @@ Outcome hijack_listener(const Args&) {
 
 // Abstract sockets belong to the network namespace. A peer whose pid reads 0 lives outside of our pid namespace.
 Outcome abstract_sockets(const Args&) {
-  std::vector<std::string> names = {"/tmp/.X11-unix/X0", "/tmp/dbus-session", "/org/kernel/linux/storage/multipathd", "/containerd-shim", "isola", "isola-launcher"};
+  std::vector<std::string> names = {
+      "/tmp/.X11-unix/X0", "/tmp/dbus-session", "/org/kernel/linux/storage/multipathd", "/containerd-shim", "isola",
+      "isola-launcher"};
   auto table = slurp("/proc/net/unix");
-  for (size_t at = table ? table->find('@') : std::string::npos; at != std::string::npos; at = table->find('@', at + 1)) {
+  for (size_t at = table ? table->find('@') : std::string::npos; at != std::string::npos;
+       at = table->find('@', at + 1)) {
     names.push_back(table->substr(at + 1, table->find('\n', at) - at - 1));
   }
   Attempts attempts;
@@ -284,29 +302,41 @@ Outcome abstract_sockets(const Args&) {
     int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     ucred peer{.pid = -1, .uid = 0, .gid = 0};
     socklen_t size = sizeof peer;
-    int connected = ::connect(fd, reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
+    int connected = ::connect(fd, reinterpret_cast<sockaddr*>(&address),
+                              static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
     if (connected == 0) ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-    if (connected < 0) attempts.add("@" + name, -1);
-    else if (peer.pid == 0) attempts.worked(fmt::format("@{} belongs to a process outside", name));
-    else attempts.refused("@" + name, "a process of our own");
+    if (connected < 0)
+      attempts.add("@" + name, -1);
+    else if (peer.pid == 0)
+      attempts.worked(fmt::format("@{} belongs to a process outside", name));
+    else
+      attempts.refused("@" + name, "a process of our own");
     ::close(fd);
   }
   return attempts.outcome();
 }
 
 constexpr Program kPrograms[] = {
-    {"tcp-out", "network", "talks TCP to a service of the host or the internet", "no answer", tcp_out, Expect::contained, kControlNetwork},
+    {"tcp-out", "network", "talks TCP to a service of the host or the internet", "no answer", tcp_out,
+     Expect::contained, kControlNetwork},
     {"tcp6-out", "network", "the same over IPv6", "no answer", tcp6_out, Expect::contained, kControlNetwork},
-    {"udp-out", "network", "talks UDP to a service of the host or the internet", "no answer", udp_out, Expect::contained, kControlNetwork},
-    {"ping-out", "network", "pings an outside address", "refused, or only our own stack answers", ping_out, Expect::contained, kControlNetwork},
-    {"metadata-out", "network", "asks the cloud's metadata addresses", "no answer", metadata, Expect::contained, kControlNetwork},
-    {"net-wire", "network", "looks for an interface besides lo", "only lo", has_wire, Expect::contained, kControlNetwork},
+    {"udp-out", "network", "talks UDP to a service of the host or the internet", "no answer", udp_out,
+     Expect::contained, kControlNetwork},
+    {"ping-out", "network", "pings an outside address", "refused, or only our own stack answers", ping_out,
+     Expect::contained, kControlNetwork},
+    {"metadata-out", "network", "asks the cloud's metadata addresses", "no answer", metadata, Expect::contained,
+     kControlNetwork},
+    {"net-wire", "network", "looks for an interface besides lo", "only lo", has_wire, Expect::contained,
+     kControlNetwork},
     {"net-address", "network", "adds an address to lo", "EPERM", change_address, Expect::contained, kControlNetwork},
     {"net-route", "network", "adds a route", "EPERM", change_route, Expect::contained, kControlNetwork},
     {"net-rule", "network", "adds a routing rule", "EPERM", change_rule, Expect::contained, kControlNetwork},
-    {"net-link", "network", "makes interfaces, changes the flags of lo", "EPERM", make_link, Expect::contained, kControlNetwork},
-    {"gate-port", "network", "binds the ports on which the gate listens", "EADDRINUSE", hijack_listener, Expect::contained, kControlNetwork},
-    {"abstract-socket", "network", "connects to abstract sockets of processes outside", "none is there", abstract_sockets, Expect::contained, kControlNetwork},
+    {"net-link", "network", "makes interfaces, changes the flags of lo", "EPERM", make_link, Expect::contained,
+     kControlNetwork},
+    {"gate-port", "network", "binds the ports on which the gate listens", "EADDRINUSE", hijack_listener,
+     Expect::contained, kControlNetwork},
+    {"abstract-socket", "network", "connects to abstract sockets of processes outside", "none is there",
+     abstract_sockets, Expect::contained, kControlNetwork},
 };
 
 }  // namespace

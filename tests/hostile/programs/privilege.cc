@@ -22,7 +22,8 @@ namespace {
 
 // Permitted when it worked, or failed for a reason that comes after the permission.
 Outcome past_permission(std::string_view what, long result) {
-  if (result < 0 && errno != EPERM && errno != EACCES && errno != ENOSYS) return breach(fmt::format("{}: permitted ({})", what, errno_name(errno)));
+  if (result < 0 && errno != EPERM && errno != EACCES && errno != ENOSYS)
+    return breach(fmt::format("{}: permitted ({})", what, errno_name(errno)));
   return judge(what, result);
 }
 
@@ -127,17 +128,33 @@ Outcome capabilities(const Args&) {
   unsigned long long effective = 0, bounding = 0;
   for (auto [key, value] : {std::pair{"CapEff:", &effective}, std::pair{"CapBnd:", &bounding}}) {
     size_t at = status ? status->find(key) : std::string::npos;
-    if (at == std::string::npos || ::sscanf(status->c_str() + at + 7, "%llx", value) != 1) return untried("no capabilities in /proc/self/status");
+    if (at == std::string::npos || ::sscanf(status->c_str() + at + 7, "%llx", value) != 1)
+      return untried("no capabilities in /proc/self/status");
   }
   Attempts attempts;
   if (in_first_user_namespace()) attempts.worked("root is the machine's root");
   struct {
     int number;
     const char* name;
-  } forbidden[] = {{CAP_SYS_ADMIN, "sys_admin"}, {CAP_SYS_MODULE, "sys_module"}, {CAP_SYS_RAWIO, "sys_rawio"}, {CAP_SYS_PTRACE, "sys_ptrace"}, {CAP_SYS_BOOT, "sys_boot"},
-                   {CAP_SYS_TIME, "sys_time"}, {CAP_NET_ADMIN, "net_admin"}, {CAP_NET_RAW, "net_raw"}, {CAP_DAC_READ_SEARCH, "dac_read_search"}, {CAP_MKNOD, "mknod"},
-                   {CAP_SYSLOG, "syslog"}, {CAP_MAC_ADMIN, "mac_admin"}, {CAP_PERFMON, "perfmon"}, {CAP_BPF, "bpf"}, {CAP_CHECKPOINT_RESTORE, "checkpoint_restore"},
-                   {CAP_SYS_RESOURCE, "sys_resource"}, {CAP_LINUX_IMMUTABLE, "linux_immutable"}, {CAP_AUDIT_CONTROL, "audit_control"}, {CAP_WAKE_ALARM, "wake_alarm"}};
+  } forbidden[] = {{CAP_SYS_ADMIN, "sys_admin"},
+                   {CAP_SYS_MODULE, "sys_module"},
+                   {CAP_SYS_RAWIO, "sys_rawio"},
+                   {CAP_SYS_PTRACE, "sys_ptrace"},
+                   {CAP_SYS_BOOT, "sys_boot"},
+                   {CAP_SYS_TIME, "sys_time"},
+                   {CAP_NET_ADMIN, "net_admin"},
+                   {CAP_NET_RAW, "net_raw"},
+                   {CAP_DAC_READ_SEARCH, "dac_read_search"},
+                   {CAP_MKNOD, "mknod"},
+                   {CAP_SYSLOG, "syslog"},
+                   {CAP_MAC_ADMIN, "mac_admin"},
+                   {CAP_PERFMON, "perfmon"},
+                   {CAP_BPF, "bpf"},
+                   {CAP_CHECKPOINT_RESTORE, "checkpoint_restore"},
+                   {CAP_SYS_RESOURCE, "sys_resource"},
+                   {CAP_LINUX_IMMUTABLE, "linux_immutable"},
+                   {CAP_AUDIT_CONTROL, "audit_control"},
+                   {CAP_WAKE_ALARM, "wake_alarm"}};
   for (auto [number, name] : forbidden) {
     if (((effective | bounding) >> number) & 1) attempts.worked(name);
   }
@@ -180,23 +197,29 @@ Outcome who_am_i(const Args&) {
 }
 
 constexpr Program kPrograms[] = {
-    {"capabilities", "privilege", "looks for capabilities that reach the kernel's administration", "none, and root is mapped to another id", capabilities},
-    {"setuid-root", "privilege", "becomes root through a setuid file and looks whose root that is", "the sandbox's own root", setuid_root},
+    {"capabilities", "privilege", "looks for capabilities that reach the kernel's administration",
+     "none, and root is mapped to another id", capabilities},
+    {"setuid-root", "privilege", "becomes root through a setuid file and looks whose root that is",
+     "the sandbox's own root", setuid_root},
     {"who-am-i", "privilege", "checks whether its root is the machine's root", "mapped to another id", who_am_i},
     {"set-time", "privilege", "sets the clock (to the time it has)", "EPERM", set_time},
-    {"nice-below", "privilege", "raises its priority: nice, real-time scheduling and I/O", "EPERM or EACCES", nice_below},
-    {"raise-rlimit", "privilege", "raises a hard resource limit", "EPERM", raise_rlimit},
+    {"nice-below", "privilege", "raises its priority: nice, real-time scheduling and I/O", "EPERM or EACCES",
+     nice_below},
+    {"raise-rlimit", "privilege", "raises a hard resource limit", "EPERM", raise_rlimit, Expect::contained,
+     kControlSysResource},
     {"host-name", "privilege", "sets the host name (to the name it has)", "EPERM, or only its own", host_name},
     {"lock-memory", "privilege", "locks memory past its limit", "ENOMEM or EPERM", lock_memory},
     {"reboot", "privilege", "asks for a reboot with bad magic numbers", "EPERM", reboot},
-    {"kexec", "privilege", "loads a new kernel (none)", "EPERM", kexec, Expect::contained, 0, "", "kernels built without kexec answer ENOSYS to everybody"},
-    {"module-load", "privilege", "loads a kernel module (none)", "EPERM", load_module, Expect::contained, 0, "", "kernels built without modules answer ENOSYS to everybody"},
+    {"kexec", "privilege", "loads a new kernel (none)", "EPERM", kexec, Expect::contained, kControlMayLack},
+    {"module-load", "privilege", "loads a kernel module (none)", "EPERM", load_module, Expect::contained,
+     kControlMayLack},
     {"swap-on", "privilege", "adds and removes swap space (none)", "EPERM", swap_on},
     {"kernel-log", "privilege", "reads the kernel's log by syslog(2)", "EPERM", kernel_log},
-    {"accounting", "privilege", "turns process accounting on (nowhere)", "EPERM or ENOSYS", accounting, Expect::contained, 0, "",
-     "kernels built without accounting answer ENOSYS to everybody"},
-    {"io-ports", "privilege", "gets access to I/O ports", "EPERM", io_ports},
-    {"modify-ldt", "kernel", "reads its local descriptor table", "EPERM or ENOSYS", local_descriptors},
+    {"accounting", "privilege", "turns process accounting on (nowhere)", "EPERM or ENOSYS", accounting,
+     Expect::contained, kControlMayLack},
+    {"io-ports", "privilege", "gets access to I/O ports", "EPERM", io_ports, Expect::contained, kControlMayLack},
+    {"modify-ldt", "kernel", "reads its local descriptor table", "EPERM or ENOSYS", local_descriptors,
+     Expect::contained, kControlMayLack},
 };
 
 }  // namespace

@@ -48,7 +48,8 @@ Outcome pester_init(const Args&) {
 
 Outcome kill_all(const Args&) {
   int sent = ::kill(-1, SIGKILL);  // all but ourselves and process 1
-  if (env("ISOLA_TARGET_PID").empty()) return sent == 0 || errno == ESRCH ? contained("sent; host and neighbours must live") : judge("kill -1", -1);
+  if (env("ISOLA_TARGET_PID").empty())
+    return sent == 0 || errno == ESRCH ? contained("sent; host and neighbours must live") : judge("kill -1", -1);
   bool fell = wait_until(1000, [] {
     char state = state_of(target_pid());
     return state == '\0' || state == 'Z';
@@ -74,12 +75,16 @@ Outcome host_pids(const Args&) {
 }
 
 constexpr Program kPrograms[] = {
-    {"kill-init", "signals", "sends SIGKILL to process 1", "ignored by the kernel", kill_init, Expect::contained, kControlTarget},
-    {"stop-init", "signals", "sends SIGSTOP to process 1", "ignored by the kernel", stop_init, Expect::contained, kControlTarget},
-    {"pester-init", "signals", "sends every other signal to process 1", "it lives on", pester_init, Expect::contained, kControlTarget},
-    {"kill-all", "signals", "sends SIGKILL to everything", "only the sandbox's own processes fall", kill_all, Expect::judged_outside,
-     kControlTarget | kRunsBare | kNeedsNeighbour},
-    {"host-pids", "signals", "signals processes of the host by number", "ESRCH", host_pids, Expect::contained, kControlTarget},
+    {"kill-init", "signals", "sends SIGKILL to process 1", "ignored by the kernel", kill_init, Expect::contained,
+     kControlTarget},
+    {"stop-init", "signals", "sends SIGSTOP to process 1", "ignored by the kernel", stop_init, Expect::contained,
+     kControlTarget},
+    {"pester-init", "signals", "sends every other signal to process 1", "it lives on", pester_init, Expect::contained,
+     kControlTarget},
+    {"kill-all", "signals", "sends SIGKILL to everything", "only the sandbox's own processes fall", kill_all,
+     Expect::judged_outside, kControlTarget | kRunsBare | kNeedsNeighbour},
+    {"host-pids", "signals", "signals processes of the host by number", "ESRCH", host_pids, Expect::contained,
+     kControlTarget},
 };
 
 }  // namespace
