@@ -1,0 +1,129 @@
+// Writes to /proc and /sys. Every one writes back what it has read, so that nothing changes where it is allowed.
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../probe.h"
+#include "families.h"
+
+namespace isola::hostile {
+namespace {
+
+Outcome write_all(std::initializer_list<const char*> paths) {
+  Attempts attempts;
+  for (const char* path : paths) attempts.add(fmt::format("write {}", path), write_back(path));
+  return attempts.outcome();
+}
+
+// "h" prints the help text into the kernel's log.
+Outcome sysrq(const Args&) { return judge("write sysrq-trigger", spill("/proc/sysrq-trigger", "h")); }
+Outcome core_pattern(const Args&) {
+  return write_all({"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/core_pipe_limit"});
+}
+Outcome modprobe(const Args&) {
+  return write_all({"/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd"});
+}
+
+Outcome sysctls(const Args&) {
+  return write_all({"/proc/sys/vm/overcommit_memory", "/proc/sys/vm/swappiness", "/proc/sys/vm/panic_on_oom",
+                    "/proc/sys/kernel/sysrq", "/proc/sys/kernel/panic", "/proc/sys/kernel/printk",
+                    "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/fs/file-max",
+                    "/proc/sys/fs/protected_symlinks", "/proc/sys/fs/suid_dumpable",
+                    "/proc/sys/kernel/randomize_va_space"});
+}
+
+// Own namespaces' sysctls are writable by the namespace's root unless /proc/sys is read-only: redirects hang on them.
+Outcome net_sysctls(const Args&) {
+  return write_all({"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/conf/all/route_localnet",
+                    "/proc/sys/net/ipv4/conf/lo/rp_filter", "/proc/sys/net/ipv6/conf/all/forwarding",
+                    "/proc/sys/net/ipv4/ping_group_range", "/proc/sys/net/ipv4/ip_unprivileged_port_start"});
+}
+
+Outcome irq_affinity(const Args&) { return write_all({"/proc/irq/default_smp_affinity"}); }
+Outcome uevent_helper(const Args&) { return write_all({"/sys/kernel/uevent_helper"}); }
+
+// Only files for which the same value again means nothing: not power/state, not profiling.
+Outcome sys_writes(const Args&) {
+  return write_all({"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run",
+                    "/sys/kernel/rcu_expedited", "/sys/module/printk/parameters/time", "/sys/power/pm_async",
+                    "/sys/block/vda/queue/read_ahead_kb", "/sys/fs/cgroup/cgroup.procs",
+                    "/sys/devices/system/cpu/cpu0/online", "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"});
+}
+
+// A process that cannot be chosen by the out-of-memory killer leaves the host's own to be chosen.
+Outcome oom_score(const Args&) {
+  auto now = slurp("/proc/self/oom_score_adj");
+  if (!now) return judge("read oom_score_adj", -1);
+  int lower = ::atoi(now->c_str()) - 1;
+  if (lower < -1000) return untried("already at -1000");
+  return judge(fmt::format("oom_score_adj {}", lower), spill("/proc/self/oom_score_adj", fmt::format("{}", lower)));
+}
+
+// CVE-2025-31133: masks are bind mounts of /dev/null; replace it (or /dev/pts/0, /dev/console) before the next start.
+// Replacing it inside is allowed or not; what counts is that the mask over a path stays what it was.
+Outcome replace_dev_null(const Args&) {
+  struct stat before{}, after{};
+  int first = ::stat("/proc/kcore", &before);
+  bool replaced =
+      ::rename("/dev/null", "/dev/null.was") == 0 && ::symlink("/proc/sys/kernel/core_pattern", "/dev/null") == 0;
+  int why = errno;
+  bool reached =
+      replaced && write_back("/dev/null") == 0;  // through our own link: must be as refused as the file itself
+  int second = ::stat("/proc/kcore", &after);
+  bool moved = first != second || before.st_ino != after.st_ino || before.st_rdev != after.st_rdev;
+  if (replaced) {
+    ::unlink("/dev/null");
+    ::rename("/dev/null.was", "/dev/null");
+  }
+  if (reached) return breach("core_pattern was written through a replaced /dev/null");
+  if (moved) return breach("a mask changed with /dev/null");
+  return contained(replaced ? "/dev/null is our own; no mask moved, nothing reached"
+                            : "replace /dev/null: " + errno_name(why));
+}
+
+Outcome masked_reads(const Args&) {
+  Attempts attempts;
+  for (const char* path :
+       {"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/latency_stats", "/proc/sched_debug", "/proc/kallsyms",
+        "/proc/kpagecount", "/proc/iomem", "/proc/ioports", "/proc/vmallocinfo", "/proc/slabinfo", "/proc/interrupts",
+        "/sys/firmware/memmap/0/start", "/sys/kernel/notes", "/sys/kernel/vmcoreinfo", "/proc/config.gz"}) {
+    auto text = slurp(path);
+    if (!text)
+      attempts.add(path, -1);
+    else if (text->empty())
+      attempts.refused(path, "empty");
+    else
+      attempts.worked(path);
+  }
+  return attempts.outcome();
+}
+
+constexpr Program kPrograms[] = {
+    {"sysrq", "procfs", "writes to /proc/sysrq-trigger", "read-only, masked or not there", sysrq, Expect::contained,
+     kControlMayLack},
+    {"core-pattern", "procfs", "writes kernel.core_pattern, the road to a host process", "EROFS or EACCES",
+     core_pattern},
+    {"modprobe-path", "procfs", "writes the paths of the programs that the kernel starts as root", "EROFS or EACCES",
+     modprobe},
+    {"sysctl-host", "procfs", "writes the machine's sysctls (vm, kernel, fs)", "EROFS or EACCES", sysctls},
+    {"sysctl-net", "procfs", "writes its own network namespace's sysctls", "EROFS", net_sysctls},
+    {"irq-affinity", "procfs", "writes /proc/irq", "EROFS, EACCES or not there", irq_affinity},
+    {"uevent-helper", "procfs", "writes the kernel's uevent helper", "EROFS, EACCES or not there", uevent_helper,
+     Expect::contained, kControlMayLack},
+    {"sys-writes", "procfs", "writes to /sys: memory, power, block queues, cpus", "EROFS, EACCES or not there",
+     sys_writes},
+    {"oom-score", "procfs", "lowers its own oom_score_adj", "EACCES", oom_score, Expect::contained,
+     kControlSysResource},
+    {"replace-dev-null", "procfs", "replaces /dev/null, of which masks are made (CVE-2025-31133)", "masks do not move",
+     replace_dev_null},
+    {"masked-reads", "procfs", "reads kernel memory layout and keys from /proc and /sys", "masked: empty or refused",
+     masked_reads},
+};
+
+}  // namespace
+
+Family procfs_programs() { return kPrograms; }
+
+}  // namespace isola::hostile
