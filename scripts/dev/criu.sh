@@ -67,7 +67,7 @@ criu_from_source() {
   codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
   case $id in
     debian) keyring=/usr/share/keyrings/debian-archive-keyring.gpg suites="sid testing" ;;
-    ubuntu) keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg suites="devel" ;;
+    ubuntu) keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg suites="devel questing" ;;
     *) die "criu: no source package known for the distribution '$id'; put a criu that passes 'criu check' at $CRIU_PATH" ;;
   esac
   need criu-build

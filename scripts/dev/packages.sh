@@ -7,8 +7,8 @@ packages_of() {
   case $1 in
     build) echo g++ cmake ninja-build ccache pkg-config libfmt-dev libnftnl-dev libmnl-dev libssl-dev nlohmann-json3-dev libcli11-dev \
       libgtest-dev libbenchmark-dev ;;
-    run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates ;;
-    test) echo libseccomp-dev nftables iproute2 stress-ng strace python3 xz-utils ;;
+    run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 ;;
+    test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils ;;
     bench) echo crun runc bubblewrap ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;
