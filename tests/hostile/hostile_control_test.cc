@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <set>
 
 #include "control.h"
@@ -71,6 +72,18 @@ TEST(HostileTable, NamesAreUniqueAndEveryFieldIsFilled) {
     EXPECT_FALSE(program->group.empty() || program->tries.empty() || program->containment.empty()) << program->name;
   }
   EXPECT_GE(names.size(), 45u);
+}
+
+// The page is made by `isola-hostile list --markdown`: a program that is not on it was forgotten there.
+TEST(HostileTable, EveryProgramIsInTheDocument) {
+  std::ifstream file(ISOLA_HOSTILE_DOCUMENT);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  ASSERT_FALSE(text.empty()) << ISOLA_HOSTILE_DOCUMENT;
+  for (const Program* program : all_programs()) {
+    EXPECT_NE(text.find(fmt::format("| `{}` | {} | {} |", program->name, program->group, program->tries)),
+              std::string::npos)
+        << program->name;
+  }
 }
 
 TEST(HostileTable, AtLeastSevenOfTenHaveAControl) {

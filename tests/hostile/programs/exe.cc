@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,12 +15,15 @@ namespace isola::hostile {
 namespace {
 
 void try_write(Attempts& attempts, const std::string& what, const std::string& path) {
-  // A sealed memfd opens for writing and refuses the write itself.
+  // A sealed memfd opens for writing and refuses the write itself; and "busy" comes before "read-only mount".
   int reader = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   int seals = reader < 0 ? -1 : ::fcntl(reader, F_GET_SEALS);
+  struct statvfs mount{};
+  bool read_only = reader >= 0 && ::fstatvfs(reader, &mount) == 0 && (mount.f_flag & ST_RDONLY);
   if (reader >= 0) ::close(reader);
   if (seals > 0 && (seals & F_SEAL_WRITE)) return attempts.refused(what, "sealed");
   int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ETXTBSY && read_only) return attempts.refused(what, "read-only mount");
   if (fd < 0 && errno == ETXTBSY) return attempts.worked(what + ": only busy");
   attempts.add(what, fd);
   if (fd >= 0) ::close(fd);
