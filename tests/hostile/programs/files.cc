@@ -157,13 +157,16 @@ Outcome open_by_handle(const Args&) {
   return attempts.outcome();
 }
 
-// A handle is the first half of the road above; the kernel gives them to everybody unless a filter says no.
-Outcome name_to_handle(const Args&) {
-  alignas(file_handle) unsigned char space[sizeof(file_handle) + 128] = {};
+// A handle that the kernel itself gave out, opened again: the road of open-by-handle without a guess in it.
+Outcome reopen_handle(const Args&) {
+  alignas(file_handle) unsigned char space[sizeof(file_handle) + MAX_HANDLE_SZ] = {};
   auto* handle = reinterpret_cast<file_handle*>(space);
-  handle->handle_bytes = 128;
+  handle->handle_bytes = MAX_HANDLE_SZ;
   int mount_id = 0;
-  return judge("name_to_handle_at", ::name_to_handle_at(AT_FDCWD, "/", handle, &mount_id, 0));
+  int named = ::name_to_handle_at(AT_FDCWD, "/", handle, &mount_id, 0);
+  if (named != 0) return judge("name_to_handle_at", -1);
+  int at = ::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return judge("open_by_handle_at", ::open_by_handle_at(at, handle, O_RDONLY | O_CLOEXEC));
 }
 
 // The writable layer of an overlay must not be reachable beside the overlay itself.
@@ -203,8 +206,8 @@ constexpr Program kPrograms[] = {
      double_chroot},
     {"open-by-handle", "host-files", "opens the root folder of the filesystem by file handle (shocker)", "EPERM",
      open_by_handle},
-    {"name-to-handle", "kernel", "asks for a file handle, the first half of that road", "EPERM or ENOSYS by filter",
-     name_to_handle},
+    {"reopen-handle", "host-files", "opens a folder by the handle that the kernel gave out for it", "EPERM",
+     reopen_handle},
     {"overlay-layers", "host-files", "opens the layers that mountinfo names", "not reachable, or not named",
      overlay_upper, Expect::contained, 0, "",
      "a stand-in would need an overlay whose layers are visible inside; nothing but the path look-up of "

@@ -1,6 +1,7 @@
 // Writes to /proc and /sys. Every one writes back what it has read, so that nothing changes where it is allowed.
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,6 +84,19 @@ Outcome replace_dev_null(const Args&) {
                             : "replace /dev/null: " + errno_name(why));
 }
 
+// The kernel shows the ranges of iomem and ioports to everybody, but as zeros to those without rights.
+bool only_zero_addresses(const std::string& text) {
+  size_t ranges = 0;
+  for (size_t at = 0; at < text.size();) {
+    unsigned long long from = 0, to = 0;
+    if (::sscanf(text.c_str() + at, " %llx-%llx :", &from, &to) != 2 || from != 0 || to != 0) return false;
+    ++ranges;
+    size_t end = text.find('\n', at);
+    at = end == std::string::npos ? text.size() : end + 1;
+  }
+  return ranges > 0;
+}
+
 Outcome masked_reads(const Args&) {
   Attempts attempts;
   for (const char* path :
@@ -94,6 +108,8 @@ Outcome masked_reads(const Args&) {
       attempts.add(path, -1);
     else if (text->empty())
       attempts.refused(path, "empty");
+    else if (only_zero_addresses(*text))
+      attempts.refused(path, "addresses are zero");
     else
       attempts.worked(path);
   }
