@@ -1,5 +1,204 @@
+// isola doctor: what works on this machine, found by trying it, and what to do about what does not.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/units.h"
+#include "boundary/network.h"
 #include "cli/commands.h"
+#include "image/layer_store_probe.h"
+#include "image/template_cache.h"
+#include "kernel/cgroup.h"
+#include "kernel/process.h"
+
 namespace isola::cli {
-int doctor(const Common&) { return 0; }
-int prove(const Common&, const ProveOptions&) { return 0; }
+
+namespace {
+
+enum class Verdict { works, note, fails };
+
+struct Finding {
+  std::string about;
+  Verdict verdict;
+  std::string what;    // one sentence
+  std::string advice;  // what to do; may be empty
+};
+
+using Findings = std::vector<Finding>;
+
+// In a child, so that nothing of a trial stays in this process.
+bool succeeds_in_child(const std::function<bool()>& trial) {
+  auto child = kernel::spawn(0, [&] { return trial() ? 0 : 1; });
+  if (!child) return false;
+  int status = 1;
+  while (::waitpid(child->pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
+
+std::string first_line(const std::string& path) {
+  auto text = read_file(path);
+  return text ? text->substr(0, text->find('\n')) : "";
+}
+
+void check_privileges(Findings& out) {
+  if (::geteuid() != 0) {
+    out.push_back({"privileges", Verdict::fails, "this is not root", "run `isola` as root: the launcher makes namespaces, mounts and control groups"});
+    return;
+  }
+  bool mounts = succeeds_in_child([] { return ::unshare(CLONE_NEWNS) == 0; });
+  out.push_back(mounts ? Finding{"privileges", Verdict::works, "root, and mounts can be made", ""}
+                       : Finding{"privileges", Verdict::fails, "root, but without CAP_SYS_ADMIN", "in a container: run it privileged, or on the host"});
+}
+
+void check_kernel(Findings& out) {
+  utsname name{};
+  ::uname(&name);
+  int major = 0, minor = 0;
+  std::sscanf(name.release, "%d.%d", &major, &minor);
+  bool enough = major > 5 || (major == 5 && minor >= 19);
+  out.push_back(enough ? Finding{"kernel", Verdict::works, fmt::format("Linux {}", name.release), ""}
+                       : Finding{"kernel", Verdict::fails, fmt::format("Linux {} is too old", name.release),
+                                 "5.19 or newer is needed (overlay on idmapped layers)"});
+  bool namespaces = succeeds_in_child([] {
+    return ::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS) == 0;
+  });
+  out.push_back(namespaces ? Finding{"namespaces", Verdict::works, "user, network, mount, ipc and uts namespaces can be made", ""}
+                           : Finding{"namespaces", Verdict::fails, "a user namespace with its own network cannot be made",
+                                     "raise user.max_user_namespaces and user.max_net_namespaces (sysctl)"});
+  for (const char* type : {"overlay", "erofs"}) {
+    auto list = read_file("/proc/filesystems");
+    bool there = list && list->find(std::string("\t") + type + "\n") != std::string::npos;
+    out.push_back(there ? Finding{type, Verdict::works, "the kernel has it", ""}
+                        : Finding{type, Verdict::fails, "the kernel does not offer it", fmt::format("modprobe {}", type)});
+  }
+  bool files = enough && (major > 6 || (major == 6 && minor >= 12));
+  out.push_back({"image mounts", files ? Verdict::works : Verdict::note,
+                 files ? "blobs are mounted as files" : "blobs are mounted over loop devices (Linux 6.12 needs none)", ""});
+}
+
+void check_cgroups(Findings& out, const std::string& data_dir) {
+  auto tree = kernel::CgroupTree::detect({.disk = data_dir});
+  if (!tree) {
+    out.push_back({"control groups", Verdict::fails, tree.error().message, "mount the cgroup hierarchies"});
+    return;
+  }
+  std::string version = tree->version() == kernel::CgroupVersion::v2 ? "v2" : "v1";
+  if (auto missing = tree->missing(); !missing.empty()) {
+    std::string names;
+    for (const auto& name : missing) names += " " + name;
+    out.push_back({"control groups", Verdict::fails, version + ", without:" + names,
+                   "boot with the controllers enabled, or let the service manager delegate them"});
+    return;
+  }
+  if (auto prepared = tree->prepare(); !prepared) {
+    out.push_back({"control groups", Verdict::fails, prepared.error().message, "let the service manager delegate cpu, memory and pids"});
+    return;
+  }
+  out.push_back({"control groups", Verdict::works, version + ": cpu, memory and pids are limited", ""});
+  out.push_back({"disk traffic", tree->version() == kernel::CgroupVersion::v2 ? Verdict::works : Verdict::note, tree->io_note(), ""});
+}
+
+void check_disk(Findings& out, const std::string& data_dir) {
+  if (auto made = make_dirs(data_dir, 0700); !made) {
+    out.push_back({"disk limits", Verdict::fails, made.error().message, "give a writable --data"});
+    return;
+  }
+  auto report = image::probe_layer_stores(data_dir);
+  if (!report) {
+    out.push_back({"disk limits", Verdict::fails, report.error().message, ""});
+    return;
+  }
+  for (const auto& provider : report->providers) {
+    bool chosen = provider.name == report->chosen;
+    out.push_back({"disk limits: " + provider.name, provider.works ? Verdict::works : Verdict::note,
+                   provider.why + (chosen ? " (this one is used)" : ""), provider.works ? "" : provider.advice});
+  }
+  if (report->chosen.empty())
+    out.push_back({"disk limits", Verdict::fails, "nothing here can limit what a sandbox writes",
+                   "install btrfs-progs or e2fsprogs; or accept the risk with --allow-unquotaed-disk"});
+}
+
+void check_network(Findings& out) {
+  auto network = boundary::IslandNetwork::prepare();
+  auto tried = network ? network->expected() : Result<std::string>(std::unexpected(network.error()));
+  out.push_back(tried ? Finding{"network", Verdict::works, "an island's redirect rules can be installed (nftables)", ""}
+                      : Finding{"network", Verdict::fails, tried.error().message, "the kernel needs nf_tables with nat and redirect (modprobe nft_redir)"});
+}
+
+void check_host(Findings& out) {
+  std::string pattern = first_line("/proc/sys/kernel/core_pattern");
+  if (pattern.starts_with('|'))
+    out.push_back({"core dumps", Verdict::note,
+                   "this machine pipes core dumps into a program that runs as root; a sandbox can make it run by crashing",
+                   "sysctl kernel.core_pattern=core, unless that program is needed"});
+  else
+    out.push_back({"core dumps", Verdict::works, "written to files, which a sandbox's limits forbid", ""});
+}
+
+void check_boundaries(Findings& out, bool jail) {
+  out.push_back({"boundary jail", jail ? Verdict::works : Verdict::fails,
+                 jail ? "namespaces, seccomp, capabilities and control groups; it shares this machine's kernel" : "see above", ""});
+  for (const char* name : {"gvisor", "uml", "microvm"})
+    out.push_back({std::string("boundary ") + name, Verdict::note, "not part of this version", ""});
+  const char* kCriu = "/var/cache/isola/tools/criu";
+  bool criu = ::access(kCriu, X_OK) == 0 || ::access("/usr/sbin/criu", X_OK) == 0;
+  out.push_back({"checkpoint", Verdict::note, criu ? "criu is there (memory images are not part of this version)" : "criu is not installed", ""});
+}
+
+void check_templates(Findings& out, const Common& common) {
+  auto all = image::TemplateCache(common.cache_dir).list();
+  if (!all || all->empty()) {
+    out.push_back({"templates", Verdict::note, "none is built yet", "isola template build base"});
+    return;
+  }
+  std::string names;
+  for (const auto& t : *all) names += (names.empty() ? "" : ", ") + t.name + " (" + format_size(t.size) + ")";
+  out.push_back({"templates", Verdict::works, names, ""});
+}
+
+const char* word(Verdict verdict) {
+  return verdict == Verdict::works ? "works" : verdict == Verdict::note ? "note" : "FAILS";
+}
+
+}  // namespace
+
+int doctor(const Common& common) {
+  Findings findings;
+  check_privileges(findings);
+  check_kernel(findings);
+  check_cgroups(findings, common.data_dir);
+  if (::geteuid() == 0) {
+    check_disk(findings, common.data_dir);
+    check_network(findings);
+  }
+  check_host(findings);
+  bool good = std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::fails; });
+  check_boundaries(findings, good);
+  check_templates(findings, common);
+
+  if (common.json) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const auto& f : findings)
+      out.push_back({{"about", f.about}, {"verdict", word(f.verdict)}, {"what", f.what}, {"advice", f.advice}});
+    std::puts(out.dump(2).c_str());
+    return good ? 0 : 1;
+  }
+  for (const auto& f : findings) {
+    std::printf("%-6s %-28s %s\n", word(f.verdict), f.about.c_str(), f.what.c_str());
+    if (!f.advice.empty()) std::printf("%-35s → %s\n", "", f.advice.c_str());
+  }
+  std::puts(good ? "\nSandboxes can run here." : "\nSandboxes cannot run here yet: mend what FAILS.");
+  return good ? 0 : 1;
+}
+
+}  // namespace isola::cli

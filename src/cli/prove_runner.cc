@@ -1,0 +1,227 @@
+#include "cli/prove_runner.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "kernel/process.h"
+
+namespace isola::cli {
+
+namespace {
+
+constexpr const char* kInside = "/tmp/isola-hostile";
+constexpr uint64_t kTimeout = 20000, kShortTimeout = 3000;  // ms
+constexpr size_t kKeep = 64 << 10;
+
+boundary::Limits small_limits() {
+  return {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = 64 << 20, .open_files = 16384};
+}
+
+Result<std::string> output_of(const std::string& program, std::vector<std::string> arguments) {
+  ISOLA_TRY(auto pipe, kernel::make_pipe());
+  arguments.insert(arguments.begin(), program);
+  std::vector<char*> argv;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe.second.get(), 1);
+  pid_t pid = -1;
+  int failed = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed) return sys_error("cannot start " + program, failed);
+  pipe.second.reset();
+  std::string out;
+  char buffer[8192];
+  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;) out.append(buffer, static_cast<size_t>(n));
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (status != 0) return fail(Code::internal, program + " failed");
+  return out;
+}
+
+// What a breach could have changed on the host, as text to compare.
+std::string host_facts() {
+  utsname name{};
+  ::uname(&name);
+  std::string facts = name.nodename;
+  for (const char* file : {"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory"})
+    facts += "|" + read_file(file).value_or("?");
+  return facts;
+}
+
+// The last line that begins with a word of the program's own.
+std::string said(const std::string& output) {
+  for (const char* word : {"BREACH ", "contained ", "untried "}) {
+    size_t at = output.rfind(word);
+    if (at != std::string::npos) return output.substr(at, output.find('\n', at) - at);
+  }
+  return output.substr(0, 160);
+}
+
+}  // namespace
+
+Result<ProveRunner> ProveRunner::open(const std::string& data_dir, const std::string& binary) {
+  ISOLA_TRY(auto launcher, launcher::Client::connect_or_start({.data_dir = data_dir}));
+  ProveRunner runner(std::move(launcher));
+  ISOLA_TRY(runner.binary_bytes_, read_file(binary, 256 << 20));
+  ISOLA_TRY(std::string table, output_of(binary, {"list", "--json"}));
+  auto rows = nlohmann::json::parse(table, nullptr, false);
+  if (!rows.is_array()) return fail(Code::corrupt, binary + " does not list its programs");
+  for (const auto& row : rows)
+    runner.programs_.push_back({row.value("name", ""), row.value("class", ""), row.value("tries", ""), row.value("expect", "")});
+  // The canary: a file of the host with a secret that nobody inside may ever print.
+  char path[] = "/tmp/isola-canary-XXXXXX";
+  if (!::mkdtemp(path)) return sys_error("cannot make a canary");
+  runner.canary_ = std::string(path) + "/canary";
+  unsigned char random[16];
+  if (::getrandom(random, sizeof random, 0) != sizeof random) return sys_error("cannot make a secret");
+  for (unsigned char c : random) runner.secret_ += fmt::format("{:02x}", c);
+  ISOLA_CHECK(replace_file(runner.canary_, runner.secret_, 0644));
+  runner.host_facts_ = host_facts();
+  return runner;
+}
+
+ProveRunner::~ProveRunner() {
+  if (canary_.empty()) return;  // moved from
+  if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
+  ::unlink(canary_.c_str());
+  ::rmdir(canary_.substr(0, canary_.rfind('/')).c_str());
+}
+
+// Parked jails are made in the background; a pooled birth waits for one.
+Result<void> ProveRunner::await_parked(const std::string& digest) {
+  ISOLA_CHECK(launcher_.park(digest, 2));
+  for (int i = 0; i < 500; ++i) {
+    ISOLA_TRY(auto all, launcher_.list());
+    for (const auto& one : all)
+      if (one.parked && one.digest == digest && one.state == State::running) return {};
+    ::poll(nullptr, 0, 10);
+  }
+  return fail(Code::timeout, "no jail was parked");
+}
+
+Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth birth) {
+  if (birth == Birth::pooled) ISOLA_CHECK(await_parked(digest));
+  launcher::LaunchRequest request{.digest = digest, .limits = small_limits(), .cold = birth == Birth::cold, .allow_unquotaed = true};
+  ISOLA_TRY(auto sandbox, launcher_.launch(request));
+  if (sandbox.reply.birth != birth) return fail(Code::internal, "the sandbox has another birth than it should");
+  Box box{sandbox.reply.id, std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
+  ISOLA_CHECK(box.guest->hello());
+  ISOLA_CHECK(box.guest->write_file({.path = kInside, .mode = 0755}, binary_bytes_));
+  return box;
+}
+
+ProveRunner::Outcome ProveRunner::execute(Box& box, const std::vector<std::string>& argv) {
+  Outcome outcome;
+  auto keep = [&](std::string_view piece) {
+    outcome.bytes += piece.size();
+    if (outcome.output.size() < kKeep) outcome.output.append(piece.substr(0, kKeep - outcome.output.size()));
+  };
+  guest::Start start{.argv = argv,
+                     .env = {"ISOLA_CANARY_FILE=" + canary_, fmt::format("ISOLA_HOST_PIDS={}", ::getpid()), "ISOLA_WORK=/tmp",
+                             "ISOLA_HOST_WORDS=" + canary_.substr(0, canary_.rfind('/')), "ISOLA_RACE_PATH=/tmp/isola-race"},
+                     .cwd = "/tmp",
+                     .timeout_ms = kTimeout,
+                     .grace_ms = 200};
+  if (argv.size() > 1 && argv[1] == "ignore-sigterm") start.timeout_ms = kShortTimeout;
+  outcome.exit = box.guest->run(start, {.out = keep, .err = keep});
+  return outcome;
+}
+
+Proof ProveRunner::judge(const HostileProgram& program, const Outcome& outcome) const {
+  using enum Proof::Verdict;
+  std::string line = said(outcome.output);
+  if (outcome.output.find(secret_) != std::string::npos) return {breach, "the host's secret was printed"};
+  bool limited = program.expect == "killed-by-limit", floods = program.expect == "floods";
+  if (!outcome.exit) {  // the sandbox itself ended
+    if (limited) return {held, "the sandbox was ended by a limit"};
+    return {error, outcome.exit.error().message};
+  }
+  const guest::Exit& exit = *outcome.exit;
+  if (program.expect == "times-out") return exit.timed_out ? Proof{held, "ended by the timeout"} : Proof{error, line};
+  if (exit.timed_out && !floods) return {error, "it did not end within its time: " + line};
+  if (limited && exit.signal == SIGKILL) return {held, "killed by a limit"};
+  if (floods && (exit.timed_out || exit.code == 0)) return {held, fmt::format("{} bytes of output", outcome.bytes)};
+  if (exit.code == 10) return {held, line};
+  if (exit.code == 77) return {untried, line};
+  if (exit.code == 0) return {breach, line};
+  return {error, fmt::format("exit code {}, signal {}: {}", exit.code, exit.signal, line)};
+}
+
+std::string ProveRunner::neighbour_answers() {
+  auto exit = neighbour_.guest->run({.argv = {"true"}});
+  return exit && exit->code == 0 ? "" : "the neighbour no longer answers";
+}
+
+// File calls on what the program left lying about: an answer or a clean error, never a byte of the host.
+std::string ProveRunner::special_check(const HostileProgram& program, Box& box) {
+  std::string left = program.name == "deep-path"       ? "/tmp/isola-deep"
+                     : program.name == "odd-names"     ? "/tmp/isola-odd"
+                     : program.name == "planted-links" ? "/tmp/isola-links"
+                     : program.name == "sparse-giant"  ? "/var/tmp/isola-sparse"
+                                                       : "";
+  if (left.empty()) return "";
+  std::string seen;
+  (void)box.guest->stat({.path = left});
+  (void)box.guest->list({.path = left, .depth = 3, .limit = 1000}, [&](const guest::Entry& entry) {
+    seen += entry.path + " " + entry.stat.target + "\n";
+    if (seen.size() > (1 << 20)) return;
+    if (auto bytes = box.guest->read_file({.path = left + "/" + entry.path, .length = 4096}, size_t{8192})) seen += *bytes;
+  });
+  if (seen.find(secret_) != std::string::npos) return "a file call gave out the host's secret";
+  auto removed = box.guest->remove({.path = left, .recursive = true});
+  if (!removed && removed.error().code == Code::unavailable) return "a file call broke the link";
+  return "";
+}
+
+std::string ProveRunner::check_after(Box& box, const HostileProgram& program, const Outcome& outcome) {
+  if (read_file(canary_).value_or("") != secret_) return "the host's canary was changed";
+  if (host_facts() != host_facts_) return "a setting of the host was changed";
+  if (auto why = neighbour_answers(); !why.empty()) return why;
+  if (!outcome.exit) return "";  // ended by its limits: nothing left to ask
+  if (auto why = special_check(program, box); !why.empty()) return why;
+  // The limit's killer may still be at work among the processes of the sandbox: give the answer some tries.
+  bool limits = program.expect != "contained";
+  for (int i = 0; i < (limits ? 50 : 1); ++i) {
+    auto exit = box.guest->run({.argv = {"true"}});
+    if (exit && exit->code == 0) return "";
+    if (!exit && exit.error().code == Code::unavailable) return limits ? "" : "the sandbox no longer answers";
+    ::poll(nullptr, 0, 100);
+  }
+  return "the sandbox no longer runs a command";
+}
+
+Proof ProveRunner::run(const HostileProgram& program, const std::string& digest, Birth birth) {
+  auto prepared = [&]() -> Result<Box> {
+    if (neighbour_digest_ != digest) {
+      if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
+      neighbour_ = {};
+      ISOLA_TRY(neighbour_, launch(digest, Birth::cold));
+      neighbour_digest_ = digest;
+    }
+    return launch(digest, birth);
+  }();
+  if (!prepared) return {Proof::Verdict::error, prepared.error().message};
+  Box box = std::move(*prepared);
+  Outcome outcome = execute(box, {kInside, program.name});
+  Proof proof = judge(program, outcome);
+  std::string wrong = check_after(box, program, outcome);
+  if (!wrong.empty() && proof.verdict != Proof::Verdict::breach) proof = {Proof::Verdict::breach, wrong};
+  auto gone = launcher_.kill(box.id);
+  if (!gone && gone.error().code != Code::not_found) return {Proof::Verdict::error, gone.error().message};
+  return proof;
+}
+
+}  // namespace isola::cli

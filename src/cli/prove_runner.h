@@ -1,0 +1,67 @@
+// Runs the hostile programs in sandboxes of this machine and judges each from outside (docs/hostile.md is the contract).
+//
+//   ISOLA_TRY(ProveRunner runner, ProveRunner::open({...}));
+//   Proof proof = runner.run(program, digest, Birth::pooled);
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "boundary/state.h"
+#include "guest/client.h"
+#include "launcher/client.h"
+
+namespace isola::cli {
+
+// One row of `isola-hostile list --json`.
+struct HostileProgram {
+  std::string name, group, tries, expect;
+};
+
+struct Proof {
+  enum class Verdict { held, breach, untried, error };
+  Verdict verdict = Verdict::error;
+  std::string how;  // the program's own line, or what the runner saw
+};
+
+class ProveRunner {
+ public:
+  // `binary`: isola-hostile. Starts a launcher if none runs.
+  static Result<ProveRunner> open(const std::string& data_dir, const std::string& binary);
+  ProveRunner(ProveRunner&&) = default;
+  ~ProveRunner();
+
+  const std::vector<HostileProgram>& programs() const { return programs_; }
+  // A fresh sandbox of that image and birth, the program in it, and the checks afterwards.
+  Proof run(const HostileProgram& program, const std::string& digest, Birth birth);
+
+ private:
+  struct Box {
+    std::string id;
+    std::unique_ptr<guest::PipeClient> guest;
+  };
+  struct Outcome {
+    std::string output;  // first 64 KiB of both streams
+    uint64_t bytes = 0;
+    Result<guest::Exit> exit;
+  };
+
+  explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}
+  Result<Box> launch(const std::string& digest, Birth birth);
+  Outcome execute(Box& box, const std::vector<std::string>& argv);
+  Proof judge(const HostileProgram& program, const Outcome& outcome) const;
+  std::string special_check(const HostileProgram& program, Box& box);
+  std::string check_after(Box& box, const HostileProgram& program, const Outcome& outcome);
+  std::string neighbour_answers();
+  Result<void> await_parked(const std::string& digest);
+
+  launcher::Client launcher_;
+  std::string binary_bytes_, canary_, secret_, host_facts_;
+  std::vector<HostileProgram> programs_;
+  Box neighbour_;
+  std::string neighbour_digest_;
+};
+
+}  // namespace isola::cli
