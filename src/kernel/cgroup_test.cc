@@ -274,12 +274,15 @@ TEST_F(RealCgroup, IoLimitsAreSetWhereTheyCanBe) {
 
 TEST_F(RealCgroup, DestroyLeavesNoDyingMemoryGroups) {
   constexpr int kGroups = 20;
+  auto file_of = [](int i) {
+    return "/var/tmp/isola-cgroup-test-" + std::to_string(::getpid()) + "-" + std::to_string(i);
+  };
   uint64_t before = kernel_memory_groups();
   for (int i = 0; i < kGroups; ++i) {
     auto group = tree_->create("g" + std::to_string(i), {.memory = 64 << 20});
     ASSERT_TRUE(group);
     // Page cache of a file stays charged after its process is gone; that is what keeps groups dying.
-    std::string path = "/var/tmp/isola-cgroup-test-" + std::to_string(::getpid()) + "-" + std::to_string(i);
+    std::string path = file_of(i);
     Child writer([&] {
       Fd fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
       std::string block(1 << 20, 'x');
@@ -292,10 +295,11 @@ TEST_F(RealCgroup, DestroyLeavesNoDyingMemoryGroups) {
     EXPECT_GT(group->stats()->memory_bytes, 1U << 19);
     auto gone = group->destroy();
     EXPECT_TRUE(gone) << gone.error().text();
-    ::unlink(path.c_str());
   }
+  // Counted while the files and their cached pages are still there: those are what would keep a removed group dying.
   // Other work on the machine makes groups too; a quarter of ours staying would show.
   EXPECT_LT(kernel_memory_groups(), before + kGroups / 4 + 3);
+  for (int i = 0; i < kGroups; ++i) ::unlink(file_of(i).c_str());
 }
 
 TEST_F(RealCgroup, AfterAnyFailingStepOfACreateNothingIsLeft) {
