@@ -87,7 +87,8 @@ TEST_F(GuestFiles, AHundredMegabytesInAndOut) {
   EXPECT_EQ(seen, kSize);
   EXPECT_EQ(wrong, 0u);
   // A reader that has enough.
-  r = guest->read_file({.path = path}, [&](std::string_view) -> Result<void> { return fail(Code::exhausted, "enough"); });
+  r = guest->read_file({.path = path},
+                       [&](std::string_view) -> Result<void> { return fail(Code::exhausted, "enough"); });
   EXPECT_EQ(r.error().message, "enough");
   EXPECT_TRUE(guest->ping("on"));
 }
@@ -134,8 +135,12 @@ TEST_F(GuestFiles, FoldersLinksAndAttributes) {
 }
 
 TEST_F(GuestFiles, ListByDepthAndCount) {
-  ASSERT_EQ(guest.sh("cd " + dir.path() + "; mkdir -p a/b/c; touch a/1 a/b/2 a/b/c/3; ln -s /etc a/etc; "
-                     "printf x > \"$(printf 'odd\\n\\377name')\"").exit->code, 0);
+  ASSERT_EQ(guest
+                .sh("cd " + dir.path() +
+                    "; mkdir -p a/b/c; touch a/1 a/b/2 a/b/c/3; ln -s /etc a/etc; "
+                    "printf x > \"$(printf 'odd\\n\\377name')\"")
+                .exit->code,
+            0);
   auto names = [&](List l) {
     std::set<std::string> out;
     auto listed = guest->list(l, [&](const Entry& e) { out.insert(e.path); });
@@ -167,8 +172,14 @@ TEST_F(GuestFiles, RemoveTrees) {
   EXPECT_EQ(guest->stat({.path = dir / "t"}).error().code, Code::not_found);
   EXPECT_TRUE(guest->stat({.path = dir / "keep/me"}));  // the link went, not what it pointed to
   // Wide and deep: far deeper than the number of fds.
-  ASSERT_EQ(guest.sh("mkdir " + dir / "wide; cd " + dir / "wide; seq 5000 | xargs touch; mkdir " + dir / "deep; cd " +
-                     dir / "deep; i=0; while [ $i -lt 3000 ]; do mkdir d && cd -P d; i=$((i+1)); done").exit->code, 0);
+  ASSERT_EQ(guest.sh("mkdir " + dir / "wide; cd " + dir / "wide; seq 5000 | xargs touch").exit->code, 0);
+  ASSERT_EQ(::mkdir((dir / "deep").c_str(), 0755), 0);
+  Fd at(::open((dir / "deep").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_EQ(::mkdirat(at.get(), "d", 0755), 0);
+    at = Fd(::openat(at.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  at.reset();
   ASSERT_TRUE(guest->remove({.path = dir / "wide", .recursive = true}));
   auto deep = guest->remove({.path = dir / "deep", .recursive = true});
   ASSERT_OK(deep);
@@ -207,7 +218,9 @@ TEST_F(GuestFiles, TheActingUsersRightsDecide) {
   EXPECT_EQ(guest->stat({.path = dir / "bait"})->uid, 1000u);
   for (const char* name : {"secret", "bait"}) {
     EXPECT_EQ(guest->read_file({.path = dir / name, .user = "1000"}).error().sys_errno, EACCES);
-    EXPECT_EQ(guest->write_file({.path = dir / name, .user = "1000", .how = WriteMode::truncate}, "x").error().sys_errno, EACCES);
+    EXPECT_EQ(
+        guest->write_file({.path = dir / name, .user = "1000", .how = WriteMode::truncate}, "x").error().sys_errno,
+        EACCES);
     EXPECT_EQ(guest->chmod({.path = dir / name, .user = "1000", .mode = 0666}).error().sys_errno, EPERM);
   }
   EXPECT_EQ(guest->chown({.path = dir / "secret", .user = "1000", .owner = "1000"}).error().sys_errno, EPERM);
@@ -230,8 +243,12 @@ TEST_F(GuestFiles, WatchIsRecursiveAndFollowsNewFolders) {
   std::map<std::string, std::set<Change>> seen;
   auto channel = guest->watch({.path = dir.path()}, [&](const WatchEvent& e) { seen[e.path].insert(e.change); });
   ASSERT_OK(channel);
-  ASSERT_EQ(guest.sh("cd " + dir.path() + "; echo 1 >a/b/f; mkdir -p new/deep; echo 2 >new/deep/g; mv a/b/f a/h; chmod 600 a/h; "
-                     "rm a/h; mv new moved; echo 3 >moved/deep/late; rm -r moved; touch last").exit->code, 0);
+  ASSERT_EQ(guest
+                .sh("cd " + dir.path() +
+                    "; echo 1 >a/b/f; mkdir -p new/deep; echo 2 >new/deep/g; mv a/b/f a/h; chmod 600 a/h; "
+                    "rm a/h; mv new moved; echo 3 >moved/deep/late; rm -r moved; touch last")
+                .exit->code,
+            0);
   ASSERT_TRUE(guest->pump_until([&] { return seen.contains("last"); }, PipeClient::Milliseconds(10000)));
   EXPECT_TRUE(seen["a/b/f"].contains(Change::created));
   EXPECT_TRUE(seen["a/b/f"].contains(Change::modified));
@@ -255,8 +272,10 @@ TEST_F(GuestFiles, AWatcherThatDoesNotReadIsToldThatItMissedSomething) {
   std::string bytes;
   uint32_t channel = guest->session().open(
       Op::watch, encode(Watch{.path = dir.path()}),
-      {.data = [&](std::string_view s) { bytes += s; }, .end = [&](Result<std::string_view>) { ended = true; }}, kMaxPayload, true);
-  ASSERT_EQ(guest.sh("cd " + dir.path() + "; i=0; while [ $i -lt 20000 ]; do echo >f$i; i=$((i+1)); done").exit->code, 0);
+      {.data = [&](std::string_view s) { bytes += s; }, .end = [&](Result<std::string_view>) { ended = true; }},
+      kMaxPayload, true);
+  ASSERT_EQ(guest.sh("cd " + dir.path() + "; i=0; while [ $i -lt 20000 ]; do echo >f$i; i=$((i+1)); done").exit->code,
+            0);
   guest->session().grant(channel, 1 << 28);
   auto scan = [&] {
     Reader in(bytes);
@@ -274,8 +293,10 @@ struct Listener {
     sockaddr_storage a{};
     a.ss_family = v6 ? AF_INET6 : AF_INET;
     socklen_t size = v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    if (v6) reinterpret_cast<sockaddr_in6*>(&a)->sin6_addr = in6addr_loopback;
-    else reinterpret_cast<sockaddr_in*>(&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (v6)
+      reinterpret_cast<sockaddr_in6*>(&a)->sin6_addr = in6addr_loopback;
+    else
+      reinterpret_cast<sockaddr_in*>(&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&a), size) < 0 || ::listen(fd.get(), 8) < 0) return;
     ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&a), &size);
     port = ntohs(v6 ? reinterpret_cast<sockaddr_in6*>(&a)->sin6_port : reinterpret_cast<sockaddr_in*>(&a)->sin_port);

@@ -38,8 +38,9 @@ uint64_t private_bytes(pid_t pid) {
 TEST(GuestOutput, ReplayAfterReattach) {
   TestGuest guest;
   std::string before;
-  auto run = guest->begin_run({.argv = {"/bin/sh", "-c", "echo one; echo two >&2; read x; echo three; exit 5"}, .stdin_mode = Stdin::pipe},
-                              {.out = [&](std::string_view s) { before += s; }, .err = [&](std::string_view s) { before += s; }});
+  auto run = guest->begin_run(
+      {.argv = {"/bin/sh", "-c", "echo one; echo two >&2; read x; echo three; exit 5"}, .stdin_mode = Stdin::pipe},
+      {.out = [&](std::string_view s) { before += s; }, .err = [&](std::string_view s) { before += s; }});
   ASSERT_TRUE(guest->pump_until([&] { return before.size() == 8; }));
   uint32_t pid = run->pid();
   guest.reattach();
@@ -50,8 +51,10 @@ TEST(GuestOutput, ReplayAfterReattach) {
   EXPECT_EQ(hello->generation, 2u);
 
   std::string out, err, tail;
-  auto all = guest->begin_attach(pid, 0, {.out = [&](std::string_view s) { out += s; }, .err = [&](std::string_view s) { err += s; }});
-  auto rest = guest->begin_attach(pid, 4, {.out = [&](std::string_view s) { tail += s; }, .err = [&](std::string_view s) { tail += s; }});
+  auto all = guest->begin_attach(
+      pid, 0, {.out = [&](std::string_view s) { out += s; }, .err = [&](std::string_view s) { err += s; }});
+  auto rest = guest->begin_attach(
+      pid, 4, {.out = [&](std::string_view s) { tail += s; }, .err = [&](std::string_view s) { tail += s; }});
   ASSERT_TRUE(guest->write_stdin(rest, "x\n"));
   ASSERT_TRUE(guest->finish(all));
   auto exit = guest->finish(rest);
@@ -92,7 +95,8 @@ TEST(GuestOutput, ALinkThatHoldsUntakenOutputCanBeRenewed) {
   ASSERT_OK(list);
   if (list->list.empty()) GTEST_SKIP() << "the request was overtaken by the signal";
   uint64_t got = 0;
-  auto exit = guest->finish(guest->begin_attach(list->list[0].pid, 0, {.out = [&](std::string_view s) { got += s.size(); }}));
+  auto exit =
+      guest->finish(guest->begin_attach(list->list[0].pid, 0, {.out = [&](std::string_view s) { got += s.size(); }}));
   ASSERT_OK(exit);
   EXPECT_EQ(got, 3000000u);
 }
@@ -102,27 +106,29 @@ TEST(GuestOutput, FloodWithASlowReaderBesideAFastOne) {
   constexpr uint64_t kFlood = uint64_t{1} << 30;
   uint64_t fast = 0, lost = 0, next = 0;
   bool ordered = true;
-  auto run = guest->begin_run(
-      {.argv = {"/bin/sh", "-c", "read x; head -c 1073741824 /dev/zero"}, .stdin_mode = Stdin::pipe},
-      {.out = [&](std::string_view s) { fast += s.size(); }, .gap = [&](uint64_t, uint64_t n) { lost += n; },
-       .seen = [&](uint64_t seq) { ordered &= seq > next, next = seq; }});
+  auto run =
+      guest->begin_run({.argv = {"/bin/sh", "-c", "read x; head -c 1073741824 /dev/zero"}, .stdin_mode = Stdin::pipe},
+                       {.out = [&](std::string_view s) { fast += s.size(); },
+                        .gap = [&](uint64_t, uint64_t n) { lost += n; },
+                        .seen = [&](uint64_t seq) { ordered &= seq > next, next = seq; }});
   ASSERT_TRUE(guest->pump_until([&] { return run->pid() != 0; }));
   // The slow one takes a window full and then nothing until the end.
   uint64_t slow = 0, slow_lost = 0, slow_frames = 0;
   bool slow_ended = false;
-  uint32_t channel = guest->session().open(
-      Op::attach, encode(Attach{run->pid(), 0}),
-      {.data =
-           [&](std::string_view piece) {
-             Reader in(piece);
-             auto stream = static_cast<Stream>(in.u8());
-             in.u64();
-             if (stream == Stream::gap) slow_lost += in.u64();
-             else slow += in.rest().size();
-             slow_frames += piece.size();
-           },
-       .end = [&](Result<std::string_view>) { slow_ended = true; }},
-      kMaxPayload, true);
+  uint32_t channel = guest->session().open(Op::attach, encode(Attach{run->pid(), 0}),
+                                           {.data =
+                                                [&](std::string_view piece) {
+                                                  Reader in(piece);
+                                                  auto stream = static_cast<Stream>(in.u8());
+                                                  in.u64();
+                                                  if (stream == Stream::gap)
+                                                    slow_lost += in.u64();
+                                                  else
+                                                    slow += in.rest().size();
+                                                  slow_frames += piece.size();
+                                                },
+                                            .end = [&](Result<std::string_view>) { slow_ended = true; }},
+                                           kMaxPayload, true);
   ASSERT_TRUE(guest->write_stdin(run, "\n"));
   auto exit = guest->finish(run);
   ASSERT_OK(exit);
@@ -146,8 +152,9 @@ TEST(GuestOutput, FloodWithASlowReaderBesideAFastOne) {
 TEST(GuestOutput, ManySmallPiecesStayBounded) {
   TestGuest guest;
   uint64_t out = 0, err = 0;
-  auto exit = guest->run({.argv = {"/bin/bash", "-c", "for ((i=0;i<20000;i++)); do echo o; echo e >&2; done"}},
-                         {.out = [&](std::string_view s) { out += s.size(); }, .err = [&](std::string_view s) { err += s.size(); }});
+  auto exit = guest->run(
+      {.argv = {"/bin/bash", "-c", "for ((i=0;i<20000;i++)); do echo o; echo e >&2; done"}},
+      {.out = [&](std::string_view s) { out += s.size(); }, .err = [&](std::string_view s) { err += s.size(); }});
   ASSERT_OK(exit);
   EXPECT_EQ(out, 40000u);
   EXPECT_EQ(err, 40000u);
@@ -166,7 +173,8 @@ TEST(GuestOutput, IdleGuestIsSmall) {
 TEST(GuestLink, QuiesceIsFollowedBySilence) {
   TestGuest guest;
   std::string out;
-  auto run = guest->begin_run({.argv = {"/bin/sh", "-c", "while :; do echo x; done"}}, {.out = [&](std::string_view s) { out += s; }});
+  auto run = guest->begin_run({.argv = {"/bin/sh", "-c", "while :; do echo x; done"}},
+                              {.out = [&](std::string_view s) { out += s; }});
   ASSERT_TRUE(guest->pump_until([&] { return out.size() > 100; }));
   ASSERT_TRUE(guest->quiesce());
   auto more = guest->pump(PipeClient::Milliseconds(0));
@@ -181,7 +189,9 @@ TEST(GuestLink, SignalsFromInsideAreNotTheHosts) {
   TestGuest guest;
   ASSERT_TRUE(guest->hello());
   std::string n = std::to_string(SIGRTMIN + kReattachSignal);
-  ASSERT_EQ(guest.sh("for i in 1 2 3 4 5; do kill -" + n + " 1; done; kill -TERM 1; kill -KILL 1; kill -HUP 1").exit->code, 0);
+  ASSERT_EQ(
+      guest.sh("for i in 1 2 3 4 5; do kill -" + n + " 1; done; kill -TERM 1; kill -KILL 1; kill -HUP 1").exit->code,
+      0);
   EXPECT_TRUE(guest->ping("same link"));
   EXPECT_FALSE(guest.hung_up());
 }

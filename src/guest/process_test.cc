@@ -32,7 +32,8 @@ TEST(GuestProcess, EnvironmentUserAndFolder) {
   EXPECT_EQ(guest.sh("pwd; id -u; echo $HOME $USER $LANG $A", {.env = {"A=1"}, .cwd = "/usr"}).out,
             "/usr\n0\n/root root C.UTF-8 1\n");
   EXPECT_EQ(guest.sh("/usr/bin/env", {.env = {"A=1", "B="}, .replace_env = true}).out.find("HOME="), std::string::npos);
-  EXPECT_EQ(guest.sh("id -u; id -g; id -G; umask; ulimit -c >/dev/null", {.user = "1234:77"}).out, "1234\n77\n77\n0022\n");
+  EXPECT_EQ(guest.sh("id -u; id -g; id -G; umask; ulimit -c >/dev/null", {.user = "1234:77"}).out,
+            "1234\n77\n77\n0022\n");
   EXPECT_EQ(guest.sh("grep -E 'Cap(Eff|Prm)' /proc/self/status", {.user = "1234"}).out,
             "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n");
   EXPECT_EQ(guest.sh("id -un", {.user = "nobody"}).out, "nobody\n");
@@ -96,7 +97,8 @@ TEST(GuestProcess, ScriptWithoutInterpreterLine) {
 TEST(GuestProcess, StdinWithBackPressure) {
   TestGuest guest;
   uint64_t got = 0;
-  auto run = guest->begin_run({.argv = {"cat"}, .stdin_mode = Stdin::pipe}, {.out = [&](std::string_view s) { got += s.size(); }});
+  auto run = guest->begin_run({.argv = {"cat"}, .stdin_mode = Stdin::pipe},
+                              {.out = [&](std::string_view s) { got += s.size(); }});
   std::string block(1 << 20, 'x');
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(guest->write_stdin(run, block));
   guest->close_stdin(run);
@@ -123,8 +125,10 @@ TEST(GuestProcess, StdinWithBackPressure) {
 TEST(GuestProcess, Terminal) {
   TestGuest guest;
   std::string out;
-  auto run = guest->begin_run({.argv = {"/bin/sh", "-c", "tty >/dev/null && stty size; read x; stty size; cat"}, .pty = true,
-                               .rows = 30, .cols = 90},
+  auto run = guest->begin_run({.argv = {"/bin/sh", "-c", "tty >/dev/null && stty size; read x; stty size; cat"},
+                               .pty = true,
+                               .rows = 30,
+                               .cols = 90},
                               {.out = [&](std::string_view s) { out += s; }});
   ASSERT_TRUE(guest->pump_until([&] { return out.find("30 90\r\n") != out.npos; }));
   ASSERT_TRUE(guest->resize(run->pid(), 50, 132));
@@ -151,7 +155,8 @@ TEST(GuestProcess, GroupsAndSessionsAreKilledWhole) {
   ASSERT_TRUE(guest->signal(run->pid(), SIGKILL, Target::session));
   EXPECT_EQ(guest->finish(run)->signal, SIGKILL);
   // Dead or dying: nobody of them runs on.
-  EXPECT_EQ(guest.sh("while cat /proc/[0-9]*/cmdline 2>/dev/null | grep -qa 'sleep.[1]001'; do :; done; echo none").out, "none\n");
+  EXPECT_EQ(guest.sh("while cat /proc/[0-9]*/cmdline 2>/dev/null | grep -qa 'sleep.[1]001'; do :; done; echo none").out,
+            "none\n");
   EXPECT_EQ(guest->signal(run->pid(), SIGTERM).error().sys_errno, ESRCH);
   EXPECT_EQ(guest->signal(99999, SIGTERM).error().code, Code::not_found);
 }
@@ -166,7 +171,8 @@ TEST(GuestProcess, BackgroundProcessSurvivesAndDelaysNothing) {
   EXPECT_EQ(o.out, "now\n");
   ASSERT_EQ(guest.sh("mkfifo " + dir / "go2; echo >" + dir / "go; cat " + dir / "go2").out, "done\n");
   std::string late;
-  auto again = guest->finish(guest->begin_attach(o.exit->pid, o.exit->seq, {.out = [&](std::string_view s) { late += s; }}));
+  auto again =
+      guest->finish(guest->begin_attach(o.exit->pid, o.exit->seq, {.out = [&](std::string_view s) { late += s; }}));
   ASSERT_OK(again);
   EXPECT_EQ(late, "later\n");
 }

@@ -55,7 +55,11 @@ class ReadChannel : public Channel {
 class WriteChannel : public Channel {
  public:
   WriteChannel(Write args, User user, Fd fd, Fd dir, std::string temporary)
-      : args_(std::move(args)), user_(std::move(user)), fd_(std::move(fd)), dir_(std::move(dir)), temporary_(std::move(temporary)) {
+      : args_(std::move(args)),
+        user_(std::move(user)),
+        fd_(std::move(fd)),
+        dir_(std::move(dir)),
+        temporary_(std::move(temporary)) {
     if (args_.how == WriteMode::at_offset) at_ = args_.offset;
   }
   ~WriteChannel() override {
@@ -153,7 +157,8 @@ Result<Mux::Opened> open_write(const Write& a) {
   }
   if (!fd) return sys_error("cannot open " + shown(a.path));
   int file = fd.get();
-  auto channel = std::make_unique<WriteChannel>(a, std::move(user), std::move(fd), std::move(dir), temporary);  // cleans up from here on
+  auto channel = std::make_unique<WriteChannel>(a, std::move(user), std::move(fd), std::move(dir),
+                                                temporary);  // cleans up from here on
   ISOLA_CHECK(must_be_regular(file, a.path));
   if (a.how == WriteMode::truncate && ::ftruncate(file, 0) < 0) return sys_error("cannot empty " + shown(a.path));
   if (owner && ::fchown(file, owner->uid, owner->gid) < 0) return sys_error("cannot give away " + shown(a.path));

@@ -25,7 +25,7 @@ std::unexpected<Error> failed(const char* what, const std::string& path) {
   return sys_error(std::string("cannot ") + what + " " + shown(path));
 }
 
-Result<Opened> do_stat(const StatArgs& a) { 
+Result<Opened> do_stat(const StatArgs& a) {
   ISOLA_TRY(Stat s, stat_at(AT_FDCWD, a.path, a.follow));
   return done(encode(s));
 }
@@ -60,7 +60,8 @@ Result<Opened> do_chmod(const Chmod& a) {
 Result<Opened> do_chown(const Chown& a) {
   ISOLA_TRY(User owner, resolve_user(a.owner));
   int flags = a.follow ? 0 : AT_SYMLINK_NOFOLLOW;
-  if (::fchownat(AT_FDCWD, a.path.c_str(), owner.uid, owner.gid, flags) < 0) return failed("change the owner of", a.path);
+  if (::fchownat(AT_FDCWD, a.path.c_str(), owner.uid, owner.gid, flags) < 0)
+    return failed("change the owner of", a.path);
   return done();
 }
 

@@ -68,8 +68,8 @@ int run(const std::string& id, bool stdio) {
   ::prctl(PR_SET_DUMPABLE, 0);  // nobody inside may look into pid 1 or open its fds
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_TRIM_THRESHOLD, 64 << 10);
-  ::mallopt(M_MMAP_THRESHOLD, 32 << 10);  // large buffers go back to the kernel when they go
-  ::umask(0);  // a mode that the host asks for is meant; children start with 022
+  ::mallopt(M_MMAP_THRESHOLD, 48 << 10);  // large buffers go back to the kernel when they go
+  ::umask(0);                             // a mode that the host asks for is meant; children start with 022
   prepare_oom_score();
   Agent agent(id);
   LinkIo link(agent, stdio);

@@ -21,8 +21,8 @@ namespace {
 constexpr size_t kMaxWatches = 8192;
 constexpr int kSlice = 256;
 constexpr size_t kMaxBacklog = 64 << 10;  // of events that the host has no room for; beyond it the kernel's queue fills
-constexpr uint32_t kMask = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_DELETE_SELF |
-                           IN_ONLYDIR | IN_EXCL_UNLINK;
+constexpr uint32_t kMask = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |
+                           IN_DELETE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK;
 
 struct CloseDir {
   void operator()(DIR* d) const { ::closedir(d); }
@@ -31,7 +31,11 @@ struct CloseDir {
 class WatchChannel : public Channel {
  public:
   WatchChannel(Loop& loop, const Watch& args, User user, Fd inotify)
-      : loop_(loop), root_(args.path), recursive_(args.recursive), user_(std::move(user)), inotify_(std::move(inotify)) {}
+      : loop_(loop),
+        root_(args.path),
+        recursive_(args.recursive),
+        user_(std::move(user)),
+        inotify_(std::move(inotify)) {}
   ~WatchChannel() override { arm(false); }
 
   Result<void> begin() {
