@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -235,6 +236,7 @@ TEST_F(TemplateCacheTest, TwoBuildsShareOneResult) {
   Template wanted{.name = "t", .key = "k"};
   auto start = [&](const Progress& progress) {
     pid_t pid = ::fork();
+    if (pid == 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (pid == 0) ::_exit(TemplateCache(root_ + "/c").build_from(wanted, slow, progress) ? 0 : 1);
     return pid;
   };
