@@ -247,7 +247,7 @@ TEST_F(TemplateCacheTest, TwoBuildsShareOneResult) {
     if (step.phase == "waiting") (void)!::write(waiting[1], "w", 1);
   });
   ASSERT_EQ(::read(waiting[0], &c, 1), 1);
-  ASSERT_EQ(::write(go[1], "g", 1), 1);
+  ASSERT_EQ(::write(go[1], "gg", 2), 2);  // one for each: who builds twice is told so, not stuck
   int status = -1;
   ::waitpid(first, &status, 0);
   EXPECT_EQ(status, 0);
