@@ -182,8 +182,7 @@ Result<void> mount_store(const std::string& file, const std::string& root) {
   // them would be taken for one filesystem with two half-different halves.
   ISOLA_TRY(auto found, find_loop(file));
   Loop loop;
-  if (found)
-    loop = std::move(*found);
+  if (found) loop = std::move(*found);
   else {
     ISOLA_TRY(loop, attach_loop(file, LoopMode::read_write));
   }

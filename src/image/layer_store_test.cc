@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -279,6 +280,7 @@ TEST_P(LayerStoreTest, OpensAgainWhileALayerIsInUse) {
   ASSERT_EQ(::pipe2(to_child, O_CLOEXEC), 0);
   pid_t pid = ::fork();
   if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a failing test leaves no child behind
     char c = 'n';
     if (::unshare(CLONE_NEWNS) == 0) {
       auto store = open();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -235,6 +236,7 @@ TEST_F(TemplateCacheTest, TwoBuildsShareOneResult) {
   Template wanted{.name = "t", .key = "k"};
   auto start = [&](const Progress& progress) {
     pid_t pid = ::fork();
+    if (pid == 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (pid == 0) ::_exit(TemplateCache(root_ + "/c").build_from(wanted, slow, progress) ? 0 : 1);
     return pid;
   };
@@ -245,7 +247,7 @@ TEST_F(TemplateCacheTest, TwoBuildsShareOneResult) {
     if (step.phase == "waiting") (void)!::write(waiting[1], "w", 1);
   });
   ASSERT_EQ(::read(waiting[0], &c, 1), 1);
-  ASSERT_EQ(::write(go[1], "g", 1), 1);
+  ASSERT_EQ(::write(go[1], "gg", 2), 2);  // one for each: who builds twice is told so, not stuck
   int status = -1;
   ::waitpid(first, &status, 0);
   EXPECT_EQ(status, 0);
