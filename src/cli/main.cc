@@ -1,3 +1,5 @@
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -119,6 +121,7 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);  // a sandbox that ends while it is spoken to is an answer, not the end of us
   CLI::App app("Isola: every agent gets its own island.\nSandboxes for code that a model wrote, on one Linux machine.", "isola");
   Common common;
   int code = 0;

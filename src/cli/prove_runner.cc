@@ -11,21 +11,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "kernel/mount.h"
 #include "kernel/process.h"
 
 namespace isola::cli {
 
 namespace {
 
-constexpr const char* kInside = "/tmp/isola-hostile";
+// A cold birth is shown the program read-only, as the contract has it; a pooled one cannot be shown anything, and gets
+// a copy of its own, which makes three programs about a read-only file of the host's pointless there.
+constexpr const char* kShown = "/isola-hostile";
+constexpr const char* kCopied = "/tmp/isola-hostile";
+constexpr const char* kNeedShownProgram[] = {"self-exe", "shebang-self-exe", "lease-shared"};
 constexpr uint64_t kTimeout = 20000, kShortTimeout = 3000;  // ms
 constexpr size_t kKeep = 64 << 10;
 
 boundary::Limits small_limits() {
-  return {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = 64 << 20, .open_files = 16384};
+  return {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = 32 << 20, .open_files = 16384};
 }
 
 Result<std::string> output_of(const std::string& program, std::vector<std::string> arguments) {
@@ -75,6 +81,7 @@ std::string said(const std::string& output) {
 Result<ProveRunner> ProveRunner::open(const std::string& data_dir, const std::string& binary) {
   ISOLA_TRY(auto launcher, launcher::Client::connect_or_start({.data_dir = data_dir}));
   ProveRunner runner(std::move(launcher));
+  runner.binary_ = binary;
   ISOLA_TRY(runner.binary_bytes_, read_file(binary, 256 << 20));
   ISOLA_TRY(std::string table, output_of(binary, {"list", "--json"}));
   auto rows = nlohmann::json::parse(table, nullptr, false);
@@ -115,11 +122,19 @@ Result<void> ProveRunner::await_parked(const std::string& digest) {
 Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth birth) {
   if (birth == Birth::pooled) ISOLA_CHECK(await_parked(digest));
   launcher::LaunchRequest request{.digest = digest, .limits = small_limits(), .cold = birth == Birth::cold, .allow_unquotaed = true};
-  ISOLA_TRY(auto sandbox, launcher_.launch(request));
+  Fd shown;
+  std::vector<int> trees;
+  if (birth == Birth::cold) {
+    ISOLA_TRY(shown, kernel::clone_tree(AT_FDCWD, binary_));
+    request.shown_targets = {kShown};
+    trees = {shown.get()};
+  }
+  ISOLA_TRY(auto sandbox, launcher_.launch(request, trees));
   if (sandbox.reply.birth != birth) return fail(Code::internal, "the sandbox has another birth than it should");
-  Box box{sandbox.reply.id, std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
+  Box box{sandbox.reply.id, "", std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
   ISOLA_CHECK(box.guest->hello());
-  ISOLA_CHECK(box.guest->write_file({.path = kInside, .mode = 0755}, binary_bytes_));
+  box.program = birth == Birth::cold ? kShown : kCopied;
+  if (birth != Birth::cold) ISOLA_CHECK(box.guest->write_file({.path = kCopied, .mode = 0755}, binary_bytes_));
   return box;
 }
 
@@ -186,12 +201,25 @@ std::string ProveRunner::special_check(const HostileProgram& program, Box& box) 
   return "";
 }
 
+// What a program leaves lying about (a hundred thousand nested folders) may be more than the sandbox's memory can hold:
+// then the sandbox ends by its own limit, which is containment too.
+bool ProveRunner::ended_by_memory(const Box& box) {
+  for (int i = 0; i < 50; ++i) {
+    auto event = launcher_.next_event();
+    if (!event) return false;
+    if (*event && (*event)->id == box.id) return (*event)->reason == EndReason::oom;
+    pollfd ready{launcher_.fd(), POLLIN, 0};
+    ::poll(&ready, 1, 100);
+  }
+  return false;
+}
+
 std::string ProveRunner::check_after(Box& box, const HostileProgram& program, const Outcome& outcome) {
   if (read_file(canary_).value_or("") != secret_) return "the host's canary was changed";
   if (host_facts() != host_facts_) return "a setting of the host was changed";
   if (auto why = neighbour_answers(); !why.empty()) return why;
   if (!outcome.exit) return "";  // ended by its limits: nothing left to ask
-  if (auto why = special_check(program, box); !why.empty()) return why;
+  if (auto why = special_check(program, box); !why.empty()) return ended_by_memory(box) ? "" : why;
   // The limit's killer may still be at work among the processes of the sandbox: give the answer some tries.
   bool limits = program.expect != "contained";
   for (int i = 0; i < (limits ? 50 : 1); ++i) {
@@ -204,6 +232,8 @@ std::string ProveRunner::check_after(Box& box, const HostileProgram& program, co
 }
 
 Proof ProveRunner::run(const HostileProgram& program, const std::string& digest, Birth birth) {
+  if (birth != Birth::cold && std::ranges::find(kNeedShownProgram, program.name) != std::end(kNeedShownProgram))
+    return {Proof::Verdict::untried, "only a cold birth can be shown a read-only file"};
   auto prepared = [&]() -> Result<Box> {
     if (neighbour_digest_ != digest) {
       if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
@@ -215,7 +245,7 @@ Proof ProveRunner::run(const HostileProgram& program, const std::string& digest,
   }();
   if (!prepared) return {Proof::Verdict::error, prepared.error().message};
   Box box = std::move(*prepared);
-  Outcome outcome = execute(box, {kInside, program.name});
+  Outcome outcome = execute(box, {box.program, program.name});
   Proof proof = judge(program, outcome);
   std::string wrong = check_after(box, program, outcome);
   if (!wrong.empty() && proof.verdict != Proof::Verdict::breach) proof = {Proof::Verdict::breach, wrong};

@@ -40,6 +40,7 @@ class ProveRunner {
  private:
   struct Box {
     std::string id;
+    std::string program;  // where isola-hostile is inside
     std::unique_ptr<guest::PipeClient> guest;
   };
   struct Outcome {
@@ -54,11 +55,12 @@ class ProveRunner {
   Proof judge(const HostileProgram& program, const Outcome& outcome) const;
   std::string special_check(const HostileProgram& program, Box& box);
   std::string check_after(Box& box, const HostileProgram& program, const Outcome& outcome);
+  bool ended_by_memory(const Box& box);
   std::string neighbour_answers();
   Result<void> await_parked(const std::string& digest);
 
   launcher::Client launcher_;
-  std::string binary_bytes_, canary_, secret_, host_facts_;
+  std::string binary_, binary_bytes_, canary_, secret_, host_facts_;
   std::vector<HostileProgram> programs_;
   Box neighbour_;
   std::string neighbour_digest_;

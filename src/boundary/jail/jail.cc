@@ -63,6 +63,7 @@ class JailLaunching : public Launching {
   Result<void> clone(const kernel::SeccompProgram& filter);
   Result<Fd> assume_identity();
   Result<void> expect_born();
+  Result<void> verify_all();
   Result<std::unique_ptr<Cell>> hand_over();
 
   LaunchSpec spec_;
@@ -153,11 +154,24 @@ Result<std::unique_ptr<Cell>> JailLaunching::advance() {
   if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
   if (message.bytes[0] != kFurnished || told_to_exec_) return fail(Code::internal, "unexpected word from an unborn jail");
   watch_.lap(Step::furnish);
-  ISOLA_CHECK(verify(child_.pid, protections_));
+  ISOLA_CHECK(verify_all());
   watch_.lap(Step::verify);
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kExec, 1)));
   told_to_exec_ = true;
   return nullptr;
+}
+
+// Nothing of the guest has run yet: it is born only if what is installed is what the protections say.
+Result<void> JailLaunching::verify_all() {
+  FoundOutside found;
+  ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
+  auto limits = group.limits();
+  group.release();
+  if (!limits) return std::unexpected(limits.error());
+  found.limits = *limits;
+  ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));
+  ISOLA_TRY(found.network, network_.describe(netns.get()));
+  return verify(child_.pid, protections_, found);
 }
 
 Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
@@ -182,13 +196,16 @@ Jail::Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetw
 Result<std::unique_ptr<Jail>> Jail::make(kernel::CgroupTree cgroups) {
   ISOLA_TRY(auto filter, jail_syscall_program());
   ISOLA_TRY(auto network, IslandNetwork::prepare());
-  return std::unique_ptr<Jail>(new Jail(std::move(cgroups), std::move(filter), std::move(network)));
+  std::unique_ptr<Jail> jail(new Jail(std::move(cgroups), std::move(filter), std::move(network)));
+  ISOLA_TRY(jail->protections_.network, jail->network_.expected());
+  return jail;
 }
 
 Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
   Protections wanted = protections_;
   wanted.id_base = spec.id_base;
   wanted.cgroup = spec.cgroup;
+  wanted.limits = {.cpus = spec.limits.cpus, .memory = spec.limits.memory, .pids = spec.limits.pids};
   for (const auto& shown : spec.shown) {
     if (shown.target.size() < 2 || shown.target[0] != '/') return fail(Code::invalid, "a shown folder needs an absolute path");
     wanted.mounts.push_back({.target = shown.target.substr(1),

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "base/file.h"
@@ -19,10 +20,12 @@ namespace {
 
 using kernel::capability;
 
-// Never seen from inside: they tell about the host or reach into it. Empty files and folders stand in their place.
-constexpr const char* kMaskedFiles[] = {"kcore",     "keys",       "key-users",  "kmsg",       "sysrq-trigger",
-                                        "kallsyms",  "kpagecount", "kpageflags", "kpagecgroup", "timer_list",
-                                        "sched_debug", "latency_stats", "config.gz", "cmdline", "modules"};
+// Never seen from inside: they tell about the host or reach into it. Files and folders that nobody may open stand in
+// their place; those that ordinary programs look at are empty instead.
+constexpr const char* kShutFiles[] = {"kcore",      "keys",       "key-users",   "kmsg",       "sysrq-trigger", "kallsyms",
+                                      "kpagecount", "kpageflags", "kpagecgroup", "timer_list", "sched_debug",   "latency_stats",
+                                      "config.gz"};
+constexpr const char* kBlankFiles[] = {"cmdline", "modules", "interrupts"};
 constexpr const char* kMaskedFolders[] = {"acpi", "scsi", "driver"};
 // Seen, but never written: on top of the kernel's own checks.
 constexpr const char* kReadOnlyFolders[] = {"sys", "irq", "bus", "fs"};
@@ -52,6 +55,10 @@ std::string_view status_field(std::string_view status, std::string_view name) {
 
 Result<void> differ(std::string_view what, std::string_view wanted, std::string_view found) {
   return fail(Code::internal, fmt::format("protection mismatch: {} should be '{}' but is '{}'", what, wanted, found));
+}
+
+std::string limit_words(const kernel::CgroupLimits& limits) {
+  return fmt::format("memory {} pids {} cpus {:.2f}", limits.memory, limits.pids, limits.cpus);
 }
 
 Result<void> verify_namespaces(pid_t pid) {
@@ -152,14 +159,17 @@ std::vector<MountRule> standard_mounts() {
   for (const char* name : kReadOnlyFolders)
     if (there(name)) rules.push_back({std::string("proc/") + name, From::itself, "", sealed, {}});
   // The stand-ins are not device nodes: nothing to write to, nothing that could be swapped (CVE-2025-31133).
-  for (const char* name : kMaskedFiles)
+  for (const char* name : kShutFiles)
+    if (there(name)) rules.push_back({std::string("proc/") + name, From::stage, "shut", sealed, {}});
+  for (const char* name : kBlankFiles)
     if (there(name)) rules.push_back({std::string("proc/") + name, From::stage, "blank", sealed, {}});
   for (const char* name : kMaskedFolders)
     if (there(name)) rules.push_back({std::string("proc/") + name, From::stage, "empty", sealed, {}});
   // One /dev and one /sys for all sandboxes. /dev also holds the guest's program, so it is executable; it is read-only.
   rules.push_back({"dev", From::stage, "dev", {.read_only = true, .nosuid = true}, {}});
+  // The machine has one number of terminals for all (kernel.pty.max): none may use it up.
   rules.push_back({"dev/pts", From::filesystem, "devpts", {.nosuid = true, .noexec = true},
-                   {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}}});
+                   {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {"max", "512"}}});
   rules.push_back({"dev/shm", From::filesystem, "tmpfs", quiet,
                    {{"size", "512m"}, {"nr_inodes", "65536"}, {"mode", "1777"}}});
   rules.push_back({"sys", From::stage, "sys", sealed, {}});
@@ -172,7 +182,7 @@ std::string Protections::describe() const {
   for (const char* kind : kNamespaces) text += fmt::format(" {}", kind);
   text += "\n";
   for (const auto& rule : mounts) text += "mount " + mount_line(rule) + "\n";
-  return text;
+  return text + network;
 }
 
 Result<std::vector<std::string>> mount_lines(std::string_view mountinfo) {
@@ -199,8 +209,12 @@ Result<std::vector<std::string>> mount_lines(std::string_view mountinfo) {
   return lines;
 }
 
-Result<void> verify(pid_t pid, const Protections& wanted) {
+Result<void> verify(pid_t pid, const Protections& wanted, const FoundOutside& found) {
   if (int e = kernel::fault::at("verify")) return sys_error("protection mismatch", e);
+  if (found.limits.memory == 0 || found.limits.memory > wanted.limits.memory || found.limits.pids != wanted.limits.pids ||
+      std::abs(found.limits.cpus - wanted.limits.cpus) > 0.01)
+    return differ("the limits", limit_words(wanted.limits), limit_words(found.limits));
+  if (found.network != wanted.network) return differ("the network", wanted.network, found.network);
   ISOLA_CHECK(verify_namespaces(pid));
   ISOLA_CHECK(verify_maps(pid, wanted));
   ISOLA_CHECK(verify_cgroup(pid, wanted));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernel/cgroup.h"
 #include "kernel/mount.h"
 
 namespace isola::boundary::jail {
@@ -39,6 +40,8 @@ struct Protections {
   uint64_t capabilities = 0;
   std::string filter_hash;         // of the seccomp program
   std::string cgroup;              // name
+  kernel::CgroupLimits limits;     // of that group
+  std::string network;             // IslandNetwork::expected()
   std::vector<MountRule> mounts;   // the root first
 
   // Canonical text, one line each: what a manifest holds and what a person can read.
@@ -49,7 +52,12 @@ struct Protections {
 std::vector<MountRule> standard_mounts();
 
 // Compares what process `pid`, stopped before its exec, has installed with `wanted`. The error names the difference.
-Result<void> verify(pid_t pid, const Protections& wanted);
+// Limits and network are the launcher's to look at: `limits` and `network` as they were found.
+struct FoundOutside {
+  kernel::CgroupLimits limits;
+  std::string network;
+};
+Result<void> verify(pid_t pid, const Protections& wanted, const FoundOutside& found);
 
 // The mount table of a process in the form that describe() uses (exposed for tests).
 Result<std::vector<std::string>> mount_lines(std::string_view mountinfo);

@@ -80,6 +80,7 @@ Result<void> set_stage(const StageOptions& options) {
   if (::chdir(options.folder.c_str()) < 0) return sys_error("cannot enter " + options.folder);
   for (const char* dir : {"dev", "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages}) ISOLA_CHECK(make_dirs(dir));
   ISOLA_CHECK(put_file("blank", "", 0444));
+  ISOLA_CHECK(put_file("shut", "", 0));
   ISOLA_CHECK(fill_dev(options.guest_program));
   return fill_sys();
 }

@@ -1,6 +1,7 @@
 #include "boundary/jail/syscall_policy.h"
 
 #include <asm/unistd.h>
+#include <fcntl.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -45,7 +46,7 @@ constexpr uint32_t kAllowed[] = {
     __NR_pread64, __NR_pwrite64, __NR_preadv, __NR_pwritev, __NR_preadv2, __NR_pwritev2, __NR_lseek, __NR_fallocate,
     __NR_truncate, __NR_ftruncate, __NR_fsync, __NR_fdatasync, __NR_syncfs, __NR_sync_file_range, __NR_fadvise64,
     __NR_readahead, __NR_sendfile, __NR_splice, __NR_tee, __NR_vmsplice, __NR_copy_file_range, __NR_dup, __NR_dup3,
-    __NR_fcntl, __NR_flock, __NR_pipe2, __NR_memfd_create,
+    __NR_flock, __NR_pipe2, __NR_memfd_create,
     // files: names and metadata
     __NR_getcwd, __NR_chdir, __NR_fchdir, __NR_chroot, __NR_umask, __NR_getdents64, __NR_newfstatat, __NR_fstat,
     __NR_statx, __NR_statfs, __NR_fstatfs, __NR_faccessat, __NR_faccessat2, __NR_readlinkat, __NR_mkdirat,
@@ -57,8 +58,7 @@ constexpr uint32_t kAllowed[] = {
     // waiting for things
     __NR_pselect6, __NR_ppoll, __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_epoll_pwait2,
     __NR_eventfd2, __NR_signalfd4, __NR_timerfd_create, __NR_timerfd_settime, __NR_timerfd_gettime,
-    __NR_inotify_init1, __NR_inotify_add_watch, __NR_inotify_rm_watch, __NR_io_setup, __NR_io_destroy,
-    __NR_io_submit, __NR_io_cancel, __NR_io_getevents, __NR_io_pgetevents,
+    __NR_inotify_init1, __NR_inotify_add_watch, __NR_inotify_rm_watch,
     // memory
     __NR_brk, __NR_mmap, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise, __NR_msync, __NR_mincore, __NR_mlock,
     __NR_mlock2, __NR_mlockall, __NR_munlock, __NR_munlockall, __NR_remap_file_pages, __NR_pkey_alloc,
@@ -184,6 +184,11 @@ SeccompCall ioctl_call() {
   return call;
 }
 
+// A lease on a file makes whoever else opens it wait: a file that the host shows to a sandbox stays the host's.
+SeccompCall fcntl_call() {
+  return {.number = __NR_fcntl, .rules = {{{ArgumentTest::is(1, F_SETLEASE)}, SeccompAction::error(EPERM)}}};
+}
+
 // An unsigned int: asking (0xffffffff), the plain Linux one, its 32-bit name for uname, gdb's and setarch's -R, and
 // the old version number. None of those brings back the old executable-stack or zero-page behaviours.
 SeccompCall personality_call() {
@@ -205,13 +210,16 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(socket_call(__NR_socket));
   calls.push_back(socket_call(__NR_socketpair));
   calls.push_back(ioctl_call());
+  calls.push_back(fcntl_call());
   calls.push_back(personality_call());
   calls.push_back({.number = __NR_sync, .otherwise = SeccompAction::error(0)});
   auto absent = [&](uint32_t number) {
     calls.push_back({.number = number, .otherwise = SeccompAction::error(ENOSYS)});
   };
   for (uint32_t number :
-       {__NR_clone3, __NR_landlock_create_ruleset, __NR_landlock_add_rule, __NR_landlock_restrict_self})
+       // Kernel aio: the whole machine shares one small number of rings (fs.aio-max-nr), so one sandbox could use it up.
+       {__NR_clone3, __NR_landlock_create_ruleset, __NR_landlock_add_rule, __NR_landlock_restrict_self, __NR_io_setup,
+        __NR_io_destroy, __NR_io_submit, __NR_io_cancel, __NR_io_getevents, __NR_io_pgetevents})
     absent(number);
   for (Hole hole : kHoles)
     for (uint32_t number = hole.first; number <= hole.last; ++number) absent(number);

@@ -2,6 +2,7 @@
 #include "boundary/jail/syscall_policy.h"
 
 #include <asm/unistd.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -134,7 +135,9 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {53, 53, kLooksAtArguments},
       {54, 55, kAllowed},
       {56, 56, kLooksAtArguments},  // socketpair, …sockopt, clone
-      {57, 102, kAllowed},
+      {57, 71, kAllowed},
+      {72, 72, kLooksAtArguments},  // fcntl
+      {73, 102, kAllowed},
       {103, 103, EPERM},  // fork … getuid, syslog
       {104, 133, kAllowed},
       {134, 134, EPERM},
@@ -151,7 +154,7 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {163, 185, EPERM},  // sync; acct … security
       {186, 204, kAllowed},
       {205, 205, EPERM},
-      {206, 210, kAllowed},
+      {206, 210, ENOSYS},
       {211, 212, EPERM},  // gettid …, io_setup …
       {213, 213, kAllowed},
       {214, 215, EPERM},
@@ -183,7 +186,9 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {320, 321, EPERM},
       {322, 322, kAllowed},
       {323, 323, EPERM},
-      {324, 334, kAllowed},  // kexec, bpf, …, userfaultfd, …
+      {324, 332, kAllowed},
+      {333, 333, ENOSYS},
+      {334, 334, kAllowed},  // kexec, bpf, …, userfaultfd, …, io_pgetevents, rseq
       {335, 423, ENOSYS},
       {424, 424, kAllowed},
       {425, 433, EPERM},
@@ -202,7 +207,7 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {462, 466, kAllowed},  // …, lsm_*, mseal, *xattrat
       {467, 511, ENOSYS},
   };
-  const std::set<int> known_rules = {__NR_ioctl, __NR_socket,      __NR_socketpair,
+  const std::set<int> known_rules = {__NR_ioctl, __NR_fcntl, __NR_socket,      __NR_socketpair,
                                      __NR_clone, __NR_personality, __NR_unshare};
   int next = 0;
   for (const auto& span : spans) {
@@ -221,6 +226,13 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
   EXPECT_EQ(next, 512);
 }
 #endif
+
+TEST(SyscallPolicy, NoLeasesButAllOtherFileControls) {
+  EXPECT_EQ(answer(__NR_fcntl, {3, F_SETLEASE, F_RDLCK}), EPERM);
+  EXPECT_EQ(answer(__NR_fcntl, {3, F_SETLEASE | (1ULL << 32), F_RDLCK}), EPERM);  // the kernel looks at 32 bits
+  for (int command : {F_DUPFD, F_GETFD, F_SETFD, F_SETFL, F_SETLK, F_GETLEASE, F_ADD_SEALS})
+    EXPECT_EQ(answer(__NR_fcntl, {3, static_cast<uint64_t>(command)}), kAllowed) << command;
+}
 
 TEST(SyscallPolicy, InstallsAndAnswersForReal) {
   pid_t pid = ::fork();

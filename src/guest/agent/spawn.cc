@@ -59,13 +59,6 @@ ISOLA_NO_SANITIZE int exec_child(void* raw) {
     s->error = error;
     ::syscall(SYS_exit_group, 127);
   };
-  if (oom_score_size > 0) {
-    int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (fd >= 0) {
-      [[maybe_unused]] auto n = ::write(fd, oom_score, oom_score_size);
-      ::close(fd);
-    }
-  }
   ::setsid();
   put(s->stdio.in, 0);
   put(s->stdio.out, 1);
@@ -159,6 +152,17 @@ Error explain(const Spawn& s, const Start& start) {
   }
 }
 
+// When the memory limit is reached, programs shall die before the guest. Set from here and not by the child itself: until
+// its exec the child has the guest's memory, whose files in /proc are nobody's. One that forks before this is done keeps
+// the guest's score; all it can win by that is the end of its own sandbox.
+void make_first_victim(pid_t pid) {
+  if (oom_score_size == 0) return;
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid);
+  Fd fd(::open(path, O_WRONLY | O_CLOEXEC));
+  if (fd) [[maybe_unused]] auto n = ::write(fd.get(), oom_score, oom_score_size);
+}
+
 }  // namespace
 
 void prepare_oom_score() {
@@ -205,7 +209,10 @@ Result<pid_t> spawn(const Start& start, const User& user, const std::vector<std:
     if (errno == EAGAIN) return fail(Code::exhausted, "cannot start another process: the limit is reached", EAGAIN);
     return sys_error("cannot start a process");
   }
-  if (s.stage == Stage::none) return pid;
+  if (s.stage == Stage::none) {
+    make_first_victim(pid);
+    return pid;
+  }
   int status;
   ::waitpid(pid, &status, 0);
   return std::unexpected(explain(s, start));
