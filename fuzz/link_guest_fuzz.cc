@@ -34,6 +34,9 @@ void lock_in() {
 
 }  // namespace
 
+// The leak check looks into /proc, and there is none in here (mounting one would hand the fuzzer the machine's).
+extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
+
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   lock_in();
   return 0;

@@ -22,14 +22,14 @@ __attribute__((constructor)) void forger() {
   ::_exit(full ? 0 : 1);
 }
 
-// Dirty only: the pages of the program itself are shared by all guests of a machine.
+// What belongs to this guest alone: the pages of the program itself are shared by all guests of a machine.
 uint64_t private_bytes(pid_t pid) {
   auto text = "/proc/" + std::to_string(pid) + "/smaps_rollup";
   FILE* f = std::fopen(text.c_str(), "re");
   char line[256];
   uint64_t sum = 0, kb = 0;
   while (f && std::fgets(line, sizeof line, f)) {
-    if (std::sscanf(line, "Private_Dirty: %lu kB", &kb) == 1) sum += kb << 10;
+    if (std::sscanf(line, "Anonymous: %lu kB", &kb) == 1) sum += kb << 10;
   }
   if (f) std::fclose(f);
   return sum;

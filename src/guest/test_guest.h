@@ -126,7 +126,7 @@ class TestGuest {
   Fd old_out_;
 };
 
-// A folder of its own that goes with the object.
+// A folder of its own that goes with the object, in memory: these tests make many thousand files.
 class TempDir {
  public:
   TempDir() { path_ = ::mkdtemp(name_); }
@@ -135,7 +135,7 @@ class TempDir {
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
-  char name_[32] = "/tmp/isola-guest-test-XXXXXX";
+  char name_[32] = "/dev/shm/isola-guest-XXXXXX";
   std::string path_;
 };
 

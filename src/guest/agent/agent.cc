@@ -45,6 +45,10 @@ Agent::Agent(std::string sandbox_id)
       id_(std::move(sandbox_id)) {}
 
 void Agent::round(bool may_wait) {
+  if (mux_.channels() == 0) {
+    mux_.relax();
+    OutputLog::relax();
+  }
   loop_.wait(!may_wait || reap_ || mux_.has_ready() ? 0 : processes_.timeout_ms());
   if (reap_) reap_ = processes_.reap();
   processes_.check_deadlines();

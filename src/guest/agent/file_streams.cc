@@ -9,13 +9,12 @@
 #include <optional>
 
 #include "guest/agent/path.h"
+#include "guest/agent/scratch.h"
 #include "guest/agent/users.h"
 
 namespace isola::guest {
 
 namespace {
-
-char scratch[kMaxPayload];
 
 Result<void> must_be_regular(int fd, const std::string& path) {
   struct stat st;

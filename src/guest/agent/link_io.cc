@@ -13,7 +13,8 @@ namespace isola::guest {
 
 namespace {
 
-char scratch[64 << 10];
+// Not the shared one: what is in it is being worked on while others read.
+char inbound[64 << 10];
 
 // Installs a new pipe over the two numbers. Only the guest's own end is made non-blocking: the other is the host's.
 Result<void> make_pipe_at(int read_at, int write_at, int ours) {
@@ -61,11 +62,11 @@ Result<void> LinkIo::watch() {
 
 void LinkIo::on_in(uint32_t) {
   do {
-    ssize_t n = ::read(in_, scratch, sizeof scratch);
+    ssize_t n = ::read(in_, inbound, sizeof inbound);
     if (n > 0) {
       if (ended_) agent_.next_generation();
       ended_ = false;
-      agent_.mux().feed({scratch, static_cast<size_t>(n)});
+      agent_.mux().feed({inbound, static_cast<size_t>(n)});
     } else if (n == 0 && stdio_) {
       ended_ = true;
       return;

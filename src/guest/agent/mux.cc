@@ -190,12 +190,15 @@ void Mux::run_ready() {
   }
 }
 
+void Mux::relax() {
+  if (out_.empty() && out_.capacity() > (16 << 10)) out_.shrink_to_fit();
+}
+
 void Mux::sent(size_t bytes) {
   out_at_ += bytes;
   if (out_at_ == out_.size()) {
     out_.clear();
     out_at_ = 0;
-    if (out_.capacity() > 2 * kOutSoft) out_.shrink_to_fit();
   } else if (out_at_ > kOutSoft) {
     out_.erase(0, out_at_);
     out_at_ = 0;

@@ -77,6 +77,7 @@ class Mux {
 
   std::string_view out() const { return std::string_view(out_).substr(out_at_); }
   void sent(size_t bytes);
+  void relax();  // nothing is under way: give back what a burst left over
   size_t channels() const { return channels_.size(); }
 
  private:

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
+#include "guest/agent/scratch.h"
+
 namespace isola::guest {
 
 namespace {
-
-char scratch[64 << 10];
 
 class DialChannel : public Channel {
  public:

@@ -153,6 +153,10 @@ std::optional<OutputLog::Piece> OutputLog::next(Cursor& c, size_t max) const {
   }
 }
 
+void OutputLog::relax() {
+  if (cache.bytes.capacity() > 0) cache = {};
+}
+
 void OutputLog::drop() {
   sealed_.clear();
   current_ = {};

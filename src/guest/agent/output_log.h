@@ -47,6 +47,7 @@ class OutputLog {
   void settle() { current_.shrink_to_fit(); }  // nothing more is expected: give back what growing left over
   void drop();                                 // forget everything but the sequence numbers
   bool on_disk() const { return file_.valid(); }
+  static void relax();  // nobody reads: the shared block cache can go
   size_t memory() const { return current_.capacity(); }
 
  private:

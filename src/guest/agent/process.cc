@@ -11,13 +11,12 @@
 #include <utility>
 
 #include "guest/agent/procfs.h"
+#include "guest/agent/scratch.h"
 #include "guest/agent/spawn.h"
 
 namespace isola::guest {
 
 namespace {
-
-char scratch[64 << 10];
 
 struct Pipe {
   Fd read, write;
