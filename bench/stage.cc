@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "image/fsmount.h"
 #include "image/mount_blob.h"
 #include "image/template_cache.h"
 #include "image/tree.h"
@@ -36,7 +37,7 @@ Result<void> mount_overlay(const std::string& lower, const std::string& layer, c
                                                           {"index", "on"},
                                                           {"nfs_export", "on"},
                                                           {"redirect_dir", "on"}}));
-  return kernel::attach(mount.get(), AT_FDCWD, point);
+  return image::attach_mount(mount, point);
 }
 
 Result<void> copy_file(const std::string& from, const std::string& to, mode_t mode) {
@@ -68,7 +69,7 @@ Result<std::string> Stage::mount_lower(const std::string& digest) {
   if (::access(point.c_str(), F_OK) == 0) return point;
   ISOLA_TRY(Fd mount, image::mount_blob(scratch_ + "/cache/blobs/" + digest + ".erofs"));
   ISOLA_CHECK(make_dirs(point));
-  ISOLA_CHECK(kernel::attach(mount.get(), AT_FDCWD, point));
+  ISOLA_CHECK(image::attach_mount(mount, point));
   return point;
 }
 
