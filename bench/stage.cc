@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -120,6 +121,10 @@ Result<void> Stage::start_launcher() {
   launcher_ = std::make_unique<launcher::Client>(std::move(client));
   ISOLA_TRY(auto info, launcher_->info());
   report_.note("boundary: jail (a shared kernel); writable layers: " + info.layer_store);
+  double load = 0;
+  if (::getloadavg(&load, 1) == 1 && load > 0.5 * cores())
+    report_.note("the machine was busy with other things when this began (load " + std::to_string(load).substr(0, 4) +
+                 "): no number here is a quiet machine's");
   return {};
 }
 
