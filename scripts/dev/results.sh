@@ -57,21 +57,39 @@ results_end() {
   } >>"$RESULTS"
 }
 
-# The benchmark program prints its table and writes the same numbers as JSON. With --full counts when ISOLA_TEST_FULL=1.
+# The benchmark program measures and writes the numbers as JSON and as a table; the table also goes into
+# docs/performance.md, between its two marks. bench_run [--quick|--full]
 bench_run() {
-  local stem
+  local stem table
   build release
   template release minimal
+  template release base  # for the compile job
   [[ -x build/bin/isola-bench ]] || die "there is no build/bin/isola-bench"
   stem=$(results_stem)-bench
+  table=$(mktemp "$LOGS/table.XXXXXX")
   mkdir -p docs/results
-  live "bench" build/bin/isola-bench --json "$stem.json"
+  live "bench" build/bin/isola-bench "$@" --json "$stem.json" --table "$table" || die "the benchmarks failed"
   {
     echo "# Benchmarks of $(date -u '+%F %H:%M') UTC"
     echo
     machine_lines
-    echo
-    cat "$LIVE_LOG"
+    echo "- counts: ${1:-normal}"
+    cat "$table"
   } >"$stem.md"
+  bench_table_into docs/performance.md "$stem.md"
   say "written to $stem.md and $stem.json"
+}
+bench_table_into() {  # bench_table_into DOCUMENT RESULT: replaces what stands between the marks
+  local new
+  new=$(mktemp "$LOGS/performance.XXXXXX")
+  awk -v result="$2" '
+    /^<!-- results: end/ { inside = 0 }
+    !inside { print }
+    /^<!-- results: begin/ {
+      inside = 1
+      print "\nFrom [" result "](" substr(result, 6) "):\n"
+      while ((getline line < result) > 0) if (line !~ /^# /) print line
+      print ""
+    }' "$1" >"$new"
+  cat "$new" >"$1"
 }
