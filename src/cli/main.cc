@@ -18,8 +18,30 @@ void add_common(CLI::App& app, Common& common) {
   app.add_flag("--json", common.json, "Print JSON");
 }
 
-// What stands behind `--` is the command's, whatever it looks like: it never reaches the parser.
-std::vector<std::string> after_dashes;
+// The command of `isola run`, whatever its words look like: none of them ever reaches the parser.
+std::vector<std::string> guest_command;
+
+// Where the command inside begins: after `isola run`, our options and their values, and one `--` if there is one. Only
+// that first `--` is ours; a later one belongs to the command (git checkout -- file).
+int command_begins(CLI::App& app, int argc, char** argv) {
+  CLI::App* here = &app;
+  for (int i = 1; i < argc; ++i) {
+    std::string_view word = argv[i];
+    if (word == "--" || word.size() < 2 || word[0] != '-') {
+      bool in_run = here != &app;
+      if (in_run || word == "--") return i;
+      if (word != "run") return argc;
+      here = app.get_subcommand("run");
+      continue;
+    }
+    bool is_long = word.starts_with("--");
+    // --name=value and -nVALUE carry their value with them.
+    if (is_long ? word.find('=') != std::string_view::npos : word.size() > 2) continue;
+    const auto* option = here->get_option_no_throw(std::string(word));
+    if (option && option->get_items_expected_max() > 0) ++i;
+  }
+  return argc;
+}
 
 void add_run(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<isola::cli::RunOptions>();
@@ -42,12 +64,9 @@ void add_run(CLI::App& app, Common& common, int& code) {
   run->add_flag("--latency", options->latency, "Print where the time went");
   run->add_flag("--allow-unquotaed-disk", options->allow_unquotaed,
                 "Run even where nothing can limit what the sandbox writes (it could fill this machine's disk)");
-  // The first word that is no option of ours begins the command; what follows is the command's own, dashes or not.
-  run->add_option("command", options->command, "The command and its arguments");
-  run->prefix_command();
-  run->callback([options, run, &common, &code] {
-    for (auto& word : run->remaining()) options->command.push_back(word);
-    options->command.insert(options->command.end(), after_dashes.begin(), after_dashes.end());
+  run->add_option("command", options->command, "The command and its arguments");  // for the help text: see command_begins
+  run->callback([options, &common, &code] {
+    options->command = guest_command;
     if (options->command.empty()) {
       code = isola::cli::complain("run what? Give a command: isola run -- echo hello");
       return;
@@ -138,16 +157,18 @@ int main(int argc, char** argv) {
     add_common(*command, common);
     for (auto* nested : command->get_subcommands({})) add_common(*nested, common);
   }
-  for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]) != "--") continue;
-    after_dashes.assign(argv + i + 1, argv + argc);
-    argc = i;
+  int begin = command_begins(app, argc, argv);
+  if (begin < argc) {
+    bool dashes = std::string_view(argv[begin]) == "--";
+    guest_command.assign(argv + begin + (dashes ? 1 : 0), argv + argc);
+    argc = begin;
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    int status = app.exit(error);
-    return status == 0 ? 0 : isola::cli::kFailed;
+    if (error.get_exit_code() == 0) return app.exit(error);  // help, version
+    std::string message = error.what();
+    return isola::cli::complain(message.substr(0, message.find('\n')) + " (see isola --help)");
   }
   return code;
 }
