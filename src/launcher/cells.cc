@@ -101,6 +101,12 @@ Result<void> Cells::start() {
     if (entry.parked || entry.ephemeral) end(it, EndReason::killed);
     else log::info("launcher", "adopted {}", entry.id);
   }
+  // Taken by a launcher that was killed before it could write down what for.
+  std::set<uint32_t> used;
+  for (const auto& entry : entries) used.insert(entry.id_base);
+  ISOLA_TRY(auto taken, parts_.ranges.mine());
+  for (uint32_t base : taken)
+    if (!used.contains(base)) parts_.ranges.give_back(base);
   ISOLA_TRY(auto layers, parts_.layers.list());
   for (const auto& id : layers)
     if (!known.contains(id)) ISOLA_CHECK(janitor_.clear(id));
@@ -329,6 +335,13 @@ void Cells::refill_soon() {
 
 // One at a time: a burst of creates is not slowed by a burst of refills behind it.
 void Cells::refill() {
+  for (auto& [digest, pool] : pools_) {
+    while (pool.have > pool.wanted) {
+      auto surplus = parked_.lower_bound({digest, ""});
+      if (surplus == parked_.end() || surplus->first != digest) break;  // the rest is still being made
+      end(*find(surplus->second), EndReason::killed);
+    }
+  }
   for (auto& [digest, pool] : pools_) {
     if (pool.making || pool.have >= pool.wanted || pool.failures >= 3 || !parts_.layers.enforces()) continue;
     begin({.digest = digest, .ephemeral = false}, {}, 0, true, [&pool = pool](auto result) {

@@ -1,9 +1,11 @@
 #include "launcher/id_ranges.h"
 
-#include <fcntl.h>
+#include <dirent.h>
 #include <unistd.h>
 
-#include "base/fd.h"
+#include <charconv>
+#include <memory>
+
 #include "base/file.h"
 #include "kernel/fault.h"
 
@@ -29,11 +31,7 @@ Result<uint32_t> IdRanges::take() {
   for (uint32_t tried = 0; tried < kCount; ++tried) {
     uint32_t base = kFirst + next_ * 65536;
     next_ = (next_ + 1) % kCount;
-    Fd file(::open(path_of(folder_, base).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (file) {
-      (void)write_all(file.get(), owner_ + "\n");  // for people only
-      return base;
-    }
+    if (::symlink(owner_.c_str(), path_of(folder_, base).c_str()) == 0) return base;
     if (errno != EEXIST) return sys_error("cannot take a range of ids in " + folder_);
   }
   return fail(Code::exhausted, "all id ranges of this machine are in use (" + std::to_string(kCount) + " sandboxes)");
@@ -42,9 +40,25 @@ Result<uint32_t> IdRanges::take() {
 void IdRanges::give_back(uint32_t base) { ::unlink(path_of(folder_, base).c_str()); }
 
 Result<void> IdRanges::keep(uint32_t base) {
-  Fd file(::open(path_of(folder_, base).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-  if (!file) return sys_error("cannot keep a range of ids");
+  if (::symlink(owner_.c_str(), path_of(folder_, base).c_str()) < 0 && errno != EEXIST)
+    return sys_error("cannot keep a range of ids");
   return {};
+}
+
+Result<std::vector<uint32_t>> IdRanges::mine() const {
+  std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder_.c_str()), ::closedir);
+  if (!dir) return sys_error("cannot read " + folder_);
+  std::vector<uint32_t> bases;
+  while (dirent* entry = ::readdir(dir.get())) {
+    std::string name = entry->d_name;
+    char target[4096];
+    ssize_t n = ::readlink((folder_ + "/" + name).c_str(), target, sizeof target);
+    uint32_t number = 0;
+    auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (n < 0 || std::string_view(target, static_cast<size_t>(n)) != owner_) continue;
+    if (bad == std::errc() && end == name.data() + name.size() && number < kCount) bases.push_back(kFirst + number * 65536);
+  }
+  return bases;
 }
 
 }  // namespace isola::launcher

@@ -1,10 +1,12 @@
 // Host ids for sandboxes, machine-wide: each living sandbox has 65,536 ids of its own that nothing else on the machine
-// uses. A range is taken by creating its file exclusively, so several launchers (data directories) share one machine
-// without talking to each other. /run is empty after a boot, and so are the ranges.
+// uses. A range is taken by making its symlink, which names the owner: one step that excludes others and says whose it is,
+// so several launchers (data directories) share one machine without talking to each other, and what a killed one took
+// and never wrote down is found again. /run is empty after a boot, and so are the ranges.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -15,13 +17,15 @@ class IdRanges {
   static constexpr uint32_t kFirst = 0x40000000;  // above what distributions give to users and containers
   static constexpr uint32_t kCount = 16384;
 
-  // `owner` goes into the file: whose range it is, for a person who looks.
+  // `owner`: the data directory.
   static Result<IdRanges> open(const std::string& owner, const std::string& folder = "/run/isola/ids");
 
   Result<uint32_t> take();      // the base of a free range
   void give_back(uint32_t base);
   // For a sandbox that was found alive after a restart: makes sure that its range is marked as taken.
   Result<void> keep(uint32_t base);
+  // Every range that this owner has.
+  Result<std::vector<uint32_t>> mine() const;
 
  private:
   std::string folder_, owner_;
