@@ -1,5 +1,7 @@
 #include "launcher/protocol.h"
 
+#include <algorithm>
+
 namespace isola::launcher {
 
 namespace {
@@ -14,7 +16,8 @@ E bounded(uint8_t value, E last, Reader& in) {
 }
 
 void encode_limits(Writer& out, const boundary::Limits& v) {
-  out.u64(static_cast<uint64_t>(v.cpus * 1000));
+  // Not a number, or negative: 0, which nobody grants.
+  out.u64(v.cpus > 0 ? static_cast<uint64_t>(std::min(v.cpus, 1e9) * 1000 + 0.5) : 0);
   out.u64(v.memory);
   out.u32(v.pids);
   out.u64(v.disk);
