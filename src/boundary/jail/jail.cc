@@ -99,7 +99,12 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     if (user.failed()) return sys_error("cannot take the sandbox's id", user.failed());
     // The user namespace comes first in the kernel's order too: every other one belongs to it.
     auto child = kernel::spawn(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
-                               [&] { return become_guest(furnishing); }, doors->folder.get());
+                               [&] {
+                                 // Else the child would hold the launcher's end itself, and never hear that it died.
+                                 conversation.first.reset();
+                                 return become_guest(furnishing);
+                               },
+                               doors->folder.get());
     if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
     child_ = std::move(*child);
   }
@@ -208,6 +213,10 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
   wanted.limits = {.cpus = spec.limits.cpus, .memory = spec.limits.memory, .pids = spec.limits.pids};
   for (const auto& shown : spec.shown) {
     if (shown.target.size() < 2 || shown.target[0] != '/') return fail(Code::invalid, "a shown folder needs an absolute path");
+    // What stands there protects the sandbox; nothing is laid over it.
+    for (std::string_view own : {"/proc", "/sys", "/dev"})
+      if (shown.target == own || shown.target.starts_with(std::string(own) + "/"))
+        return fail(Code::invalid, "nothing can be shown at " + shown.target + ": " + std::string(own) + " is the sandbox's own");
     wanted.mounts.push_back({.target = shown.target.substr(1),
                              .from = MountRule::From::shown,
                              .attributes = {.read_only = true, .nosuid = true, .nodev = true}});
