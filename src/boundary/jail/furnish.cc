@@ -113,9 +113,11 @@ Result<void> mount_everything(const Protections& protections, std::vector<Fd> fd
     if (rule.from == MountRule::From::shown) {
       struct stat what {};
       if (::fstat(mount->get(), &what) < 0) return sys_error("cannot look at what is shown at /" + rule.target);
-      ISOLA_CHECK(make_place(root.get(), rule.target, S_ISDIR(what.st_mode)));
+      auto made = make_place(root.get(), rule.target, S_ISDIR(what.st_mode));
+      if (!made) return std::unexpected(made.error().in("/" + rule.target));
     }
-    ISOLA_CHECK(kernel::attach(mount->get(), root.get(), rule.target));
+    auto attached = kernel::attach(mount->get(), root.get(), rule.target);
+    if (!attached) return std::unexpected(attached.error().in("/" + rule.target));
   }
   if (int e = at("pivot_root")) return sys_error("cannot change the root", e);
   // The old root ends up on top of the new one, and is taken off it.
@@ -198,8 +200,8 @@ Result<void> live(const Furnishing& f) {
   ISOLA_CHECK(become_inner_root());
   ISOLA_CHECK(cut_ties());
   ISOLA_CHECK(mount_everything(*f.protections, std::move(fds)));
+  ISOLA_CHECK(arrange_descriptors(f));  // before the limit: it needs high numbers for a moment
   ISOLA_CHECK(limit_resources(f.open_files));
-  ISOLA_CHECK(arrange_descriptors(f));
   ISOLA_CHECK(reset_signals());
   ISOLA_CHECK(give_up_privileges(f));
   constexpr int kControl = 7;
