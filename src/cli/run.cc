@@ -244,6 +244,7 @@ int report_failure(const Error& error, const Session& session, const RunOptions&
     }
   }
   complain(error.message);
+  if (error.code == Code::invalid && error.sys_errno != E2BIG) return kFailed;  // a bad user or folder, not a bad command
   if (error.sys_errno == ENOENT) return kNoSuchCommand;
   if (error.sys_errno == EACCES || error.sys_errno == ENOEXEC || error.sys_errno == E2BIG) return kCannotRun;
   return kFailed;

@@ -141,7 +141,9 @@ Error explain(const Spawn& s, const Start& start) {
   auto of = [](std::string text, int error) { return sys_error(text, error).error(); };
   switch (s.stage) {
     case Stage::ids: return of("cannot become user " + start.user, s.error);
-    case Stage::cwd: return of("cannot enter the working directory " + std::string(s.cwd), s.error);
+    // The caller's mistake, not a missing command: `isola run` tells the two apart by the code.
+    case Stage::cwd:
+      return {Code::invalid, of("cannot enter the working directory " + std::string(s.cwd), s.error).message, s.error};
     default: break;
   }
   switch (s.error) {
