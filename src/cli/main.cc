@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/units.h"
 #include "cli/commands.h"
@@ -11,10 +12,16 @@ namespace {
 
 using isola::cli::Common;
 
+// Read before the options, so that an option on the command line wins wherever it stands.
+void read_environment(Common& common) {
+  if (const char* folder = std::getenv("ISOLA_DATA")) common.data_dir = folder;
+  if (const char* folder = std::getenv("ISOLA_CACHE")) common.cache_dir = folder;
+}
+
 // Every command takes these, before or after its name.
 void add_common(CLI::App& app, Common& common) {
-  app.add_option("--data", common.data_dir, "Where state lives")->envname("ISOLA_DATA")->capture_default_str();
-  app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide")->envname("ISOLA_CACHE")->capture_default_str();
+  app.add_option("--data", common.data_dir, "Where state lives (or ISOLA_DATA)")->capture_default_str();
+  app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide (or ISOLA_CACHE)")->capture_default_str();
   app.add_flag("--json", common.json, "Print JSON");
 }
 
@@ -143,6 +150,7 @@ int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a sandbox that ends while it is spoken to is an answer, not the end of us
   CLI::App app("Isola: every agent gets its own island.\nSandboxes for code that a model wrote, on one Linux machine.", "isola");
   Common common;
+  read_environment(common);
   int code = 0;
   app.set_version_flag("--version", std::string("isola ") + ISOLA_VERSION);
   app.require_subcommand(1);
@@ -168,6 +176,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help, version
     std::string message = error.what();
+    for (int i = 1; i < argc && app.get_subcommands().empty(); ++i)
+      if (argv[i][0] != '-' && app.get_subcommands([&](const CLI::App* one) { return one->get_name() == argv[i]; }).empty()) {
+        message = "there is no command '" + std::string(argv[i]) + "'";
+        break;
+      }
     return isola::cli::complain(message.substr(0, message.find('\n')) + " (see isola --help)");
   }
   return code;
