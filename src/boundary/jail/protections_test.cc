@@ -1,0 +1,150 @@
+#include "boundary/jail/protections.h"
+
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "boundary/jail/furnish.h"
+#include "kernel/capability.h"
+#include "kernel/process.h"
+
+namespace isola::boundary::jail {
+namespace {
+
+TEST(MountLines, ReadsTheKernelsTable) {
+  auto lines = mount_lines(
+      "22 1 0:21 / / rw,nodev,relatime - overlay isola rw,lowerdir=lower,upperdir=upper/upper\n"
+      "23 22 0:22 / /proc rw,nosuid,nodev,noexec,relatime shared:5 master:1 - proc isola rw\n"
+      "24 23 0:22 /sys /proc/sys ro,nosuid,nodev,noexec - proc isola rw\n"
+      "25 22 0:30 /dev /dev ro,nosuid - tmpfs isola rw,size=65536k\n"
+      "26 22 0:31 / /with\\040space ro - ext4 /dev/x rw\n");
+  ASSERT_TRUE(lines);
+  ASSERT_EQ(lines->size(), 5u);
+  EXPECT_EQ((*lines)[0], "/ overlay rw,nodev");
+  EXPECT_EQ((*lines)[1], "/proc proc rw,nosuid,nodev,noexec");
+  EXPECT_EQ((*lines)[2], "/proc/sys proc ro,nosuid,nodev,noexec");
+  EXPECT_EQ((*lines)[3], "/dev tmpfs ro,nosuid");
+  EXPECT_TRUE((*lines)[4].starts_with("/with"));
+}
+
+TEST(MountLines, RefusesWhatItCannotRead) {
+  EXPECT_FALSE(mount_lines("22 1 0:21 / / rw,nodev\n"));
+  EXPECT_FALSE(mount_lines("22 1 0:21 / / rw,nodev -\n"));
+  EXPECT_FALSE(mount_lines("x\n"));
+  EXPECT_FALSE(mount_lines("\n"));
+  auto empty = mount_lines("");
+  ASSERT_TRUE(empty);
+  EXPECT_TRUE(empty->empty());
+}
+
+TEST(Protections, TheStandardMounts) {
+  auto rules = standard_mounts();
+  ASSERT_FALSE(rules.empty());
+  EXPECT_EQ(rules[0].target, "");
+  EXPECT_EQ(rules[0].source, "overlay");
+  std::string all;
+  for (const auto& rule : rules) {
+    all += "/" + rule.target + "\n";
+    // Nothing but the root, /dev and what lies in it may hold or make devices; nothing but the root may hold set-uid
+    // files.
+    bool dev = rule.target == "dev" || rule.target == "dev/pts";
+    EXPECT_TRUE(rule.attributes.nodev || dev) << rule.target;
+    EXPECT_TRUE(rule.attributes.nosuid || rule.target.empty()) << rule.target;
+    EXPECT_FALSE(rule.target.starts_with('/')) << rule.target;
+  }
+  for (const char* path : {"/proc", "/proc/sys", "/dev", "/dev/pts", "/dev/shm", "/sys"})
+    EXPECT_NE(all.find(std::string(path) + "\n"), std::string::npos) << path;
+  for (const char* path : {"/proc/kcore", "/proc/sysrq-trigger", "/proc/keys", "/proc/kmsg", "/proc/acpi"}) {
+    bool here = ::access(path, F_OK) == 0;  // not every kernel has each of them
+    EXPECT_EQ(all.find(std::string(path) + "\n") != std::string::npos, here) << path;
+  }
+}
+
+TEST(Protections, CapabilitiesReachNothingOutside) {
+  for (int cap : {CAP_SYS_ADMIN,
+                  CAP_NET_ADMIN,
+                  CAP_SYS_MODULE,
+                  CAP_SYS_RAWIO,
+                  CAP_SYS_PTRACE,
+                  CAP_SYS_BOOT,
+                  CAP_SYS_TIME,
+                  CAP_MKNOD,
+                  CAP_DAC_READ_SEARCH,
+                  CAP_SYSLOG,
+                  CAP_BPF,
+                  CAP_PERFMON,
+                  CAP_NET_RAW,
+                  CAP_SYS_RESOURCE,
+                  CAP_MAC_ADMIN,
+                  CAP_IPC_LOCK,
+                  CAP_CHECKPOINT_RESTORE,
+                  CAP_LINUX_IMMUTABLE,
+                  CAP_SYS_NICE,
+                  CAP_SYS_TTY_CONFIG,
+                  CAP_AUDIT_CONTROL,
+                  CAP_WAKE_ALARM})
+    EXPECT_FALSE(kCapabilities & kernel::capability(cap)) << cap;
+}
+
+TEST(Protections, DescribeNamesEverything) {
+  Protections p{.id_base = 7, .id_count = 65536, .capabilities = 0xab, .filter_hash = "hash", .cgroup = "group"};
+  p.mounts = {{"", MountRule::From::filesystem, "overlay", {.nodev = true}, {}},
+              {"mnt", MountRule::From::shown, "", {.read_only = true, .nosuid = true, .nodev = true}, {}}};
+  std::string text = p.describe();
+  for (const char* part :
+       {"ids 0 7 65536", "capabilities 00000000000000ab", "seccomp hash", "cgroup group", "mount / overlay rw,nodev",
+        "mount /mnt * ro,nosuid,nodev", " user", " mnt", " pid", " net", " ipc", " uts", " cgroup"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  Protections q = p;
+  q.capabilities |= 1 << 2;
+  EXPECT_NE(q.describe(), text);
+}
+
+// A process that has nothing of its own is noticed at the first look; the full set of mismatches is tried on a living
+// jail (tests/e2e/protections_test.cc).
+TEST(Verify, AnOrdinaryProcess) {
+  auto verified = verify(::getpid(), Protections{});
+  ASSERT_FALSE(verified);
+  EXPECT_NE(verified.error().message.find("ns/user"), std::string::npos) << verified.error().message;
+  EXPECT_FALSE(verify(1 << 30, Protections{}));  // no such process
+}
+
+// With namespaces one after the other: each one that is missing is named.
+TEST(Verify, AMissingNamespaceIsNamed) {
+  const std::pair<uint64_t, const char*> steps[] = {
+      {CLONE_NEWUSER, "ns/mnt"}, {CLONE_NEWNS, "ns/pid"},     {CLONE_NEWPID, "ns/net"},    {CLONE_NEWNET, "ns/ipc"},
+      {CLONE_NEWIPC, "ns/uts"},  {CLONE_NEWUTS, "ns/cgroup"}, {CLONE_NEWCGROUP, "uid_map"}};
+  uint64_t flags = 0;
+  for (auto [flag, missing] : steps) {
+    flags |= flag;
+    auto pipe = kernel::make_pipe();
+    ASSERT_TRUE(pipe);
+    auto child = kernel::spawn(flags, [&] {
+      pipe->second.reset();
+      char c;
+      (void)!::read(pipe->first.get(), &c, 1);
+      return 0;
+    });
+    ASSERT_TRUE(child) << child.error().message;
+    auto verified = verify(child->pid, Protections{.id_base = 5, .id_count = 1});
+    ASSERT_FALSE(verified);
+    EXPECT_NE(verified.error().message.find(missing), std::string::npos) << verified.error().message;
+    pipe->second.reset();
+    ::waitpid(child->pid, nullptr, 0);
+  }
+}
+
+TEST(Furnish, ErrorsTravel) {
+  Error error{Code::exhausted, "no room", ENOSPC};
+  auto back = decode_error(encode_error(error));
+  EXPECT_EQ(back.code, error.code);
+  EXPECT_EQ(back.message, error.message);
+  EXPECT_EQ(back.sys_errno, error.sys_errno);
+  std::string bytes = encode_error(error);
+  for (size_t n = 0; n < bytes.size(); ++n) EXPECT_EQ(decode_error(bytes.substr(0, n)).code, Code::corrupt) << n;
+}
+
+}  // namespace
+}  // namespace isola::boundary::jail

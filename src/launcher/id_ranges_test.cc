@@ -1,0 +1,86 @@
+#include "launcher/id_ranges.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+namespace isola::launcher {
+namespace {
+
+class IdRangesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/isola-ids-XXXXXX";
+    ASSERT_TRUE(::mkdtemp(name));
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  IdRanges open(const std::string& owner) {
+    auto ranges = IdRanges::open(owner, folder_);
+    EXPECT_TRUE(ranges);
+    return *ranges;
+  }
+  std::string folder_;
+};
+
+TEST_F(IdRangesTest, TwoLaunchersNeverShareARange) {
+  auto a = open("/a"), b = open("/b");  // the same process id: both begin at the same place
+  std::set<uint32_t> taken;
+  for (int i = 0; i < 200; ++i) {
+    auto one = i % 2 ? a.take() : b.take();
+    ASSERT_TRUE(one);
+    EXPECT_TRUE(taken.insert(*one).second) << *one;
+    EXPECT_GE(*one, IdRanges::kFirst);
+    EXPECT_EQ(*one % 65536, 0u);
+    EXPECT_LE(uint64_t{*one} + 65536, uint64_t{1} << 32);
+  }
+  auto mine = a.mine();
+  ASSERT_TRUE(mine);
+  EXPECT_EQ(mine->size(), 100u);
+  for (uint32_t base : *mine) EXPECT_TRUE(taken.contains(base));
+}
+
+TEST_F(IdRangesTest, GivenBackAndTakenAgain) {
+  auto ranges = open("/a");
+  auto first = ranges.take();
+  ASSERT_TRUE(first);
+  ranges.give_back(*first);
+  EXPECT_TRUE(ranges.mine()->empty());
+  auto second = ranges.take();
+  ASSERT_TRUE(second);
+  EXPECT_NE(*second, *first) << "a range rests before it is used again";
+  ranges.give_back(*first);  // of nobody: fine
+}
+
+TEST_F(IdRangesTest, AllTaken) {
+  auto ranges = open("/a");
+  for (uint32_t i = 0; i < IdRanges::kCount; ++i) ASSERT_TRUE(ranges.take()) << i;
+  auto none = ranges.take();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::exhausted);
+  ranges.give_back(IdRanges::kFirst + 77 * 65536);
+  auto last = ranges.take();
+  ASSERT_TRUE(last);
+  EXPECT_EQ(*last, IdRanges::kFirst + 77 * 65536);
+}
+
+TEST_F(IdRangesTest, KeepMarksAsTaken) {
+  auto a = open("/a"), b = open("/b");
+  auto next = b.take();
+  ASSERT_TRUE(next);
+  ASSERT_TRUE(a.keep(*next + 65536));
+  ASSERT_TRUE(a.keep(*next + 65536));
+  EXPECT_EQ(*b.take(), *next + 2 * 65536);
+  EXPECT_EQ(*a.mine(), std::vector<uint32_t>{*next + 65536});
+}
+
+TEST_F(IdRangesTest, StrangeFilesAreNobodys) {
+  auto a = open("/a");
+  for (const char* name : {"x", "12x", "99999999", "-1"}) std::filesystem::create_symlink("/a", folder_ + "/" + name);
+  std::filesystem::create_directory(folder_ + "/5");
+  EXPECT_TRUE(a.mine()->empty());
+}
+
+}  // namespace
+}  // namespace isola::launcher

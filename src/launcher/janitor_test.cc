@@ -1,0 +1,155 @@
+#include "launcher/janitor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace isola::launcher {
+namespace {
+
+// Layers are folders; destroying one called "…slow" waits until a file appears.
+class FakeStore : public image::LayerStore {
+ public:
+  explicit FakeStore(std::string folder) : folder_(std::move(folder)) {}
+  std::string_view name() const override { return "fake"; }
+  bool enforces() const override { return true; }
+  bool slow_destroy() const override { return true; }
+  Result<std::string> create(const std::string& id, const image::LayerLimits&) override {
+    ISOLA_CHECK(make_dirs(folder_ + "/" + id));
+    return folder_ + "/" + id;
+  }
+  Result<std::string> path(const std::string& id) override { return folder_ + "/" + id; }
+  Result<void> resize(const std::string&, const image::LayerLimits&) override { return {}; }
+  Result<image::LayerUsage> usage(const std::string&) override { return image::LayerUsage{}; }
+  Result<void> destroy(const std::string& id) override {
+    std::filesystem::remove_all(folder_ + "/" + id);
+    return {};
+  }
+  Result<std::vector<std::string>> list() override { return std::vector<std::string>{}; }
+
+ private:
+  std::string folder_;
+};
+
+class JanitorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/isola-janitor-XXXXXX";
+    ASSERT_TRUE(::mkdtemp(name));
+    folder_ = name;
+    store_ = std::make_unique<FakeStore>(folder_);
+    auto tree = kernel::CgroupTree::detect({.parent = "isola-janitor-" + std::to_string(::getpid())});
+    ASSERT_TRUE(tree);
+    tree_ = std::make_unique<kernel::CgroupTree>(*tree);
+    janitor_ = std::make_unique<Janitor>(*tree_, *store_);
+    ASSERT_TRUE(janitor_->start());
+  }
+  void TearDown() override {
+    janitor_.reset();
+    std::filesystem::remove_all(folder_);
+    for (const auto& folder : tree_->layout().folders()) ::rmdir(folder.c_str());
+  }
+
+  std::string id(int n) {
+    std::string digits = std::to_string(n);
+    return "i" + std::string(20 - digits.size(), 'a') + digits;
+  }
+  // Until everything is done, each job told exactly once.
+  void drain(std::set<std::string> expected) {
+    while (!expected.empty()) {
+      pollfd ready{janitor_->fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&ready, 1, 30000), 1) << expected.size() << " jobs are never finished";
+      auto collected = janitor_->collect([&](const std::string& done) { EXPECT_EQ(expected.erase(done), 1u) << done; });
+      ASSERT_TRUE(collected) << collected.error().message;
+    }
+    EXPECT_EQ(janitor_->pending(), 0u);
+  }
+
+  std::string folder_;
+  std::unique_ptr<FakeStore> store_;
+  std::unique_ptr<kernel::CgroupTree> tree_;
+  std::unique_ptr<Janitor> janitor_;
+};
+
+TEST_F(JanitorTest, RemovesGroupAndLayer) {
+  ASSERT_TRUE(store_->create(id(1), {}));
+  auto group = tree_->create(id(1), {.memory = 64 << 20});
+  ASSERT_TRUE(group) << group.error().message;
+  group->release();
+  ASSERT_TRUE(janitor_->clear(id(1)));
+  ASSERT_TRUE(janitor_->clear(id(2)));  // never existed
+  drain({id(1), id(2)});
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/" + id(1)));
+  EXPECT_TRUE(tree_->list().empty());
+}
+
+TEST_F(JanitorTest, ManyJobsAtOnceDoNotDeadlock) {
+  std::set<std::string> all;
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_TRUE(janitor_->clear(id(i)));
+    all.insert(id(i));
+  }
+  EXPECT_EQ(janitor_->pending(), 3000u);
+  drain(all);
+}
+
+TEST_F(JanitorTest, TheSameJobTwiceIsOneJob) {
+  ASSERT_TRUE(janitor_->clear(id(1)));
+  ASSERT_TRUE(janitor_->clear(id(1)));
+  EXPECT_EQ(janitor_->pending(), 1u);
+  drain({id(1)});
+}
+
+TEST_F(JanitorTest, ADeadOneIsReplacedAndItsJobsRepeated) {
+  for (int round = 0; round < 5; ++round) {
+    pid_t first = janitor_->pid();
+    ASSERT_GT(first, 1);
+    ::kill(first, SIGSTOP);  // so that nothing of it is done yet
+    std::set<std::string> all;
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_TRUE(store_->create(id(i), {}));
+      ASSERT_TRUE(janitor_->clear(id(i)));
+      all.insert(id(i));
+    }
+    ::kill(first, SIGKILL);
+    drain(all);
+    EXPECT_NE(janitor_->pid(), first);
+    for (const auto& one : all) EXPECT_FALSE(std::filesystem::exists(folder_ + "/" + one));
+  }
+}
+
+TEST_F(JanitorTest, DyingWithoutJobsIsNoticed) {
+  pid_t first = janitor_->pid();
+  ::kill(first, SIGKILL);
+  pollfd ready{janitor_->fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&ready, 1, 30000), 1);
+  ASSERT_TRUE(janitor_->collect([](const std::string&) { ADD_FAILURE(); }));
+  EXPECT_NE(janitor_->pid(), first);
+  ASSERT_TRUE(janitor_->clear(id(1)));
+  drain({id(1)});
+}
+
+// Confined: only what its work needs.
+TEST_F(JanitorTest, HoldsNothingElse) {
+  Fd secret(::open("/etc/passwd", O_RDONLY));  // not even close-on-exec
+  janitor_ = std::make_unique<Janitor>(*tree_, *store_);
+  ASSERT_TRUE(janitor_->start());
+  ASSERT_TRUE(janitor_->clear(id(1)));
+  drain({id(1)});
+  std::string proc = "/proc/" + std::to_string(janitor_->pid());
+  for (const auto& fd : std::filesystem::directory_iterator(proc + "/fd"))
+    EXPECT_NE(std::filesystem::read_symlink(fd.path()), "/etc/passwd");
+  auto status = read_file(proc + "/status");
+  ASSERT_TRUE(status);
+  EXPECT_NE(status->find("NoNewPrivs:\t1"), std::string::npos);
+  EXPECT_EQ(status->find("CapEff:\t000001ff"), std::string::npos) << "all capabilities";
+}
+
+}  // namespace
+}  // namespace isola::launcher

@@ -1,0 +1,143 @@
+#include "launcher/journal.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace isola::launcher {
+namespace {
+
+class JournalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/isola-journal-XXXXXX";
+    ASSERT_TRUE(::mkdtemp(name));
+    folder_ = name;
+    auto opened = Journal::open(folder_ + "/run");
+    ASSERT_TRUE(opened) << opened.error().message;
+    journal_ = *opened;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static JournalEntry example() {
+    return {.id = "iaaaaaaaaaaaaaaaaaaaa",
+            .id_base = 0x40010000,
+            .digest = std::string(64, 'a'),
+            .process = {4711, 123456789},
+            .birth = Birth::pooled,
+            .parked = true,
+            .ephemeral = true,
+            .created = 1700000000};
+  }
+  std::vector<JournalEntry> all() {
+    auto entries = journal_.read_all();
+    EXPECT_TRUE(entries);
+    return entries.value_or(std::vector<JournalEntry>{});
+  }
+  void put(const std::string& name, const std::string& text) { std::ofstream(folder_ + "/run/" + name) << text; }
+
+  std::string folder_;
+  Journal journal_;
+};
+
+TEST_F(JournalTest, RoundTrip) {
+  auto wrote = example();
+  ASSERT_TRUE(journal_.write(wrote));
+  auto entries = all();
+  ASSERT_EQ(entries.size(), 1u);
+  const auto& read = entries[0];
+  EXPECT_EQ(read.id, wrote.id);
+  EXPECT_EQ(read.id_base, wrote.id_base);
+  EXPECT_EQ(read.digest, wrote.digest);
+  EXPECT_EQ(read.process.pid, wrote.process.pid);
+  EXPECT_EQ(read.process.start_time, wrote.process.start_time);
+  EXPECT_EQ(read.birth, wrote.birth);
+  EXPECT_EQ(read.parked, wrote.parked);
+  EXPECT_EQ(read.ephemeral, wrote.ephemeral);
+  EXPECT_EQ(read.created, wrote.created);
+  EXPECT_EQ(read.boot, journal_.boot());
+  EXPECT_FALSE(journal_.boot().empty());
+}
+
+TEST_F(JournalTest, LaterEntriesReplaceEarlierOnes) {
+  auto entry = example();
+  ASSERT_TRUE(journal_.write(entry));
+  entry.parked = false;
+  entry.process.pid = 1;
+  ASSERT_TRUE(journal_.write(entry));
+  ASSERT_EQ(all().size(), 1u);
+  EXPECT_FALSE(all()[0].parked);
+  EXPECT_EQ(all()[0].process.pid, 1);
+  journal_.erase(entry.id);
+  EXPECT_TRUE(all().empty());
+  journal_.erase(entry.id);  // twice is fine
+}
+
+// Killed between writing and renaming: the entry before it stands, the half-written file goes.
+TEST_F(JournalTest, HalfWritten) {
+  auto entry = example();
+  ASSERT_TRUE(journal_.write(entry));
+  put("." + entry.id, "1 iaaaaaaaaaaaaaaaaaaaa 107");
+  put(".ibbbbbbbbbbbbbbbbbbbb", "");
+  auto entries = all();
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].process.pid, 4711);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/." + entry.id));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/run/.ibbbbbbbbbbbbbbbbbbbb"));
+}
+
+// Whatever cannot be read is still known by its name, so that it is cleared away; it is never taken for alive.
+TEST_F(JournalTest, Garbage) {
+  ASSERT_TRUE(journal_.write(example()));
+  std::ifstream in(folder_ + "/run/" + example().id);
+  std::string whole((std::istreambuf_iterator<char>(in)), {});
+  const std::string id = "icccccccccccccccccccc";
+  // Cut anywhere before the last word, or of another id, or of another version.
+  std::string line = whole;
+  line.replace(line.find(example().id), id.size(), id);
+  size_t last_word = line.rfind(' ');
+  for (size_t n = 0; n <= last_word; ++n) {
+    put(id, line.substr(0, n));
+    for (const auto& entry : all()) {
+      if (entry.id == id) {
+        EXPECT_EQ(entry.process.pid, 0) << "cut to " << n;
+      }
+    }
+    EXPECT_EQ(all().size(), 2u) << n;
+  }
+  for (const std::string& text : {whole, "2" + line.substr(1), std::string(100000, 'x'),
+                                  std::string("1 ") + id + " -1 x y z", std::string(64, '\0')}) {
+    put(id, text);
+    for (const auto& entry : all()) {
+      if (entry.id == id) {
+        EXPECT_EQ(entry.process.pid, 0) << text.substr(0, 60);
+      }
+    }
+  }
+  put(id, line);
+  for (const auto& entry : all()) {
+    if (entry.id == id) {
+      EXPECT_EQ(entry.process.pid, 4711) << "the whole line is readable";
+    }
+  }
+}
+
+TEST_F(JournalTest, ForeignFilesAreLeftAlone) {
+  put("README", "not ours");
+  std::filesystem::create_directory(folder_ + "/run/idddddddddddddddddddd");
+  auto entries = all();
+  ASSERT_EQ(entries.size(), 1u);  // a folder with an id's name: unreadable, so to be cleared away
+  EXPECT_EQ(entries[0].process.pid, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/README"));
+}
+
+TEST_F(JournalTest, AnotherBootIsToldApart) {
+  put("ieeeeeeeeeeeeeeeeeeee", "1 ieeeeeeeeeeeeeeeeeeee 0 " + std::string(64, 'a') + " 4711 5 0 0 0 0 another-boot\n");
+  ASSERT_EQ(all().size(), 1u);
+  EXPECT_EQ(all()[0].boot, "another-boot");
+  EXPECT_NE(all()[0].boot, journal_.boot());
+}
+
+}  // namespace
+}  // namespace isola::launcher

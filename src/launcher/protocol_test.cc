@@ -1,0 +1,134 @@
+#include "launcher/protocol.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace isola::launcher {
+namespace {
+
+// Every value survives the way there and back; cut short anywhere, it is refused; with a byte too many, too.
+template <typename T>
+T there_and_back(const T& value) {
+  Writer out;
+  encode(out, value);
+  const std::string bytes = out.data();
+  for (size_t n = 0; n < bytes.size(); ++n) {
+    Reader in(std::string_view(bytes).substr(0, n));
+    T cut;
+    decode(in, cut);
+    EXPECT_FALSE(in.done()) << "cut to " << n << " of " << bytes.size();
+  }
+  {
+    std::string longer = bytes + "x";
+    Reader in(longer);
+    T more;
+    decode(in, more);
+    EXPECT_FALSE(in.done()) << "a byte too many";
+  }
+  Reader in(bytes);
+  T back;
+  decode(in, back);
+  EXPECT_TRUE(in.done());
+  return back;
+}
+
+TEST(LauncherProtocol, LaunchRequest) {
+  LaunchRequest request{.digest = std::string(64, 'd'),
+                        .limits = {.cpus = 1.25,
+                                   .memory = 123456789,
+                                   .pids = 77,
+                                   .disk = 1ull << 40,
+                                   .open_files = 99,
+                                   .io_bytes_per_second = 5,
+                                   .wall_time = std::chrono::milliseconds(1234)},
+                        .ephemeral = false,
+                        .cold = true,
+                        .allow_unquotaed = true,
+                        .shown_targets = {"/mnt", "", std::string("a\0b", 3)}};
+  auto back = there_and_back(request);
+  EXPECT_EQ(back.digest, request.digest);
+  EXPECT_EQ(back.limits, request.limits);
+  EXPECT_EQ(back.ephemeral, false);
+  EXPECT_EQ(back.cold, true);
+  EXPECT_EQ(back.allow_unquotaed, true);
+  EXPECT_EQ(back.shown_targets, request.shown_targets);
+}
+
+TEST(LauncherProtocol, ProcessorsThatAreNoNumber) {
+  for (double cpus : {-1.0, std::nan(""), -std::numeric_limits<double>::infinity()})
+    EXPECT_EQ(there_and_back(LaunchRequest{.limits = {.cpus = cpus}}).limits.cpus, 0);
+  EXPECT_GE(there_and_back(LaunchRequest{.limits = {.cpus = 1e300}}).limits.cpus, 1e6);
+  EXPECT_EQ(there_and_back(LaunchRequest{.limits = {.cpus = 0.29}}).limits.cpus, 0.29) << "rounded, not cut";
+}
+
+TEST(LauncherProtocol, LaunchReply) {
+  LaunchReply reply{.id = "iaaaaaaaaaaaaaaaaaaaa", .birth = Birth::pooled, .kind = BoundaryKind::uml};
+  reply.latency.add(Step::layer, std::chrono::nanoseconds(17));
+  reply.latency.add(Step::exec, std::chrono::nanoseconds(1ll << 40));
+  auto back = there_and_back(reply);
+  EXPECT_EQ(back.id, reply.id);
+  EXPECT_EQ(back.birth, reply.birth);
+  EXPECT_EQ(back.kind, reply.kind);
+  EXPECT_EQ(back.latency.of(Step::layer).count(), 17);
+  EXPECT_EQ(back.latency.of(Step::exec).count(), 1ll << 40);
+}
+
+TEST(LauncherProtocol, Summary) {
+  auto back = there_and_back(SandboxSummary{.id = "i",
+                                            .digest = "d",
+                                            .state = State::frozen,
+                                            .birth = Birth::forked,
+                                            .parked = true,
+                                            .pid = 42,
+                                            .created = -1});
+  EXPECT_EQ(back.state, State::frozen);
+  EXPECT_EQ(back.birth, Birth::forked);
+  EXPECT_TRUE(back.parked);
+  EXPECT_EQ(back.pid, 42);
+  EXPECT_EQ(back.created, -1);
+}
+
+TEST(LauncherProtocol, EndedAndStats) {
+  auto back = there_and_back(Ended{.id = "i", .reason = EndReason::oom, .status = -1, .usage = {1, 2, 3, 4, 5, 6}});
+  EXPECT_EQ(back.reason, EndReason::oom);
+  EXPECT_EQ(back.status, -1);
+  EXPECT_EQ(back.usage.cpu_usec, 1u);
+  EXPECT_EQ(back.usage.disk_bytes, 6u);
+  EXPECT_EQ(there_and_back(StatsReply{.oom_kills = 9}).oom_kills, 9u);
+}
+
+TEST(LauncherProtocol, InfoAndError) {
+  auto info = there_and_back(InfoReply{.version = "1",
+                                       .pid = 7,
+                                       .boundary = "jail",
+                                       .layer_store = "btrfs",
+                                       .disk_enforced = true,
+                                       .live = 1,
+                                       .parked = 2,
+                                       .cleaning = 3,
+                                       .protections = "x\ny"});
+  EXPECT_EQ(info.parked, 2u);
+  EXPECT_EQ(info.protections, "x\ny");
+  auto error = there_and_back(Error{Code::exhausted, "no room", ENOSPC});
+  EXPECT_EQ(error.code, Code::exhausted);
+  EXPECT_EQ(error.message, "no room");
+  EXPECT_EQ(error.sys_errno, ENOSPC);
+}
+
+// Numbers that name nothing must not become an enum that names nothing.
+TEST(LauncherProtocol, UnknownWordsAreRefused) {
+  Writer out;
+  encode(out, Ended{.id = "i", .reason = EndReason::exited});
+  std::string bytes = out.data();
+  size_t at = bytes.find('i') + 1;
+  bytes[at] = '\x63';
+  Reader in(bytes);
+  Ended ended;
+  decode(in, ended);
+  EXPECT_FALSE(in.done());
+}
+
+}  // namespace
+}  // namespace isola::launcher
