@@ -1,0 +1,146 @@
+#include "e2e/census.h"
+
+#include <fmt/format.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "kernel/cgroup.h"
+
+namespace isola::e2e {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (fs::directory_iterator it(folder, ignored), end; it != end; it.increment(ignored))
+    names.push_back(it->path().filename());
+  return names;
+}
+
+bool is_number(const std::string& s) { return !s.empty() && s.find_first_not_of("0123456789") == std::string::npos; }
+
+std::string link_of(const std::string& path) {
+  std::error_code ignored;
+  return fs::read_symlink(path, ignored).string();
+}
+
+}  // namespace
+
+std::string difference(const Census& before, const Census& after) {
+  std::string text;
+  std::set<std::string> kinds;
+  for (const auto& side : {before, after})
+    for (const auto& [kind, things] : side) kinds.insert(kind);
+  for (const auto& kind : kinds) {
+    auto a = before.contains(kind) ? before.at(kind) : std::vector<std::string>{};
+    auto b = after.contains(kind) ? after.at(kind) : std::vector<std::string>{};
+    std::vector<std::string> lost, extra;
+    std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(lost));
+    std::set_difference(b.begin(), b.end(), a.begin(), a.end(), std::back_inserter(extra));
+    for (const auto& x : extra) text += fmt::format("left behind: {} {}\n", kind, x);
+    for (const auto& x : lost) text += fmt::format("missing: {} {}\n", kind, x);
+  }
+  return text;
+}
+
+CensusTaker::CensusTaker(const std::string& data_dir)
+    : data_dir_(data_dir), watch_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+  if (!make_dirs(data_dir + "/run", 0700)) std::abort();
+  if (!watch_ || ::inotify_add_watch(watch_.get(), (data_dir + "/run").c_str(), IN_CREATE | IN_MOVED_TO) < 0)
+    std::abort();
+}
+
+const std::set<std::string>& CensusTaker::ids() {
+  alignas(inotify_event) char buffer[65536];
+  for (ssize_t n; (n = ::read(watch_.get(), buffer, sizeof buffer)) > 0;)
+    for (char* at = buffer; at < buffer + n;) {
+      auto* event = reinterpret_cast<inotify_event*>(at);
+      std::string name = event->len ? event->name : "";
+      if (name.starts_with('.')) name.erase(0, 1);
+      if (is_sandbox_id(name)) ids_.insert(name);
+      at += sizeof *event + event->len;
+    }
+  return ids_;
+}
+
+// A process is ours when it is a launcher (or a fork of it) on our data directory, a guest of ours, or in a group of
+// ours.
+bool CensusTaker::ours(const std::string& pid) {
+  auto cmdline = read_file("/proc/" + pid + "/cmdline");
+  if (!cmdline) return false;
+  if (cmdline->find("launcher") != std::string::npos && cmdline->find(data_dir_) != std::string::npos) return true;
+  auto groups = read_file("/proc/" + pid + "/cgroup");
+  for (const auto& id : ids_)
+    if (cmdline->find(id) != std::string::npos || (groups && groups->find(id) != std::string::npos)) return true;
+  return false;
+}
+
+Census CensusTaker::take() {
+  ids();
+  Census census;
+  // Mounts of this namespace.
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);)
+    if (line.find(data_dir_) != std::string::npos) census["mount"].push_back(line);
+  // Control groups, in every hierarchy.
+  if (auto layout = kernel::find_cgroup_layout({}); layout) {
+    std::set<std::string> folders{layout->cpu,  layout->cpuacct, layout->memory,
+                                  layout->pids, layout->freezer, layout->io};
+    for (const auto& folder : folders)
+      for (const auto& id : ids_)
+        if (!folder.empty() && fs::exists(folder + "/" + id)) census["cgroup"].push_back(folder + "/" + id);
+  }
+  // Processes, and the network namespaces that they are in.
+  std::set<std::string> own_net{link_of("/proc/self/ns/net")}, nets;
+  for (const auto& pid : names_in("/proc")) {
+    if (!is_number(pid) || !ours(pid)) continue;
+    auto name = read_file("/proc/" + pid + "/comm");
+    std::string command = name ? name->substr(0, name->find('\n')) : "?";
+    census["process"].push_back(command);
+    if (auto net = link_of("/proc/" + pid + "/ns/net"); !net.empty() && !own_net.contains(net)) nets.insert(net);
+    if (command != "isola-launcher") continue;
+    // What the launcher holds, and what is mounted in its own namespace.
+    for (const auto& fd : names_in("/proc/" + pid + "/fd")) {
+      std::string target = link_of("/proc/" + pid + "/fd/" + fd);
+      target = target.substr(0, target.find(":["));
+      if (target.find("/launcher.log") == std::string::npos) census["launcher descriptor"].push_back(target);
+    }
+    std::ifstream its_mounts("/proc/" + pid + "/mountinfo");
+    for (std::string line; std::getline(its_mounts, line);) {
+      std::istringstream words(line);
+      std::string skip, target;
+      words >> skip >> skip >> skip >> skip >> target;
+      // Images stay mounted while the launcher lives: a cache, not a leak.
+      if (target.find("/stage/images/") == std::string::npos) census["launcher mount"].push_back(target);
+    }
+    for (const auto& folder : names_in("/proc/" + pid + "/root" + data_dir_))
+      for (const auto& name : names_in("/proc/" + pid + "/root" + data_dir_ + "/" + folder))
+        if (ids_.contains(name) || ids_.contains(name.substr(0, name.find('.'))))
+          census["layer"].push_back(folder + "/" + name);
+  }
+  census["network namespace"].assign(nets.begin(), nets.end());
+  // Files: the journal, and anything that bears a sandbox's name.
+  for (const auto& name : names_in(data_dir_ + "/run")) census["journal"].push_back(name);
+  for (const auto& number : names_in("/run/isola/ids"))
+    if (link_of("/run/isola/ids/" + number) == data_dir_) census["id range"].push_back(number);
+  for (const auto& name : names_in("/sys/block"))
+    if (auto file = read_file("/sys/block/" + name + "/loop/backing_file");
+        file && file->find(data_dir_) != std::string::npos)
+      census["loop device"].push_back(name);
+  for (auto& [kind, things] : census) std::sort(things.begin(), things.end());
+  std::erase_if(census, [](const auto& kind) { return kind.second.empty(); });
+  return census;
+}
+
+}  // namespace isola::e2e

@@ -1,0 +1,286 @@
+// `isola run` behaves like the command itself: exit codes, signals, input, output, users, limits.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "e2e/island.h"
+
+namespace isola::e2e {
+namespace {
+
+class RunTest : public SharedIsland {};
+
+std::string noise(size_t size) {
+  std::string bytes(size, '\0');
+  uint64_t x = 0x9e3779b97f4a7c15;
+  for (auto& c : bytes) {
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    c = static_cast<char>(x >> 24);
+  }
+  return bytes;
+}
+
+TEST_F(RunTest, ExitCodes) {
+  std::vector<int> codes = {0, 1, 2, 3, 42, 124, 125, 126, 127, 128, 137, 254, 255};
+  if (full_suite()) {
+    codes.clear();
+    for (int code = 0; code < 256; ++code) codes.push_back(code);
+  } else {
+    std::printf("reduced: exit codes %zu instead of 256 (ISOLA_TEST_FULL=1 does all)\n", codes.size());
+  }
+  for (int code : codes) {
+    auto done = island().sh(fmt::format("exit {}", code));
+    EXPECT_EQ(done.code, code) << done.text();
+    EXPECT_EQ(done.err, "") << code;
+  }
+}
+
+TEST_F(RunTest, SignalsBecome128PlusTheirNumber) {
+  for (int signal : {SIGHUP, SIGINT, SIGQUIT, SIGABRT, SIGUSR1, SIGSEGV, SIGPIPE, SIGTERM})
+    EXPECT_EQ(island().sh(fmt::format("kill -{} $$", signal)).code, 128 + signal);
+}
+
+TEST_F(RunTest, CommandWithoutDashes) {
+  EXPECT_EQ(island().run({"sh", "-c", "exit 7"}).code, 7);
+  EXPECT_EQ(island().run({"python3", "-c", "print(6*7)"}).out, "42\n");
+  // A later -- belongs to the command, and so do words that look like options of ours.
+  EXPECT_EQ(island().run({"echo", "a", "--", "b"}).out, "a -- b\n");
+  EXPECT_EQ(island().run({"--", "echo", "--", "--user", "x"}).out, "-- --user x\n");
+  EXPECT_EQ(island()
+                .run({"-e", "A=1", "--cwd=/tmp", "-uuser", "sh", "-c", "echo $A $PWD $(id -un) $0 $1", "--help", "-t"})
+                .out,
+            "1 /tmp user --help -t\n");
+}
+
+TEST_F(RunTest, InputToEndOfFile) {
+  EXPECT_EQ(island().run({"--", "cat"}, {.input = "one\ntwo"}).out, "one\ntwo");
+  EXPECT_EQ(island().run({"--", "wc", "-c"}).out, "0\n");
+  // Input that nobody reads does not keep the command.
+  auto done = island().run({"--", "true"}, {.input = noise(4 << 20), .keep_input_open = true});
+  EXPECT_EQ(done.code, 0) << done.text();
+}
+
+TEST_F(RunTest, LargeInputAndOutputAreByteExact) {
+  std::string bytes = noise(static_cast<size_t>(count("MiB through cat", 16, 64)) << 20);
+  auto done = island().run({"--", "cat"}, {.input = bytes});
+  EXPECT_EQ(done.code, 0);
+  EXPECT_EQ(done.out.size(), bytes.size());
+  EXPECT_TRUE(done.out == bytes);
+  EXPECT_EQ(done.err, "");
+}
+
+TEST_F(RunTest, OutputAndErrorStayApart) {
+  auto done = island().sh("echo out; echo err >&2; printf '\\000\\377\\r\\n'");
+  EXPECT_EQ(done.out, std::string("out\n\0\377\r\n", 8));
+  EXPECT_EQ(done.err, "err\n");
+}
+
+TEST_F(RunTest, ClosedOutputEndsTheCommand) {
+  auto done = run_program({"sh", "-c", fmt::format("{} run --template minimal -- yes | head -1", kIsola)},
+                          island().with_data({}));
+  EXPECT_EQ(done.out, "y\n") << done.text();
+  EXPECT_FALSE(done.timed_out);
+}
+
+TEST_F(RunTest, EnvironmentFolderAndUser) {
+  ProgramOptions secret{.env = {"ISOLA_TEST_SECRET=leak"}};
+  auto done = island().run({"--env", "A=1", "-e", "B=two words", "-e", "C=", "--", "env"}, secret);
+  EXPECT_NE(done.out.find("A=1\n"), std::string::npos) << done.text();
+  EXPECT_NE(done.out.find("B=two words\n"), std::string::npos);
+  EXPECT_NE(done.out.find("C=\n"), std::string::npos);
+  EXPECT_EQ(done.out.find("ISOLA_"), std::string::npos) << done.text();
+  EXPECT_EQ(island().run({"-w", "/usr", "--", "pwd"}).out, "/usr\n");
+  EXPECT_EQ(island().run({"-u", "user", "--", "sh", "-c", "id -un; pwd; echo $HOME $USER"}).out,
+            "user\n/home/user\n/home/user user\n");
+  EXPECT_EQ(island().run({"-u", "1234", "--", "id", "-u"}).out, "1234\n");
+  EXPECT_EQ(island().run({"-u", "1234:77", "--", "sh", "-c", "id -u; id -g"}).out, "1234\n77\n");
+  EXPECT_EQ(island().run({"-u", "user", "sudo", "-n", "id", "-u"}).out, "0\n");
+  // Each of them one sentence.
+  expect_complaint(island().run({"-u", "nobody-knows", "--", "id"}), 125, "nobody-knows");
+  expect_complaint(island().run({"-w", "/no/such", "--", "id"}), 125, "/no/such");
+}
+
+TEST_F(RunTest, ShownFoldersAreReadOnly) {
+  std::string folder = island().data() + "/shown";
+  std::filesystem::create_directories(folder + "/sub");
+  std::ofstream(folder + "/sub/file") << "content";
+  ::chmod(folder.c_str(), 0755), ::chmod(island().data().c_str(), 0755);
+  auto done = island().run({"--mount-ro", folder + ":/mnt", "--", "sh", "-c",
+                            "cat /mnt/sub/file; echo x > /mnt/sub/file; echo x > /mnt/new; rm /mnt/sub/file; grep ' "
+                            "/mnt ' /proc/self/mountinfo"});
+  EXPECT_TRUE(done.out.starts_with("content")) << done.text();
+  EXPECT_NE(done.out.find(" ro,nosuid,nodev"), std::string::npos) << done.text();
+  std::ifstream back(folder + "/sub/file");
+  std::string text;
+  back >> text;
+  EXPECT_EQ(text, "content");
+  EXPECT_FALSE(std::filesystem::exists(folder + "/new"));
+  // A single file, and two at once.
+  done = island().run({"--mount-ro", folder + "/sub/file:/etc/hostname", "--mount-ro", folder + ":/srv", "--", "cat",
+                       "/etc/hostname", "/srv/sub/file"});
+  EXPECT_EQ(done.out, "contentcontent") << done.text();
+  // A set-uid program that the host shows gives nothing.
+  std::filesystem::copy_file("/usr/bin/id", folder + "/id");
+  ::chmod((folder + "/id").c_str(), 04755);
+  done = island().run({"-u", "user", "--mount-ro", folder + ":/mnt", "--", "/mnt/id", "-u"});
+  EXPECT_EQ(done.out, "1000\n") << done.text();
+}
+
+TEST_F(RunTest, SignalsReachTheGroup) {
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+    Program program(island().run_words(
+                        {"--", "sh", "-c",
+                         fmt::format("trap 'echo got; exit 3' {}; echo ready; while :; do sleep 0.05; done", signal)}),
+                    island().with_data({.keep_input_open = true}));
+    ASSERT_TRUE(program.out_has("ready")) << program.so_far().text();
+    program.signal(signal);
+    auto done = program.finish();
+    EXPECT_EQ(done.code, 3) << signal << "\n" << done.text();
+    EXPECT_NE(done.out.find("got"), std::string::npos);
+  }
+}
+
+TEST_F(RunTest, UnhandledInterruptGives130) {
+  Program program(island().run_words({"--", "sh", "-c", "echo ready; sleep 1000"}),
+                  island().with_data({.keep_input_open = true}));
+  ASSERT_TRUE(program.out_has("ready"));
+  program.signal(SIGINT);
+  EXPECT_EQ(program.finish().code, 130);
+}
+
+TEST_F(RunTest, KilledRunLeavesNothing) {
+  {
+    Program program(island().run_words({"--", "sh", "-c", "echo ready; sleep 1000"}),
+                    island().with_data({.keep_input_open = true}));
+    ASSERT_TRUE(program.out_has("ready"));
+    program.signal(SIGKILL);
+    EXPECT_EQ(program.finish().signal, SIGKILL);
+  }
+  auto client = island().client();
+  EXPECT_TRUE(eventually([&] {
+    auto info = client.info();
+    return info && info->live == 0;
+  }));
+}
+
+TEST_F(RunTest, TimeLimit) {
+  auto done = island().run({"--timeout", "300ms", "--", "sleep", "1000"});
+  expect_complaint(done, 124, "took longer than 300ms");
+  EXPECT_EQ(island().run({"--timeout", "1m", "--", "true"}).code, 0);
+}
+
+TEST_F(RunTest, MemoryLimit) {
+  auto done = island().run({"--memory", "64M", "--", "python3", "-c", "x = bytearray(300 << 20)\nprint('never')"});
+  EXPECT_EQ(done.code, 137) << done.text();
+  EXPECT_EQ(done.out, "");
+  EXPECT_NE(done.err.find("isola: "), std::string::npos) << done.text();
+  EXPECT_NE(done.err.find("memory"), std::string::npos) << done.text();
+  EXPECT_EQ(island().run({"--memory", "256M", "--", "python3", "-c", "x = bytearray(100 << 20)\nprint('fits')"}).out,
+            "fits\n");
+}
+
+TEST_F(RunTest, ProcessLimit) {
+  auto done = island().run({"--pids", "12", "--", "python3", "-c",
+                            "import os,sys\nn=0\n"
+                            "while n < 100:\n"
+                            "  try: p=os.fork()\n"
+                            "  except BlockingIOError: break\n"
+                            "  if p==0:\n    import time; time.sleep(1000)\n"
+                            "  n+=1\n"
+                            "print(n); sys.stdout.flush(); os._exit(0)"});
+  EXPECT_EQ(done.code, 0) << done.text();
+  EXPECT_EQ(done.out, "10\n") << "12, less the guest and the command itself";
+}
+
+TEST_F(RunTest, DiskLimit) {
+  auto done =
+      island().sh("dd if=/dev/zero of=/big bs=1M count=64 2>/dev/null && echo wrote; sync /big; stat -c %s /big",
+                  {"--disk", "16M"});
+  EXPECT_EQ(done.out.find("wrote"), std::string::npos) << done.text();
+  done = island().sh("dd if=/dev/urandom of=/big bs=1M count=8 2>/dev/null && echo wrote", {"--disk", "32M"});
+  EXPECT_EQ(done.out, "wrote\n") << done.text();
+}
+
+// Not a timing test: with a tenth of a core, a loop that needs a second of processor time is throttled often.
+TEST_F(RunTest, CpuLimitIsInstalled) {
+  auto client = island().client();
+  auto sandbox = launch(client, {.digest = island().digest(), .limits = {.cpus = 0.1}});
+  ASSERT_OK(sandbox);
+  auto heard =
+      hear(*sandbox->guest, {"python3", "-c", "import time\nwhile time.process_time() < 0.2: pass\nprint('done')"});
+  EXPECT_EQ(heard.out, "done\n");
+  auto tree = kernel::CgroupTree::detect({});
+  ASSERT_OK(tree);
+  auto group = tree->adopt(sandbox->id);
+  ASSERT_OK(group);
+  auto limits = group->limits();
+  auto stats = group->stats();
+  group->release();
+  ASSERT_OK(limits);
+  ASSERT_OK(stats);
+  EXPECT_NEAR(limits->cpus, 0.1, 0.001);
+  EXPECT_GT(stats->cpu_throttled, 0u);
+  auto ended = client.kill(sandbox->id);
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(RunTest, ColdAndPooledBirths) {
+  auto client = island().client();
+  auto parked = client.park(island().digest(), 1);
+  ASSERT_OK(parked);
+  ASSERT_TRUE(eventually([&] {
+    auto info = client.info();
+    return info && info->parked == 1;
+  }));
+  auto cold = island().run({"--cold", "--latency", "--", "echo", "hi"});
+  EXPECT_EQ(cold.out, "hi\n");
+  EXPECT_NE(cold.err.find("cold birth"), std::string::npos) << cold.err;
+  auto pooled = island().run({"--latency", "--", "echo", "hi"});
+  EXPECT_EQ(pooled.out, "hi\n");
+  EXPECT_NE(pooled.err.find("pooled birth"), std::string::npos) << pooled.err;
+  // Other limits than a parked jail has: it takes them over, and they hold.
+  ASSERT_TRUE(eventually([&] {
+    auto info = client.info();
+    return info && info->parked == 1;
+  }));
+  auto small = island().run(
+      {"--latency", "--memory", "48M", "--disk", "8M", "--", "sh", "-c",
+       "dd if=/dev/zero of=/big bs=1M count=32 2>/dev/null && echo wrote; python3 -c 'bytearray(200<<20)'"});
+  EXPECT_NE(small.err.find("pooled birth"), std::string::npos) << small.err;
+  EXPECT_EQ(small.out, "") << small.text();
+  EXPECT_EQ(small.code, 137) << small.text();
+}
+
+TEST_F(RunTest, BackgroundProcessesDoNotKeepIt) {
+  auto done = island().sh(
+      "(sleep 1000 >/dev/null 2>&1 &) ; nohup sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >/dev/null 2>&1 & echo "
+      "started");
+  EXPECT_EQ(done.code, 0) << done.text();
+  EXPECT_EQ(done.out, "started\n");
+  EXPECT_FALSE(done.timed_out);
+  // One that keeps the output open: like a shell, we do not wait for it either.
+  done = island().sh("sleep 1000 & echo started", {}, {.limit = std::chrono::seconds(20)});
+  EXPECT_EQ(done.code, 0) << done.text();
+  EXPECT_EQ(done.out, "started\n");
+}
+
+TEST_F(RunTest, ManyAtOnce) {
+  std::vector<std::unique_ptr<Program>> programs;
+  int n = count("runs at once", 12, 60);
+  for (int i = 0; i < n; ++i)
+    programs.push_back(std::make_unique<Program>(island().run_words({"--", "sh", "-c", fmt::format("echo {}", i)}),
+                                                 island().with_data({})));
+  for (int i = 0; i < n; ++i) {
+    auto done = programs[static_cast<size_t>(i)]->finish();
+    EXPECT_EQ(done.code, 0) << done.text();
+    EXPECT_EQ(done.out, fmt::format("{}\n", i));
+  }
+}
+
+}  // namespace
+}  // namespace isola::e2e
