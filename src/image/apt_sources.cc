@@ -126,9 +126,12 @@ std::vector<AptSource> parse_one_line(std::string_view text) {
         auto equals = option.find('=');
         if (equals == std::string::npos) continue;
         std::string key = lower(option.substr(0, equals)), value = option.substr(equals + 1);
-        if (key == "signed-by") s.signed_by = value;
-        else if (key == "trusted") s.trusted = value;
-        else if (key == "arch") s.architectures = words(value, ',');
+        if (key == "signed-by")
+          s.signed_by = value;
+        else if (key == "trusted")
+          s.trusted = value;
+        else if (key == "arch")
+          s.architectures = words(value, ',');
       }
       line = trim(line.substr(end + 1));
     }

@@ -163,8 +163,10 @@ Result<size_t> drop_stale_groups(int root) {
     // Level 0 groups carry the subvolume's id; ids below 256 are the filesystem's own trees.
     if (g.offset < BTRFS_FIRST_FREE_OBJECTID || g.offset >> 48 || alive.count(g.offset)) continue;
     btrfs_ioctl_qgroup_create_args args{.create = 0, .qgroupid = g.offset};
-    if (::ioctl(root, BTRFS_IOC_QGROUP_CREATE, &args) == 0) ++dropped;
-    else if (errno != ENOENT && errno != EBUSY) return sys_error("cannot remove a stale quota group");
+    if (::ioctl(root, BTRFS_IOC_QGROUP_CREATE, &args) == 0)
+      ++dropped;
+    else if (errno != ENOENT && errno != EBUSY)
+      return sys_error("cannot remove a stale quota group");
   }
   return dropped;
 }

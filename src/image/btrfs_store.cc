@@ -15,12 +15,12 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "image/btrfs_fs.h"
-#include "image/fsmount.h"
 #include "image/loop.h"
 #include "image/provider.h"
 #include "image/spawn.h"
 #include "image/tree.h"
 #include "kernel/fault.h"
+#include "kernel/mount.h"
 
 namespace isola::image {
 
@@ -177,21 +177,23 @@ Result<bool> has_quota(const std::string& dir) {
   return kind != btrfs::QuotaKind::off;
 }
 
-Result<void> mount_store(const std::string& file, const std::string& root) {
+// Mounts the store file at DIR/layers.
+Result<void> mount_store(const std::string& dir, const std::string& file) {
   // A device that living sandboxes of an earlier launcher hold must be used again: two devices with the same btrfs on
   // them would be taken for one filesystem with two half-different halves.
   ISOLA_TRY(auto found, find_loop(file));
   Loop loop;
-  if (found) loop = std::move(*found);
+  if (found)
+    loop = std::move(*found);
   else {
     ISOLA_TRY(loop, attach_loop(file, LoopMode::read_write));
   }
-  ISOLA_TRY(Fd mount, make_mount({.type = "btrfs",
-                                  .source = loop.path,
-                                  // Sandbox files need no checksums of ours; freed space goes back to the host's disk.
-                                  .options = {{"nodatasum", ""}, {"discard", "async"}},
-                                  .attributes = MOUNT_ATTR_NOATIME | MOUNT_ATTR_NODEV}));
-  return attach_mount(mount, root);
+  // Sandbox files need no checksums of ours; freed space goes back to the host's disk.
+  ISOLA_TRY(Fd mount, kernel::make_filesystem("btrfs", {{"source", loop.path}, {"nodatasum", ""}, {"discard", "async"}},
+                                              {.nodev = true}));
+  Fd parent(::open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!parent) return sys_error("cannot open " + dir);
+  return kernel::attach(mount.get(), parent.get(), "layers");
 }
 
 }  // namespace
@@ -208,7 +210,7 @@ Result<std::unique_ptr<LayerStore>> open_btrfs_store(const std::string& dir, con
   bool in_file = there || !direct;
   if (in_file && !there) ISOLA_CHECK(make_store_file(dir, file, options));
   auto opened = [&]() -> Result<std::unique_ptr<LayerStore>> {
-    if (in_file) ISOLA_CHECK(mount_store(file, root));
+    if (in_file) ISOLA_CHECK(mount_store(dir, file));
     auto store = std::make_unique<BtrfsStore>(dir, root, in_file, options);
     ISOLA_CHECK(store->start());
     return store;

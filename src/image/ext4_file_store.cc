@@ -11,13 +11,13 @@
 
 #include "base/fd.h"
 #include "base/file.h"
-#include "image/fsmount.h"
 #include "image/loop.h"
 #include "image/provider.h"
 #include "image/sparse_copy.h"
 #include "image/spawn.h"
 #include "image/tree.h"
 #include "kernel/fault.h"
+#include "kernel/mount.h"
 
 namespace isola::image {
 
@@ -110,7 +110,7 @@ class Ext4FileStore : public LayerStore {
 
   Result<void> destroy(const std::string& id) override {
     ISOLA_CHECK(check_layer_id(id));
-    if (is_mount_point(folder(id))) ISOLA_CHECK(detach_mount(folder(id)));
+    if (is_mount_point(folder(id))) ISOLA_CHECK(kernel::detach(folder(id)));
     mounted_.erase(id);
     if (::rmdir(folder(id).c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove the layer " + id);
     if (::unlink(file(id).c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove the layer " + id);
@@ -166,12 +166,12 @@ class Ext4FileStore : public LayerStore {
     if (!loop.fd) {
       ISOLA_TRY(loop, attach_loop(file(id), LoopMode::read_write));
     }
-    ISOLA_TRY(Fd mount, make_mount({.type = "ext4",
-                                    .source = loop.path,
-                                    // The kernel must not fill the sparse file with empty inode tables.
-                                    .options = {{"noinit_itable", ""}, {"discard", ""}},
-                                    .attributes = MOUNT_ATTR_NOATIME | MOUNT_ATTR_NODEV}));
-    ISOLA_CHECK(attach_mount(mount, folder(id)));
+    // The kernel must not fill the sparse file with empty inode tables.
+    ISOLA_TRY(Fd mount, kernel::make_filesystem("ext4", {{"source", loop.path}, {"noinit_itable", ""}, {"discard", ""}},
+                                                {.nodev = true}));
+    Fd parent(::open(layers_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!parent) return sys_error("cannot open " + layers_);
+    ISOLA_CHECK(kernel::attach(mount.get(), parent.get(), id));
     mounted_.insert(id);
     return {};
   }

@@ -134,8 +134,10 @@ Result<void> prove_enforcement(LayerStore& store) {
     int stopped = file ? 0 : errno;
     while (!stopped && written < 2 * kLimit) {
       ssize_t n = ::write(file.get(), chunk.data(), chunk.size());
-      if (n < 0) stopped = errno;
-      else written += static_cast<uint64_t>(n);
+      if (n < 0)
+        stopped = errno;
+      else
+        written += static_cast<uint64_t>(n);
     }
     // Delayed allocation may accept more than it can place; then the sync says so.
     if (!stopped && ::fsync(file.get()) < 0) stopped = errno;

@@ -68,7 +68,8 @@ Result<void> try_contained(const std::string& dir, const std::string& provider) 
     std::string words;
     if (::unshare(CLONE_NEWNS) < 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0)
       words = sys_error("cannot make a mount namespace").error().message;
-    else if (auto tried = try_provider(dir, provider); !tried) words = tried.error().message;
+    else if (auto tried = try_provider(dir, provider); !tried)
+      words = tried.error().message;
     (void)write_all(out.get(), words);
     ::_exit(words.empty() ? 0 : 1);
   }

@@ -16,9 +16,12 @@ template <typename T>
 void get(const Json& json, const char* key, T& out, bool& good) {
   auto field = json.find(key);
   bool fits = field != json.end();
-  if constexpr (std::is_same_v<T, std::string>) fits = fits && field->is_string();
-  else if constexpr (std::is_same_v<T, uint64_t>) fits = fits && field->is_number_unsigned();
-  else if constexpr (std::is_same_v<T, int64_t>) fits = fits && field->is_number_integer();
+  if constexpr (std::is_same_v<T, std::string>)
+    fits = fits && field->is_string();
+  else if constexpr (std::is_same_v<T, uint64_t>)
+    fits = fits && field->is_number_unsigned();
+  else if constexpr (std::is_same_v<T, int64_t>)
+    fits = fits && field->is_number_integer();
   else
     fits =
         fits && field->is_array() && std::all_of(field->begin(), field->end(), [](auto& e) { return e.is_string(); });

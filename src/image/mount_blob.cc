@@ -1,20 +1,17 @@
 #include "image/mount_blob.h"
 
-#include <sys/mount.h>
-
 #include "base/file.h"
-#include "image/fsmount.h"
 #include "image/loop.h"
+#include "kernel/mount.h"
 
 namespace isola::image {
 
 namespace {
 
-FsOptions erofs(const std::string& source) {
-  return {.type = "erofs",
-          .source = source,
-          .options = {},
-          .attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME};
+Result<Fd> mount_erofs(const std::string& source) {
+  auto mount = kernel::make_filesystem("erofs", {{"source", source}, {"ro", ""}}, {.read_only = true, .nodev = true});
+  if (!mount) return std::unexpected(mount.error().in(source));
+  return mount;
 }
 
 // Linux 6.18 prints one harmless warning when erofs reads a file on ext4 by itself (ext4_check_map_extents_env); on a
@@ -26,7 +23,7 @@ bool warnings_are_fatal() {
 
 Result<Fd> mount_over_loop(const std::string& path) {
   ISOLA_TRY(Loop loop, attach_loop(path, LoopMode::read_only));
-  return make_mount(erofs(loop.path));
+  return mount_erofs(loop.path);
 }
 
 }  // namespace
@@ -34,7 +31,7 @@ Result<Fd> mount_over_loop(const std::string& path) {
 Result<Fd> mount_blob(const std::string& path, BlobBacking backing) {
   if (backing == BlobBacking::automatic && warnings_are_fatal()) backing = BlobBacking::loop;
   if (backing == BlobBacking::loop) return mount_over_loop(path);
-  auto mount = make_mount(erofs(path));
+  auto mount = mount_erofs(path);
   if (mount || backing == BlobBacking::file) return mount;
   // Kernels that cannot take the file itself say that it is not a block device.
   if (mount.error().sys_errno != ENOTBLK) return mount;

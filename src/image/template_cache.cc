@@ -73,8 +73,10 @@ Result<void> sweep_builds(const std::string& root) {
     struct stat st;
     if (::lstat(path.c_str(), &st) < 0 || !S_ISDIR(st.st_mode)) continue;
     auto lock = FileLock::try_take(path + "/lock");
-    if (lock) ISOLA_CHECK(remove_tree(path));
-    else if (lock.error().sys_errno != EWOULDBLOCK) return std::unexpected(lock.error());
+    if (lock)
+      ISOLA_CHECK(remove_tree(path));
+    else if (lock.error().sys_errno != EWOULDBLOCK)
+      return std::unexpected(lock.error());
   }
   return {};
 }
@@ -154,7 +156,8 @@ Result<std::vector<Template>> TemplateCache::list() const {
   for (const auto& file : names) {
     if (!file.ends_with(".json")) continue;
     auto found = find(file.substr(0, file.size() - 5));
-    if (found) out.push_back(std::move(*found));
+    if (found)
+      out.push_back(std::move(*found));
     else if (found.error().code != Code::not_found && found.error().code != Code::corrupt)
       return std::unexpected(found.error());
   }
