@@ -145,9 +145,13 @@ Result<void> limit_resources(uint32_t open_files) {
 
 // Caps last but one: installing a filter without no_new_privs (which would break sudo inside) needs CAP_SYS_ADMIN.
 Result<void> give_up_privileges(const Furnishing& f) {
+  // What is inheritable survives the exec of the guest although the bounding set lacks it. It must be set while that
+  // set still has it.
+  ISOLA_CHECK(kernel::set_capabilities(~uint64_t{0}, ~uint64_t{0}, kBadge));
   ISOLA_CHECK(kernel::limit_bounding_set(f.protections->capabilities));
   ISOLA_CHECK(f.filter->install());
-  return kernel::set_capabilities(f.protections->capabilities, f.protections->capabilities, 0);
+  const uint64_t own = f.protections->capabilities | kBadge;
+  return kernel::set_capabilities(own, own, kBadge);
 }
 
 // Descriptors of the guest: 0–2 /dev/null, 3–6 the link, 7 this conversation (closed by exec), nothing else.

@@ -132,7 +132,7 @@ Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
   watch_.lap(Step::clone);
   ISOLA_TRY(Fd userns, assume_identity());
   watch_.lap(Step::identity);
-  ISOLA_TRY(Fd root, make_root(spec_.lower, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
+  ISOLA_TRY(Fd root, make_root({spec_.lower}, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
   std::vector<int> fds = {root.get()};
   for (const auto& shown : spec_.shown) {
     auto mapped = kernel::set_attributes(

@@ -76,16 +76,20 @@ Result<void> verify_namespaces(pid_t pid) {
 Result<void> verify_status(pid_t pid, const Protections& wanted) {
   ISOLA_TRY(std::string status, read_file(fmt::format("/proc/{}/status", pid)));
   const std::string caps = fmt::format("{:016x}", wanted.capabilities);
+  const std::string own = fmt::format("{:016x}", wanted.capabilities | kBadge);
+  const std::string badge = fmt::format("{:016x}", kBadge), none = fmt::format("{:016x}", 0);
   const std::string id = fmt::format("{0}\t{0}\t{0}\t{0}", wanted.id_base);
   const std::pair<std::string_view, std::string_view> fields[] = {
-      {"Uid", id},      {"Gid", id},      {"CapBnd", caps},         {"CapPrm", caps},
-      {"CapEff", caps}, {"CapInh", "0000000000000000"}, {"CapAmb", "0000000000000000"},
+      {"Uid", id},      {"Gid", id},      {"CapBnd", caps},         {"CapPrm", own},
+      {"CapEff", own},  {"CapAmb", none},
       {"Seccomp", "2"}, {"Seccomp_filters", "1"},
   };
   for (auto [name, value] : fields) {
     auto found = status_field(status, name);
     if (found != value) return differ(name, value, found);
   }
+  // The badge crosses the exec as inheritable, and the guest's first act is to make it not so.
+  if (auto found = status_field(status, "CapInh"); found != badge && found != none) return differ("CapInh", badge, found);
   ISOLA_TRY(std::string hash, kernel::installed_filter_hash(pid));
   if (hash != wanted.filter_hash) return differ("the seccomp filter", wanted.filter_hash, hash);
   return {};
@@ -146,6 +150,8 @@ const uint64_t kCapabilities = capability(CAP_CHOWN) | capability(CAP_DAC_OVERRI
                                capability(CAP_FSETID) | capability(CAP_KILL) | capability(CAP_SETGID) |
                                capability(CAP_SETUID) | capability(CAP_SETPCAP) | capability(CAP_NET_BIND_SERVICE) |
                                capability(CAP_SYS_CHROOT) | capability(CAP_AUDIT_WRITE) | capability(CAP_SETFCAP);
+
+const uint64_t kBadge = capability(CAP_WAKE_ALARM);
 
 std::vector<MountRule> standard_mounts() {
   using From = MountRule::From;

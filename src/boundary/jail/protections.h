@@ -33,6 +33,9 @@ struct MountRule {
 // Capabilities that a process in the sandbox can ever have, there: what installing packages and changing users need.
 // Nothing in it reaches the kernel's administration surface, the network's, or other sandboxes'.
 extern const uint64_t kCapabilities;
+// Held by process 1 alone: it is not in the bounding set, so that nothing it starts can have it, and whoever lacks it
+// cannot look into process 1 (guest/agent/secrecy.h). In a user namespace it allows nothing.
+extern const uint64_t kBadge;
 
 struct Protections {
   uint32_t id_base = 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -11,9 +12,9 @@
 
 namespace isola::boundary::jail {
 
-// A detached overlay mount. `lower` and `layer` are folders in this mount namespace; `userns` is the sandbox's, whose
-// map is already written; `id_base` is its first host id.
-Result<Fd> make_root(const std::string& lower, const std::string& layer, int userns, uint32_t id_base,
+// A detached overlay mount. `lowers` (the uppermost first: frozen layers, then the image) and `layer` are folders in this
+// mount namespace; `userns` is the sandbox's, whose map is already written; `id_base` is its first host id.
+Result<Fd> make_root(const std::vector<std::string>& lowers, const std::string& layer, int userns, uint32_t id_base,
                      const kernel::MountAttributes& attributes);
 
 }  // namespace isola::boundary::jail

@@ -50,9 +50,9 @@ Result<void> fill_dev(const std::string& guest_program) {
   ISOLA_CHECK(make_dirs("dev/shm"));
   auto program = read_file(guest_program, 64 << 20);
   if (!program) return std::unexpected(program.error().in("the guest program"));
-  // Executable but readable by nobody inside: the kernel then keeps the memory and the descriptors of process 1 from
-  // everybody in the sandbox, root included. That is why no process there can pass for the host.
-  return put_file(std::string("dev") + (kGuestProgram + 4), *program, 0111);
+  // Readable inside, because a restored process 1 opens it there; what keeps the memory and the descriptors of process 1
+  // from everybody in the sandbox is its badge (kBadge).
+  return put_file(std::string("dev") + (kGuestProgram + 4), *program, 0555);
 }
 
 // Enough of /sys for programs that count processors; nothing of the host's.

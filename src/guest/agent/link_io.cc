@@ -77,6 +77,7 @@ void LinkIo::on_in(uint32_t) {
 }
 
 void LinkIo::flush() {
+  if (agent_.mux().quiesced()) secrecy_.allow_checkpoint();  // before the host reads that it may begin
   while (!agent_.mux().out().empty()) {
     auto bytes = agent_.mux().out();
     ssize_t n = ::write(out_, bytes.data(), bytes.size());
@@ -94,6 +95,7 @@ void LinkIo::flush() {
 void LinkIo::on_out(uint32_t) { flush(); }
 
 void LinkIo::reattach() {
+  secrecy_.forbid_checkpoint();
   if (!stdio_) {
     // In this order: the old out-pipe must hang up last, because that is what the launcher waits for before it opens
     // the new ones.

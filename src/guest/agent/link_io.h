@@ -10,12 +10,13 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "guest/agent/agent.h"
+#include "guest/agent/secrecy.h"
 
 namespace isola::guest {
 
 class LinkIo {
  public:
-  LinkIo(Agent& agent, bool stdio) : agent_(agent), stdio_(stdio) {}
+  LinkIo(Agent& agent, Secrecy& secrecy, bool stdio) : agent_(agent), secrecy_(secrecy), stdio_(stdio) {}
   Result<void> begin();
   void flush();     // what fits now; the rest goes when the pipe has room
   void reattach();  // new pipes over fds 3 to 6, new generation
@@ -26,6 +27,7 @@ class LinkIo {
   Result<void> watch();
 
   Agent& agent_;
+  Secrecy& secrecy_;
   bool stdio_;
   int in_ = kFdInRead, out_ = kFdOutWrite;
   bool waiting_ = false, ended_ = false;

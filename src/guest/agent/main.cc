@@ -6,7 +6,6 @@
 // One thread, epoll and signalfd: nothing that a checkpoint could not carry.
 #include <fcntl.h>
 #include <malloc.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,16 +64,16 @@ class Signals : public Source {
 };
 
 int run(const std::string& id, bool stdio) {
-  ::prctl(PR_SET_DUMPABLE, 0);  // nobody inside may look into pid 1 or open its fds
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_TRIM_THRESHOLD, 64 << 10);
   ::mallopt(M_MMAP_THRESHOLD, 48 << 10);  // large buffers go back to the kernel when they go
   ::umask(0);                             // a mode that the host asks for is meant; children start with 022
   prepare_oom_score();
   Agent agent(id);
-  LinkIo link(agent, stdio);
+  Secrecy secrecy;
+  LinkIo link(agent, secrecy, stdio);
   Signals signals(agent, link);
-  for (auto step : {signals.begin(), link.begin()}) {
+  for (auto step : {secrecy.begin(), signals.begin(), link.begin()}) {
     if (!step) return std::fprintf(stderr, "isola-guest: %s\n", step.error().message.c_str()), 1;
   }
   for (;;) {

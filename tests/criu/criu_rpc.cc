@@ -1,0 +1,182 @@
+#include "criu_rpc.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/file.h"
+#include "kernel/process.h"
+#include "protobuf.h"
+
+namespace isola::criu {
+
+namespace {
+
+enum class Request : uint64_t { dump = 1, restore = 2, notify = 6 };
+
+// Fields of criu_opts.
+enum Field : uint32_t {
+  kImagesDirFd = 1,
+  kPid = 2,
+  kLeaveRunning = 3,
+  kTcpEstablished = 5,
+  kFileLocks = 8,
+  kLogLevel = 9,
+  kLogFile = 10,
+  kNotifyScripts = 12,
+  kRoot = 13,
+  kLinkRemap = 18,
+  kRestoreSibling = 26,
+  kManageCgroupsMode = 34,
+  kGhostLimit = 35,
+  kExternal = 37,
+  kEmptyNamespaces = 38,
+  kTcpSkipInFlight = 46,
+  kNetworkLock = 64,
+};
+constexpr uint64_t kCgroupsIgnore = 0, kNetworkLockSkip = 3;
+
+ProtoWriter common(const Options& options, const char* log) {
+  ProtoWriter out;
+  out.number(kImagesDirFd, static_cast<uint64_t>(options.images));
+  out.number(kTcpEstablished, 1);
+  out.number(kFileLocks, 1);
+  out.number(kLogLevel, static_cast<uint64_t>(options.log_level));
+  out.text(kLogFile, log);
+  out.number(kNotifyScripts, 1);
+  out.number(kLinkRemap, 1);
+  out.number(kManageCgroupsMode, kCgroupsIgnore);
+  out.number(kGhostLimit, options.ghost_limit);
+  for (const auto& external : options.external) out.text(kExternal, external);
+  out.number(kEmptyNamespaces, CLONE_NEWNET);
+  out.number(kTcpSkipInFlight, 1);
+  out.number(kNetworkLock, kNetworkLockSkip);
+  return out;
+}
+
+std::string request(Request type, const std::string& options) {
+  ProtoWriter out;
+  out.number(1, static_cast<uint64_t>(type));
+  out.text(2, options);
+  return out.take();
+}
+
+std::string notified(bool success) {
+  ProtoWriter out;
+  out.number(1, static_cast<uint64_t>(Request::notify));
+  out.number(3, success);
+  return out.take();
+}
+
+struct Response {
+  uint64_t type = 0;
+  bool success = false;
+  pid_t restored = 0;
+  std::string notify_point;
+  pid_t notify_pid = 0;
+  std::string message;
+};
+
+Result<Response> parse(std::string_view bytes) {
+  Response response;
+  ProtoReader in(bytes);
+  while (in.next()) {
+    if (in.field() == 1) response.type = in.number();
+    if (in.field() == 2) response.success = in.number() != 0;
+    if (in.field() == 9) response.message = in.text();
+    if (in.field() != 4 && in.field() != 5) continue;
+    bool restored = in.field() == 4;
+    ProtoReader inner(in.text());
+    while (inner.next()) {
+      if (restored && inner.field() == 1) response.restored = static_cast<pid_t>(inner.number());
+      if (!restored && inner.field() == 1) response.notify_point = inner.text();
+      if (!restored && inner.field() == 2) response.notify_pid = static_cast<pid_t>(inner.number());
+    }
+    if (inner.bad()) return fail(Code::corrupt, "unreadable answer from criu");
+  }
+  if (in.bad()) return fail(Code::corrupt, "unreadable answer from criu");
+  return response;
+}
+
+// The servant process; waited for when it goes. It is never killed: a criu that dies in the middle of a dump can take
+// the sandbox with it.
+class Servant {
+ public:
+  static Result<Servant> start(const Options& options, const Hooks& hooks) {
+    ISOLA_TRY(auto pair, kernel::socket_pair());
+    pid_t pid = ::fork();
+    if (pid < 0) return sys_error("cannot start criu");
+    if (pid == 0) {
+      constexpr int kSocket = 3;
+      // The launcher keeps its capabilities when it changes ids; criu counts on the ordinary rules.
+      ::prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
+      bool ok = !hooks.before_exec || hooks.before_exec().has_value();
+      if (ok && ::dup2(pair.second.get(), kSocket) == kSocket) {
+        ::fcntl(kSocket, F_SETFD, 0);
+        ::syscall(SYS_close_range, kSocket + 1, ~0u, 0);
+        std::string preload = "LD_PRELOAD=" + options.preload, path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+        char* env[] = {path.data(), options.preload.empty() ? nullptr : preload.data(), nullptr};
+        ::execle(options.program.c_str(), "criu", "swrk", "3", nullptr, env);
+      }
+      ::_exit(127);
+    }
+    return Servant(pid, std::move(pair.first));
+  }
+  Servant(Servant&& other) noexcept : pid_(std::exchange(other.pid_, -1)), socket_(std::move(other.socket_)) {}
+  Servant& operator=(Servant&&) = delete;
+  ~Servant() {
+    socket_.reset();
+    if (pid_ > 0)
+      while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+      }
+  }
+
+  Result<Response> serve(Request type, const std::string& options, const Hooks& hooks) {
+    ISOLA_CHECK(kernel::send_message(socket_.get(), request(type, options)));
+    Result<void> hooked;
+    for (;;) {
+      ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
+      if (message.bytes.empty()) return fail(Code::internal, "criu died");
+      ISOLA_TRY(auto response, parse(message.bytes));
+      if (response.type != static_cast<uint64_t>(Request::notify)) {
+        if (!hooked) return std::unexpected(hooked.error());
+        if (!response.success) return fail(Code::internal, "criu: " + response.message);
+        return response;
+      }
+      if (hooks.on_notify && hooked) hooked = hooks.on_notify(response.notify_point, response.notify_pid);
+      ISOLA_CHECK(kernel::send_message(socket_.get(), notified(hooked.has_value())));
+    }
+  }
+
+ private:
+  Servant(pid_t pid, Fd socket) : pid_(pid), socket_(std::move(socket)) {}
+  pid_t pid_;
+  Fd socket_;
+};
+
+}  // namespace
+
+Result<void> dump(const Options& options, pid_t pid, bool leave_running, const Hooks& hooks) {
+  auto out = common(options, "dump.log");
+  out.number(kPid, static_cast<uint64_t>(pid));
+  out.number(kLeaveRunning, leave_running);
+  ISOLA_TRY(auto servant, Servant::start(options, hooks));
+  ISOLA_CHECK(servant.serve(Request::dump, out.take(), hooks));
+  return {};
+}
+
+Result<pid_t> restore(const Options& options, const std::string& root, const Hooks& hooks) {
+  auto out = common(options, "restore.log");
+  out.text(kRoot, root);
+  out.number(kRestoreSibling, 1);
+  ISOLA_TRY(auto servant, Servant::start(options, hooks));
+  ISOLA_TRY(auto response, servant.serve(Request::restore, out.take(), hooks));
+  if (response.restored <= 0) return fail(Code::corrupt, "criu named no restored process");
+  return response.restored;
+}
+
+}  // namespace isola::criu

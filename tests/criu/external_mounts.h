@@ -1,0 +1,24 @@
+// Which of a jail's mounts criu must be told about: those that come from the launcher's stage and cannot be made from
+// inside (the shared /dev and /sys, the stand-ins for masked files of /proc). Everything else (the root, proc and its
+// read-only parts, devpts, tmpfs) criu makes anew by itself.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "boundary/jail/protections.h"
+
+namespace isola::criu {
+
+// For a dump: "this mount is external, remember it by its name".
+std::vector<std::string> external_for_dump(const std::vector<boundary::jail::MountRule>& rules);
+// criu takes an external mount as it finds it and forgets the attributes that it had at the dump: a restored jail would
+// have a writable /dev. So the sources must have them already: this binds each onto itself, with the attributes of its
+// rule, in this mount namespace (a private one; the stage is the working folder).
+Result<void> prepare_sources(const std::vector<boundary::jail::MountRule>& rules);
+// For a restore: "what has that name is here", below the folder where the stage is mounted.
+std::vector<std::string> external_for_restore(const std::vector<boundary::jail::MountRule>& rules,
+                                              const std::string& stage);
+
+}  // namespace isola::criu
