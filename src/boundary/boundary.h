@@ -88,6 +88,8 @@ class Launching {
   virtual pid_t pid() const = 0;
   virtual Result<std::unique_ptr<Cell>> advance() = 0;
   virtual const Latency& latency() const = 0;
+  // Descriptors that were needed on the way and take long to close: somebody who has time may do it.
+  virtual std::vector<Fd> take_leftovers() { return {}; }
 };
 
 class Boundary {

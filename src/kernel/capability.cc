@@ -13,10 +13,10 @@ namespace isola::kernel {
 Result<void> limit_bounding_set(uint64_t keep) {
   if (int e = fault::at("capbset_drop")) return sys_error("cannot drop capabilities", e);
   for (int cap = 0; cap < 64; ++cap) {
-    int held = ::prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
-    if (held < 0) break;  // past the kernel's last capability
-    if (held == 1 && !(keep & capability(cap)) && ::prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-      return sys_error("cannot drop a capability from the bounding set");
+    if (keep & capability(cap)) continue;
+    if (::prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0) continue;
+    if (errno == EINVAL) return {};  // past the kernel's last capability
+    return sys_error("cannot drop a capability from the bounding set");
   }
   return {};
 }

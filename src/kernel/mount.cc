@@ -31,14 +31,15 @@ uint64_t MountAttributes::flags() const {
   return set;
 }
 
-Result<Fd> make_filesystem(const std::string& type, const std::vector<std::pair<std::string, std::string>>& options,
+Result<Fd> make_filesystem(const std::string& type, const std::vector<FilesystemOption>& options,
                            const MountAttributes& attributes) {
   if (int e = fault::at("fsopen")) return sys_error("cannot open filesystem type " + type, e);
   Fd fs(::fsopen(type.c_str(), FSOPEN_CLOEXEC));
   if (!fs) return sys_error("cannot open filesystem type " + type);
-  for (const auto& [key, value] : options) {
-    int rc = value.empty() ? ::fsconfig(fs.get(), FSCONFIG_SET_FLAG, key.c_str(), nullptr, 0)
-                           : ::fsconfig(fs.get(), FSCONFIG_SET_STRING, key.c_str(), value.c_str(), 0);
+  for (const auto& [key, value, object] : options) {
+    int rc = object >= 0     ? ::fsconfig(fs.get(), FSCONFIG_SET_FD, key.c_str(), nullptr, object)
+             : value.empty() ? ::fsconfig(fs.get(), FSCONFIG_SET_FLAG, key.c_str(), nullptr, 0)
+                             : ::fsconfig(fs.get(), FSCONFIG_SET_STRING, key.c_str(), value.c_str(), 0);
     if (int e = rc < 0 ? errno : fault::at("fsconfig"))
       return sys_error(type + " refuses the option " + key + context_log(fs.get()), e);
   }

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -28,8 +27,14 @@ struct MountAttributes {
   uint64_t flags() const;
 };
 
-// A new filesystem as a detached mount. Options with an empty value are flags.
-Result<Fd> make_filesystem(const std::string& type, const std::vector<std::pair<std::string, std::string>>& options,
+struct FilesystemOption {
+  std::string key;
+  std::string value;  // empty, and no descriptor: a flag
+  int fd = -1;        // an object given by descriptor instead
+};
+
+// A new filesystem as a detached mount.
+Result<Fd> make_filesystem(const std::string& type, const std::vector<FilesystemOption>& options,
                            const MountAttributes& attributes = {});
 // A detached copy of the one mount at dir/path (not of what is mounted below it).
 Result<Fd> clone_tree(int dir, const std::string& path);

@@ -114,15 +114,28 @@ Result<void> Cells::start() {
 }
 
 void Cells::watch_janitor() {
-  if (janitor_.fd() == janitor_fd_) return;
+  if (janitor_.fd() == janitor_fd_ || janitor_.fd() < 0) return;
   janitor_fd_ = janitor_.fd();
   (void)parts_.loop.watch(janitor_fd_, EPOLLIN, [this](uint32_t) {
-    int before = janitor_fd_;
     std::vector<std::string> done;
     auto collected = janitor_.collect([&](const std::string& id) { done.push_back(id); });
-    if (!collected) log::error("launcher", "{}", collected.error().message);
-    if (janitor_.fd() != before) parts_.loop.unwatch(before), watch_janitor();
+    if (!collected) {
+      log::error("launcher", "{}", collected.error().message);
+      parts_.loop.unwatch(std::exchange(janitor_fd_, -1));
+      restart_janitor();
+    }
     for (const auto& id : done) cleared(id);
+  });
+}
+
+// After a pause: whatever killed it may still be there.
+void Cells::restart_janitor() {
+  parts_.loop.after(std::chrono::milliseconds(200), [this] {
+    if (auto started = janitor_.start(); !started) {
+      log::error("launcher", "{}", started.error().message);
+      return restart_janitor();
+    }
+    watch_janitor();
   });
 }
 
@@ -230,8 +243,10 @@ void Cells::advance(const std::string& id) {
   for (int i = 0; i < static_cast<int>(Step::count_); ++i)
     one->latency.add(static_cast<Step>(i), one->launching->latency().of(static_cast<Step>(i)));
   one->cell = std::move(*cell);
+  auto leftovers = one->launching->take_leftovers();
   one->launching.reset();
   born(*one);
+  janitor_.drop(std::move(leftovers));
 }
 
 void Cells::born(One& one) {

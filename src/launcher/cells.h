@@ -111,6 +111,7 @@ class Cells {
   void clear(One& one);
   void cleared(const std::string& id);
   void watch_janitor();
+  void restart_janitor();
   void set_owner(One& one, OwnerId owner);
   void count_live(One& one, bool live);
   void leave_pool(One& one);

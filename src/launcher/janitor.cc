@@ -1,5 +1,7 @@
 #include "launcher/janitor.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <poll.h>
@@ -40,6 +42,8 @@ Result<void> close_all_but(std::vector<int> keep) {
   return {};
 }
 
+constexpr std::string_view kDrop = "-";
+
 Result<void> confine(int socket, std::vector<int> keep) {
   keep.push_back(socket);
   ISOLA_CHECK(close_all_but(std::move(keep)));
@@ -79,7 +83,7 @@ Result<void> Janitor::start() {
 
 Result<void> Janitor::hand_out() {
   constexpr size_t kUnderWay = 32;
-  while (!waiting_.empty() && jobs_.size() - waiting_.size() < kUnderWay) {
+  while (socket_ && !waiting_.empty() && jobs_.size() - waiting_.size() < kUnderWay) {
     // A dead helper is noticed by collect(), which starts another with all jobs.
     if (!kernel::send_message(socket_.get(), waiting_.front())) return {};
     waiting_.pop_front();
@@ -92,6 +96,7 @@ int Janitor::work(int socket) const {
     auto message = kernel::receive_message(socket, 64);
     if (!message || message->bytes.empty()) return 0;
     const std::string& id = message->bytes;
+    if (id == kDrop) continue;  // its descriptors close right here
     if (auto removed = cgroups_.remove(id); !removed) log::warn("janitor", "{}: {}", id, removed.error().message);
     if (auto destroyed = layers_.destroy(id); !destroyed) log::warn("janitor", "{}: {}", id, destroyed.error().message);
     if (!kernel::send_message(socket, id)) return 0;
@@ -103,6 +108,17 @@ Result<void> Janitor::clear(const std::string& id) {
   return hand_out();
 }
 
+void Janitor::drop(std::vector<Fd> fds) {
+  if (!socket_ || fds.empty()) return;
+  // Never waits: a janitor that is behind with its work is not worth a delay of ours.
+  int flags = ::fcntl(socket_.get(), F_GETFL);
+  ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK);
+  std::vector<int> raw;
+  for (const auto& fd : fds) raw.push_back(fd.get());
+  (void)kernel::send_message(socket_.get(), kDrop, raw);
+  ::fcntl(socket_.get(), F_SETFL, flags);
+}
+
 Result<void> Janitor::collect(const std::function<void(const std::string& id)>& done) {
   for (pollfd ready{socket_.get(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0; ready = {socket_.get(), POLLIN, 0}) {
     auto message = kernel::receive_message(socket_.get(), 64);
@@ -111,10 +127,10 @@ Result<void> Janitor::collect(const std::function<void(const std::string& id)>& 
       ISOLA_CHECK(hand_out());
       continue;
     }
-    log::warn("launcher", "the janitor died; starting another with {} jobs", jobs_.size());
     ::waitpid(pid_, nullptr, 0);
     pid_ = -1;
-    return start();
+    socket_.reset();
+    return fail(Code::unavailable, fmt::format("the janitor died with {} jobs", jobs_.size()));
   }
   return {};
 }

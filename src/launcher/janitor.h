@@ -27,7 +27,10 @@ class Janitor {
   int fd() const { return socket_.get(); }
   // Removes the control group and the layer called `id`, if they exist.
   Result<void> clear(const std::string& id);
-  // When fd() is readable: calls `done(id)` for each finished job. Starts a new janitor if the old one died.
+  // Closes descriptors whose closing takes long. Best effort: without a janitor they are closed here.
+  void drop(std::vector<Fd> fds);
+  // When fd() is readable: calls `done(id)` for each finished job. Fails with Code::unavailable when the janitor died:
+  // then start() another after a pause, and it gets the unfinished jobs.
   Result<void> collect(const std::function<void(const std::string& id)>& done);
   size_t pending() const { return jobs_.size(); }
   pid_t pid() const { return pid_; }

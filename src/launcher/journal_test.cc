@@ -96,7 +96,7 @@ TEST_F(JournalTest, Garbage) {
   // Cut anywhere before the last word, or of another id, or of another version.
   std::string line = whole;
   line.replace(line.find(example().id), id.size(), id);
-  size_t last_word = line.rfind(' ');
+  size_t last_word = line.rfind(' ', line.find_last_not_of(" \n"));
   for (size_t n = 0; n <= last_word; ++n) {
     put(id, line.substr(0, n));
     for (const auto& entry : all()) {

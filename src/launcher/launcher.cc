@@ -76,6 +76,7 @@ Result<void> settle(int ready_fd) {
     first = static_cast<unsigned>(ready_fd) + 1;
   }
   if (::syscall(SYS_close_range, first, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // what was ignored would be ignored inside
   ::umask(022);
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);

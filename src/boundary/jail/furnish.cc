@@ -181,7 +181,7 @@ Result<void> reset_signals() {
   sigset_t none;
   ::sigemptyset(&none);
   if (::sigprocmask(SIG_SETMASK, &none, nullptr) < 0) return sys_error("cannot reset signals");
-  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // SIGKILL and SIGSTOP say no, rightly
+  ::signal(SIGPIPE, SIG_DFL);  // the only one that the launcher ignores; it began by making all others default
   return {};
 }
 

@@ -55,6 +55,7 @@ class JailLaunching : public Launching {
   int fd() const override { return control_.get(); }
   pid_t pid() const override { return child_.pid; }
   const Latency& latency() const override { return latency_; }
+  std::vector<Fd> take_leftovers() override { return std::move(leftovers_); }
 
   Result<void> start(const kernel::SeccompProgram& filter);
   Result<std::unique_ptr<Cell>> advance() override;
@@ -76,6 +77,7 @@ class JailLaunching : public Launching {
   Fd control_;
   Link link_;
   IslandSockets sockets_;
+  std::vector<Fd> leftovers_;
   bool told_to_exec_ = false;
 };
 
@@ -132,8 +134,9 @@ Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
   watch_.lap(Step::clone);
   ISOLA_TRY(Fd userns, assume_identity());
   watch_.lap(Step::identity);
-  ISOLA_TRY(Fd root, make_root({spec_.lower}, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
-  std::vector<int> fds = {root.get()};
+  ISOLA_TRY(Root root, make_root({spec_.lower}, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
+  leftovers_ = std::move(root.layers);
+  std::vector<int> fds = {root.mount.get()};
   for (const auto& shown : spec_.shown) {
     auto mapped = kernel::set_attributes(
         shown.tree.get(), {.read_only = true, .nosuid = true, .nodev = true, .idmap = userns.get()});

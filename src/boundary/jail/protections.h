@@ -27,7 +27,7 @@ struct MountRule {
   From from = From::filesystem;
   std::string source;
   kernel::MountAttributes attributes;
-  std::vector<std::pair<std::string, std::string>> options;
+  std::vector<kernel::FilesystemOption> options;
 };
 
 // Capabilities that a process in the sandbox can ever have, there: what installing packages and changing users need.

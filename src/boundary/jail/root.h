@@ -12,9 +12,14 @@
 
 namespace isola::boundary::jail {
 
-// A detached overlay mount. `lowers` (the uppermost first: frozen layers, then the image) and `layer` are folders in this
+struct Root {
+  Fd mount;                // detached
+  std::vector<Fd> layers;  // no longer needed; dropping them makes the kernel wait (RCU), so it is left to the caller when
+};
+
+// An overlay. `lowers` (the uppermost first: frozen layers, then the image) and `layer` are folders in this
 // mount namespace; `userns` is the sandbox's, whose map is already written; `id_base` is its first host id.
-Result<Fd> make_root(const std::vector<std::string>& lowers, const std::string& layer, int userns, uint32_t id_base,
-                     const kernel::MountAttributes& attributes);
+Result<Root> make_root(const std::vector<std::string>& lowers, const std::string& layer, int userns, uint32_t id_base,
+                       const kernel::MountAttributes& attributes);
 
 }  // namespace isola::boundary::jail
