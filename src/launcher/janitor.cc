@@ -43,6 +43,7 @@ Result<void> close_all_but(std::vector<int> keep) {
 }
 
 constexpr std::string_view kDrop = "-";
+constexpr std::string_view kReady = "+";
 
 Result<void> confine(int socket, std::vector<int> keep) {
   keep.push_back(socket);
@@ -69,12 +70,18 @@ Janitor::~Janitor() {
 Result<void> Janitor::start() {
   ISOLA_TRY(auto pair, kernel::socket_pair());
   ISOLA_TRY(auto child, kernel::spawn(0, [&] {
-              if (auto confined = confine(pair.second.get(), layers_.descriptors()); !confined) {
-                log::error("janitor", "{}", confined.error().message);
-                return 1;
-              }
-              return work(pair.second.get());
+              auto confined = confine(pair.second.get(), layers_.descriptors());
+              (void)kernel::send_message(pair.second.get(), confined ? kReady : std::string_view(confined.error().message));
+              return confined ? work(pair.second.get()) : 1;
             }));
+  pair.second.reset();
+  // One that cannot confine itself would only die and be replaced, for ever.
+  auto word = kernel::receive_message(pair.first.get());
+  if (!word || word->bytes != kReady) {
+    ::kill(child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, 0);
+    return fail(Code::internal, "the janitor cannot work: " + (word && !word->bytes.empty() ? word->bytes : "it died"));
+  }
   pid_ = child.pid;
   socket_ = std::move(pair.first);
   waiting_.assign(jobs_.begin(), jobs_.end());

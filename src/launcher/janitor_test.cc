@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "kernel/fault.h"
 
 namespace isola::launcher {
 namespace {
@@ -139,6 +140,16 @@ TEST_F(JanitorTest, DyingWithoutJobsIsNoticed) {
   EXPECT_NE(janitor_->pid(), first);
   ASSERT_TRUE(janitor_->clear(id(1)));
   drain({id(1)});
+}
+
+TEST_F(JanitorTest, OneThatCannotBeConfinedIsAnError) {
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  Janitor other(*tree_, *store_);
+  ASSERT_TRUE(kernel::fault::arm("capbset_drop:1:12"));
+  auto started = other.start();
+  kernel::fault::disarm();
+  ASSERT_FALSE(started);
+  EXPECT_NE(started.error().message.find("capabilities"), std::string::npos) << started.error().message;
 }
 
 // Confined: only what its work needs.
