@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -45,6 +46,8 @@ class TestGuest {
       if (flags & CLONE_NEWUSER && (::setresgid(0, 0, 0) < 0 || ::setresuid(0, 0, 0) < 0)) ::_exit(97);
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
       if (::mount("proc", "/proc", "proc", 0, nullptr) < 0) ::_exit(99);
+      // As in the jail's bounding set: with CAP_SYS_PTRACE nothing is closed to root inside.
+      if (flags & CLONE_NEWUSER) ::prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE);
       // Numbers that the four may have now are moved out of the way first.
       int high[4] = {::fcntl(in[0], F_DUPFD, 100), ::fcntl(out[1], F_DUPFD, 100), ::fcntl(in[1], F_DUPFD, 100),
                      ::fcntl(out[0], F_DUPFD, 100)};
