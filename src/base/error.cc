@@ -60,8 +60,7 @@ Code code_of(int sys_errno) {
 }
 
 std::unexpected<Error> sys_error(std::string_view message, int sys_errno) {
-  return std::unexpected(
-      Error{code_of(sys_errno), std::string(message) + ": " + std::strerror(sys_errno), sys_errno});
+  return std::unexpected(Error{code_of(sys_errno), std::string(message) + ": " + std::strerror(sys_errno), sys_errno});
 }
 
 }  // namespace isola

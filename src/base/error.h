@@ -62,14 +62,14 @@ std::unexpected<Error> sys_error(std::string_view message, int sys_errno = errno
 
 #define ISOLA_CONCAT_(a, b) a##b
 #define ISOLA_CONCAT(a, b) ISOLA_CONCAT_(a, b)
-#define ISOLA_TRY_(tmp, decl, expr)                           \
-  auto tmp = (expr);                                          \
-  if (!tmp) return std::unexpected(std::move(tmp).error());   \
+#define ISOLA_TRY_(tmp, decl, expr)                         \
+  auto tmp = (expr);                                        \
+  if (!tmp) return std::unexpected(std::move(tmp).error()); \
   decl = std::move(*tmp)
 #define ISOLA_TRY(decl, ...) ISOLA_TRY_(ISOLA_CONCAT(try_, __LINE__), decl, (__VA_ARGS__))
-#define ISOLA_CHECK(...)                                                                          \
-  do {                                                                                            \
-    if (auto check_ = (__VA_ARGS__); !check_) return std::unexpected(std::move(check_).error());  \
+#define ISOLA_CHECK(...)                                                                         \
+  do {                                                                                           \
+    if (auto check_ = (__VA_ARGS__); !check_) return std::unexpected(std::move(check_).error()); \
   } while (0)
 
 }  // namespace isola

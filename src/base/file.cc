@@ -72,7 +72,8 @@ Result<void> replace_file(const std::string& path, std::string_view text, int mo
     return error;
   }
   auto slash = path.rfind('/');
-  Fd dir(::open(slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Fd dir(
+      ::open(slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!dir || ::fsync(dir.get()) < 0) return sys_error("cannot sync the folder of " + path);
   return {};
 }

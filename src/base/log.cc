@@ -28,8 +28,10 @@ void write(Level level, std::string_view room, std::string_view message) {
 std::string quoted(std::string_view untrusted) {
   std::string out = "\"";
   for (unsigned char c : untrusted.substr(0, 200)) {
-    if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\') out += fmt::format("\\x{:02x}", c);
-    else out.push_back(static_cast<char>(c));
+    if (c < 0x20 || c >= 0x7f || c == '"' || c == '\\')
+      out += fmt::format("\\x{:02x}", c);
+    else
+      out.push_back(static_cast<char>(c));
   }
   out += untrusted.size() > 200 ? "…\"" : "\"";
   return out;

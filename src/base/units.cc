@@ -27,29 +27,43 @@ Result<Number> split(std::string_view text, std::string_view what) {
 Result<uint64_t> parse_size(std::string_view text) {
   ISOLA_TRY(Number n, split(text, "size (write it as 64M or 2G)"));
   auto unit = n.unit;
-  if (unit.ends_with("iB")) unit.remove_suffix(2);
-  else if (unit.size() > 1 && unit.ends_with('B')) unit.remove_suffix(1);
+  if (unit.ends_with("iB"))
+    unit.remove_suffix(2);
+  else if (unit.size() > 1 && unit.ends_with('B'))
+    unit.remove_suffix(1);
   double factor = 0;
-  if (unit.empty() || unit == "B") factor = 1;
-  else if (unit == "K" || unit == "k") factor = 0x1p10;
-  else if (unit == "M" || unit == "m") factor = 0x1p20;
-  else if (unit == "G" || unit == "g") factor = 0x1p30;
-  else if (unit == "T" || unit == "t") factor = 0x1p40;
+  if (unit.empty() || unit == "B")
+    factor = 1;
+  else if (unit == "K" || unit == "k")
+    factor = 0x1p10;
+  else if (unit == "M" || unit == "m")
+    factor = 0x1p20;
+  else if (unit == "G" || unit == "g")
+    factor = 0x1p30;
+  else if (unit == "T" || unit == "t")
+    factor = 0x1p40;
   double bytes = n.value * factor;
-  if (factor == 0 || bytes >= 0x1p62) return fail(Code::invalid, fmt::format("'{}' is not a size (write it as 64M or 2G)", text));
+  if (factor == 0 || bytes >= 0x1p62)
+    return fail(Code::invalid, fmt::format("'{}' is not a size (write it as 64M or 2G)", text));
   return static_cast<uint64_t>(bytes);
 }
 
 Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   ISOLA_TRY(Number n, split(text, "time (write it as 5s or 10m)"));
   double ms = 0;
-  if (n.unit == "ms") ms = 1;
-  else if (n.unit.empty() || n.unit == "s") ms = 1e3;
-  else if (n.unit == "m") ms = 60e3;
-  else if (n.unit == "h") ms = 3600e3;
-  else if (n.unit == "d") ms = 86400e3;
+  if (n.unit == "ms")
+    ms = 1;
+  else if (n.unit.empty() || n.unit == "s")
+    ms = 1e3;
+  else if (n.unit == "m")
+    ms = 60e3;
+  else if (n.unit == "h")
+    ms = 3600e3;
+  else if (n.unit == "d")
+    ms = 86400e3;
   double total = n.value * ms;
-  if (ms == 0 || total >= 1e15) return fail(Code::invalid, fmt::format("'{}' is not a time (write it as 5s or 10m)", text));
+  if (ms == 0 || total >= 1e15)
+    return fail(Code::invalid, fmt::format("'{}' is not a time (write it as 5s or 10m)", text));
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(total)));
 }
 

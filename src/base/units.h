@@ -13,7 +13,7 @@ namespace isola {
 
 Result<uint64_t> parse_size(std::string_view text);
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
-std::string format_size(uint64_t bytes);                        // 1.5 GiB
+std::string format_size(uint64_t bytes);                         // 1.5 GiB
 std::string format_duration(std::chrono::nanoseconds duration);  // 1.63 ms
 
 }  // namespace isola

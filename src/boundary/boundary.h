@@ -34,7 +34,7 @@ struct Limits {
   uint32_t pids = 512;
   uint64_t disk = 2ull << 30;
   uint32_t open_files = 16384;
-  uint64_t io_bytes_per_second = 0;  // 0: no limit
+  uint64_t io_bytes_per_second = 0;        // 0: no limit
   std::chrono::milliseconds wall_time{0};  // 0: no limit
   bool operator==(const Limits&) const = default;
 };
@@ -49,10 +49,10 @@ struct ShownFolder {
 // What a launch needs; the layer, the cgroup and the id range belong to the caller, who made them and frees them.
 struct LaunchSpec {
   std::string id;
-  uint32_t id_base = 0;         // first host id of the sandbox's range
-  std::string lower;            // where the image's blob is mounted (in this mount namespace)
-  std::string layer;            // folder with upper/ and work/
-  std::string cgroup;           // its name
+  uint32_t id_base = 0;  // first host id of the sandbox's range
+  std::string lower;     // where the image's blob is mounted (in this mount namespace)
+  std::string layer;     // folder with upper/ and work/
+  std::string cgroup;    // its name
   Limits limits;
   std::vector<ShownFolder> shown;
 };

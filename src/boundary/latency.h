@@ -14,16 +14,17 @@
 namespace isola {
 
 enum class Step : uint8_t {
-  layer,       // the writable layer, with its quota
-  cgroups,     // control groups with their limits
-  clone,       // the process and its namespaces
-  identity,    // cgroup membership, id maps
-  root,        // idmapped layers, overlay
-  network,     // lo, routes, redirect rules, the gate's sockets
-  furnish,     // inside: mounts, pivot_root, capabilities, seccomp (what is left of it after `network`, done at the same time)
-  verify,      // installed protections compared with the manifest
-  exec,        // the guest program starts
-  claim,       // a parked jail takes the caller's limits
+  layer,     // the writable layer, with its quota
+  cgroups,   // control groups with their limits
+  clone,     // the process and its namespaces
+  identity,  // cgroup membership, id maps
+  root,      // idmapped layers, overlay
+  network,   // lo, routes, redirect rules, the gate's sockets
+  furnish,   // inside: mounts, pivot_root, capabilities, seccomp (what is left of it after `network`, done at the same
+             // time)
+  verify,    // installed protections compared with the manifest
+  exec,      // the guest program starts
+  claim,     // a parked jail takes the caller's limits
   count_,
 };
 

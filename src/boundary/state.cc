@@ -7,10 +7,10 @@ namespace isola {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kStates = {"creating", "running", "frozen",  "paused",
+constexpr std::array<std::string_view, 8> kStates = {"creating", "running",  "frozen", "paused",
                                                      "stopped",  "archived", "ending", "ended"};
-constexpr std::array<std::string_view, 8> kReasons = {"exited", "killed", "oom",   "deadline",
-                                                      "idle",   "limit",  "boundary-failure", "host-restart"};
+constexpr std::array<std::string_view, 8> kReasons = {"exited", "killed",           "oom",         "deadline", "idle",
+                                                      "limit",  "boundary-failure", "host-restart"};
 constexpr std::array<std::string_view, 4> kBirths = {"cold", "pooled", "resumed", "forked"};
 constexpr std::array<std::string_view, 4> kBoundaries = {"jail", "gvisor", "uml", "microvm"};
 

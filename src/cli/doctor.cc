@@ -52,12 +52,14 @@ std::string first_line(const std::string& path) {
 
 void check_privileges(Findings& out) {
   if (::geteuid() != 0) {
-    out.push_back({"privileges", Verdict::fails, "this is not root", "run `isola` as root: the launcher makes namespaces, mounts and control groups"});
+    out.push_back({"privileges", Verdict::fails, "this is not root",
+                   "run `isola` as root: the launcher makes namespaces, mounts and control groups"});
     return;
   }
   bool mounts = succeeds_in_child([] { return ::unshare(CLONE_NEWNS) == 0; });
   out.push_back(mounts ? Finding{"privileges", Verdict::works, "root, and mounts can be made", ""}
-                       : Finding{"privileges", Verdict::fails, "root, but without CAP_SYS_ADMIN", "in a container: run it privileged, or on the host"});
+                       : Finding{"privileges", Verdict::fails, "root, but without CAP_SYS_ADMIN",
+                                 "in a container: run it privileged, or on the host"});
 }
 
 void check_kernel(Findings& out) {
@@ -69,21 +71,23 @@ void check_kernel(Findings& out) {
   out.push_back(enough ? Finding{"kernel", Verdict::works, fmt::format("Linux {}", name.release), ""}
                        : Finding{"kernel", Verdict::fails, fmt::format("Linux {} is too old", name.release),
                                  "5.19 or newer is needed (overlay on idmapped layers)"});
-  bool namespaces = succeeds_in_child([] {
-    return ::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS) == 0;
-  });
-  out.push_back(namespaces ? Finding{"namespaces", Verdict::works, "user, network, mount, ipc and uts namespaces can be made", ""}
-                           : Finding{"namespaces", Verdict::fails, "a user namespace with its own network cannot be made",
-                                     "raise user.max_user_namespaces and user.max_net_namespaces (sysctl)"});
+  bool namespaces = succeeds_in_child(
+      [] { return ::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS) == 0; });
+  out.push_back(
+      namespaces ? Finding{"namespaces", Verdict::works, "user, network, mount, ipc and uts namespaces can be made", ""}
+                 : Finding{"namespaces", Verdict::fails, "a user namespace with its own network cannot be made",
+                           "raise user.max_user_namespaces and user.max_net_namespaces (sysctl)"});
   for (const char* type : {"overlay", "erofs"}) {
     auto list = read_file("/proc/filesystems");
     bool there = list && list->find(std::string("\t") + type + "\n") != std::string::npos;
-    out.push_back(there ? Finding{type, Verdict::works, "the kernel has it", ""}
-                        : Finding{type, Verdict::fails, "the kernel does not offer it", fmt::format("modprobe {}", type)});
+    out.push_back(
+        there ? Finding{type, Verdict::works, "the kernel has it", ""}
+              : Finding{type, Verdict::fails, "the kernel does not offer it", fmt::format("modprobe {}", type)});
   }
   bool files = enough && (major > 6 || (major == 6 && minor >= 12));
   out.push_back({"image mounts", files ? Verdict::works : Verdict::note,
-                 files ? "blobs are mounted as files" : "blobs are mounted over loop devices (Linux 6.12 needs none)", ""});
+                 files ? "blobs are mounted as files" : "blobs are mounted over loop devices (Linux 6.12 needs none)",
+                 ""});
 }
 
 void check_cgroups(Findings& out, const std::string& data_dir) {
@@ -101,11 +105,13 @@ void check_cgroups(Findings& out, const std::string& data_dir) {
     return;
   }
   if (auto prepared = tree->prepare(); !prepared) {
-    out.push_back({"control groups", Verdict::fails, prepared.error().message, "let the service manager delegate cpu, memory and pids"});
+    out.push_back({"control groups", Verdict::fails, prepared.error().message,
+                   "let the service manager delegate cpu, memory and pids"});
     return;
   }
   out.push_back({"control groups", Verdict::works, version + ": cpu, memory and pids are limited", ""});
-  out.push_back({"disk traffic", tree->version() == kernel::CgroupVersion::v2 ? Verdict::works : Verdict::note, tree->io_note(), ""});
+  out.push_back({"disk traffic", tree->version() == kernel::CgroupVersion::v2 ? Verdict::works : Verdict::note,
+                 tree->io_note(), ""});
 }
 
 void check_disk(Findings& out, const std::string& data_dir) {
@@ -132,27 +138,32 @@ void check_network(Findings& out) {
   auto network = boundary::IslandNetwork::prepare();
   auto tried = network ? network->expected() : Result<std::string>(std::unexpected(network.error()));
   out.push_back(tried ? Finding{"network", Verdict::works, "an island's redirect rules can be installed (nftables)", ""}
-                      : Finding{"network", Verdict::fails, tried.error().message, "the kernel needs nf_tables with nat and redirect (modprobe nft_redir)"});
+                      : Finding{"network", Verdict::fails, tried.error().message,
+                                "the kernel needs nf_tables with nat and redirect (modprobe nft_redir)"});
 }
 
 void check_host(Findings& out) {
   std::string pattern = first_line("/proc/sys/kernel/core_pattern");
   if (pattern.starts_with('|'))
-    out.push_back({"core dumps", Verdict::note,
-                   "this machine pipes core dumps into a program that runs as root; a sandbox can make it run by crashing",
-                   "sysctl kernel.core_pattern=core, unless that program is needed"});
+    out.push_back(
+        {"core dumps", Verdict::note,
+         "this machine pipes core dumps into a program that runs as root; a sandbox can make it run by crashing",
+         "sysctl kernel.core_pattern=core, unless that program is needed"});
   else
     out.push_back({"core dumps", Verdict::works, "written to files, which a sandbox's limits forbid", ""});
 }
 
 void check_boundaries(Findings& out, bool jail) {
-  out.push_back({"boundary jail", jail ? Verdict::works : Verdict::fails,
-                 jail ? "namespaces, seccomp, capabilities and control groups; it shares this machine's kernel" : "see above", ""});
+  out.push_back(
+      {"boundary jail", jail ? Verdict::works : Verdict::fails,
+       jail ? "namespaces, seccomp, capabilities and control groups; it shares this machine's kernel" : "see above",
+       ""});
   for (const char* name : {"gvisor", "uml", "microvm"})
     out.push_back({std::string("boundary ") + name, Verdict::note, "not part of this version", ""});
   const char* kCriu = "/var/cache/isola/tools/criu";
   bool criu = ::access(kCriu, X_OK) == 0 || ::access("/usr/sbin/criu", X_OK) == 0;
-  out.push_back({"checkpoint", Verdict::note, criu ? "criu is there (memory images are not part of this version)" : "criu is not installed", ""});
+  out.push_back({"checkpoint", Verdict::note,
+                 criu ? "criu is there (memory images are not part of this version)" : "criu is not installed", ""});
 }
 
 void check_templates(Findings& out, const Common& common) {
@@ -182,7 +193,8 @@ int doctor(const Common& common) {
     check_network(findings);
   }
   check_host(findings);
-  bool good = std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::fails; });
+  bool good =
+      std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::fails; });
   check_boundaries(findings, good);
   check_templates(findings, common);
 

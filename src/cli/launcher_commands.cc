@@ -17,16 +17,21 @@ int launcher_status(const Common& common) {
   auto info = client->info();
   if (!info) return complain(info.error().message);
   if (common.json) {
-    nlohmann::json out = {{"version", info->version},         {"pid", info->pid},
-                          {"boundary", info->boundary},       {"layer_store", info->layer_store},
-                          {"disk_enforced", info->disk_enforced}, {"live", info->live},
-                          {"parked", info->parked},           {"cleaning", info->cleaning}};
+    nlohmann::json out = {{"version", info->version},
+                          {"pid", info->pid},
+                          {"boundary", info->boundary},
+                          {"layer_store", info->layer_store},
+                          {"disk_enforced", info->disk_enforced},
+                          {"live", info->live},
+                          {"parked", info->parked},
+                          {"cleaning", info->cleaning}};
     std::puts(out.dump(2).c_str());
     return 0;
   }
-  std::printf("launcher %s (process %d) on %s\n  boundary %s (shared kernel), disk limits by %s\n  %u live, %u parked\n",
-              info->version.c_str(), info->pid, common.data_dir.c_str(), info->boundary.c_str(), info->layer_store.c_str(),
-              info->live, info->parked);
+  std::printf(
+      "launcher %s (process %d) on %s\n  boundary %s (shared kernel), disk limits by %s\n  %u live, %u parked\n",
+      info->version.c_str(), info->pid, common.data_dir.c_str(), info->boundary.c_str(), info->layer_store.c_str(),
+      info->live, info->parked);
   return 0;
 }
 

@@ -21,7 +21,8 @@ void read_environment(Common& common) {
 // Every command takes these, before or after its name.
 void add_common(CLI::App& app, Common& common) {
   app.add_option("--data", common.data_dir, "Where state lives (or ISOLA_DATA)")->capture_default_str();
-  app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide (or ISOLA_CACHE)")->capture_default_str();
+  app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide (or ISOLA_CACHE)")
+      ->capture_default_str();
   app.add_flag("--json", common.json, "Print JSON");
 }
 
@@ -52,7 +53,8 @@ int command_begins(CLI::App& app, int argc, char** argv) {
 
 void add_run(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<isola::cli::RunOptions>();
-  auto* run = app.add_subcommand("run", "Run one command in a fresh sandbox, then throw the sandbox away: isola run [OPTIONS] [--] COMMAND...");
+  auto* run = app.add_subcommand(
+      "run", "Run one command in a fresh sandbox, then throw the sandbox away: isola run [OPTIONS] [--] COMMAND...");
   run->add_option("--template", options->template_name, "What the sandbox starts from")->capture_default_str();
   run->add_option("--memory", options->memory, "Memory limit, as 64M or 2G (default 512M)");
   run->add_option("--cpus", options->limits.cpus, "Processor limit, in cores")->capture_default_str();
@@ -71,7 +73,8 @@ void add_run(CLI::App& app, Common& common, int& code) {
   run->add_flag("--latency", options->latency, "Print where the time went");
   run->add_flag("--allow-unquotaed-disk", options->allow_unquotaed,
                 "Run even where nothing can limit what the sandbox writes (it could fill this machine's disk)");
-  run->add_option("command", options->command, "The command and its arguments");  // for the help text: see command_begins
+  run->add_option("command", options->command,
+                  "The command and its arguments");  // for the help text: see command_begins
   run->callback([options, &common, &code] {
     options->command = guest_command;
     if (options->command.empty()) {
@@ -89,7 +92,9 @@ void add_run(CLI::App& app, Common& common, int& code) {
 
 void add_template(CLI::App& app, Common& common, int& code) {
   auto* group = app.add_subcommand("template", "What sandboxes start from")->require_subcommand(1);
-  group->add_subcommand("ls", "List the templates on this machine")->callback([&] { code = isola::cli::template_list(common); });
+  group->add_subcommand("ls", "List the templates on this machine")->callback([&] {
+    code = isola::cli::template_list(common);
+  });
   auto names = std::make_shared<std::vector<std::string>>();
   auto again = std::make_shared<bool>(false);
   auto* build = group->add_subcommand("build", "Make a template, if it is not there and current");
@@ -107,8 +112,10 @@ void add_template(CLI::App& app, Common& common, int& code) {
 
 void add_prove(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<isola::cli::ProveOptions>();
-  auto* prove = app.add_subcommand("prove", "Attack sandboxes of this machine with the hostile programs and show that they hold");
-  prove->add_option("--template", options->templates, "Only these (default: all that are built)")->allow_extra_args(false);
+  auto* prove =
+      app.add_subcommand("prove", "Attack sandboxes of this machine with the hostile programs and show that they hold");
+  prove->add_option("--template", options->templates, "Only these (default: all that are built)")
+      ->allow_extra_args(false);
   prove->add_option("--program", options->programs, "Only these programs")->allow_extra_args(false);
   prove->add_option("--birth", options->births, "Only these births: cold, pooled")->allow_extra_args(false);
   prove->add_flag("--verbose,-v", options->verbose, "Print what each program found");
@@ -118,10 +125,13 @@ void add_prove(CLI::App& app, Common& common, int& code) {
 void add_launcher(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<isola::launcher::LauncherOptions>();
   auto linger = std::make_shared<std::string>("0");
-  auto* launcher = app.add_subcommand("launcher", "The privileged process that makes sandboxes (started by itself when needed)");
-  launcher->add_option("--linger", *linger, "Leave after being idle for so long, as 5m; 0: stay")->capture_default_str();
+  auto* launcher =
+      app.add_subcommand("launcher", "The privileged process that makes sandboxes (started by itself when needed)");
+  launcher->add_option("--linger", *linger, "Leave after being idle for so long, as 5m; 0: stay")
+      ->capture_default_str();
   launcher->add_option("--guest", options->guest_program, "The isola-guest program (default: beside this one)");
-  launcher->add_option("--layer-store", options->layer_store, "project-quota, btrfs, ext4-file or unquotaed (default: the first that works)");
+  launcher->add_option("--layer-store", options->layer_store,
+                       "project-quota, btrfs, ext4-file or unquotaed (default: the first that works)");
   launcher->add_flag("--daemon", options->daemon, "Go into the background, log to DATA/launcher.log");
   launcher->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
   auto* status = launcher->add_subcommand("status", "Show the launcher that runs on --data");
@@ -148,7 +158,8 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);  // a sandbox that ends while it is spoken to is an answer, not the end of us
-  CLI::App app("Isola: every agent gets its own island.\nSandboxes for code that a model wrote, on one Linux machine.", "isola");
+  CLI::App app("Isola: every agent gets its own island.\nSandboxes for code that a model wrote, on one Linux machine.",
+               "isola");
   Common common;
   read_environment(common);
   int code = 0;
@@ -157,8 +168,9 @@ int main(int argc, char** argv) {
   add_common(app, common);
   add_run(app, common, code);
   add_template(app, common, code);
-  app.add_subcommand("doctor", "What works on this machine, and what to do about what does not")
-      ->callback([&] { code = isola::cli::doctor(common); });
+  app.add_subcommand("doctor", "What works on this machine, and what to do about what does not")->callback([&] {
+    code = isola::cli::doctor(common);
+  });
   add_prove(app, common, code);
   add_launcher(app, common, code);
   for (auto* command : app.get_subcommands({})) {
@@ -177,7 +189,8 @@ int main(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help, version
     std::string message = error.what();
     for (int i = 1; i < argc && app.get_subcommands().empty(); ++i)
-      if (argv[i][0] != '-' && app.get_subcommands([&](const CLI::App* one) { return one->get_name() == argv[i]; }).empty()) {
+      if (argv[i][0] != '-' &&
+          app.get_subcommands([&](const CLI::App* one) { return one->get_name() == argv[i]; }).empty()) {
         message = "there is no command '" + std::string(argv[i]) + "'";
         break;
       }

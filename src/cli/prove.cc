@@ -46,7 +46,8 @@ int prove(const Common& common, const ProveOptions& options) {
   auto runner = ProveRunner::open(common.data_dir, hostile_beside_this_program());
   if (!runner) return complain(runner.error().message);
   for (const auto& name : options.programs)
-    if (std::none_of(runner->programs().begin(), runner->programs().end(), [&](const auto& p) { return p.name == name; }))
+    if (std::none_of(runner->programs().begin(), runner->programs().end(),
+                     [&](const auto& p) { return p.name == name; }))
       return complain("there is no hostile program '" + name + "'");
 
   std::map<Proof::Verdict, int> counts;
@@ -64,18 +65,23 @@ int prove(const Common& common, const ProveOptions& options) {
         ++counts[proof.verdict];
         bool quiet = proof.verdict == Proof::Verdict::held && !options.verbose;
         if (common.json)
-          report.push_back({{"template", one.name}, {"boundary", "jail"}, {"birth", born}, {"program", program.name},
-                            {"verdict", word(proof.verdict)}, {"how", proof.how}});
+          report.push_back({{"template", one.name},
+                            {"boundary", "jail"},
+                            {"birth", born},
+                            {"program", program.name},
+                            {"verdict", word(proof.verdict)},
+                            {"how", proof.how}});
         else if (!quiet)
-          std::printf("%-8s %-10s %-7s %-28s %s\n", word(proof.verdict), one.name.c_str(), born.c_str(), program.name.c_str(),
-                      proof.how.c_str());
+          std::printf("%-8s %-10s %-7s %-28s %s\n", word(proof.verdict), one.name.c_str(), born.c_str(),
+                      program.name.c_str(), proof.how.c_str());
         std::fflush(stdout);
       }
     }
   }
   if (tried_templates == 0) return complain("no such template");
   int bad = counts[Proof::Verdict::breach] + counts[Proof::Verdict::error];
-  if (common.json) std::puts(report.dump(2).c_str());
+  if (common.json)
+    std::puts(report.dump(2).c_str());
   else
     std::printf("%d held, %d breached, %d errors, %d could not be tried (boundary jail: shared kernel)\n",
                 counts[Proof::Verdict::held], counts[Proof::Verdict::breach], counts[Proof::Verdict::error],

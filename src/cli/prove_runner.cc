@@ -50,7 +50,8 @@ Result<std::string> output_of(const std::string& program, std::vector<std::strin
   pipe.second.reset();
   std::string out;
   char buffer[8192];
-  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;) out.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
+    out.append(buffer, static_cast<size_t>(n));
   int status = 0;
   ::waitpid(pid, &status, 0);
   if (status != 0) return fail(Code::internal, program + " failed");
@@ -62,7 +63,8 @@ std::string host_facts() {
   utsname name{};
   ::uname(&name);
   std::string facts = name.nodename;
-  for (const char* file : {"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory"})
+  for (const char* file :
+       {"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory"})
     facts += "|" + read_file(file).value_or("?");
   return facts;
 }
@@ -87,7 +89,8 @@ Result<ProveRunner> ProveRunner::open(const std::string& data_dir, const std::st
   auto rows = nlohmann::json::parse(table, nullptr, false);
   if (!rows.is_array()) return fail(Code::corrupt, binary + " does not list its programs");
   for (const auto& row : rows)
-    runner.programs_.push_back({row.value("name", ""), row.value("class", ""), row.value("tries", ""), row.value("expect", "")});
+    runner.programs_.push_back(
+        {row.value("name", ""), row.value("class", ""), row.value("tries", ""), row.value("expect", "")});
   // The canary: a file of the host with a secret that nobody inside may ever print.
   char path[] = "/tmp/isola-canary-XXXXXX";
   if (!::mkdtemp(path)) return sys_error("cannot make a canary");
@@ -121,7 +124,8 @@ Result<void> ProveRunner::await_parked(const std::string& digest) {
 
 Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth birth) {
   if (birth == Birth::pooled) ISOLA_CHECK(await_parked(digest));
-  launcher::LaunchRequest request{.digest = digest, .limits = small_limits(), .cold = birth == Birth::cold, .allow_unquotaed = true};
+  launcher::LaunchRequest request{
+      .digest = digest, .limits = small_limits(), .cold = birth == Birth::cold, .allow_unquotaed = true};
   Fd shown;
   std::vector<int> trees;
   if (birth == Birth::cold) {
@@ -131,7 +135,8 @@ Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth bi
   }
   ISOLA_TRY(auto sandbox, launcher_.launch(request, trees));
   if (sandbox.reply.birth != birth) return fail(Code::internal, "the sandbox has another birth than it should");
-  Box box{sandbox.reply.id, "", std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
+  Box box{sandbox.reply.id, "",
+          std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
   ISOLA_CHECK(box.guest->hello());
   box.program = birth == Birth::cold ? kShown : kCopied;
   if (birth != Birth::cold) ISOLA_CHECK(box.guest->write_file({.path = kCopied, .mode = 0755}, binary_bytes_));
@@ -144,12 +149,13 @@ ProveRunner::Outcome ProveRunner::execute(Box& box, const std::vector<std::strin
     outcome.bytes += piece.size();
     if (outcome.output.size() < kKeep) outcome.output.append(piece.substr(0, kKeep - outcome.output.size()));
   };
-  guest::Start start{.argv = argv,
-                     .env = {"ISOLA_CANARY_FILE=" + canary_, fmt::format("ISOLA_HOST_PIDS={}", ::getpid()), "ISOLA_WORK=/tmp",
-                             "ISOLA_HOST_WORDS=" + canary_.substr(0, canary_.rfind('/')), "ISOLA_RACE_PATH=/tmp/isola-race"},
-                     .cwd = "/tmp",
-                     .timeout_ms = kTimeout,
-                     .grace_ms = 200};
+  guest::Start start{
+      .argv = argv,
+      .env = {"ISOLA_CANARY_FILE=" + canary_, fmt::format("ISOLA_HOST_PIDS={}", ::getpid()), "ISOLA_WORK=/tmp",
+              "ISOLA_HOST_WORDS=" + canary_.substr(0, canary_.rfind('/')), "ISOLA_RACE_PATH=/tmp/isola-race"},
+      .cwd = "/tmp",
+      .timeout_ms = kTimeout,
+      .grace_ms = 200};
   if (argv.size() > 1 && argv[1] == "ignore-sigterm") start.timeout_ms = kShortTimeout;
   outcome.exit = box.guest->run(start, {.out = keep, .err = keep});
   return outcome;
@@ -193,7 +199,8 @@ std::string ProveRunner::special_check(const HostileProgram& program, Box& box) 
   (void)box.guest->list({.path = left, .depth = 3, .limit = 1000}, [&](const guest::Entry& entry) {
     seen += entry.path + " " + entry.stat.target + "\n";
     if (seen.size() > (1 << 20)) return;
-    if (auto bytes = box.guest->read_file({.path = left + "/" + entry.path, .length = 4096}, size_t{8192})) seen += *bytes;
+    if (auto bytes = box.guest->read_file({.path = left + "/" + entry.path, .length = 4096}, size_t{8192}))
+      seen += *bytes;
   });
   if (seen.find(secret_) != std::string::npos) return "a file call gave out the host's secret";
   auto removed = box.guest->remove({.path = left, .recursive = true});

@@ -1,4 +1,5 @@
-// Runs the hostile programs in sandboxes of this machine and judges each from outside (docs/hostile.md is the contract).
+// Runs the hostile programs in sandboxes of this machine and judges each from outside (docs/hostile.md is the
+// contract).
 //
 //   ISOLA_TRY(ProveRunner runner, ProveRunner::open({...}));
 //   Proof proof = runner.run(program, digest, Birth::pooled);

@@ -63,7 +63,8 @@ Result<Shown> open_mounts(const std::vector<std::string>& mounts) {
 }
 
 Result<launcher::LaunchRequest> request_of(const Common& common, const RunOptions& options) {
-  launcher::LaunchRequest request{.limits = options.limits, .cold = options.cold, .allow_unquotaed = options.allow_unquotaed};
+  launcher::LaunchRequest request{
+      .limits = options.limits, .cold = options.cold, .allow_unquotaed = options.allow_unquotaed};
   auto size = [](const std::string& text, uint64_t& out) -> Result<void> {
     if (text.empty()) return {};
     ISOLA_TRY(out, parse_size(text));
@@ -78,8 +79,10 @@ Result<launcher::LaunchRequest> request_of(const Common& common, const RunOption
   }
   auto found = image::TemplateCache(common.cache_dir).find(options.template_name);
   if (!found && found.error().code == Code::not_found)
-    return fail(Code::not_found, "there is no template '" + options.template_name + "' here; `isola template ls` shows what "
-                                 "there is, `isola template build " + options.template_name + "` makes it");
+    return fail(Code::not_found, "there is no template '" + options.template_name +
+                                     "' here; `isola template ls` shows what "
+                                     "there is, `isola template build " +
+                                     options.template_name + "` makes it");
   if (!found) return std::unexpected(found.error());
   request.digest = found->digest;
   return request;
@@ -87,11 +90,12 @@ Result<launcher::LaunchRequest> request_of(const Common& common, const RunOption
 
 void set_size(guest::Start& start) {
   winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0) start.rows = size.ws_row, start.cols = size.ws_col;
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0)
+    start.rows = size.ws_row, start.cols = size.ws_col;
 }
 
-void print_latency(const launcher::LaunchReply& reply, std::chrono::nanoseconds connect, std::chrono::nanoseconds launch,
-                   std::chrono::nanoseconds first) {
+void print_latency(const launcher::LaunchReply& reply, std::chrono::nanoseconds connect,
+                   std::chrono::nanoseconds launch, std::chrono::nanoseconds first) {
   std::fprintf(stderr, "%s sandbox %s, %s birth (boundary: %s)\n", "isola:", reply.id.c_str(),
                std::string(to_string(reply.birth)).c_str(), std::string(to_string(reply.kind)).c_str());
   auto line = [](std::string_view name, std::chrono::nanoseconds time) {
@@ -172,7 +176,8 @@ void Session::handle_signal() {
   if (info.ssi_signo == SIGWINCH) {
     guest::Start size;
     set_size(size);
-    if (terminal_) guest_.session().open(guest::Op::resize, guest::encode(guest::Resize{run_->pid(), size.rows, size.cols}), {});
+    if (terminal_)
+      guest_.session().open(guest::Op::resize, guest::encode(guest::Resize{run_->pid(), size.rows, size.cols}), {});
     return;
   }
   guest::Signal signal{run_->pid(), static_cast<int32_t>(info.ssi_signo), guest::Target::group};
@@ -200,16 +205,20 @@ Result<guest::Exit> Session::run(const guest::Start& start) {
 
   run_ = guest_.begin_run(start, {.out = [this](std::string_view s) { put(STDOUT_FILENO, s); },
                                   .err = [this](std::string_view s) { put(STDERR_FILENO, s); },
-                                  .gap = [](uint64_t, uint64_t lost) {
-                                    std::fprintf(stderr, "isola: %llu bytes of output were lost\n", static_cast<unsigned long long>(lost));
-                                  }});
+                                  .gap =
+                                      [](uint64_t, uint64_t lost) {
+                                        std::fprintf(stderr, "isola: %llu bytes of output were lost\n",
+                                                     static_cast<unsigned long long>(lost));
+                                      }});
   guest_.on_readable(signals_.get(), [this] { handle_signal(); });
   guest_.on_readable(launcher_.fd(), [this] { hear_launcher(); });
   while (!run_->ended()) {
     // Standard input is read only as fast as the command takes it.
     bool room = guest_.session().sendable(run_->channel()) > 0;
-    if (stdin_open_ && room) guest_.on_readable(STDIN_FILENO, [this] { read_stdin(); });
-    else guest_.ignore(STDIN_FILENO);
+    if (stdin_open_ && room)
+      guest_.on_readable(STDIN_FILENO, [this] { read_stdin(); });
+    else
+      guest_.ignore(STDIN_FILENO);
     auto pumped = guest_.pump();
     if (broken_output_) return fail(Code::unavailable, "nobody reads the output");
     if (ended_ || lost_) break;
@@ -237,14 +246,13 @@ int report_failure(const Error& error, const Session& session, const RunOptions&
       case EndReason::deadline:
         complain("the command took longer than " + options.timeout + " and was ended");
         return kTimedOut;
-      case EndReason::oom:
-        complain("the sandbox ran out of memory and was ended");
-        return 128 + SIGKILL;
+      case EndReason::oom: complain("the sandbox ran out of memory and was ended"); return 128 + SIGKILL;
       default: break;
     }
   }
   complain(error.message);
-  if (error.code == Code::invalid && error.sys_errno != E2BIG) return kFailed;  // a bad user or folder, not a bad command
+  if (error.code == Code::invalid && error.sys_errno != E2BIG)
+    return kFailed;  // a bad user or folder, not a bad command
   if (error.sys_errno == ENOENT) return kNoSuchCommand;
   if (error.sys_errno == EACCES || error.sys_errno == ENOEXEC || error.sys_errno == E2BIG) return kCannotRun;
   return kFailed;

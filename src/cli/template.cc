@@ -48,8 +48,12 @@ class ProgressLine {
 };
 
 nlohmann::json to_json(const image::Template& t) {
-  return {{"name", t.name},       {"digest", t.digest},     {"size", t.size}, {"created", t.created},
-          {"distribution", t.distribution}, {"packages", t.packages.size()}};
+  return {{"name", t.name},
+          {"digest", t.digest},
+          {"size", t.size},
+          {"created", t.created},
+          {"distribution", t.distribution},
+          {"packages", t.packages.size()}};
 }
 
 }  // namespace
@@ -69,8 +73,8 @@ int template_list(const Common& common) {
   }
   std::printf("%-12s %-14s %10s  %-18s %s\n", "NAME", "DIGEST", "SIZE", "MADE (UTC)", "FROM");
   for (const auto& t : *all)
-    std::printf("%-12s %-14s %10s  %-18s %s\n", t.name.c_str(), t.digest.substr(0, 12).c_str(), format_size(t.size).c_str(),
-                date(t.created).c_str(), t.distribution.c_str());
+    std::printf("%-12s %-14s %10s  %-18s %s\n", t.name.c_str(), t.digest.substr(0, 12).c_str(),
+                format_size(t.size).c_str(), date(t.created).c_str(), t.distribution.c_str());
   return 0;
 }
 
@@ -83,8 +87,11 @@ int template_build(const Common& common, const std::vector<std::string>& names, 
       built = cache.build(name, [&](const image::ProgressStep& step) { line.show(name, step); }, again);
     }
     if (!built) return complain(built.error().message);
-    if (common.json) std::puts(to_json(*built).dump().c_str());
-    else std::printf("%s: ready (%s, %s)\n", name.c_str(), built->digest.substr(0, 12).c_str(), format_size(built->size).c_str());
+    if (common.json)
+      std::puts(to_json(*built).dump().c_str());
+    else
+      std::printf("%s: ready (%s, %s)\n", name.c_str(), built->digest.substr(0, 12).c_str(),
+                  format_size(built->size).c_str());
   }
   return 0;
 }
@@ -98,7 +105,8 @@ int template_verify(const Common& common, const std::string& name) {
 
 int template_remove(const Common& common, const std::string& name) {
   image::TemplateCache cache(common.cache_dir);
-  if (auto found = cache.find(name); !found && found.error().code == Code::not_found) return complain(found.error().message);
+  if (auto found = cache.find(name); !found && found.error().code == Code::not_found)
+    return complain(found.error().message);
   if (auto removed = cache.remove(name); !removed) return complain(removed.error().message);
   auto freed = cache.collect();
   if (!freed) return complain(freed.error().message);

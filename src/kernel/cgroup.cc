@@ -1,9 +1,7 @@
 #include "kernel/cgroup.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -235,8 +233,10 @@ Result<CgroupDoors> Cgroup::doors() const {
     if (int e = fault::at("cgroup_door")) return sys_error("cannot open the cgroup " + name_, e);
     Fd fd(::open(door.c_str(), (v2 ? O_RDONLY | O_DIRECTORY : O_WRONLY) | O_CLOEXEC));
     if (!fd) return sys_error("cannot open the cgroup " + name_);
-    if (v2) doors.folder = std::move(fd);
-    else doors.files.push_back(std::move(fd));
+    if (v2)
+      doors.folder = std::move(fd);
+    else
+      doors.files.push_back(std::move(fd));
   }
   return doors;
 }

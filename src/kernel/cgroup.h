@@ -49,9 +49,9 @@ struct CgroupStats {
   uint32_t processes = 0;      // threads count too
 };
 
-// Open doors into a group, for a process that walks in by itself. Moving another process takes a lock against every fork
-// and exit on the machine and waits for an RCU grace period (11 ms were seen on a busy machine); a single thread that
-// moves itself takes neither (v1: "0" into `tasks`), and neither does one that is born inside (v2: clone3).
+// Open doors into a group, for a process that walks in by itself. Moving another process takes a lock against every
+// fork and exit on the machine and waits for an RCU grace period (11 ms were seen on a busy machine); a single thread
+// that moves itself takes neither (v1: "0" into `tasks`), and neither does one that is born inside (v2: clone3).
 struct CgroupDoors {
   std::vector<Fd> files;  // v1: one per hierarchy
   Fd folder;              // v2: for CLONE_INTO_CGROUP

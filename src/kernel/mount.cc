@@ -15,7 +15,8 @@ namespace {
 std::string context_log(int fs) {
   char line[512];
   std::string all;
-  for (ssize_t n; (n = ::read(fs, line, sizeof line)) > 2;) all += " (" + std::string(line + 2, static_cast<size_t>(n) - 2) + ")";
+  for (ssize_t n; (n = ::read(fs, line, sizeof line)) > 2;)
+    all += " (" + std::string(line + 2, static_cast<size_t>(n) - 2) + ")";
   return all;
 }
 
@@ -56,14 +57,14 @@ Result<Fd> make_filesystem(const std::string& type, const std::vector<Filesystem
 
 Result<Fd> clone_tree(int dir, const std::string& path) {
   if (int e = fault::at("open_tree")) return sys_error("cannot clone the mount at " + path, e);
-  Fd tree(::open_tree(dir, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW |
-                                             (path.empty() ? AT_EMPTY_PATH : 0)));
+  Fd tree(::open_tree(dir, path.c_str(),
+                      OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | (path.empty() ? AT_EMPTY_PATH : 0)));
   if (!tree) return sys_error("cannot clone the mount at " + path);
   return tree;
 }
 
 Result<void> set_attributes(int mount, const MountAttributes& attributes) {
-  struct mount_attr attr {};
+  struct mount_attr attr{};
   attr.attr_set = attributes.flags();
   if (attributes.idmap >= 0) attr.userns_fd = static_cast<uint64_t>(attributes.idmap);
   if (int e = fault::at("mount_setattr")) return sys_error("cannot set the attributes of a mount", e);
@@ -74,7 +75,7 @@ Result<void> set_attributes(int mount, const MountAttributes& attributes) {
 }
 
 Result<Fd> open_beneath(int dir, const std::string& path, int flags) {
-  struct open_how how {};
+  struct open_how how{};
   how.flags = static_cast<uint64_t>(flags | O_PATH | O_CLOEXEC | O_NOFOLLOW);
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
   if (int e = fault::at("openat2")) return sys_error("cannot open " + path, e);

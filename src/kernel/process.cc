@@ -22,7 +22,7 @@ constexpr size_t kMaxFds = 64;
 Result<Child> spawn(uint64_t flags, const std::function<int()>& body, int cgroup) {
   if (int e = fault::at("clone")) return sys_error("cannot create a process", e);
   int pidfd = -1;
-  struct clone_args args {};
+  struct clone_args args{};
   args.flags = flags | CLONE_PIDFD;
   args.pidfd = reinterpret_cast<uint64_t>(&pidfd);
   args.exit_signal = SIGCHLD;

@@ -98,8 +98,10 @@ Result<void> Cells::start() {
     count_live(it, true);
     ISOLA_CHECK(parts_.loop.watch(it.cell->exit_fd(), EPOLLIN, [this, id = entry.id](uint32_t) { exited(id); }));
     // Parked jails are cheap to make anew; ephemeral ones belonged to a connection that went with the old launcher.
-    if (entry.parked || entry.ephemeral) end(it, EndReason::killed);
-    else log::info("launcher", "adopted {}", entry.id);
+    if (entry.parked || entry.ephemeral)
+      end(it, EndReason::killed);
+    else
+      log::info("launcher", "adopted {}", entry.id);
   }
   // Taken by a launcher that was killed before it could write down what for.
   std::set<uint32_t> used;
@@ -143,7 +145,7 @@ void Cells::restart_janitor() {
 
 Result<void> Cells::check(const LaunchRequest& request) const {
   const auto& limits = request.limits;
-  struct sysinfo machine {};
+  struct sysinfo machine{};
   if (::sysinfo(&machine) < 0) return sys_error("cannot read the machine's memory");
   uint64_t memory = uint64_t{machine.totalram} * machine.mem_unit;
   if (!is_digest(request.digest)) return fail(Code::invalid, "an image is named by its SHA-256 digest");
@@ -158,8 +160,9 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   if (limits.open_files < 32) return fail(Code::invalid, "a sandbox needs at least 32 open files");
   if (limits.wall_time.count() < 0) return fail(Code::invalid, "the time limit is negative");
   if (!parts_.layers.enforces() && !request.allow_unquotaed)
-    return fail(Code::unsupported, "nothing on this machine can limit the disk space of a sandbox; `isola doctor` says "
-                                   "what would help, --allow-unquotaed-disk accepts the risk");
+    return fail(Code::unsupported,
+                "nothing on this machine can limit the disk space of a sandbox; `isola doctor` says "
+                "what would help, --allow-unquotaed-disk accepts the risk");
   return {};
 }
 
@@ -167,7 +170,8 @@ Result<std::string> Cells::mount_image(const std::string& digest) {
   auto it = images_.find(digest);
   if (it != images_.end()) return it->second;
   std::string blob = parts_.blobs + "/" + digest + ".erofs";
-  if (::access(blob.c_str(), R_OK) < 0) return fail(Code::not_found, "there is no image " + digest + " on this machine");
+  if (::access(blob.c_str(), R_OK) < 0)
+    return fail(Code::not_found, "there is no image " + digest + " on this machine");
   ISOLA_TRY(Fd mount, image::mount_blob(blob));
   std::string point = std::string(boundary::jail::kImages) + "/" + digest;
   ISOLA_CHECK(make_dirs(point));
@@ -195,8 +199,10 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
   one.launched = std::move(done);
   cells_[one.entry.id] = std::move(owned);
   set_owner(one, owner);
-  if (park) ++pools_[one.entry.digest].have, pools_[one.entry.digest].making = true;
-  else count_live(one, true);
+  if (park)
+    ++pools_[one.entry.digest].have, pools_[one.entry.digest].making = true;
+  else
+    count_live(one, true);
   if (auto made = make(one, std::move(request), std::move(trees)); !made) {
     one.failure = made.error();
     clear(one);
@@ -287,7 +293,8 @@ void Cells::hand_over(One& one, Birth birth) {
     end(one, EndReason::boundary_failure);
     return;
   }
-  done(std::pair(LaunchReply{.id = id, .birth = birth, .kind = one.cell->kind(), .latency = one.latency}, std::move(*link)));
+  done(std::pair(LaunchReply{.id = id, .birth = birth, .kind = one.cell->kind(), .latency = one.latency},
+                 std::move(*link)));
 }
 
 // ---- parking and claiming -------------------------------------------------------------------------------------------
@@ -313,7 +320,8 @@ bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
 }
 
 Result<void> Cells::claim(One& one, const LaunchRequest& request) {
-  if (one.limits.open_files != request.limits.open_files) return fail(Code::unsupported, "it has another limit of open files");
+  if (one.limits.open_files != request.limits.open_files)
+    return fail(Code::unsupported, "it has another limit of open files");
   one.latency = Latency{};  // what was done before the caller came is not the caller's time
   Stopwatch watch(one.latency);
   if (group_limits(one.limits) != group_limits(request.limits)) {
@@ -521,7 +529,8 @@ Result<StatsReply> Cells::stats(const std::string& id) {
   auto stats = group.stats();
   group.release();
   if (!stats) return std::unexpected(stats.error());
-  StatsReply reply{stats->cpu_usec, stats->memory_bytes, stats->memory_peak_bytes, stats->oom_kills, stats->processes, 0};
+  StatsReply reply{stats->cpu_usec,  stats->memory_bytes, stats->memory_peak_bytes,
+                   stats->oom_kills, stats->processes,    0};
   if (auto usage = parts_.layers.usage(id)) reply.disk_bytes = usage->bytes;
   return reply;
 }

@@ -78,16 +78,16 @@ class Cells {
     OwnerId owner = 0;
     std::unique_ptr<boundary::Launching> launching;
     std::unique_ptr<boundary::Cell> cell;
-    Launched launched;               // whoever waits for the launch
-    std::vector<Linked> linking;     // whoever waits for a link
-    int link_fd = -1;                // watched while somebody does
-    std::vector<Gone> gone;          // whoever waits for the end
-    std::optional<Error> failure;    // of the launch: told when everything is cleared away
-    std::optional<EndReason> reason; // why it ends, if we decided so
+    Launched launched;                // whoever waits for the launch
+    std::vector<Linked> linking;      // whoever waits for a link
+    int link_fd = -1;                 // watched while somebody does
+    std::vector<Gone> gone;           // whoever waits for the end
+    std::optional<Error> failure;     // of the launch: told when everything is cleared away
+    std::optional<EndReason> reason;  // why it ends, if we decided so
     Ended ended;
     Latency latency;
     std::optional<EventLoop::TimerId> deadline;
-    bool counted = false;            // in live_
+    bool counted = false;  // in live_
   };
   // Jails kept parked of one image. `have` counts those being made too.
   struct Pool {
@@ -123,8 +123,8 @@ class Cells {
   Janitor janitor_;
   int janitor_fd_ = -1;
   std::map<std::string, std::unique_ptr<One>> cells_;
-  std::map<std::string, std::string> images_;     // digest → mount point, mounted while the launcher lives
-  std::map<std::string, Pool> pools_;             // by digest
+  std::map<std::string, std::string> images_;             // digest → mount point, mounted while the launcher lives
+  std::map<std::string, Pool> pools_;                     // by digest
   std::set<std::pair<std::string, std::string>> parked_;  // digest, id
   std::map<OwnerId, std::set<std::string>> owned_;
   size_t live_ = 0;  // counted, so that no request walks over all sandboxes

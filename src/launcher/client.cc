@@ -29,7 +29,7 @@ Result<void> start(const StartOptions& options) {
   // The child keeps its end open under a number that its own argument names.
   constexpr int kReadyFd = 3;
   std::string linger = std::to_string(options.linger.count()) + "s", ready = std::to_string(kReadyFd);
-  std::string arguments[] = {program, "launcher", "--data", options.data_dir, "--linger", linger,
+  std::string arguments[] = {program,    "launcher",   "--data", options.data_dir, "--linger", linger,
                              "--daemon", "--ready-fd", ready};
   std::vector<char*> argv;
   for (auto& argument : arguments) argv.push_back(argument.data());
@@ -88,7 +88,8 @@ Result<Client> Client::connect(const std::string& data_dir) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::string path = data_dir + "/launcher.sock";
-  if (path.size() >= sizeof address.sun_path) return fail(Code::invalid, "the data directory's path is too long: " + data_dir);
+  if (path.size() >= sizeof address.sun_path)
+    return fail(Code::invalid, "the data directory's path is too long: " + data_dir);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return sys_error("cannot create a socket");

@@ -26,7 +26,7 @@ struct Sandbox {
 
 struct StartOptions {
   std::string data_dir = "/var/lib/isola";
-  std::string program;  // the isola binary; empty: this one
+  std::string program;              // the isola binary; empty: this one
   std::chrono::seconds linger{60};  // an auto-started launcher leaves when it was idle for so long
 };
 

@@ -56,7 +56,8 @@ Result<std::vector<uint32_t>> IdRanges::mine() const {
     uint32_t number = 0;
     auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
     if (n < 0 || std::string_view(target, static_cast<size_t>(n)) != owner_) continue;
-    if (bad == std::errc() && end == name.data() + name.size() && number < kCount) bases.push_back(kFirst + number * 65536);
+    if (bad == std::errc() && end == name.data() + name.size() && number < kCount)
+      bases.push_back(kFirst + number * 65536);
   }
   return bases;
 }

@@ -71,7 +71,8 @@ Result<void> Janitor::start() {
   ISOLA_TRY(auto pair, kernel::socket_pair());
   ISOLA_TRY(auto child, kernel::spawn(0, [&] {
               auto confined = confine(pair.second.get(), layers_.descriptors());
-              (void)kernel::send_message(pair.second.get(), confined ? kReady : std::string_view(confined.error().message));
+              (void)kernel::send_message(pair.second.get(),
+                                         confined ? kReady : std::string_view(confined.error().message));
               return confined ? work(pair.second.get()) : 1;
             }));
   pair.second.reset();

@@ -19,15 +19,16 @@ namespace {
 
 // One line of words: simple enough to be read by `cat`.
 std::string to_line(const JournalEntry& e, const std::string& boot) {
-  return fmt::format("1 {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid, e.process.start_time,
-                     static_cast<int>(e.birth), static_cast<int>(e.parked), static_cast<int>(e.ephemeral), e.created, boot);
+  return fmt::format("1 {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
+                     e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
+                     static_cast<int>(e.ephemeral), e.created, boot);
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {
   std::istringstream in(text);
   int version = 0, birth = 0, parked = 0, ephemeral = 0;
-  in >> version >> e.id >> e.id_base >> e.digest >> e.process.pid >> e.process.start_time >> birth >> parked >> ephemeral >>
-      e.created >> e.boot;
+  in >> version >> e.id >> e.id_base >> e.digest >> e.process.pid >> e.process.start_time >> birth >> parked >>
+      ephemeral >> e.created >> e.boot;
   e.birth = static_cast<Birth>(birth);
   e.parked = parked != 0;
   e.ephemeral = ephemeral != 0;
@@ -45,8 +46,8 @@ Result<Journal> Journal::open(const std::string& folder) {
   return journal;
 }
 
-// In place, in one write of always the same length: whoever is killed before or after it leaves a whole entry. Renaming a
-// new file over the old one would be the usual way, but makes ext4 put the data on disk first (milliseconds).
+// In place, in one write of always the same length: whoever is killed before or after it leaves a whole entry. Renaming
+// a new file over the old one would be the usual way, but makes ext4 put the data on disk first (milliseconds).
 Result<void> Journal::write(const JournalEntry& entry) const {
   if (int e = kernel::fault::at("journal")) return sys_error("cannot write the journal", e);
   constexpr size_t kLength = 384;

@@ -1,5 +1,5 @@
-// DIR/run/<id>: what exists, so that whoever starts after a kill -9 knows what to adopt and what to clear away. An entry
-// is written before the first kernel object of a sandbox is made and removed after the last one is gone.
+// DIR/run/<id>: what exists, so that whoever starts after a kill -9 knows what to adopt and what to clear away. An
+// entry is written before the first kernel object of a sandbox is made and removed after the last one is gone.
 //
 // It need not survive a crash of the host (nothing that it names does), so it is not synced; it names the boot it
 // belongs to instead.

@@ -69,7 +69,8 @@ Result<void> detach(const std::string& data_dir) {
 
 // Nothing of whoever started us may reach a sandbox: descriptors, environment, limits, working folder, mounts.
 Result<void> settle(int ready_fd) {
-  if (::geteuid() != 0) return fail(Code::denied, "the launcher must be root (it makes namespaces, mounts and control groups)");
+  if (::geteuid() != 0)
+    return fail(Code::denied, "the launcher must be root (it makes namespaces, mounts and control groups)");
   unsigned first = 3;
   if (ready_fd >= 3) {
     if (ready_fd > 3) ::syscall(SYS_close_range, 3, static_cast<unsigned>(ready_fd - 1), 0);
@@ -86,7 +87,8 @@ Result<void> settle(int ready_fd) {
   // Not readable or traceable by anybody without privileges, whatever user it borrows for a moment.
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the launcher's memory");
   ISOLA_CHECK(kernel::keep_capabilities_across_setuid());
-  if (::unshare(CLONE_NEWNS) < 0) return sys_error("cannot make a mount namespace (is this process root, with CAP_SYS_ADMIN?)");
+  if (::unshare(CLONE_NEWNS) < 0)
+    return sys_error("cannot make a mount namespace (is this process root, with CAP_SYS_ADMIN?)");
   return kernel::make_all_slave();
 }
 
@@ -121,8 +123,8 @@ uid_t service_user() {
 Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   ISOLA_TRY(EventLoop loop, EventLoop::make());
   // Opened first: it may hold what an earlier launcher left mounted.
-  ISOLA_TRY(auto layers, image::open_layer_store(options.data_dir, {.provider = options.layer_store},
-                                                 image::AllowUnquotaedDisk{}));
+  ISOLA_TRY(auto layers,
+            image::open_layer_store(options.data_dir, {.provider = options.layer_store}, image::AllowUnquotaedDisk{}));
   ISOLA_TRY(auto cgroups, kernel::CgroupTree::detect({.disk = options.data_dir}));
   if (auto missing = cgroups.missing(); !missing.empty())
     return fail(Code::unsupported, "this machine offers no cgroup controller '" + missing[0] +
@@ -152,7 +154,8 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   bool stopping = false, wait_for_all = false;
   std::optional<EventLoop::TimerId> idle;
   auto look = [&] {
-    if (stopping && (cells.empty() || (!wait_for_all && cells.parked() == 0)) && cells.cleaning() == 0) return loop.stop();
+    if (stopping && (cells.empty() || (!wait_for_all && cells.parked() == 0)) && cells.cleaning() == 0)
+      return loop.stop();
     bool in_use = server.connections() > 0 || cells.live() > 0 || stopping;
     if (idle) loop.cancel(*std::exchange(idle, std::nullopt));
     if (options.linger.count() > 0 && !in_use)
@@ -166,8 +169,10 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   auto stop = [&](bool end_all) {
     stopping = true;
     wait_for_all = end_all;
-    if (end_all) cells.kill_all();
-    else cells.kill_parked();
+    if (end_all)
+      cells.kill_all();
+    else
+      cells.kill_parked();
     look();
   };
   cells.on_ended = [&](OwnerId owner, const Ended& ended) { server.send_event(owner, ended); };
@@ -178,7 +183,8 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   std::string socket = options.data_dir + "/launcher.sock";
   ISOLA_CHECK(server.listen(socket, service_user()));
   ready.say("ready\n");
-  log::info("launcher", "ready on {} (boundary jail: shared kernel; disk limits by {})", options.data_dir, layers->name());
+  log::info("launcher", "ready on {} (boundary jail: shared kernel; disk limits by {})", options.data_dir,
+            layers->name());
   look();
   auto ran = loop.run();
   ::unlink(socket.c_str());
@@ -193,7 +199,8 @@ Result<void> run_launcher(const LauncherOptions& options) {
     kernel::fault::arm_from_environment();
     if (options.data_dir.empty() || options.data_dir[0] != '/')
       return fail(Code::invalid, "the data directory must be an absolute path");
-    if (::geteuid() != 0) return fail(Code::denied, "the launcher must be root (it makes namespaces, mounts and control groups)");
+    if (::geteuid() != 0)
+      return fail(Code::denied, "the launcher must be root (it makes namespaces, mounts and control groups)");
     ISOLA_CHECK(make_dirs(options.data_dir, 0700));
     if (options.daemon) ISOLA_CHECK(detach(options.data_dir));
     ISOLA_CHECK(settle(options.ready_fd));

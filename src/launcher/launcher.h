@@ -12,11 +12,11 @@ namespace isola::launcher {
 struct LauncherOptions {
   std::string data_dir = "/var/lib/isola";
   std::string cache_dir = "/var/cache/isola";
-  std::string guest_program;              // empty: isola-guest beside this program
-  std::string layer_store;                // empty: the first that works
-  std::chrono::seconds linger{0};         // 0: stays until told to go; else leaves when idle for so long
-  bool daemon = false;                    // detach, log into DIR/launcher.log
-  int ready_fd = -1;                      // told "ready\n", or why not, and closed
+  std::string guest_program;       // empty: isola-guest beside this program
+  std::string layer_store;         // empty: the first that works
+  std::chrono::seconds linger{0};  // 0: stays until told to go; else leaves when idle for so long
+  bool daemon = false;             // detach, log into DIR/launcher.log
+  int ready_fd = -1;               // told "ready\n", or why not, and closed
 };
 
 // Runs until it is told to stop (SIGTERM, a shutdown request, or lingering for nothing). Sandboxes that are not

@@ -92,7 +92,8 @@ void decode(Reader& in, SandboxSummary& v) {
 }
 
 void encode(Writer& out, const StatsReply& v) {
-  for (uint64_t n : {v.cpu_usec, v.memory_bytes, v.memory_peak_bytes, v.oom_kills, v.processes, v.disk_bytes}) out.u64(n);
+  for (uint64_t n : {v.cpu_usec, v.memory_bytes, v.memory_peak_bytes, v.oom_kills, v.processes, v.disk_bytes})
+    out.u64(n);
 }
 
 void decode(Reader& in, StatsReply& v) {

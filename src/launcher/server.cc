@@ -31,7 +31,8 @@ Result<void> Server::listen(const std::string& path, uid_t allowed_user) {
   allowed_user_ = allowed_user;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return fail(Code::invalid, "the data directory's path is too long: " + path);
+  if (path.size() >= sizeof address.sun_path)
+    return fail(Code::invalid, "the data directory's path is too long: " + path);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   socket_ = Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_) return sys_error("cannot create the launcher's socket");
@@ -136,11 +137,13 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       });
     case Op::kill:
       return cells_.kill(sandbox, [this, id, tag](Result<Ended> result) {
-        reply(id, tag, result ? Result<std::string>(encoded(*result)) : Result<std::string>(std::unexpected(result.error())));
+        reply(id, tag,
+              result ? Result<std::string>(encoded(*result)) : Result<std::string>(std::unexpected(result.error())));
       });
     case Op::stats: {
       auto stats = cells_.stats(sandbox);
-      return reply(id, tag, stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
+      return reply(id, tag,
+                   stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
     }
     case Op::freeze: return answer(cells_.freeze(sandbox));
     case Op::thaw: return answer(cells_.thaw(sandbox));
@@ -161,8 +164,10 @@ void Server::reply(OwnerId id, uint32_t tag, const Result<std::string>& result, 
   Writer out;
   out.u32(tag);
   out.u8(result ? 0 : 1);
-  if (result) out.bytes(*result);
-  else encode(out, result.error());
+  if (result)
+    out.bytes(*result);
+  else
+    encode(out, result.error());
   send(id, out.take(), std::move(fds));
 }
 

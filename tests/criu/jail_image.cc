@@ -110,7 +110,8 @@ Result<Image> Checkpointer::dump(pid_t pid, const std::function<Result<std::vect
 Result<Fd> Checkpointer::make_root(const Restored& next) {
   ISOLA_TRY(Fd userns, user_namespace(next.id_base));
   std::string layer = next.upper.substr(0, next.upper.rfind('/'));
-  ISOLA_TRY(auto root, boundary::jail::make_root(next.lowers, layer, userns.get(), next.id_base, parts_.mounts[0].attributes));
+  ISOLA_TRY(auto root,
+            boundary::jail::make_root(next.lowers, layer, userns.get(), next.id_base, parts_.mounts[0].attributes));
   return std::move(root.mount);
 }
 

@@ -7,7 +7,8 @@ namespace isola::boundary::jail {
 
 class JailCell : public Cell {
  public:
-  JailCell(kernel::ProcessName process, Fd pidfd, bool own_child) : process_(process), pidfd_(std::move(pidfd)), own_child_(own_child) {}
+  JailCell(kernel::ProcessName process, Fd pidfd, bool own_child)
+      : process_(process), pidfd_(std::move(pidfd)), own_child_(own_child) {}
 
   BoundaryKind kind() const override { return BoundaryKind::jail; }
   kernel::ProcessName process() const override { return process_; }
@@ -25,9 +26,9 @@ class JailCell : public Cell {
 
   kernel::ProcessName process_;
   Fd pidfd_;
-  bool own_child_;        // ours to wait for; an adopted one is init's
+  bool own_child_;  // ours to wait for; an adopted one is init's
   std::optional<Link> first_;
-  Fd current_;            // our copy of the out-pipe's read end: hangs up when the guest has made new pipes
+  Fd current_;             // our copy of the out-pipe's read end: hangs up when the guest has made new pipes
   IslandSockets sockets_;  // held for the gate
 };
 

@@ -111,7 +111,7 @@ Result<void> mount_everything(const Protections& protections, std::vector<Fd> fd
     auto mount = make_mount(rule, root.get(), fds);
     if (!mount) return std::unexpected(mount.error().in("/" + rule.target));
     if (rule.from == MountRule::From::shown) {
-      struct stat what {};
+      struct stat what{};
       if (::fstat(mount->get(), &what) < 0) return sys_error("cannot look at what is shown at /" + rule.target);
       auto made = make_place(root.get(), rule.target, S_ISDIR(what.st_mode));
       if (!made) return std::unexpected(made.error().in("/" + rule.target));

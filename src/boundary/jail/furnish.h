@@ -26,8 +26,8 @@ struct Furnishing {
   const kernel::SeccompProgram* filter = nullptr;
   const kernel::CgroupDoors* cgroup = nullptr;
   uint32_t open_files = 0;
-  int control = -1;      // the child's end of the conversation
-  int link[4] = {};      // guest's fds 3–6: in-read, out-write, in-write, out-read
+  int control = -1;  // the child's end of the conversation
+  int link[4] = {};  // guest's fds 3–6: in-read, out-write, in-write, out-read
 };
 
 // Runs in the child, as process 1 of the new namespaces. Returns only on failure, with the exit code.

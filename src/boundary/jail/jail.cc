@@ -38,7 +38,8 @@ class BorrowedUser {
 
 class JailLaunching : public Launching {
  public:
-  JailLaunching(LaunchSpec spec, Protections protections, const kernel::CgroupTree& cgroups, const IslandNetwork& network)
+  JailLaunching(LaunchSpec spec, Protections protections, const kernel::CgroupTree& cgroups,
+                const IslandNetwork& network)
       : spec_(std::move(spec)),
         protections_(std::move(protections)),
         cgroups_(cgroups),
@@ -100,13 +101,14 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     BorrowedUser user(spec_.id_base);
     if (user.failed()) return sys_error("cannot take the sandbox's id", user.failed());
     // The user namespace comes first in the kernel's order too: every other one belongs to it.
-    auto child = kernel::spawn(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
-                               [&] {
-                                 // Else the child would hold the launcher's end itself, and never hear that it died.
-                                 conversation.first.reset();
-                                 return become_guest(furnishing);
-                               },
-                               doors->folder.get());
+    auto child = kernel::spawn(
+        CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
+        [&] {
+          // Else the child would hold the launcher's end itself, and never hear that it died.
+          conversation.first.reset();
+          return become_guest(furnishing);
+        },
+        doors->folder.get());
     if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
     child_ = std::move(*child);
   }
@@ -134,12 +136,13 @@ Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
   watch_.lap(Step::clone);
   ISOLA_TRY(Fd userns, assume_identity());
   watch_.lap(Step::identity);
-  ISOLA_TRY(Root root, make_root({spec_.lower}, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
+  ISOLA_TRY(Root root,
+            make_root({spec_.lower}, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
   leftovers_ = std::move(root.layers);
   std::vector<int> fds = {root.mount.get()};
   for (const auto& shown : spec_.shown) {
-    auto mapped = kernel::set_attributes(
-        shown.tree.get(), {.read_only = true, .nosuid = true, .nodev = true, .idmap = userns.get()});
+    auto mapped = kernel::set_attributes(shown.tree.get(),
+                                         {.read_only = true, .nosuid = true, .nodev = true, .idmap = userns.get()});
     if (!mapped) return std::unexpected(mapped.error().in("the folder shown at " + shown.target));
     fds.push_back(shown.tree.get());
   }
@@ -160,7 +163,8 @@ Result<std::unique_ptr<Cell>> JailLaunching::advance() {
     return hand_over();
   }
   if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
-  if (message.bytes[0] != kFurnished || told_to_exec_) return fail(Code::internal, "unexpected word from an unborn jail");
+  if (message.bytes[0] != kFurnished || told_to_exec_)
+    return fail(Code::internal, "unexpected word from an unborn jail");
   watch_.lap(Step::furnish);
   ISOLA_CHECK(verify_all());
   watch_.lap(Step::verify);
@@ -215,11 +219,13 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
   wanted.cgroup = spec.cgroup;
   wanted.limits = {.cpus = spec.limits.cpus, .memory = spec.limits.memory, .pids = spec.limits.pids};
   for (const auto& shown : spec.shown) {
-    if (shown.target.size() < 2 || shown.target[0] != '/') return fail(Code::invalid, "a shown folder needs an absolute path");
+    if (shown.target.size() < 2 || shown.target[0] != '/')
+      return fail(Code::invalid, "a shown folder needs an absolute path");
     // What stands there protects the sandbox; nothing is laid over it.
     for (std::string_view own : {"/proc", "/sys", "/dev"})
       if (shown.target == own || shown.target.starts_with(std::string(own) + "/"))
-        return fail(Code::invalid, "nothing can be shown at " + shown.target + ": " + std::string(own) + " is the sandbox's own");
+        return fail(Code::invalid,
+                    "nothing can be shown at " + shown.target + ": " + std::string(own) + " is the sandbox's own");
     wanted.mounts.push_back({.target = shown.target.substr(1),
                              .from = MountRule::From::shown,
                              .attributes = {.read_only = true, .nosuid = true, .nodev = true}});

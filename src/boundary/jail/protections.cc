@@ -22,9 +22,9 @@ using kernel::capability;
 
 // Never seen from inside: they tell about the host or reach into it. Files and folders that nobody may open stand in
 // their place; those that ordinary programs look at are empty instead.
-constexpr const char* kShutFiles[] = {"kcore",      "keys",       "key-users",   "kmsg",       "sysrq-trigger", "kallsyms",
-                                      "kpagecount", "kpageflags", "kpagecgroup", "timer_list", "sched_debug",   "latency_stats",
-                                      "config.gz"};
+constexpr const char* kShutFiles[] = {"kcore",       "keys",          "key-users",  "kmsg",        "sysrq-trigger",
+                                      "kallsyms",    "kpagecount",    "kpageflags", "kpagecgroup", "timer_list",
+                                      "sched_debug", "latency_stats", "config.gz"};
 constexpr const char* kBlankFiles[] = {"cmdline", "modules", "interrupts"};
 constexpr const char* kMaskedFolders[] = {"acpi", "scsi", "driver"};
 // Seen, but never written: on top of the kernel's own checks.
@@ -63,7 +63,7 @@ std::string limit_words(const kernel::CgroupLimits& limits) {
 
 Result<void> verify_namespaces(pid_t pid) {
   for (const char* kind : kNamespaces) {
-    struct stat own {}, its {};
+    struct stat own{}, its{};
     std::string name = std::string("ns/") + kind;
     if (::stat(("/proc/self/" + name).c_str(), &own) < 0 ||
         ::stat(fmt::format("/proc/{}/{}", pid, name).c_str(), &its) < 0)
@@ -80,16 +80,16 @@ Result<void> verify_status(pid_t pid, const Protections& wanted) {
   const std::string badge = fmt::format("{:016x}", kBadge), none = fmt::format("{:016x}", 0);
   const std::string id = fmt::format("{0}\t{0}\t{0}\t{0}", wanted.id_base);
   const std::pair<std::string_view, std::string_view> fields[] = {
-      {"Uid", id},      {"Gid", id},      {"CapBnd", caps},         {"CapPrm", own},
-      {"CapEff", own},  {"CapAmb", none},
-      {"Seccomp", "2"}, {"Seccomp_filters", "1"},
+      {"Uid", id},     {"Gid", id},      {"CapBnd", caps}, {"CapPrm", own},
+      {"CapEff", own}, {"CapAmb", none}, {"Seccomp", "2"}, {"Seccomp_filters", "1"},
   };
   for (auto [name, value] : fields) {
     auto found = status_field(status, name);
     if (found != value) return differ(name, value, found);
   }
   // The badge crosses the exec as inheritable, and the guest's first act is to make it not so.
-  if (auto found = status_field(status, "CapInh"); found != badge && found != none) return differ("CapInh", badge, found);
+  if (auto found = status_field(status, "CapInh"); found != badge && found != none)
+    return differ("CapInh", badge, found);
   ISOLA_TRY(std::string hash, kernel::installed_filter_hash(pid));
   if (hash != wanted.filter_hash) return differ("the seccomp filter", wanted.filter_hash, hash);
   return {};
@@ -174,17 +174,20 @@ std::vector<MountRule> standard_mounts() {
   // One /dev and one /sys for all sandboxes. /dev also holds the guest's program, so it is executable; it is read-only.
   rules.push_back({"dev", From::stage, "dev", {.read_only = true, .nosuid = true}, {}});
   // The machine has one number of terminals for all (kernel.pty.max): none may use it up.
-  rules.push_back({"dev/pts", From::filesystem, "devpts", {.nosuid = true, .noexec = true},
+  rules.push_back({"dev/pts",
+                   From::filesystem,
+                   "devpts",
+                   {.nosuid = true, .noexec = true},
                    {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {"max", "512"}}});
-  rules.push_back({"dev/shm", From::filesystem, "tmpfs", quiet,
-                   {{"size", "512m"}, {"nr_inodes", "65536"}, {"mode", "1777"}}});
+  rules.push_back(
+      {"dev/shm", From::filesystem, "tmpfs", quiet, {{"size", "512m"}, {"nr_inodes", "65536"}, {"mode", "1777"}}});
   rules.push_back({"sys", From::stage, "sys", sealed, {}});
   return rules;
 }
 
 std::string Protections::describe() const {
-  std::string text = fmt::format("ids 0 {} {}\ncapabilities {:016x}\nseccomp {}\ncgroup {}\nnamespaces", id_base, id_count,
-                                 capabilities, filter_hash, cgroup);
+  std::string text = fmt::format("ids 0 {} {}\ncapabilities {:016x}\nseccomp {}\ncgroup {}\nnamespaces", id_base,
+                                 id_count, capabilities, filter_hash, cgroup);
   for (const char* kind : kNamespaces) text += fmt::format(" {}", kind);
   text += "\n";
   for (const auto& rule : mounts) text += "mount " + mount_line(rule) + "\n";
@@ -217,8 +220,8 @@ Result<std::vector<std::string>> mount_lines(std::string_view mountinfo) {
 
 Result<void> verify(pid_t pid, const Protections& wanted, const FoundOutside& found) {
   if (int e = kernel::fault::at("verify")) return sys_error("protection mismatch", e);
-  if (found.limits.memory == 0 || found.limits.memory > wanted.limits.memory || found.limits.pids != wanted.limits.pids ||
-      std::abs(found.limits.cpus - wanted.limits.cpus) > 0.01)
+  if (found.limits.memory == 0 || found.limits.memory > wanted.limits.memory ||
+      found.limits.pids != wanted.limits.pids || std::abs(found.limits.cpus - wanted.limits.cpus) > 0.01)
     return differ("the limits", limit_words(wanted.limits), limit_words(found.limits));
   if (found.network != wanted.network) return differ("the network", wanted.network, found.network);
   ISOLA_CHECK(verify_namespaces(pid));

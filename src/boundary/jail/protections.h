@@ -18,10 +18,10 @@ namespace isola::boundary::jail {
 // One mount of the sandbox, in the order in which it is made.
 struct MountRule {
   enum class From {
-    filesystem,   // a new one of type `source`
-    stage,        // a copy of `source` below the launcher's stage
-    itself,       // the folder at `target`, bound onto itself to change its attributes
-    shown,        // a folder that the caller shows
+    filesystem,  // a new one of type `source`
+    stage,       // a copy of `source` below the launcher's stage
+    itself,      // the folder at `target`, bound onto itself to change its attributes
+    shown,       // a folder that the caller shows
   };
   std::string target;  // relative to the sandbox's root
   From from = From::filesystem;
@@ -41,11 +41,11 @@ struct Protections {
   uint32_t id_base = 0;
   uint32_t id_count = 0;
   uint64_t capabilities = 0;
-  std::string filter_hash;         // of the seccomp program
-  std::string cgroup;              // name
-  kernel::CgroupLimits limits;     // of that group
-  std::string network;             // IslandNetwork::expected()
-  std::vector<MountRule> mounts;   // the root first
+  std::string filter_hash;        // of the seccomp program
+  std::string cgroup;             // name
+  kernel::CgroupLimits limits;    // of that group
+  std::string network;            // IslandNetwork::expected()
+  std::vector<MountRule> mounts;  // the root first
 
   // Canonical text, one line each: what a manifest holds and what a person can read.
   std::string describe() const;

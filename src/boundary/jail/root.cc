@@ -16,7 +16,8 @@ namespace {
 // layers, so they need to be somewhere only while it is created.
 class StagedMount {
  public:
-  static Result<StagedMount> make(const std::string& source, std::string point, const kernel::MountAttributes& attributes) {
+  static Result<StagedMount> make(const std::string& source, std::string point,
+                                  const kernel::MountAttributes& attributes) {
     ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, source));
     ISOLA_CHECK(kernel::set_attributes(tree.get(), attributes));
     ISOLA_CHECK(kernel::attach(tree.get(), AT_FDCWD, point));
@@ -49,9 +50,10 @@ Result<Fd> mapped_tree(const std::string& source, const kernel::MountAttributes&
   return tree;
 }
 
-// index and nfs_export let a checkpoint find watched files again; volatile: a sandbox's files need not survive a crash of
-// the host, and an explicit sync makes them durable when it is paused.
-Result<Fd> make_overlay(std::vector<kernel::FilesystemOption> layers, uint32_t id_base, const kernel::MountAttributes& attributes) {
+// index and nfs_export let a checkpoint find watched files again; volatile: a sandbox's files need not survive a crash
+// of the host, and an explicit sync makes them durable when it is paused.
+Result<Fd> make_overlay(std::vector<kernel::FilesystemOption> layers, uint32_t id_base,
+                        const kernel::MountAttributes& attributes) {
   layers.insert(layers.begin(), {"source", "isola"});
   for (const char* flag : {"index", "nfs_export", "redirect_dir"}) layers.push_back({flag, "on"});
   layers.push_back({"volatile", ""});
@@ -59,10 +61,10 @@ Result<Fd> make_overlay(std::vector<kernel::FilesystemOption> layers, uint32_t i
   return kernel::make_filesystem("overlay", layers, attributes);
 }
 
-// Linux 6.15 takes layers by descriptor, detached as they are. That spares two mounts and, above all, two unmounts: each
-// makes the kernel wait for an RCU grace period, which is most of what a root costs.
-Result<Root> make_by_descriptor(const std::vector<std::string>& lowers, const std::string& layer, int userns, uint32_t id_base,
-                                const kernel::MountAttributes& attributes) {
+// Linux 6.15 takes layers by descriptor, detached as they are. That spares two mounts and, above all, two unmounts:
+// each makes the kernel wait for an RCU grace period, which is most of what a root costs.
+Result<Root> make_by_descriptor(const std::vector<std::string>& lowers, const std::string& layer, int userns,
+                                uint32_t id_base, const kernel::MountAttributes& attributes) {
   Root root;
   std::vector<kernel::FilesystemOption> options;
   for (const auto& lower : lowers) {
@@ -80,8 +82,8 @@ Result<Root> make_by_descriptor(const std::vector<std::string>& lowers, const st
   return root;
 }
 
-Result<Root> make_by_name(const std::vector<std::string>& lowers, const std::string& layer, int userns, uint32_t id_base,
-                          const kernel::MountAttributes& attributes) {
+Result<Root> make_by_name(const std::vector<std::string>& lowers, const std::string& layer, int userns,
+                          uint32_t id_base, const kernel::MountAttributes& attributes) {
   std::vector<StagedMount> below;
   std::string names;
   for (const auto& lower : lowers) {

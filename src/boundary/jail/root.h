@@ -13,8 +13,9 @@
 namespace isola::boundary::jail {
 
 struct Root {
-  Fd mount;                // detached
-  std::vector<Fd> layers;  // no longer needed; dropping them makes the kernel wait (RCU), so it is left to the caller when
+  Fd mount;  // detached
+  std::vector<Fd>
+      layers;  // no longer needed; dropping them makes the kernel wait (RCU), so it is left to the caller when
 };
 
 // An overlay. `lowers` (the uppermost first: frozen layers, then the image) and `layer` are folders in this

@@ -22,7 +22,8 @@ Result<void> make_node(const char* name, int major, int minor) {
 }
 
 Result<void> make_link(const char* name, const char* target) {
-  if (::symlink(target, (std::string("dev/") + name).c_str()) < 0) return sys_error(std::string("cannot create ") + name);
+  if (::symlink(target, (std::string("dev/") + name).c_str()) < 0)
+    return sys_error(std::string("cannot create ") + name);
   return {};
 }
 
@@ -50,8 +51,8 @@ Result<void> fill_dev(const std::string& guest_program) {
   ISOLA_CHECK(make_dirs("dev/shm"));
   auto program = read_file(guest_program, 64 << 20);
   if (!program) return std::unexpected(program.error().in("the guest program"));
-  // Readable inside, because a restored process 1 opens it there; what keeps the memory and the descriptors of process 1
-  // from everybody in the sandbox is its badge (kBadge).
+  // Readable inside, because a restored process 1 opens it there; what keeps the memory and the descriptors of process
+  // 1 from everybody in the sandbox is its badge (kBadge).
   return put_file(std::string("dev") + (kGuestProgram + 4), *program, 0555);
 }
 
@@ -78,7 +79,8 @@ Result<void> set_stage(const StageOptions& options) {
   if (!folder) return sys_error("cannot open " + options.folder);
   ISOLA_CHECK(kernel::attach(tmpfs.get(), folder.get(), "."));
   if (::chdir(options.folder.c_str()) < 0) return sys_error("cannot enter " + options.folder);
-  for (const char* dir : {"dev", "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages}) ISOLA_CHECK(make_dirs(dir));
+  for (const char* dir : {"dev", "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages})
+    ISOLA_CHECK(make_dirs(dir));
   ISOLA_CHECK(put_file("blank", "", 0444));
   ISOLA_CHECK(put_file("shut", "", 0));
   ISOLA_CHECK(fill_dev(options.guest_program));

@@ -217,7 +217,8 @@ kernel::SeccompPolicy jail_syscall_policy() {
     calls.push_back({.number = number, .otherwise = SeccompAction::error(ENOSYS)});
   };
   for (uint32_t number :
-       // Kernel aio: the whole machine shares one small number of rings (fs.aio-max-nr), so one sandbox could use it up.
+       // Kernel aio: the whole machine shares one small number of rings (fs.aio-max-nr), so one sandbox could use it
+       // up.
        {__NR_clone3, __NR_landlock_create_ruleset, __NR_landlock_add_rule, __NR_landlock_restrict_self, __NR_io_setup,
         __NR_io_destroy, __NR_io_submit, __NR_io_cancel, __NR_io_getevents, __NR_io_pgetevents})
     absent(number);

@@ -207,7 +207,7 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {462, 466, kAllowed},  // …, lsm_*, mseal, *xattrat
       {467, 511, ENOSYS},
   };
-  const std::set<int> known_rules = {__NR_ioctl, __NR_fcntl, __NR_socket,      __NR_socketpair,
+  const std::set<int> known_rules = {__NR_ioctl, __NR_fcntl,       __NR_socket, __NR_socketpair,
                                      __NR_clone, __NR_personality, __NR_unshare};
   int next = 0;
   for (const auto& span : spans) {

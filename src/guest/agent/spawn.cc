@@ -154,15 +154,16 @@ Error explain(const Spawn& s, const Start& start) {
   }
 }
 
-// When the memory limit is reached, programs shall die before the guest. Set from here and not by the child itself: until
-// its exec the child has the guest's memory, whose files in /proc are nobody's. One that forks before this is done keeps
-// the guest's score; all it can win by that is the end of its own sandbox.
+// When the memory limit is reached, programs shall die before the guest. Set from here and not by the child itself:
+// until its exec the child has the guest's memory, whose files in /proc are nobody's. One that forks before this is
+// done keeps the guest's score; all it can win by that is the end of its own sandbox.
 void make_first_victim(pid_t pid) {
   if (oom_score_size == 0) return;
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid);
   Fd fd(::open(path, O_WRONLY | O_CLOEXEC));
-  if (fd) [[maybe_unused]] auto n = ::write(fd.get(), oom_score, oom_score_size);
+  if (fd) [[maybe_unused]]
+    auto n = ::write(fd.get(), oom_score, oom_score_size);
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
 // Writes to /proc and /sys. Every one writes back what it has read, so that nothing changes where it is allowed.
-#include <algorithm>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "../probe.h"
 #include "families.h"
