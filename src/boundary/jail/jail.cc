@@ -175,15 +175,14 @@ Result<std::unique_ptr<Cell>> JailLaunching::advance() {
 
 // Nothing of the guest has run yet: it is born only if what is installed is what the protections say.
 Result<void> JailLaunching::verify_all() {
-  FoundOutside found;
   ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
   auto limits = group.limits();
   group.release();
   if (!limits) return std::unexpected(limits.error());
-  found.limits = *limits;
   ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));
-  ISOLA_TRY(found.network, network_.describe(netns.get()));
-  return verify(child_.pid, protections_, found);
+  ISOLA_TRY(std::string network, network_.describe(netns.get()));
+  ISOLA_CHECK(verify_around(protections_, *limits, network));
+  return verify(child_.pid, protections_);
 }
 
 Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {

@@ -218,12 +218,17 @@ Result<std::vector<std::string>> mount_lines(std::string_view mountinfo) {
   return lines;
 }
 
-Result<void> verify(pid_t pid, const Protections& wanted, const FoundOutside& found) {
+Result<void> verify_around(const Protections& wanted, const kernel::CgroupLimits& limits, const std::string& network) {
+  // The kernel rounds memory down to pages and processor time to its own unit.
+  if (limits.memory == 0 || limits.memory > wanted.limits.memory || limits.pids != wanted.limits.pids ||
+      std::abs(limits.cpus - wanted.limits.cpus) > 0.01)
+    return differ("the limits", limit_words(wanted.limits), limit_words(limits));
+  if (network != wanted.network) return differ("the network", wanted.network, network);
+  return {};
+}
+
+Result<void> verify(pid_t pid, const Protections& wanted) {
   if (int e = kernel::fault::at("verify")) return sys_error("protection mismatch", e);
-  if (found.limits.memory == 0 || found.limits.memory > wanted.limits.memory ||
-      found.limits.pids != wanted.limits.pids || std::abs(found.limits.cpus - wanted.limits.cpus) > 0.01)
-    return differ("the limits", limit_words(wanted.limits), limit_words(found.limits));
-  if (found.network != wanted.network) return differ("the network", wanted.network, found.network);
   ISOLA_CHECK(verify_namespaces(pid));
   ISOLA_CHECK(verify_maps(pid, wanted));
   ISOLA_CHECK(verify_cgroup(pid, wanted));

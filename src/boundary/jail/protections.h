@@ -55,12 +55,9 @@ struct Protections {
 std::vector<MountRule> standard_mounts();
 
 // Compares what process `pid`, stopped before its exec, has installed with `wanted`. The error names the difference.
-// Limits and network are the launcher's to look at: `limits` and `network` as they were found.
-struct FoundOutside {
-  kernel::CgroupLimits limits;
-  std::string network;
-};
-Result<void> verify(pid_t pid, const Protections& wanted, const FoundOutside& found);
+Result<void> verify(pid_t pid, const Protections& wanted);
+// The same for what is not the process's own: the limits of its group and its network, as the launcher found them.
+Result<void> verify_around(const Protections& wanted, const kernel::CgroupLimits& limits, const std::string& network);
 
 // The mount table of a process in the form that describe() uses (exposed for tests).
 Result<std::vector<std::string>> mount_lines(std::string_view mountinfo);

@@ -111,6 +111,21 @@ TEST(Verify, AnOrdinaryProcess) {
   EXPECT_FALSE(verify(1 << 30, Protections{}));  // no such process
 }
 
+TEST(Verify, LimitsAndNetworkAroundIt) {
+  Protections wanted;
+  wanted.limits = {.cpus = 1.5, .memory = 64 << 20, .pids = 32};
+  wanted.network = "link lo";
+  EXPECT_TRUE(verify_around(wanted, wanted.limits, "link lo"));
+  EXPECT_TRUE(verify_around(wanted, {.cpus = 1.5, .memory = (64 << 20) - 4096, .pids = 32}, "link lo"));
+  for (auto [limits, network] : std::initializer_list<std::pair<kernel::CgroupLimits, const char*>>{
+           {{.cpus = 1.5, .memory = 0, .pids = 32}, "link lo"},
+           {{.cpus = 1.5, .memory = 65 << 20, .pids = 32}, "link lo"},
+           {{.cpus = 2, .memory = 64 << 20, .pids = 32}, "link lo"},
+           {{.cpus = 1.5, .memory = 64 << 20, .pids = 0}, "link lo"},
+           {{.cpus = 1.5, .memory = 64 << 20, .pids = 32}, "link eth0"}})
+    EXPECT_FALSE(verify_around(wanted, limits, network));
+}
+
 // With namespaces one after the other: each one that is missing is named.
 TEST(Verify, AMissingNamespaceIsNamed) {
   const std::pair<uint64_t, const char*> steps[] = {
