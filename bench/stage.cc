@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "base/file.h"
-#include "image/fsmount.h"
 #include "image/mount_blob.h"
 #include "image/template_cache.h"
 #include "image/tree.h"
@@ -28,6 +27,12 @@ constexpr auto kPatience = std::chrono::seconds(60);
 // waits for so long before it starts, so that nobody pays for the one before.
 constexpr auto kPause = std::chrono::milliseconds(20);
 
+Result<void> attach_at(const Fd& mount, const std::string& point) {
+  Fd folder(::open(point.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return sys_error("cannot open " + point);
+  return kernel::attach(mount.get(), folder.get(), ".");
+}
+
 Result<void> mount_overlay(const std::string& lower, const std::string& layer, const std::string& point) {
   ISOLA_CHECK(make_dirs(point));
   ISOLA_TRY(Fd mount, kernel::make_filesystem("overlay", {{"source", "isola-bench"},
@@ -38,7 +43,7 @@ Result<void> mount_overlay(const std::string& lower, const std::string& layer, c
                                                           {"index", "on"},
                                                           {"nfs_export", "on"},
                                                           {"redirect_dir", "on"}}));
-  return image::attach_mount(mount, point);
+  return attach_at(mount, point);
 }
 
 Result<void> copy_file(const std::string& from, const std::string& to, mode_t mode) {
@@ -70,7 +75,7 @@ Result<std::string> Stage::mount_lower(const std::string& digest) {
   if (::access(point.c_str(), F_OK) == 0) return point;
   ISOLA_TRY(Fd mount, image::mount_blob(scratch_ + "/cache/blobs/" + digest + ".erofs"));
   ISOLA_CHECK(make_dirs(point));
-  ISOLA_CHECK(image::attach_mount(mount, point));
+  ISOLA_CHECK(attach_at(mount, point));
   return point;
 }
 
