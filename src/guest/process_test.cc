@@ -157,7 +157,8 @@ TEST(GuestProcess, GroupsAndSessionsAreKilledWhole) {
   auto run = guest->begin_run({.argv = {"/bin/bash", "-c", "set -m; sleep 1001 & set +m; sleep 1001 & echo up; wait"}},
                               {.out = [&](std::string_view s) { out += s; }});
   ASSERT_TRUE(guest->pump_until([&] { return out == "up\n"; }));
-  EXPECT_EQ(guest.sh("grep -l sleep /proc/[0-9]*/comm | wc -l").out, "2\n");
+  // Both have been forked, but need not have become `sleep` yet.
+  EXPECT_EQ(guest.sh("until [ $(grep -l sleep /proc/[0-9]*/comm | wc -l) = 2 ]; do :; done; echo both").out, "both\n");
   ASSERT_TRUE(guest->signal(run->pid(), SIGKILL, Target::session));
   EXPECT_EQ(guest->finish(run)->signal, SIGKILL);
   // Dead or dying: nobody of them runs on.

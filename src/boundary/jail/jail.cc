@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,7 @@ class JailLaunching : public Launching {
   std::vector<Fd> take_leftovers() override { return std::move(leftovers_); }
 
   Result<void> start(const kernel::SeccompProgram& filter);
+  Error cause_of(const Error& error) const;
   Result<std::unique_ptr<Cell>> advance() override;
 
  private:
@@ -173,6 +175,14 @@ Result<std::unique_ptr<Cell>> JailLaunching::advance() {
   return nullptr;
 }
 
+// A child that fails while we work on its namespaces takes them with it: what it has to say is the cause.
+Error JailLaunching::cause_of(const Error& error) const {
+  pollfd ready{control_.get(), POLLIN, 0};
+  if (!control_ || ::poll(&ready, 1, 0) <= 0) return error;
+  auto message = kernel::receive_message(control_.get());
+  return message && !message->bytes.empty() && message->bytes[0] == kFailed ? decode_error(message->bytes) : error;
+}
+
 // Nothing of the guest has run yet: it is born only if what is installed is what the protections say.
 Result<void> JailLaunching::verify_all() {
   ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
@@ -230,7 +240,8 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
                              .attributes = {.read_only = true, .nosuid = true, .nodev = true}});
   }
   auto launching = std::make_unique<JailLaunching>(std::move(spec), std::move(wanted), cgroups_, network_);
-  ISOLA_CHECK(launching->start(filter_));
+  auto started = launching->start(filter_);
+  if (!started) return std::unexpected(launching->cause_of(started.error()));
   return launching;
 }
 
