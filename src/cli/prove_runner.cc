@@ -173,7 +173,8 @@ Proof ProveRunner::judge(const HostileProgram& program, const Outcome& outcome) 
   const guest::Exit& exit = *outcome.exit;
   if (program.expect == "times-out") return exit.timed_out ? Proof{held, "ended by the timeout"} : Proof{error, line};
   if (exit.timed_out && !floods) return {error, "it did not end within its time: " + line};
-  if (limited && exit.signal == SIGKILL) return {held, "killed by a limit"};
+  // A killer that nobody asked for is the memory limit's: never a breach, whatever the program was up to.
+  if (exit.signal == SIGKILL && (limited || exit.oom_hint)) return {held, "killed by a limit"};
   if (floods && (exit.timed_out || exit.code == 0)) return {held, fmt::format("{} bytes of output", outcome.bytes)};
   if (exit.code == 10) return {held, line};
   if (exit.code == 77) return {untried, line};
@@ -209,16 +210,17 @@ std::string ProveRunner::special_check(const HostileProgram& program, Box& box) 
 }
 
 // What a program leaves lying about (a hundred thousand nested folders) may be more than the sandbox's memory can hold:
-// then the sandbox ends by its own limit, which is containment too.
-bool ProveRunner::ended_by_memory(const Box& box) {
+// then the sandbox ends by its own limit, which is containment too. Empty: it did not end.
+std::string ProveRunner::end_of(const Box& box) {
   for (int i = 0; i < 50; ++i) {
     auto event = launcher_.next_event();
-    if (!event) return false;
-    if (*event && (*event)->id == box.id) return (*event)->reason == EndReason::oom;
+    if (!event) return event.error().message;
+    if (*event && (*event)->id == box.id) return std::string(to_string((*event)->reason));
+    if (*event) continue;
     pollfd ready{launcher_.fd(), POLLIN, 0};
     ::poll(&ready, 1, 100);
   }
-  return false;
+  return "";
 }
 
 std::string ProveRunner::check_after(Box& box, const HostileProgram& program, const Outcome& outcome) {
@@ -226,7 +228,10 @@ std::string ProveRunner::check_after(Box& box, const HostileProgram& program, co
   if (host_facts() != host_facts_) return "a setting of the host was changed";
   if (auto why = neighbour_answers(); !why.empty()) return why;
   if (!outcome.exit) return "";  // ended by its limits: nothing left to ask
-  if (auto why = special_check(program, box); !why.empty()) return ended_by_memory(box) ? "" : why;
+  if (auto why = special_check(program, box); !why.empty()) {
+    std::string end = end_of(box);
+    return end == to_string(EndReason::oom) ? "" : why + " (" + (end.empty() ? "the sandbox lives" : end) + ")";
+  }
   // The limit's killer may still be at work among the processes of the sandbox: give the answer some tries.
   bool limits = program.expect != "contained";
   for (int i = 0; i < (limits ? 50 : 1); ++i) {

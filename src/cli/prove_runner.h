@@ -56,7 +56,7 @@ class ProveRunner {
   Proof judge(const HostileProgram& program, const Outcome& outcome) const;
   std::string special_check(const HostileProgram& program, Box& box);
   std::string check_after(Box& box, const HostileProgram& program, const Outcome& outcome);
-  bool ended_by_memory(const Box& box);
+  std::string end_of(const Box& box);
   std::string neighbour_answers();
   Result<void> await_parked(const std::string& digest);
 

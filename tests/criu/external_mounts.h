@@ -17,6 +17,9 @@ std::vector<std::string> external_for_dump(const std::vector<boundary::jail::Mou
 // have a writable /dev. So the sources must have them already: this binds each onto itself, with the attributes of its
 // rule, in this mount namespace (a private one; the stage is the working folder).
 Result<void> prepare_sources(const std::vector<boundary::jail::MountRule>& rules);
+// For one restore: the shared /dev, in which the guest's program is readable by nobody inside, through the ids of the
+// sandbox that is to come. There its root owns it, and criu (as that root) can open it.
+Result<void> prepare_dev(const std::vector<boundary::jail::MountRule>& rules, int userns);
 // For a restore: "what has that name is here", below the folder where the stage is mounted.
 std::vector<std::string> external_for_restore(const std::vector<boundary::jail::MountRule>& rules,
                                               const std::string& stage);

@@ -151,8 +151,11 @@ Result<Restored> Checkpointer::restore(const Image& image) {
                   .preload = parts_.preload,
                   .images = images.get(),
                   .external = external_for_restore(parts_.mounts, parts_.stage)};
+  ISOLA_TRY(Fd userns, user_namespace(next.id_base));
+  ISOLA_CHECK(prepare_dev(parts_.mounts, userns.get()));
   auto pid = criu::restore(options, parts_.stage + "/" + boundary::jail::kNewRoot, hooks);
   ISOLA_CHECK(kernel::detach(boundary::jail::kNewRoot));
+  ISOLA_CHECK(kernel::detach(boundary::jail::kRestoredDev));
   if (!pid) return std::unexpected(pid.error().in(why(folder, "restore.log")));
   next.pid = OwnChild(*pid);
   ISOLA_TRY(Fd pidfd, kernel::open_pidfd(*pid));

@@ -36,8 +36,8 @@ TEST_P(HostileJail, EveryProgramIsContained) {
   ASSERT_TRUE(::mkdtemp(data));
   std::string isola = std::string(ISOLA_BINARY) + " --data " + data;
   int status = 0;
-  auto rows = nlohmann::json::parse(
-      output_of(isola + " --json prove --template minimal --birth " + GetParam(), status), nullptr, false);
+  auto rows = nlohmann::json::parse(output_of(isola + " --json prove --template minimal --birth " + GetParam(), status),
+                                    nullptr, false);
   output_of(isola + " launcher stop --all", status);
   output_of(std::string("rm -rf ") + data, status);
   ASSERT_TRUE(rows.is_array()) << "isola prove printed no report";
@@ -51,7 +51,8 @@ TEST_P(HostileJail, EveryProgramIsContained) {
   for (const Program* program : all_programs()) EXPECT_TRUE(seen.contains(std::string(program->name))) << program->name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Births, HostileJail, ::testing::Values("cold", "pooled"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Births, HostileJail, ::testing::Values("cold", "pooled"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace isola::hostile

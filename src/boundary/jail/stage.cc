@@ -14,16 +14,15 @@ namespace isola::boundary::jail {
 
 namespace {
 
-Result<void> make_node(const char* name, int major, int minor) {
-  std::string path = std::string("dev/") + name;
+Result<void> make_node(const std::string& dev, const char* name, int major, int minor) {
+  std::string path = dev + "/" + name;
   if (::mknod(path.c_str(), S_IFCHR | 0666, makedev(major, minor)) < 0 || ::chmod(path.c_str(), 0666) < 0)
     return sys_error("cannot create the device node " + path);
   return {};
 }
 
-Result<void> make_link(const char* name, const char* target) {
-  if (::symlink(target, (std::string("dev/") + name).c_str()) < 0)
-    return sys_error(std::string("cannot create ") + name);
+Result<void> make_link(const std::string& dev, const char* name, const char* target) {
+  if (::symlink(target, (dev + "/" + name).c_str()) < 0) return sys_error(std::string("cannot create ") + name);
   return {};
 }
 
@@ -35,25 +34,21 @@ Result<void> put_file(const std::string& path, std::string_view text, mode_t mod
   return {};
 }
 
-Result<void> fill_dev(const std::string& guest_program) {
-  ISOLA_CHECK(make_node("null", 1, 3));
-  ISOLA_CHECK(make_node("zero", 1, 5));
-  ISOLA_CHECK(make_node("full", 1, 7));
-  ISOLA_CHECK(make_node("random", 1, 8));
-  ISOLA_CHECK(make_node("urandom", 1, 9));
-  ISOLA_CHECK(make_node("tty", 5, 0));
-  ISOLA_CHECK(make_link("fd", "/proc/self/fd"));
-  ISOLA_CHECK(make_link("stdin", "/proc/self/fd/0"));
-  ISOLA_CHECK(make_link("stdout", "/proc/self/fd/1"));
-  ISOLA_CHECK(make_link("stderr", "/proc/self/fd/2"));
-  ISOLA_CHECK(make_link("ptmx", "pts/ptmx"));
-  ISOLA_CHECK(make_dirs("dev/pts"));
-  ISOLA_CHECK(make_dirs("dev/shm"));
-  auto program = read_file(guest_program, 64 << 20);
-  if (!program) return std::unexpected(program.error().in("the guest program"));
-  // Readable inside, because a restored process 1 opens it there; what keeps the memory and the descriptors of process
-  // 1 from everybody in the sandbox is its badge (kBadge).
-  return put_file(std::string("dev") + (kGuestProgram + 4), *program, 0555);
+Result<void> fill_dev(const std::string& dev, std::string_view program) {
+  ISOLA_CHECK(make_node(dev, "null", 1, 3));
+  ISOLA_CHECK(make_node(dev, "zero", 1, 5));
+  ISOLA_CHECK(make_node(dev, "full", 1, 7));
+  ISOLA_CHECK(make_node(dev, "random", 1, 8));
+  ISOLA_CHECK(make_node(dev, "urandom", 1, 9));
+  ISOLA_CHECK(make_node(dev, "tty", 5, 0));
+  ISOLA_CHECK(make_link(dev, "fd", "/proc/self/fd"));
+  ISOLA_CHECK(make_link(dev, "stdin", "/proc/self/fd/0"));
+  ISOLA_CHECK(make_link(dev, "stdout", "/proc/self/fd/1"));
+  ISOLA_CHECK(make_link(dev, "stderr", "/proc/self/fd/2"));
+  ISOLA_CHECK(make_link(dev, "ptmx", "pts/ptmx"));
+  ISOLA_CHECK(make_dirs(dev + "/pts"));
+  ISOLA_CHECK(make_dirs(dev + "/shm"));
+  return put_file(dev + (kGuestProgram + 4), program, 0111);
 }
 
 // Enough of /sys for programs that count processors; nothing of the host's.
@@ -79,11 +74,15 @@ Result<void> set_stage(const StageOptions& options) {
   if (!folder) return sys_error("cannot open " + options.folder);
   ISOLA_CHECK(kernel::attach(tmpfs.get(), folder.get(), "."));
   if (::chdir(options.folder.c_str()) < 0) return sys_error("cannot enter " + options.folder);
-  for (const char* dir : {"dev", "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages})
+  for (const char* dir : {"dev", kRestoredDev, "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages})
     ISOLA_CHECK(make_dirs(dir));
   ISOLA_CHECK(put_file("blank", "", 0444));
   ISOLA_CHECK(put_file("shut", "", 0));
-  ISOLA_CHECK(fill_dev(options.guest_program));
+  auto program = read_file(options.guest_program, 64 << 20);
+  if (!program) return std::unexpected(program.error().in("the guest program"));
+  // Executable but readable by nobody inside: then the memory of process 1 belongs to the host's user namespace, and even
+  // the names of its descriptors are closed to the sandbox's root.
+  ISOLA_CHECK(fill_dev("dev", *program));
   return fill_sys();
 }
 
