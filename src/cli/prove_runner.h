@@ -52,7 +52,7 @@ class ProveRunner {
 
   explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}
   Result<Box> launch(const std::string& digest, Birth birth);
-  Outcome execute(Box& box, const std::vector<std::string>& argv);
+  Outcome execute(Box& box, const HostileProgram& program);
   Proof judge(const HostileProgram& program, const Outcome& outcome) const;
   std::string special_check(const HostileProgram& program, Box& box);
   std::string check_after(Box& box, const HostileProgram& program, const Outcome& outcome);
