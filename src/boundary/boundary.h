@@ -24,6 +24,7 @@
 #include "boundary/latency.h"
 #include "boundary/network.h"
 #include "boundary/state.h"
+#include "kernel/cgroup.h"
 #include "kernel/process.h"
 
 namespace isola::boundary {
@@ -97,6 +98,8 @@ class Boundary {
   virtual ~Boundary() = default;
   virtual BoundaryKind kind() const = 0;
   virtual Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) = 0;
+  // New limits of a parked cell, as they were found installed, against what they should be.
+  virtual Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const = 0;
   // A living cell that an earlier launcher made, or not_found.
   virtual Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) = 0;
 };

@@ -32,6 +32,15 @@ kernel::CgroupLimits group_limits(const boundary::Limits& limits) {
 // is just about to run.
 constexpr auto kRefillPause = std::chrono::milliseconds(5);
 constexpr uint32_t kMaxParked = 256;
+constexpr auto kLinkTimeout = std::chrono::seconds(5);
+constexpr auto kClearAgain = std::chrono::seconds(2);
+
+// Milliseconds since boot: the one clock that a restarted launcher shares with the one before.
+int64_t boot_clock() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 }  // namespace
 
@@ -98,10 +107,14 @@ Result<void> Cells::start() {
     count_live(it, true);
     ISOLA_CHECK(parts_.loop.watch(it.cell->exit_fd(), EPOLLIN, [this, id = entry.id](uint32_t) { exited(id); }));
     // Parked jails are cheap to make anew; ephemeral ones belonged to a connection that went with the old launcher.
-    if (entry.parked || entry.ephemeral)
+    if (entry.parked || entry.ephemeral) {
       end(it, EndReason::killed);
-    else
-      log::info("launcher", "adopted {}", entry.id);
+      continue;
+    }
+    if (auto thawed = thaw(entry.id); !thawed) log::warn("launcher", "{}: {}", entry.id, thawed.error().message);
+    if (entry.deadline > 0)
+      arm_deadline(it, std::chrono::milliseconds(std::max<int64_t>(0, entry.deadline - boot_clock())));
+    log::info("launcher", "adopted {}", entry.id);
   }
   // Taken by a launcher that was killed before it could write down what for.
   std::set<uint32_t> used;
@@ -119,14 +132,16 @@ void Cells::watch_janitor() {
   if (janitor_.fd() == janitor_fd_ || janitor_.fd() < 0) return;
   janitor_fd_ = janitor_.fd();
   (void)parts_.loop.watch(janitor_fd_, EPOLLIN, [this](uint32_t) {
-    std::vector<std::string> done;
-    auto collected = janitor_.collect([&](const std::string& id) { done.push_back(id); });
+    std::vector<std::string> done, failed;
+    auto collected = janitor_.collect([&](const std::string& id, bool good) { (good ? done : failed).push_back(id); });
     if (!collected) {
       log::error("launcher", "{}", collected.error().message);
       parts_.loop.unwatch(std::exchange(janitor_fd_, -1));
       restart_janitor();
     }
     for (const auto& id : done) cleared(id);
+    // Its ids and its journal entry are kept until nothing of it is left.
+    for (const auto& id : failed) parts_.loop.after(kClearAgain, [this, id] { (void)janitor_.clear(id); });
   });
 }
 
@@ -231,6 +246,7 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   // Before the guest's first instruction: a launcher that starts after us must find it.
   ISOLA_TRY(uint64_t started, kernel::start_time(one.launching->pid()));
   one.entry.process = {one.launching->pid(), started};
+  if (one.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + one.limits.wall_time.count();
   ISOLA_CHECK(parts_.journal.write(one.entry));
   return parts_.loop.watch(one.launching->fd(), EPOLLIN, [this, id = one.entry.id](uint32_t) { advance(id); });
 }
@@ -263,10 +279,6 @@ void Cells::born(One& one) {
     clear(one);
     return;
   }
-  if (one.reason) {  // somebody asked for its end while it was being made
-    (void)one.cell->kill();
-    return;
-  }
   if (one.entry.parked) {
     auto& pool = pools_[one.entry.digest];
     pool.making = false;
@@ -279,12 +291,15 @@ void Cells::born(One& one) {
   hand_over(one, Birth::cold);
 }
 
+void Cells::arm_deadline(One& one, std::chrono::milliseconds left) {
+  one.deadline = parts_.loop.after(left, [this, id = one.entry.id] {
+    if (One* it = find(id)) it->deadline.reset(), end(*it, EndReason::deadline);
+  });
+}
+
 void Cells::hand_over(One& one, Birth birth) {
   const std::string id = one.entry.id;
-  if (one.limits.wall_time.count() > 0)
-    one.deadline = parts_.loop.after(one.limits.wall_time, [this, id] {
-      if (One* it = find(id)) it->deadline.reset(), end(*it, EndReason::deadline);
-    });
+  if (one.limits.wall_time.count() > 0) arm_deadline(one, one.limits.wall_time);
   auto link = one.cell->take_link();
   auto done = std::exchange(one.launched, nullptr);
   if (!link) {
@@ -304,12 +319,14 @@ bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
     auto it = parked_.lower_bound({request.digest, ""});
     if (it == parked_.end() || it->first != request.digest) return false;
     One* one = find(it->second);
+    // Fixed when it was parked: such a caller gets a cold one, and the parked one waits for another caller.
+    if (one->limits.open_files != request.limits.open_files) return false;
     leave_pool(*one);
     refill_soon();
     if (auto claimed = claim(*one, request); !claimed) {
       log::warn("launcher", "{}: a parked jail cannot be claimed: {}", one->entry.id, claimed.error().message);
-      end(*one, EndReason::killed);
-      continue;  // the next one, or a cold launch
+      end(*one, EndReason::boundary_failure);
+      return false;  // a cold one instead
     }
     set_owner(*one, owner);
     count_live(*one, true);
@@ -320,15 +337,17 @@ bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
 }
 
 Result<void> Cells::claim(One& one, const LaunchRequest& request) {
-  if (one.limits.open_files != request.limits.open_files)
-    return fail(Code::unsupported, "it has another limit of open files");
   one.latency = Latency{};  // what was done before the caller came is not the caller's time
   Stopwatch watch(one.latency);
   if (group_limits(one.limits) != group_limits(request.limits)) {
     ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
     auto set = group.set(group_limits(request.limits));
+    auto installed = group.limits();
     group.release();
     ISOLA_CHECK(std::move(set));
+    // A claim is a birth: what is installed is compared before the guest may run anything for its new owner.
+    if (!installed) return std::unexpected(installed.error());
+    ISOLA_CHECK(parts_.boundary.verify_limits(request.limits, *installed));
   }
   if (one.limits.disk != request.limits.disk)
     ISOLA_CHECK(parts_.layers.resize(one.entry.id, {.bytes = request.limits.disk}));
@@ -336,6 +355,7 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
   one.entry.ephemeral = request.ephemeral;
   one.entry.birth = Birth::pooled;
   one.entry.created = static_cast<int64_t>(::time(nullptr));
+  if (request.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + request.limits.wall_time.count();
   ISOLA_CHECK(parts_.journal.write(one.entry));
   watch.lap(Step::claim);
   return {};
@@ -382,7 +402,7 @@ void Cells::end(One& one, EndReason reason) {
   if (!one.reason) one.reason = reason;
   leave_pool(one);
   count_live(one, false);
-  // While it is being made there is nothing to kill yet; born() sees the reason.
+  if (!one.cell && one.launching) return clear(one);  // half-made: dropped as it is
   if (one.cell) {
     one.state = State::ending;
     // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too.
@@ -484,6 +504,11 @@ void Cells::link(const std::string& id, OwnerId owner, Linked done) {
   one->linking.push_back(std::move(done));
   if (*ready < 0) return finish_link(id);
   one->link_fd = *ready;
+  // A process inside can hold process 1 up for a while; it must not hold up whoever waits here for ever.
+  one->link_timer = parts_.loop.after(kLinkTimeout, [this, id] {
+    if (One* it = find(id))
+      it->link_timer.reset(), fail_links(*it, Error{Code::timeout, "the sandbox's guest does not answer"});
+  });
   // EPOLLHUP comes unasked. Nothing else is wanted: unread bytes of the old generation would wake us for ever.
   if (auto watched = parts_.loop.watch(*ready, 0, [this, id](uint32_t) { finish_link(id); }); !watched)
     fail_links(*one, watched.error());
@@ -493,6 +518,7 @@ void Cells::finish_link(const std::string& id) {
   One* one = find(id);
   if (!one || one->linking.empty()) return;
   if (one->link_fd >= 0) parts_.loop.unwatch(std::exchange(one->link_fd, -1));
+  if (one->link_timer) parts_.loop.cancel(*std::exchange(one->link_timer, std::nullopt));
   auto done = std::move(one->linking);
   one->linking.clear();
   done.front()(one->cell->take_link());
@@ -500,12 +526,14 @@ void Cells::finish_link(const std::string& id) {
 
 void Cells::fail_links(One& one, const Error& error) {
   if (one.link_fd >= 0) parts_.loop.unwatch(std::exchange(one.link_fd, -1));
+  if (one.link_timer) parts_.loop.cancel(*std::exchange(one.link_timer, std::nullopt));
   for (auto& done : std::exchange(one.linking, {})) done(std::unexpected(error));
 }
 
 Result<void> Cells::freeze(const std::string& id) {
   One* one = find(id);
-  if (!one || !one->cell || one->state == State::ending) return fail(Code::not_found, "there is no sandbox " + id);
+  if (!one || !one->cell || one->entry.parked || one->state == State::ending)
+    return fail(Code::not_found, "there is no sandbox " + id);
   ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
   auto frozen = group.freeze();
   group.release();
@@ -515,7 +543,8 @@ Result<void> Cells::freeze(const std::string& id) {
 
 Result<void> Cells::thaw(const std::string& id) {
   One* one = find(id);
-  if (!one || !one->cell || one->state == State::ending) return fail(Code::not_found, "there is no sandbox " + id);
+  if (!one || !one->cell || one->entry.parked || one->state == State::ending)
+    return fail(Code::not_found, "there is no sandbox " + id);
   ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
   auto thawed = group.thaw();
   group.release();

@@ -78,8 +78,9 @@ class Cells {
     OwnerId owner = 0;
     std::unique_ptr<boundary::Launching> launching;
     std::unique_ptr<boundary::Cell> cell;
-    Launched launched;                // whoever waits for the launch
-    std::vector<Linked> linking;      // whoever waits for a link
+    Launched launched;            // whoever waits for the launch
+    std::vector<Linked> linking;  // whoever waits for a link
+    std::optional<EventLoop::TimerId> link_timer;
     int link_fd = -1;                 // watched while somebody does
     std::vector<Gone> gone;           // whoever waits for the end
     std::optional<Error> failure;     // of the launch: told when everything is cleared away
@@ -103,6 +104,7 @@ class Cells {
   Result<void> make(One& one, LaunchRequest request, std::vector<Fd> trees);
   void advance(const std::string& id);
   void born(One& one);
+  void arm_deadline(One& one, std::chrono::milliseconds left);
   void hand_over(One& one, Birth birth);
   void finish_link(const std::string& id);
   void fail_links(One& one, const Error& error);

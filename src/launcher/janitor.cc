@@ -43,6 +43,7 @@ Result<void> close_all_but(std::vector<int> keep) {
 }
 
 constexpr std::string_view kDrop = "-";
+const std::string kGood = "+", kBad = "!";
 constexpr std::string_view kReady = "+";
 
 Result<void> confine(int socket, std::vector<int> keep) {
@@ -105,9 +106,11 @@ int Janitor::work(int socket) const {
     if (!message || message->bytes.empty()) return 0;
     const std::string& id = message->bytes;
     if (id == kDrop) continue;  // its descriptors close right here
-    if (auto removed = cgroups_.remove(id); !removed) log::warn("janitor", "{}: {}", id, removed.error().message);
-    if (auto destroyed = layers_.destroy(id); !destroyed) log::warn("janitor", "{}: {}", id, destroyed.error().message);
-    if (!kernel::send_message(socket, id)) return 0;
+    auto removed = cgroups_.remove(id);
+    auto destroyed = layers_.destroy(id);
+    for (const auto& result : {removed, destroyed})
+      if (!result) log::warn("janitor", "{}: {}", id, result.error().message);
+    if (!kernel::send_message(socket, (removed && destroyed ? kGood : kBad) + id)) return 0;
   }
 }
 
@@ -127,11 +130,12 @@ void Janitor::drop(std::vector<Fd> fds) {
   ::fcntl(socket_.get(), F_SETFL, flags);
 }
 
-Result<void> Janitor::collect(const std::function<void(const std::string& id)>& done) {
+Result<void> Janitor::collect(const std::function<void(const std::string& id, bool good)>& done) {
   for (pollfd ready{socket_.get(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0; ready = {socket_.get(), POLLIN, 0}) {
     auto message = kernel::receive_message(socket_.get(), 64);
     if (message && !message->bytes.empty()) {
-      if (jobs_.erase(message->bytes)) done(message->bytes);
+      std::string id = message->bytes.substr(1);
+      if (jobs_.erase(id)) done(id, message->bytes[0] == kGood[0]);
       ISOLA_CHECK(hand_out());
       continue;
     }

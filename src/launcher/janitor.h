@@ -31,7 +31,8 @@ class Janitor {
   void drop(std::vector<Fd> fds);
   // When fd() is readable: calls `done(id)` for each finished job. Fails with Code::unavailable when the janitor died:
   // then start() another after a pause, and it gets the unfinished jobs.
-  Result<void> collect(const std::function<void(const std::string& id)>& done);
+  // A job that failed is told with good = false and forgotten: clear() it again.
+  Result<void> collect(const std::function<void(const std::string& id, bool good)>& done);
   size_t pending() const { return jobs_.size(); }
   pid_t pid() const { return pid_; }
 

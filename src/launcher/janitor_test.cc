@@ -66,7 +66,8 @@ class JanitorTest : public ::testing::Test {
     while (!expected.empty()) {
       pollfd ready{janitor_->fd(), POLLIN, 0};
       ASSERT_EQ(::poll(&ready, 1, 30000), 1) << expected.size() << " jobs are never finished";
-      auto collected = janitor_->collect([&](const std::string& done) { EXPECT_EQ(expected.erase(done), 1u) << done; });
+      auto collected =
+          janitor_->collect([&](const std::string& done, bool) { EXPECT_EQ(expected.erase(done), 1u) << done; });
       if (!collected) {  // it died
         ASSERT_EQ(collected.error().code, Code::unavailable) << collected.error().message;
         ASSERT_TRUE(janitor_->start());
@@ -133,7 +134,7 @@ TEST_F(JanitorTest, DyingWithoutJobsIsNoticed) {
   ::kill(first, SIGKILL);
   pollfd ready{janitor_->fd(), POLLIN, 0};
   ASSERT_EQ(::poll(&ready, 1, 30000), 1);
-  auto collected = janitor_->collect([](const std::string&) { ADD_FAILURE(); });
+  auto collected = janitor_->collect([](const std::string&, bool) { ADD_FAILURE(); });
   ASSERT_FALSE(collected);
   EXPECT_EQ(collected.error().code, Code::unavailable);
   ASSERT_TRUE(janitor_->start());

@@ -19,20 +19,20 @@ namespace {
 
 // One line of words: simple enough to be read by `cat`.
 std::string to_line(const JournalEntry& e, const std::string& boot) {
-  return fmt::format("1 {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
+  return fmt::format("2 {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
                      e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
-                     static_cast<int>(e.ephemeral), e.created, boot);
+                     static_cast<int>(e.ephemeral), e.created, e.deadline, boot);
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {
   std::istringstream in(text);
   int version = 0, birth = 0, parked = 0, ephemeral = 0;
   in >> version >> e.id >> e.id_base >> e.digest >> e.process.pid >> e.process.start_time >> birth >> parked >>
-      ephemeral >> e.created >> e.boot;
+      ephemeral >> e.created >> e.deadline >> e.boot;
   e.birth = static_cast<Birth>(birth);
   e.parked = parked != 0;
   e.ephemeral = ephemeral != 0;
-  return in && version == 1 && birth >= 0 && birth <= static_cast<int>(Birth::forked);
+  return in && version == 2 && birth >= 0 && birth <= static_cast<int>(Birth::forked);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct JournalEntry {
   bool parked = false;
   bool ephemeral = false;
   int64_t created = 0;
-  std::string boot;  // boot id of the kernel; filled in by the journal
+  int64_t deadline = 0;  // milliseconds since boot; 0: none
+  std::string boot;      // boot id of the kernel; filled in by the journal
 };
 
 class Journal {

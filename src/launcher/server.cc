@@ -59,6 +59,7 @@ void Server::accept() {
   OwnerId id = ++last_;
   int fd = socket.get();
   connections_[id].socket = std::move(socket);
+  connections_[id].user = peer.uid;
   if (!loop_.watch(fd, EPOLLIN, [this, id](uint32_t events) { receive(id, events); })) connections_.erase(id);
   if (on_change) on_change();  // no longer idle
 }
@@ -97,6 +98,10 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
     info.cleaning = static_cast<uint32_t>(cells_.cleaning());
     return in.done() ? reply(id, tag, encoded(info)) : bad();
   }
+  // A folder that is shown is seen through the sandbox's ids, so its root reads what root owns: root alone may ask for
+  // that. No other request carries descriptors.
+  if (!fds.empty() && (op != Op::launch || connections_.at(id).user != 0))
+    return reply(id, tag, fail(Code::denied, "only root may show folders of the host to a sandbox"));
   if (op == Op::launch) {
     LaunchRequest request;
     decode(in, request);
@@ -191,7 +196,6 @@ void Server::send(OwnerId id, std::string bytes, std::vector<Fd> fds) {
 
 void Server::flush(OwnerId id) {
   auto& connection = connections_.at(id);
-  bool was_full = connection.queue.size() > 1;
   while (!connection.queue.empty()) {
     auto& next = connection.queue.front();
     std::vector<int> fds;
@@ -201,9 +205,10 @@ void Server::flush(OwnerId id) {
     if (!sent) return;  // the peer is gone; its EPOLLHUP drops the connection
     connection.queue.pop_front();
   }
-  if (was_full || !connection.queue.empty())
-    (void)loop_.watch(connection.socket.get(), connection.queue.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT,
-                      [this, id](uint32_t events) { receive(id, events); });
+  if (connection.waits_for_room == !connection.queue.empty()) return;
+  connection.waits_for_room = !connection.queue.empty();
+  (void)loop_.watch(connection.socket.get(), connection.waits_for_room ? EPOLLIN | EPOLLOUT : EPOLLIN,
+                    [this, id](uint32_t events) { receive(id, events); });
 }
 
 void Server::drop(OwnerId id) {

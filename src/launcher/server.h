@@ -34,6 +34,8 @@ class Server {
   };
   struct Connection {
     Fd socket;
+    uid_t user = 0;
+    bool waits_for_room = false;  // EPOLLOUT is on
     std::deque<Outgoing> queue;
   };
 

@@ -139,6 +139,13 @@ Result<void> set_resource_limit(int resource, rlim_t value) {
 
 Result<void> limit_resources(uint32_t open_files) {
   ISOLA_CHECK(set_resource_limit(RLIMIT_NOFILE, open_files));
+  // Nothing of the launcher's own: a real-time priority would even escape the processor limit.
+  ISOLA_CHECK(set_resource_limit(RLIMIT_RTPRIO, 0));
+  ISOLA_CHECK(set_resource_limit(RLIMIT_NICE, 0));
+  ISOLA_CHECK(set_resource_limit(RLIMIT_MEMLOCK, 8 << 20));
+  ISOLA_CHECK(set_resource_limit(RLIMIT_MSGQUEUE, 819200));
+  sched_param plain{};
+  if (::sched_setscheduler(0, SCHED_OTHER, &plain) < 0) return sys_error("cannot set the scheduling");
   // 1, not 0: with 0 the kernel would still start a core handler of the host that is set as a pipe.
   return set_resource_limit(RLIMIT_CORE, 1);
 }

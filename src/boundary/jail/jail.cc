@@ -245,6 +245,12 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
   return launching;
 }
 
+Result<void> Jail::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {
+  Protections now = protections_;
+  now.limits = {.cpus = wanted.cpus, .memory = wanted.memory, .pids = wanted.pids};
+  return verify_around(now, installed, now.network);
+}
+
 Result<std::unique_ptr<Cell>> Jail::adopt(const kernel::ProcessName& process) {
   ISOLA_TRY(Fd pidfd, kernel::open_pidfd(process));
   return std::make_unique<JailCell>(process, std::move(pidfd), false);

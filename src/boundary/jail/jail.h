@@ -20,6 +20,7 @@ class Jail : public Boundary {
 
   BoundaryKind kind() const override { return BoundaryKind::jail; }
   Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) override;
+  Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const override;
   Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) override;
 
   // What every jail made here has installed, before what a launch adds (ids, cgroup, shown folders).

@@ -80,8 +80,8 @@ Result<void> set_stage(const StageOptions& options) {
   ISOLA_CHECK(put_file("shut", "", 0));
   auto program = read_file(options.guest_program, 64 << 20);
   if (!program) return std::unexpected(program.error().in("the guest program"));
-  // Executable but readable by nobody inside: then the memory of process 1 belongs to the host's user namespace, and even
-  // the names of its descriptors are closed to the sandbox's root.
+  // Executable but readable by nobody inside: then the memory of process 1 belongs to the host's user namespace, and
+  // even the names of its descriptors are closed to the sandbox's root.
   ISOLA_CHECK(fill_dev("dev", *program));
   return fill_sys();
 }
