@@ -154,7 +154,7 @@ ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& progra
     if (outcome.output.size() < kKeep) outcome.output.append(piece.substr(0, kKeep - outcome.output.size()));
   };
   guest::Start start{
-      .argv = argv,
+      .argv = {box.program, program.name},
       .env = {"ISOLA_CANARY_FILE=" + canary_, fmt::format("ISOLA_HOST_PIDS={}", ::getpid()), "ISOLA_WORK=/tmp",
               "ISOLA_HOST_WORDS=" + canary_.substr(0, canary_.rfind('/')), "ISOLA_RACE_PATH=/tmp/isola-race"},
       .cwd = "/tmp",
