@@ -175,9 +175,9 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   if (limits.open_files < 32) return fail(Code::invalid, "a sandbox needs at least 32 open files");
   if (limits.wall_time.count() < 0) return fail(Code::invalid, "the time limit is negative");
   if (!parts_.layers.enforces() && !request.allow_unquotaed)
-    return fail(Code::unsupported,
-                "nothing on this machine can limit the disk space of a sandbox; `isola doctor` says "
-                "what would help, --allow-unquotaed-disk accepts the risk");
+    return fail(
+        Code::unsupported,
+        parts_.no_disk_limit + "; `isola doctor` says what would help, --allow-unquotaed-disk accepts the risk");
   return {};
 }
 

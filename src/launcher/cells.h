@@ -40,7 +40,8 @@ class Cells {
     image::LayerStore& layers;
     IdRanges& ranges;
     const Journal& journal;
-    std::string blobs;  // folder of the machine-wide cache
+    std::string blobs;          // folder of the machine-wide cache
+    std::string no_disk_limit;  // why the layer store enforces nothing, if so
   };
   explicit Cells(Parts parts);
   ~Cells();

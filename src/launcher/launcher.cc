@@ -123,8 +123,15 @@ uid_t service_user() {
 Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   ISOLA_TRY(EventLoop loop, EventLoop::make());
   // Opened first: it may hold what an earlier launcher left mounted.
-  ISOLA_TRY(auto layers,
-            image::open_layer_store(options.data_dir, {.provider = options.layer_store}, image::AllowUnquotaedDisk{}));
+  const image::StoreOptions store{.provider = options.layer_store};
+  std::string no_disk_limit;
+  auto layers = image::open_layer_store(options.data_dir, store, std::nullopt);
+  if (!layers) {
+    // Then only for those who accept it, request by request; everybody else is told why.
+    no_disk_limit = layers.error().message;
+    layers = image::open_layer_store(options.data_dir, store, image::AllowUnquotaedDisk{});
+  }
+  if (!layers) return std::unexpected(layers.error());
   ISOLA_TRY(auto cgroups, kernel::CgroupTree::detect({.disk = options.data_dir}));
   if (auto missing = cgroups.missing(); !missing.empty())
     return fail(Code::unsupported, "this machine offers no cgroup controller '" + missing[0] +
@@ -139,16 +146,17 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   Cells cells({.loop = loop,
                .boundary = *jail,
                .cgroups = cgroups,
-               .layers = *layers,
+               .layers = **layers,
                .ranges = ranges,
                .journal = journal,
-               .blobs = options.cache_dir + "/blobs"});
+               .blobs = options.cache_dir + "/blobs",
+               .no_disk_limit = no_disk_limit});
   Server server(loop, cells,
                 {.version = ISOLA_VERSION,
                  .pid = ::getpid(),
                  .boundary = std::string(to_string(jail->kind())),
-                 .layer_store = std::string(layers->name()),
-                 .disk_enforced = layers->enforces(),
+                 .layer_store = std::string((*layers)->name()),
+                 .disk_enforced = (*layers)->enforces(),
                  .protections = jail->protections().describe()});
 
   bool stopping = false, wait_for_all = false;
@@ -184,7 +192,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   ISOLA_CHECK(server.listen(socket, service_user()));
   ready.say("ready\n");
   log::info("launcher", "ready on {} (boundary jail: shared kernel; disk limits by {})", options.data_dir,
-            layers->name());
+            (*layers)->name());
   look();
   auto ran = loop.run();
   ::unlink(socket.c_str());

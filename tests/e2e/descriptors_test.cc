@@ -98,8 +98,7 @@ TEST(Descriptors, TheGuestHasItsOwnAndNoOther) {
 TEST(Descriptors, LimitsAreTheSandboxsOwn) {
   NEEDS_TEMPLATE("minimal");
   Island island;
-  auto done = island.run(
-      {"--open-files", "100", "--", "sh", "-c", "ulimit -n; ulimit -c; umask; hostname"});
+  auto done = island.run({"--open-files", "100", "--", "sh", "-c", "ulimit -n; ulimit -c; umask; hostname"});
   EXPECT_EQ(done.out, "100\n0\n0022\nisola\n") << done.text();
   island.expect_unchanged();
 }

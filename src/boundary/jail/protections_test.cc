@@ -151,6 +151,24 @@ TEST(Verify, AMissingNamespaceIsNamed) {
   }
 }
 
+TEST(Verify, LimitsAndNetwork) {
+  Protections wanted{.limits = {.cpus = 0.5, .memory = 64 << 20, .pids = 100}, .network = "lo\n"};
+  const kernel::CgroupLimits good = wanted.limits;
+  EXPECT_TRUE(verify_around(wanted, good, "lo\n"));
+  auto differs = [&](const char* what, kernel::CgroupLimits limits, const std::string& network) {
+    auto verified = verify_around(wanted, limits, network);
+    ASSERT_FALSE(verified) << what;
+    EXPECT_NE(verified.error().message.find(what), std::string::npos) << verified.error().message;
+  };
+  differs("limits", {.cpus = 0, .memory = good.memory, .pids = good.pids}, "lo\n");
+  differs("limits", {.cpus = 0.6, .memory = good.memory, .pids = good.pids}, "lo\n");
+  differs("limits", {.cpus = good.cpus, .memory = 0, .pids = good.pids}, "lo\n");
+  differs("limits", {.cpus = good.cpus, .memory = good.memory + 4096, .pids = good.pids}, "lo\n");
+  differs("limits", {.cpus = good.cpus, .memory = good.memory, .pids = 101}, "lo\n");
+  differs("network", good, "lo\neth0\n");
+  differs("network", good, "");
+}
+
 TEST(Furnish, ErrorsTravel) {
   Error error{Code::exhausted, "no room", ENOSPC};
   auto back = decode_error(encode_error(error));
