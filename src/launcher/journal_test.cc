@@ -106,7 +106,7 @@ TEST_F(JournalTest, Garbage) {
     }
     EXPECT_EQ(all().size(), 2u) << n;
   }
-  for (const std::string& text : {whole, "2" + line.substr(1), std::string(100000, 'x'),
+  for (const std::string& text : {whole, "3" + line.substr(1), std::string(100000, 'x'),
                                   std::string("2 ") + id + " -1 x y z", std::string(64, '\0')}) {
     put(id, text);
     for (const auto& entry : all()) {
@@ -133,7 +133,8 @@ TEST_F(JournalTest, ForeignFilesAreLeftAlone) {
 }
 
 TEST_F(JournalTest, AnotherBootIsToldApart) {
-  put("ieeeeeeeeeeeeeeeeeeee", "2 ieeeeeeeeeeeeeeeeeeee 0 " + std::string(64, 'a') + " 4711 5 0 0 0 0 0 another-boot\n");
+  put("ieeeeeeeeeeeeeeeeeeee",
+      "2 ieeeeeeeeeeeeeeeeeeee 0 " + std::string(64, 'a') + " 4711 5 0 0 0 0 0 another-boot\n");
   ASSERT_EQ(all().size(), 1u);
   EXPECT_EQ(all()[0].boot, "another-boot");
   EXPECT_NE(all()[0].boot, journal_.boot());
