@@ -43,7 +43,7 @@ int prove(const Common& common, const ProveOptions& options) {
   if (templates->empty()) return complain("there is no template to prove: `isola template build base` makes one");
   for (const auto& birth : options.births)
     if (birth != "cold" && birth != "pooled") return complain("--birth " + birth + ": cold or pooled");
-  auto runner = ProveRunner::open(common.data_dir, hostile_beside_this_program());
+  auto runner = ProveRunner::open(common, hostile_beside_this_program());
   if (!runner) return complain(runner.error().message);
   for (const auto& name : options.programs)
     if (std::none_of(runner->programs().begin(), runner->programs().end(),

@@ -1,7 +1,7 @@
 // Runs the hostile programs in sandboxes of this machine and judges each from outside (docs/hostile.md is the
 // contract).
 //
-//   ISOLA_TRY(ProveRunner runner, ProveRunner::open({...}));
+//   ISOLA_TRY(ProveRunner runner, ProveRunner::open(common, "/usr/lib/isola/isola-hostile"));
 //   Proof proof = runner.run(program, digest, Birth::pooled);
 #pragma once
 
@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "boundary/state.h"
+#include "cli/commands.h"
 #include "guest/client.h"
 #include "launcher/client.h"
 
@@ -30,7 +31,7 @@ struct Proof {
 class ProveRunner {
  public:
   // `binary`: isola-hostile. Starts a launcher if none runs.
-  static Result<ProveRunner> open(const std::string& data_dir, const std::string& binary);
+  static Result<ProveRunner> open(const Common& common, const std::string& binary);
   ProveRunner(ProveRunner&&) = default;
   ~ProveRunner();
 

@@ -271,7 +271,7 @@ int run(const Common& common, const RunOptions& options) {
   for (const auto& tree : shown->trees) trees.push_back(tree.get());
 
   auto t0 = Clock::now();
-  auto launcher = launcher::Client::connect_or_start({.data_dir = common.data_dir});
+  auto launcher = launcher::Client::connect_or_start({.data_dir = common.data_dir, .cache_dir = common.cache_dir});
   if (!launcher) return complain(launcher.error().message);
   auto t1 = Clock::now();
   auto sandbox = launcher->launch(*request, trees);

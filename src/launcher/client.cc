@@ -29,8 +29,9 @@ Result<void> start(const StartOptions& options) {
   // The child keeps its end open under a number that its own argument names.
   constexpr int kReadyFd = 3;
   std::string linger = std::to_string(options.linger.count()) + "s", ready = std::to_string(kReadyFd);
-  std::string arguments[] = {program,    "launcher",   "--data", options.data_dir, "--linger", linger,
-                             "--daemon", "--ready-fd", ready};
+  std::vector<std::string> arguments = {program,    "launcher",   "--data", options.data_dir, "--linger", linger,
+                                        "--daemon", "--ready-fd", ready};
+  if (!options.cache_dir.empty()) arguments.insert(arguments.end(), {"--cache", options.cache_dir});
   std::vector<char*> argv;
   for (auto& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

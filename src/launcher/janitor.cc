@@ -106,8 +106,14 @@ int Janitor::work(int socket) const {
     if (!message || message->bytes.empty()) return 0;
     const std::string& id = message->bytes;
     if (id == kDrop) continue;  // its descriptors close right here
-    auto removed = cgroups_.remove(id);
+    // The layer goes between the group's processes and the group itself: its inodes are charged to the group, which
+    // would otherwise linger on in the kernel, removed but not gone.
+    if (auto group = cgroups_.adopt(id)) {
+      (void)group->kill_all();
+      group->release();
+    }
     auto destroyed = layers_.destroy(id);
+    auto removed = cgroups_.remove(id);
     for (const auto& result : {removed, destroyed})
       if (!result) log::warn("janitor", "{}: {}", id, result.error().message);
     if (!kernel::send_message(socket, (removed && destroyed ? kGood : kBad) + id)) return 0;
