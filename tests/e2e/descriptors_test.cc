@@ -10,6 +10,12 @@
 
 #include "e2e/island.h"
 
+// Two rooms that do not know each other name the guest's ends of the link: they must mean the same.
+#include "boundary/jail/cell.h"
+#include "guest/link.h"
+static_assert(isola::boundary::jail::kGuestInput == isola::guest::kFdInRead);
+static_assert(isola::boundary::jail::kGuestOutput == isola::guest::kFdOutWrite);
+
 namespace isola::e2e {
 namespace {
 
