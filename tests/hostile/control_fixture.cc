@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "image/loop.h"
 #include "probe.h"
 
 namespace isola::hostile {
@@ -121,6 +122,16 @@ void believe_sender(int, siginfo_t* info, void*) {
   }
 }
 
+// A file as a disk, open until this process ends: the kernel then lets it go.
+void prepare_disk(const Stage& stage) {
+  std::string file = stage.top + "/disk";
+  int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  must(fd >= 0 && ::ftruncate(fd, 1 << 20) == 0, "make a file for a disk");
+  ::close(fd);
+  static auto disk = image::attach_loop(file, image::LoopMode::read_only);
+  must(disk.has_value(), "attach a disk");
+}
+
 }  // namespace
 
 void prepare_outside(const Program& program, Stage& stage) {
@@ -128,6 +139,7 @@ void prepare_outside(const Program& program, Stage& stage) {
     prepare_network(stage);
   else
     raise_interface("lo");
+  if (program.flags & kControlDisk) prepare_disk(stage);
   char name[65] = "control-host";
   must(::sethostname(name, ::strlen(name)) == 0, "name the host");
   stage.variables.push_back(

@@ -130,7 +130,7 @@ Outcome tiocsti(const Args&) {
 
 constexpr Program kPrograms[] = {
     {"block-device", "devices", "makes nodes of the disks and reads them below the filesystem", "mknod or open: EPERM",
-     block_device},
+     block_device, Expect::contained, kControlDisk},
     {"char-devices", "devices", "makes nodes of mem, port, kmsg, fuse, kvm and others and opens them",
      "mknod or open: EPERM", char_devices},
     {"mknod-any", "devices", "makes any device node at all, plain and setuid, as an archive would", "mknod: EPERM",
