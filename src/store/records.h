@@ -1,0 +1,90 @@
+// What the store keeps, as plain data. Times are milliseconds since 1970; 0 means "not set".
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "boundary/boundary.h"
+#include "boundary/state.h"
+
+namespace isola::store {
+
+using Millis = int64_t;
+using Labels = std::map<std::string, std::string>;
+
+// What ends a sandbox, and how.
+enum class AtEnd : uint8_t { kill, pause, stop };
+
+struct Lifetime {
+  Millis deadline = 0;    // absolute; 0: never
+  Millis idle_limit = 0;  // without activity for so long; 0: never
+  AtEnd at_end = AtEnd::kill;
+  bool auto_resume = false;
+  bool operator==(const Lifetime&) const = default;
+};
+
+// What may be spent. 0: no limit.
+struct Budget {
+  double cpu_seconds = 0;
+  double wall_seconds = 0;
+  uint64_t commands = 0;
+  uint64_t bytes_out = 0;
+  double money = 0;  // in the currency of the price sheet
+  bool operator==(const Budget&) const = default;
+};
+
+struct SandboxRecord {
+  std::string id;
+  std::string project;
+  std::string name;  // unique among the project's living sandboxes; empty: none
+  std::string key;   // of get-or-create; unique likewise
+  std::string task, actor;
+  std::string template_name, digest;
+  BoundaryKind boundary = BoundaryKind::jail;
+  Birth birth = Birth::cold;
+  State state = State::creating;
+  EndReason end_reason = EndReason::killed;  // meaningful once state is ended
+  std::string end_detail;                    // one sentence for a person, e.g. which budget
+  Millis created = 0, ended = 0, last_active = 0;
+  boundary::Limits limits;
+  Lifetime lifetime;
+  Budget budget;
+  Labels metadata, env;
+  std::vector<std::string> on_create, on_resume;  // shell commands
+  std::string probe;                              // shell command: exit 0 = ready
+  std::string traffic_token;                      // opens its ports; empty: public
+  bool secure = true;
+};
+
+// Limits of one tenant. 0: no limit.
+struct ProjectLimits {
+  uint32_t live_sandboxes = 0;
+  double cpus = 0;
+  uint64_t memory = 0, disk = 0;
+  double creates_per_second = 0;
+  bool operator==(const ProjectLimits&) const = default;
+};
+
+struct ProjectRecord {
+  std::string id;    // `p` + 20 of [a-z0-9], or "default"
+  std::string name;  // unique
+  Millis created = 0;
+  ProjectLimits limits;
+  Budget budget;
+};
+
+enum class Scope : uint8_t { read, use, admin };  // each includes the ones before it
+
+struct KeyRecord {
+  std::string id;      // `k` + 12 of [a-z0-9]: names the key without being it
+  std::string project;
+  std::string name;
+  std::string hash;    // SHA-256 of the whole key, lower-case hex
+  std::string prefix;  // its first 8 characters, to recognise it in a list
+  Scope scope = Scope::use;
+  Millis created = 0, revoked = 0, last_used = 0;
+};
+
+}  // namespace isola::store
