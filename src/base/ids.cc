@@ -12,17 +12,30 @@ constexpr size_t kLength = 20;
 constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
 }  // namespace
 
-std::string new_sandbox_id() {
-  std::string id = "i";
+std::string new_name(char first, size_t length) {
+  std::string id(1, first);
   unsigned char pool[64];
-  while (id.size() < 1 + kLength) {
+  while (id.size() < 1 + length) {
     if (::getrandom(pool, sizeof pool, 0) != static_cast<ssize_t>(sizeof pool)) std::abort();  // no entropy, no names
     for (unsigned char c : pool) {
       // 252 = 7 × 36: what lies above would favour some letters.
-      if (c < 252 && id.size() < 1 + kLength) id.push_back(kAlphabet[c % 36]);
+      if (c < 252 && id.size() < 1 + length) id.push_back(kAlphabet[c % 36]);
     }
   }
   return id;
+}
+
+std::string new_sandbox_id() { return new_name('i', kLength); }
+
+std::string new_token() {
+  unsigned char bytes[20];
+  if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) std::abort();
+  std::string token;
+  for (unsigned char byte : bytes) {
+    token.push_back("0123456789abcdef"[byte >> 4]);
+    token.push_back("0123456789abcdef"[byte & 15]);
+  }
+  return token;
 }
 
 bool is_sandbox_id(std::string_view id) {
