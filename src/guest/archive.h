@@ -128,4 +128,16 @@ Result<T> decode(std::string_view bytes) {
   return message;
 }
 
+// Walks the records of one data frame; the guest never splits one over two frames. false: malformed.
+template <typename T, typename F>
+bool each_record(std::string_view bytes, F use) {
+  Reader in(bytes);
+  while (in.ok() && !in.done()) {
+    auto record = decode<T>(in.view());
+    if (!in.ok() || !record) return false;
+    use(*record);
+  }
+  return in.ok();
+}
+
 }  // namespace isola::guest

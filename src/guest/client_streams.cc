@@ -32,18 +32,6 @@ struct Stream_ {
   bool failed() const { return !error.message.empty(); }
 };
 
-// Walks the records of one data frame; the guest never splits one over two frames.
-template <typename T, typename F>
-bool each_record(std::string_view bytes, F use) {
-  Reader in(bytes);
-  while (in.ok() && !in.done()) {
-    auto record = decode<T>(in.view());
-    if (!in.ok() || !record) return false;
-    use(*record);
-  }
-  return in.ok();
-}
-
 }  // namespace
 
 Result<Listed> PipeClient::list(const List& args, const std::function<void(const Entry&)>& entry) {

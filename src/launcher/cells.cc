@@ -459,6 +459,13 @@ void Cells::cleared(const std::string& id) {
   if (on_change) on_change();
 }
 
+Result<void> Cells::own(const std::string& id, OwnerId owner) {
+  One* one = find(id);
+  if (!one || one->entry.parked) return fail(Code::not_found, "there is no sandbox " + id);
+  set_owner(*one, owner);
+  return {};
+}
+
 void Cells::kill(const std::string& id, Gone done) {
   One* one = find(id);
   if (!one || one->entry.parked) return done(fail(Code::not_found, "there is no sandbox " + id));
@@ -573,6 +580,7 @@ std::vector<SandboxSummary> Cells::list(const std::string& after, size_t max) co
                    .state = one.state,
                    .birth = one.entry.birth,
                    .parked = one.entry.parked,
+                   .ephemeral = one.entry.ephemeral,
                    .pid = one.entry.process.pid,
                    .created = one.entry.created});
   }

@@ -51,6 +51,8 @@ class Cells {
 
   void launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, Launched done);
   void link(const std::string& id, OwnerId owner, Linked done);
+  // The owner hears of its end.
+  Result<void> own(const std::string& id, OwnerId owner);
   void kill(const std::string& id, Gone done);
   Result<void> freeze(const std::string& id);
   Result<void> thaw(const std::string& id);

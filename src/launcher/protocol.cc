@@ -77,6 +77,7 @@ void encode(Writer& out, const SandboxSummary& v) {
   out.u8(static_cast<uint8_t>(v.state));
   out.u8(static_cast<uint8_t>(v.birth));
   out.u8(v.parked);
+  out.u8(v.ephemeral);
   out.i32(v.pid);
   out.i64(v.created);
 }
@@ -87,6 +88,7 @@ void decode(Reader& in, SandboxSummary& v) {
   v.state = bounded(in.u8(), State::ended, in);
   v.birth = bounded(in.u8(), Birth::forked, in);
   v.parked = in.u8() != 0;
+  v.ephemeral = in.u8() != 0;
   v.pid = in.i32();
   v.created = in.i64();
 }

@@ -21,7 +21,7 @@ namespace isola::launcher {
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kMaxMessage = 64 << 10;
 
-enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, shutdown };
+enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, own, shutdown };
 
 // Descriptors: one detached mount per entry of shown_targets, in that order.
 struct LaunchRequest {
@@ -45,7 +45,7 @@ struct SandboxSummary {
   std::string digest;
   State state = State::creating;
   Birth birth = Birth::cold;
-  bool parked = false;
+  bool parked = false, ephemeral = false;
   pid_t pid = 0;
   int64_t created = 0;  // seconds since 1970
 };

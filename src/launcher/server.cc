@@ -150,6 +150,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       return reply(id, tag,
                    stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
     }
+    case Op::own: return answer(cells_.own(sandbox, id));
     case Op::freeze: return answer(cells_.freeze(sandbox));
     case Op::thaw: return answer(cells_.thaw(sandbox));
     default: return bad();
