@@ -10,20 +10,25 @@ namespace isola {
 namespace {
 constexpr size_t kLength = 20;
 constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
-}  // namespace
 
-std::string new_sandbox_id() {
-  std::string id = "i";
+std::string random_name(char first, size_t length) {
+  std::string id(1, first);
   unsigned char pool[64];
-  while (id.size() < 1 + kLength) {
+  while (id.size() < 1 + length) {
     if (::getrandom(pool, sizeof pool, 0) != static_cast<ssize_t>(sizeof pool)) std::abort();  // no entropy, no names
     for (unsigned char c : pool) {
       // 252 = 7 × 36: what lies above would favour some letters.
-      if (c < 252 && id.size() < 1 + kLength) id.push_back(kAlphabet[c % 36]);
+      if (c < 252 && id.size() < 1 + length) id.push_back(kAlphabet[c % 36]);
     }
   }
   return id;
 }
+
+}  // namespace
+
+std::string new_sandbox_id() { return random_name('i', kLength); }
+std::string new_project_id() { return random_name('p', kLength); }
+std::string new_key_id() { return random_name('k', 12); }
 
 bool is_sandbox_id(std::string_view id) {
   return id.size() == 1 + kLength && id[0] == 'i' &&

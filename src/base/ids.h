@@ -1,4 +1,5 @@
-// Names of things. A sandbox id is `i` and 20 characters of [a-z0-9], random.
+// Names of things, random: a sandbox id is `i` and 20 characters of [a-z0-9], a project's `p` and 20, an API key's name
+// `k` and 12.
 #pragma once
 
 #include <string>
@@ -7,6 +8,8 @@
 namespace isola {
 
 std::string new_sandbox_id();
+std::string new_project_id();
+std::string new_key_id();
 bool is_sandbox_id(std::string_view id);
 bool is_digest(std::string_view text);  // 64 lower-case hex digits: a SHA-256
 
