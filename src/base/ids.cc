@@ -10,9 +10,8 @@ namespace isola {
 namespace {
 constexpr size_t kLength = 20;
 constexpr std::string_view kAlphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
-}  // namespace
 
-std::string new_name(char first, size_t length) {
+std::string random_name(char first, size_t length) {
   std::string id(1, first);
   unsigned char pool[64];
   while (id.size() < 1 + length) {
@@ -25,7 +24,12 @@ std::string new_name(char first, size_t length) {
   return id;
 }
 
-std::string new_sandbox_id() { return new_name('i', kLength); }
+}  // namespace
+
+std::string new_sandbox_id() { return random_name('i', kLength); }
+std::string new_project_id() { return random_name('p', kLength); }
+std::string new_key_id() { return random_name('k', 12); }
+std::string new_command_id() { return random_name('c', 12); }
 
 std::string new_token() {
   unsigned char bytes[20];

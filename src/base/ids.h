@@ -1,4 +1,5 @@
-// Names of things. A sandbox id is `i` and 20 characters of [a-z0-9], random.
+// Names of things, random: a sandbox id is `i` and 20 characters of [a-z0-9], a project's `p` and 20, an API key's name
+// `k` and 12, a command's `c` and 12.
 #pragma once
 
 #include <string>
@@ -7,8 +8,10 @@
 namespace isola {
 
 std::string new_sandbox_id();
-std::string new_name(char first, size_t length);  // `first` and `length` random characters of [a-z0-9]
-std::string new_token();                          // 40 random hex digits: a bearer secret
+std::string new_project_id();
+std::string new_key_id();
+std::string new_command_id();
+std::string new_token();  // 40 random hex digits: a bearer secret
 bool is_sandbox_id(std::string_view id);
 bool is_digest(std::string_view text);  // 64 lower-case hex digits: a SHA-256
 

@@ -4,7 +4,6 @@
 
 #include "image/node_runtime.h"
 #include "image/project_quota.h"
-#include "image/sha256.h"
 
 namespace isola::image {
 namespace {
@@ -33,12 +32,6 @@ TEST(Node, NewestEvenMajor) {
   EXPECT_EQ(newest_even("Available versions: 25.0.0"), "");
   EXPECT_EQ(newest_even("Available versions: , x, 1, 2., 4.5"), "");
   EXPECT_EQ(newest_even("no such package"), "");
-}
-
-TEST(Sha256, KnownAnswers) {
-  EXPECT_EQ(sha256("abc").value(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(sha256("").value(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_FALSE(sha256_file("/no/such/file"));
 }
 
 TEST(ProjectQuota, AFolderWithoutOurProjectIsSaidSo) {

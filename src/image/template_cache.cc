@@ -10,13 +10,13 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/hash/sha256.h"
 #include "image/apt_sources.h"
 #include "image/file_lock.h"
 #include "image/manifest.h"
 #include "image/pack.h"
 #include "image/recipes.h"
 #include "image/rootfs.h"
-#include "image/sha256.h"
 #include "image/tree.h"
 
 namespace isola::image {

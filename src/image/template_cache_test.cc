@@ -11,9 +11,9 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/hash/sha256.h"
 #include "base/ids.h"
 #include "image/manifest.h"
-#include "image/sha256.h"
 #include "image/tree.h"
 
 namespace isola::image {

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "boundary/boundary.h"
@@ -67,6 +69,16 @@ struct ProjectLimits {
   bool operator==(const ProjectLimits&) const = default;
 };
 
+// What of its limits a project holds now. A sandbox that is creating, running, frozen or ending holds all of its own;
+// one that is paused, stopped or archived holds only its disk; an ended one nothing.
+struct ProjectUse {
+  uint32_t live_sandboxes = 0;
+  double cpus = 0;
+  uint64_t memory = 0, disk = 0;
+  bool operator==(const ProjectUse&) const = default;
+};
+bool is_live(State state);
+
 struct ProjectRecord {
   std::string id;    // `p` + 20 of [a-z0-9], or "default"
   std::string name;  // unique
@@ -78,7 +90,7 @@ struct ProjectRecord {
 enum class Scope : uint8_t { read, use, admin };  // each includes the ones before it
 
 struct KeyRecord {
-  std::string id;      // `k` + 12 of [a-z0-9]: names the key without being it
+  std::string id;  // `k` + 12 of [a-z0-9]: names the key without being it
   std::string project;
   std::string name;
   std::string hash;    // SHA-256 of the whole key, lower-case hex
@@ -86,5 +98,10 @@ struct KeyRecord {
   Scope scope = Scope::use;
   Millis created = 0, revoked = 0, last_used = 0;
 };
+
+std::string_view to_string(AtEnd action);
+std::string_view to_string(Scope scope);
+std::optional<AtEnd> parse_at_end(std::string_view word);
+std::optional<Scope> parse_scope(std::string_view word);
 
 }  // namespace isola::store

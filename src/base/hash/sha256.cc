@@ -1,6 +1,7 @@
-#include "image/sha256.h"
+#include "base/hash/sha256.h"
 
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 #include "base/fd.h"
 
-namespace isola::image {
+namespace isola {
 
 namespace {
 
@@ -59,4 +60,8 @@ Result<std::string> sha256_file(const std::string& path, const std::function<voi
   }
 }
 
-}  // namespace isola::image
+bool equal_secrets(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace isola

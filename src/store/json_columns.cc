@@ -1,0 +1,51 @@
+#include "store/json_columns.h"
+
+#include <nlohmann/json.hpp>
+
+namespace isola::store {
+
+namespace {
+
+using nlohmann::json;
+
+template <typename T>
+Result<std::string> dump(const T& value, std::string_view what) {
+  try {
+    return json(value).dump();
+  } catch (const json::type_error&) {
+    return fail(Code::invalid, std::string(what) + " must be UTF-8 text");
+  }
+}
+
+std::unexpected<Error> damaged() { return fail(Code::corrupt, "a record of the store holds damaged JSON"); }
+
+}  // namespace
+
+Result<std::string> to_json(const Labels& labels, std::string_view what) { return dump(labels, what); }
+Result<std::string> to_json(const std::vector<std::string>& list, std::string_view what) { return dump(list, what); }
+
+Result<Labels> labels_of(const std::string& text) {
+  Labels labels;
+  if (text == "{}") return labels;
+  auto parsed = json::parse(text, nullptr, false);
+  if (!parsed.is_object()) return damaged();
+  for (const auto& [key, value] : parsed.items()) {
+    if (!value.is_string()) return damaged();
+    labels.emplace(key, value.get_ref<const std::string&>());
+  }
+  return labels;
+}
+
+Result<std::vector<std::string>> list_of(const std::string& text) {
+  std::vector<std::string> list;
+  if (text == "[]") return list;
+  auto parsed = json::parse(text, nullptr, false);
+  if (!parsed.is_array()) return damaged();
+  for (const auto& value : parsed) {
+    if (!value.is_string()) return damaged();
+    list.push_back(value.get_ref<const std::string&>());
+  }
+  return list;
+}
+
+}  // namespace isola::store

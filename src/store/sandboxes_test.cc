@@ -1,0 +1,407 @@
+// Sandboxes in the store: what goes in comes out, what may not be is refused, lists are stable.
+#include <random>
+#include <set>
+
+#include "store/test_store.h"
+
+namespace isola::store {
+namespace {
+
+SandboxRecord full_example() {
+  SandboxRecord s = example();
+  s.name = "build \"x\"";
+  s.key = "conversation-1";
+  s.task = "t1";
+  s.actor = "alice";
+  s.template_name = "base";
+  s.digest = std::string(64, 'a');
+  s.boundary = BoundaryKind::microvm;
+  s.birth = Birth::forked;
+  s.state = State::running;
+  s.created = 5;
+  s.last_active = 7;
+  s.limits = {.cpus = 0.3,
+              .memory = 123,
+              .pids = 4,
+              .disk = 567,
+              .open_files = 8,
+              .io_bytes_per_second = 9,
+              .wall_time = std::chrono::milliseconds(10)};
+  s.lifetime = {.deadline = 11, .idle_limit = 12, .at_end = AtEnd::pause, .auto_resume = true};
+  s.budget = {.cpu_seconds = 1.5, .wall_seconds = 2.5, .commands = 3, .bytes_out = 4, .money = 0.05};
+  s.metadata = {{"user", "üser"}, {"a\"b", "c'd"}};
+  s.env = {{"PATH", "/bin"}, {"EMPTY", ""}};
+  s.on_create = {"echo 'one'", "two"};
+  s.on_resume = {"three"};
+  s.probe = "true";
+  s.traffic_token = "tok";
+  s.secure = false;
+  return s;
+}
+
+void expect_same(const SandboxRecord& a, const SandboxRecord& b) {
+  EXPECT_EQ(a.id, b.id);
+  EXPECT_EQ(a.project, b.project);
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.key, b.key);
+  EXPECT_EQ(a.task, b.task);
+  EXPECT_EQ(a.actor, b.actor);
+  EXPECT_EQ(a.template_name, b.template_name);
+  EXPECT_EQ(a.digest, b.digest);
+  EXPECT_EQ(a.boundary, b.boundary);
+  EXPECT_EQ(a.birth, b.birth);
+  EXPECT_EQ(a.state, b.state);
+  EXPECT_EQ(a.end_reason, b.end_reason);
+  EXPECT_EQ(a.end_detail, b.end_detail);
+  EXPECT_EQ(a.created, b.created);
+  EXPECT_EQ(a.ended, b.ended);
+  EXPECT_EQ(a.last_active, b.last_active);
+  EXPECT_EQ(a.limits, b.limits);
+  EXPECT_EQ(a.lifetime, b.lifetime);
+  EXPECT_EQ(a.budget, b.budget);
+  EXPECT_EQ(a.metadata, b.metadata);
+  EXPECT_EQ(a.env, b.env);
+  EXPECT_EQ(a.on_create, b.on_create);
+  EXPECT_EQ(a.on_resume, b.on_resume);
+  EXPECT_EQ(a.probe, b.probe);
+  EXPECT_EQ(a.traffic_token, b.traffic_token);
+  EXPECT_EQ(a.secure, b.secure);
+}
+
+using SandboxesTest = StoreTest;
+
+TEST_F(SandboxesTest, RoundTripAndAgainAfterReopening) {
+  auto wrote = full_example();
+  ASSERT_TRUE(store_->insert_sandbox(wrote));
+  expect_same(store_->find_sandbox(wrote.id).value(), wrote);
+  reopen();
+  expect_same(store_->find_sandbox(wrote.id).value(), wrote);
+  expect_same(store_->find_by_name("default", wrote.name).value(), wrote);
+  expect_same(store_->find_by_key("default", wrote.key).value(), wrote);
+  EXPECT_EQ(store_->find_by_name("other", wrote.name).error().code, Code::not_found);
+  EXPECT_EQ(store_->find_sandbox("inope").error().code, Code::not_found);
+}
+
+TEST_F(SandboxesTest, EveryWordOfEveryEnumComesBack) {
+  for (auto state : {State::creating, State::running, State::frozen, State::paused, State::stopped, State::archived,
+                     State::ending, State::ended}) {
+    auto s = example();
+    s.state = state;
+    ASSERT_TRUE(store_->insert_sandbox(s));
+    EXPECT_EQ(store_->find_sandbox(s.id)->state, state);
+  }
+  for (auto birth : {Birth::cold, Birth::pooled, Birth::resumed, Birth::forked}) {
+    auto s = example();
+    s.birth = birth;
+    ASSERT_TRUE(store_->insert_sandbox(s));
+    EXPECT_EQ(store_->find_sandbox(s.id)->birth, birth);
+  }
+}
+
+TEST_F(SandboxesTest, NarrowUpdates) {
+  auto s = example();
+  ASSERT_TRUE(store_->insert_sandbox(s));
+  ASSERT_TRUE(store_->set_started(s.id, Birth::pooled, "d1", 50));
+  ASSERT_TRUE(
+      store_->set_lifetime(s.id, {.deadline = 99, .idle_limit = 3, .at_end = AtEnd::stop, .auto_resume = true}));
+  ASSERT_TRUE(store_->set_metadata(s.id, {{"k", "v"}}));
+  ASSERT_TRUE(store_->touch({{s.id, 70}, {"iunknown", 70}}));
+  ASSERT_TRUE(store_->touch({{s.id, 60}}));  // never backwards
+  auto now = store_->find_sandbox(s.id).value();
+  EXPECT_EQ(now.state, State::running);
+  EXPECT_EQ(now.birth, Birth::pooled);
+  EXPECT_EQ(now.digest, "d1");
+  EXPECT_EQ(now.lifetime, (Lifetime{.deadline = 99, .idle_limit = 3, .at_end = AtEnd::stop, .auto_resume = true}));
+  EXPECT_EQ(now.metadata, (Labels{{"k", "v"}}));
+  EXPECT_EQ(now.last_active, 70);
+  ASSERT_TRUE(store_->set_state(s.id, State::frozen));
+  EXPECT_EQ(store_->find_sandbox(s.id)->state, State::frozen);
+}
+
+TEST_F(SandboxesTest, TheFirstEndStands) {
+  auto s = example();
+  s.name = "n";
+  ASSERT_TRUE(store_->insert_sandbox(s));
+  ASSERT_TRUE(store_->set_end(s.id, EndReason::oom, "too much memory", 80));
+  ASSERT_TRUE(store_->set_end(s.id, EndReason::killed, "later", 90));
+  auto now = store_->find_sandbox(s.id).value();
+  EXPECT_EQ(now.state, State::ended);
+  EXPECT_EQ(now.end_reason, EndReason::oom);
+  EXPECT_EQ(now.end_detail, "too much memory");
+  EXPECT_EQ(now.ended, 80);
+  EXPECT_EQ(store_->set_end("inope", EndReason::killed, "", 1).error().code, Code::not_found);
+}
+
+TEST_F(SandboxesTest, AnEndedOneDoesNotChange) {
+  auto s = example();
+  ASSERT_TRUE(store_->insert_sandbox(s));
+  ASSERT_TRUE(store_->set_end(s.id, EndReason::deadline, "", 80));
+  for (auto result : {store_->set_state(s.id, State::running), store_->set_started(s.id, Birth::cold, "", 1),
+                      store_->set_lifetime(s.id, {}), store_->set_metadata(s.id, {{"a", "b"}})}) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Code::invalid);
+    EXPECT_NE(result.error().message.find("has ended (deadline)"), std::string::npos) << result.error().message;
+  }
+  EXPECT_EQ(store_->set_state("inope", State::running).error().code, Code::not_found);
+  EXPECT_EQ(store_->set_metadata("inope", {}).error().code, Code::not_found);
+  EXPECT_EQ(store_->set_state(s.id, State::ended).error().code, Code::invalid);
+  EXPECT_TRUE(store_->touch({{s.id, 1000}}));
+  EXPECT_EQ(store_->find_sandbox(s.id)->last_active, 0);
+}
+
+TEST_F(SandboxesTest, NamesAndKeysAreUniqueAmongTheLiving) {
+  ASSERT_TRUE(store_->insert_project({.id = "p2", .name = "two"}));
+  auto first = example();
+  first.name = "web";
+  first.key = "conv";
+  ASSERT_TRUE(store_->insert_sandbox(first));
+  auto second = example();
+  second.name = "web";
+  auto refused = store_->insert_sandbox(second);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::exists);
+  EXPECT_EQ(refused.error().message, "the name \"web\" is taken by sandbox " + first.id);
+  second.name = "";
+  second.key = "conv";
+  refused = store_->insert_sandbox(second);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "the key \"conv\" is taken by sandbox " + first.id);
+  EXPECT_EQ(store_->find_sandbox(second.id).error().code, Code::not_found);  // nothing half-made
+
+  auto elsewhere = example("p2");
+  elsewhere.name = "web";
+  elsewhere.key = "conv";
+  EXPECT_TRUE(store_->insert_sandbox(elsewhere));
+  ASSERT_TRUE(store_->set_state(first.id, State::paused));
+  EXPECT_FALSE(store_->insert_sandbox(second));  // paused is not ended
+  ASSERT_TRUE(store_->set_end(first.id, EndReason::killed, "", 5));
+  EXPECT_EQ(store_->find_by_name("default", "web").error().code, Code::not_found);
+  second.name = "web";
+  EXPECT_TRUE(store_->insert_sandbox(second));
+  EXPECT_EQ(store_->find_by_name("default", "web")->id, second.id);
+  EXPECT_EQ(store_->insert_sandbox(second).error().code, Code::exists);  // the id itself
+  // Without name and key any number may live.
+  EXPECT_TRUE(store_->insert_sandbox(example()));
+  EXPECT_TRUE(store_->insert_sandbox(example()));
+  EXPECT_EQ(store_->find_by_name("default", "").error().code, Code::not_found);
+}
+
+TEST_F(SandboxesTest, LimitsOfTheProject) {
+  auto with = [&](double cpus, uint64_t memory, uint64_t disk) {
+    auto s = example("small");
+    s.limits.cpus = cpus;
+    s.limits.memory = memory;
+    s.limits.disk = disk;
+    return s;
+  };
+  auto expect_over = [&](const SandboxRecord& s, const std::string& sentence) {
+    auto refused = store_->insert_sandbox(s);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::exhausted);
+    EXPECT_EQ(refused.error().message, "project small would exceed its limit of " + sentence);
+    EXPECT_EQ(store_->find_sandbox(s.id).error().code, Code::not_found);
+  };
+  ASSERT_TRUE(store_->insert_project({.id = "small", .name = "small"}));
+  auto limit = [&](ProjectLimits limits) { ASSERT_TRUE(store_->set_project_limits("small", limits, {})); };
+  auto first = with(1.5, 100, 1000);
+  ASSERT_TRUE(store_->insert_sandbox(first));
+  limit({.live_sandboxes = 1});
+  expect_over(with(0, 0, 0), "1 live sandboxes (1 in use, 1 asked for)");
+  limit({.cpus = 2});
+  expect_over(with(0.6, 0, 0), "2 CPUs (1.5 in use, 0.6 asked for)");
+  limit({.memory = 150});
+  expect_over(with(0, 51, 0), "150 bytes of memory (100 in use, 51 asked for)");
+  limit({.disk = 1500});
+  expect_over(with(0, 0, 501), "1500 bytes of disk (1000 in use, 501 asked for)");
+  limit({.live_sandboxes = 2, .cpus = 2, .memory = 150, .disk = 1500});
+  auto second = with(0.5, 50, 500);  // exactly what is left
+  ASSERT_TRUE(store_->insert_sandbox(second));
+  EXPECT_EQ(store_->project_use("small").value(), (ProjectUse{2, 2, 150, 1500}));
+
+  // A paused one gives back everything but its disk, and has to fit again when it returns.
+  ASSERT_TRUE(store_->set_state(second.id, State::paused));
+  EXPECT_EQ(store_->project_use("small").value(), (ProjectUse{1, 1.5, 100, 1500}));
+  auto third = with(0.5, 50, 0);
+  ASSERT_TRUE(store_->insert_sandbox(third));
+  EXPECT_EQ(store_->set_state(second.id, State::running).error().code, Code::exhausted);
+  EXPECT_EQ(store_->find_sandbox(second.id)->state, State::paused);
+  ASSERT_TRUE(store_->set_end(third.id, EndReason::killed, "", 1));
+  ASSERT_TRUE(store_->set_state(second.id, State::running));
+  ASSERT_TRUE(store_->set_state(second.id, State::frozen));
+  EXPECT_EQ(store_->project_use("small").value(), (ProjectUse{2, 2, 150, 1500}));
+}
+
+TEST_F(SandboxesTest, UseIsTheSumOverTheLivingWhateverHappened) {
+  std::mt19937 random(7);
+  std::vector<SandboxRecord> all;
+  std::map<std::string, State> states;
+  for (int i = 0; i < 400; ++i) {
+    switch (random() % 4) {
+      case 0: {
+        auto s = example();
+        s.limits.cpus = static_cast<double>(random() % 40) / 10;
+        s.limits.memory = random() % 1000;
+        s.limits.disk = random() % 1000;
+        ASSERT_TRUE(store_->insert_sandbox(s));
+        states[s.id] = s.state;
+        all.push_back(s);
+        break;
+      }
+      case 1:
+        if (all.empty()) break;
+        if (auto& s = all[random() % all.size()]; states[s.id] != State::ended) {
+          auto to = std::array{State::running, State::frozen,   State::paused,
+                               State::stopped, State::archived, State::ending}[random() % 6];
+          ASSERT_TRUE(store_->set_state(s.id, to));
+          states[s.id] = to;
+        }
+        break;
+      case 2:
+        if (all.empty()) break;
+        if (auto& s = all[random() % all.size()]; states[s.id] != State::ended) {
+          ASSERT_TRUE(store_->set_end(s.id, EndReason::killed, "", i));
+          states[s.id] = State::ended;
+        }
+        break;
+      case 3: ASSERT_TRUE(store_->forget_ended_before(i / 2, 3)); break;
+    }
+  }
+  ProjectUse sum;
+  int64_t millicpus = 0;
+  for (const auto& s : all) {
+    if (states[s.id] != State::ended) sum.disk += s.limits.disk;
+    if (!is_live(states[s.id])) continue;
+    ++sum.live_sandboxes;
+    millicpus += std::llround(s.limits.cpus * 1000);
+    sum.memory += s.limits.memory;
+  }
+  sum.cpus = static_cast<double>(millicpus) / 1000;
+  EXPECT_EQ(store_->project_use("default").value(), sum);
+  EXPECT_GT(sum.live_sandboxes, 0u);
+}
+
+TEST_F(SandboxesTest, RefusedInput) {
+  auto s = example("nobody");
+  EXPECT_EQ(store_->insert_sandbox(s).error().code, Code::not_found);
+  s = example();
+  s.limits.memory = ~uint64_t{0};
+  EXPECT_EQ(store_->insert_sandbox(s).error().code, Code::invalid);
+  s = example();
+  s.limits.cpus = std::nan("");
+  EXPECT_EQ(store_->insert_sandbox(s).error().code, Code::invalid);
+  s = example();
+  s.metadata = {{"k", "\xff\xfe"}};
+  auto refused = store_->insert_sandbox(s);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::invalid);
+  EXPECT_EQ(refused.error().message, "metadata must be UTF-8 text");
+  EXPECT_TRUE(store_->living()->empty());
+}
+
+std::vector<std::string> ids_of(const std::vector<SandboxRecord>& list) {
+  std::vector<std::string> ids;
+  for (const auto& s : list) ids.push_back(s.id);
+  return ids;
+}
+
+TEST_F(SandboxesTest, PagesAreStableAndNewestFirst) {
+  std::set<std::string> made;
+  for (int i = 0; i < 25; ++i) {
+    auto s = example("default", 100 + i / 3);  // several at the same moment
+    ASSERT_TRUE(store_->insert_sandbox(s));
+    made.insert(s.id);
+  }
+  std::vector<SandboxRecord> seen;
+  std::string cursor;
+  int pages = 0;
+  do {
+    auto page = store_->list_sandboxes({.project = "default"}, cursor, 4);
+    ASSERT_TRUE(page) << page.error().message;
+    ASSERT_LE(page->sandboxes.size(), 4u);
+    seen.insert(seen.end(), page->sandboxes.begin(), page->sandboxes.end());
+    cursor = page->next;
+    // What comes and goes meanwhile neither shifts nor repeats the rest.
+    ASSERT_TRUE(store_->insert_sandbox(example("default", 1000 + ++pages)));
+    ASSERT_TRUE(store_->set_end(page->sandboxes.front().id, EndReason::killed, "", 1));
+    ASSERT_TRUE(store_->forget_ended_before(2, 100));
+  } while (!cursor.empty());
+  EXPECT_EQ(pages, 7);
+  auto ids = ids_of(seen);
+  EXPECT_EQ(std::set(ids.begin(), ids.end()), made);
+  EXPECT_EQ(ids.size(), made.size());
+  for (size_t i = 1; i < seen.size(); ++i) EXPECT_GE(seen[i - 1].created, seen[i].created);
+}
+
+TEST_F(SandboxesTest, AnExactPageHasNoNext) {
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(store_->insert_sandbox(example()));
+  EXPECT_EQ(store_->list_sandboxes({.project = "default"}, "", 4)->next, "");
+  EXPECT_NE(store_->list_sandboxes({.project = "default"}, "", 3)->next, "");
+}
+
+TEST_F(SandboxesTest, Filters) {
+  ASSERT_TRUE(store_->insert_project({.id = "p2", .name = "two"}));
+  auto add = [&](const std::string& project, State state, const std::string& name, Labels labels,
+                 const std::string& task) {
+    static Millis when = 0;
+    auto s = example(project, ++when);
+    s.state = state;
+    s.name = name;
+    s.metadata = std::move(labels);
+    s.task = task;
+    EXPECT_TRUE(store_->insert_sandbox(s));
+    return s.id;
+  };
+  auto a = add("default", State::running, "web-1", {{"user", "u1"}, {"env", "prod"}}, "t1");
+  auto b = add("default", State::paused, "web-2", {{"user", "u1"}}, "t2");
+  auto c = add("default", State::ended, "db_%", {{"user", "12"}, {"a.b\"c$", "x"}}, "t1");
+  auto d = add("p2", State::running, "web-1", {{"user", "u1"}}, "t1");
+  using Ids = std::vector<std::string>;
+  auto list = [&](SandboxFilter filter) {
+    auto page = store_->list_sandboxes(filter, "", 100);
+    EXPECT_TRUE(page) << page.error().message;
+    return page ? ids_of(page->sandboxes) : Ids{};
+  };
+  EXPECT_EQ(list({}), (Ids{d, c, b, a}));
+  EXPECT_EQ(list({.project = "default"}), (Ids{c, b, a}));
+  EXPECT_EQ(list({.project = "nobody"}), Ids{});
+  EXPECT_EQ(list({.project = "default", .states = {State::running, State::paused}}), (Ids{b, a}));
+  EXPECT_EQ(list({.project = "default", .states = {State::ended, State::paused}}), (Ids{c, b}));
+  EXPECT_EQ(list({.project = "default", .metadata = {{"user", "u1"}}}), (Ids{b, a}));
+  EXPECT_EQ(list({.project = "default", .metadata = {{"user", "u1"}, {"env", "prod"}}}), Ids{a});
+  EXPECT_EQ(list({.metadata = {{"user", "12"}}}), Ids{c});  // text, though it looks like a number
+  EXPECT_EQ(list({.metadata = {{"a.b\"c$", "x"}}}), Ids{c});
+  EXPECT_EQ(list({.metadata = {{"user", "u"}}}), Ids{});
+  EXPECT_EQ(list({.project = "default", .name_prefix = "web-"}), (Ids{b, a}));
+  EXPECT_EQ(list({.name_prefix = "db_%"}), Ids{c});
+  EXPECT_EQ(list({.name_prefix = "%"}), Ids{});  // no pattern
+  EXPECT_EQ(list({.project = "default", .task = "t1"}), (Ids{c, a}));
+  EXPECT_EQ(
+      list({.project = "default", .states = {State::running}, .metadata = {{"user", "u1"}}, .name_prefix = "web"}),
+      Ids{a});
+}
+
+TEST_F(SandboxesTest, CursorsThatAreNotOurs) {
+  ASSERT_TRUE(store_->insert_sandbox(example()));
+  for (const char* cursor : {"x", "12", "12.", ".i1", "12 .i", "zz.i1", "99999999999999999999.i"})
+    EXPECT_EQ(store_->list_sandboxes({}, cursor, 10).error().code, Code::invalid) << cursor;
+  EXPECT_EQ(store_->list_sandboxes({}, "", 0).error().code, Code::invalid);
+}
+
+TEST_F(SandboxesTest, LivingAndForgotten) {
+  auto a = example(), b = example(), c = example();
+  for (const auto& s : {a, b, c}) ASSERT_TRUE(store_->insert_sandbox(s));
+  ASSERT_TRUE(store_->set_end(a.id, EndReason::killed, "", 10));
+  ASSERT_TRUE(store_->set_end(b.id, EndReason::killed, "", 20));
+  auto living = store_->living();
+  ASSERT_TRUE(living);
+  EXPECT_EQ(ids_of(*living), std::vector{c.id});
+  EXPECT_EQ(store_->forget_ended_before(10, 100).value(), 0u);
+  EXPECT_EQ(store_->forget_ended_before(1000, 1).value(), 1u);
+  EXPECT_FALSE(store_->find_sandbox(a.id));  // the oldest first
+  EXPECT_TRUE(store_->find_sandbox(b.id));
+  EXPECT_EQ(store_->forget_ended_before(1000, 100).value(), 1u);
+  EXPECT_TRUE(store_->find_sandbox(c.id));
+}
+
+}  // namespace
+}  // namespace isola::store

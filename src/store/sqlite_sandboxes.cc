@@ -1,0 +1,274 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "store/json_columns.h"
+#include "store/sandbox_row.h"
+#include "store/sqlite_store.h"
+
+namespace isola::store {
+
+namespace {
+
+using sqlite::Database;
+using sqlite::Row;
+
+// Sums of sizes stay far from where 64 bits end.
+constexpr uint64_t kLargest = uint64_t{1} << 50;
+
+std::unexpected<Error> no_sandbox(const std::string& id) { return fail(Code::not_found, "there is no sandbox " + id); }
+
+// A name or key (column `what`) must be free among the project's sandboxes that have not ended.
+Result<void> check_free(Database& db, std::string_view what, const std::string& project, const std::string& value) {
+  if (value.empty()) return {};
+  ISOLA_TRY(auto query,
+            db.prepare(fmt::format(
+                "SELECT id FROM sandboxes WHERE project = ? AND {0} = ? AND {0} <> '' AND state <> 'ended'", what)));
+  ISOLA_TRY(bool taken, query.bind(project, value).step());
+  if (taken) return fail(Code::exists, fmt::format("the {} \"{}\" is taken by sandbox {}", what, value, query.text(0)));
+  return {};
+}
+
+// Whether `more` would take the project over a limit.
+Result<void> check_room(Database& db, const std::string& project, const ProjectUse& more) {
+  ISOLA_TRY(auto query,
+            db.prepare("SELECT limit_live, limit_cpus, limit_memory, limit_disk, used_live, used_millicpus, "
+                       "used_memory, used_disk FROM projects WHERE id = ?"));
+  ISOLA_TRY(bool found, query.bind(project).step());
+  if (!found) return fail(Code::not_found, "there is no project " + project);
+  Row row(query);
+  auto most_live = row.integer<uint64_t>();
+  double most_cpus = row.real();
+  auto most_memory = row.integer<uint64_t>(), most_disk = row.integer<uint64_t>();
+  auto live = row.integer<uint64_t>();
+  auto millicpus = row.integer();
+  auto memory = row.integer<uint64_t>(), disk = row.integer<uint64_t>();
+  auto over = [&](std::string_view what, auto limit, auto used, auto asked) {
+    return fail(Code::exhausted, fmt::format("project {} would exceed its limit of {} {} ({} in use, {} asked for)",
+                                             project, limit, what, used, asked));
+  };
+  if (most_live && live + more.live_sandboxes > most_live)
+    return over("live sandboxes", most_live, live, more.live_sandboxes);
+  if (most_cpus > 0 && more.cpus > 0 && millicpus + std::llround(more.cpus * 1000) > std::llround(most_cpus * 1000))
+    return over("CPUs", most_cpus, static_cast<double>(millicpus) / 1000, more.cpus);
+  if (most_memory && more.memory && memory + more.memory > most_memory)
+    return over("bytes of memory", most_memory, memory, more.memory);
+  if (most_disk && more.disk && disk + more.disk > most_disk) return over("bytes of disk", most_disk, disk, more.disk);
+  return {};
+}
+
+// Why an UPDATE of a sandbox that has not ended found no row.
+std::unexpected<Error> why_unchanged(Database& db, const std::string& id) {
+  auto query = db.prepare("SELECT end_reason FROM sandboxes WHERE id = ?");
+  if (!query) return std::unexpected(query.error());
+  auto found = query->bind(id).step();
+  if (!found) return std::unexpected(found.error());
+  if (!*found) return no_sandbox(id);
+  return fail(Code::invalid, fmt::format("sandbox {} has ended ({})", id, query->text(0)));
+}
+
+struct Cursor {
+  Millis created;
+  std::string id;
+};
+std::string to_text(const Cursor& cursor) { return fmt::format("{:x}.{}", cursor.created, cursor.id); }
+Result<Cursor> parse_cursor(const std::string& text) {
+  Cursor cursor{};
+  const char* end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, cursor.created, 16);
+  if (error != std::errc() || at == end || *at != '.' || end - at < 2)
+    return fail(Code::invalid, "the cursor is not one that a list gave");
+  cursor.id.assign(at + 1, end);
+  return cursor;
+}
+
+Result<std::vector<SandboxRecord>> read_all(sqlite::Statement& query) {
+  std::vector<SandboxRecord> all;
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return all;
+    ISOLA_TRY(auto record, read_sandbox(query));
+    all.push_back(std::move(record));
+  }
+}
+
+}  // namespace
+
+Result<void> SqliteStore::insert_sandbox(const SandboxRecord& sandbox) {
+  const auto& limits = sandbox.limits;
+  if (sandbox.id.empty()) return fail(Code::invalid, "a sandbox needs an id");
+  if (!std::isfinite(limits.cpus) || limits.cpus < 0 || limits.cpus > 1e6 || limits.memory > kLargest ||
+      limits.disk > kLargest)
+    return fail(Code::invalid, "the limits of sandbox " + sandbox.id + " are beyond any machine");
+  return write([&](Database& db) -> Result<void> {
+    ProjectUse asked{.disk = sandbox.state == State::ended ? 0 : limits.disk};
+    if (is_live(sandbox.state))
+      asked = {.live_sandboxes = 1, .cpus = limits.cpus, .memory = limits.memory, .disk = limits.disk};
+    ISOLA_CHECK(check_room(db, sandbox.project, asked));
+    if (sandbox.state != State::ended) {
+      ISOLA_CHECK(check_free(db, "name", sandbox.project, sandbox.name));
+      ISOLA_CHECK(check_free(db, "key", sandbox.project, sandbox.key));
+    }
+    ISOLA_TRY(auto insert,
+              db.prepare(fmt::format("INSERT INTO sandboxes ({}) VALUES ({})", kSandboxColumns, kSandboxMarks)));
+    ISOLA_CHECK(bind_sandbox(insert, sandbox));
+    return insert.run();
+  });
+}
+
+template <typename... A>
+Result<void> SqliteStore::update_sandbox(const std::string& id, std::string_view assignments, const A&... values) {
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update,
+              db.prepare(fmt::format("UPDATE sandboxes SET {} WHERE id = ? AND state <> 'ended'", assignments)));
+    ISOLA_CHECK(update.bind(values..., id).run());
+    if (db.changed() == 0) return why_unchanged(db, id);
+    return {};
+  });
+}
+
+Result<void> SqliteStore::set_state(const std::string& id, State to) {
+  if (to == State::ended) return fail(Code::invalid, "a sandbox ends by set_end, with a reason");
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto query, db.prepare("SELECT project, state, cpus, memory FROM sandboxes WHERE id = ?"));
+    ISOLA_TRY(bool found, query.bind(id).step());
+    if (!found) return no_sandbox(id);
+    auto state = parse_state(query.text(1));
+    if (!state || *state == State::ended) return why_unchanged(db, id);
+    if (is_live(to) && !is_live(*state)) {
+      ProjectUse asked{.live_sandboxes = 1, .cpus = query.real(2), .memory = static_cast<uint64_t>(query.integer(3))};
+      ISOLA_CHECK(check_room(db, query.text(0), asked));
+    }
+    query.reset();
+    ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = ? WHERE id = ?"));
+    return update.bind(to_string(to), id).run();
+  });
+}
+
+Result<void> SqliteStore::set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) {
+  return update_sandbox(id, "state = 'running', birth = ?, digest = ?, last_active = max(last_active, ?)",
+                        to_string(birth), digest, when);
+}
+
+Result<void> SqliteStore::set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) {
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = 'ended', end_reason = ?, end_detail = ?, ended = ? "
+                                      "WHERE id = ? AND state <> 'ended'"));
+    ISOLA_CHECK(update.bind(to_string(reason), detail, when, id).run());
+    if (db.changed() != 0) return {};
+    ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM sandboxes WHERE id = ?"));
+    ISOLA_TRY(bool found, query.bind(id).step());
+    if (!found) return no_sandbox(id);
+    return {};
+  });
+}
+
+Result<void> SqliteStore::set_lifetime(const std::string& id, const Lifetime& lifetime) {
+  return update_sandbox(id, "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?", lifetime.deadline,
+                        lifetime.idle_limit, to_string(lifetime.at_end), lifetime.auto_resume);
+}
+
+Result<void> SqliteStore::set_metadata(const std::string& id, const Labels& metadata) {
+  ISOLA_TRY(std::string json, to_json(metadata, "metadata"));
+  return update_sandbox(id, "metadata = ?", json);
+}
+
+Result<void> SqliteStore::touch(const Touched& sandboxes) {
+  if (sandboxes.empty()) return {};
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update,
+              db.prepare("UPDATE sandboxes SET last_active = ? WHERE id = ? AND last_active < ? AND state <> 'ended'"));
+    for (const auto& [id, when] : sandboxes) {
+      ISOLA_CHECK(update.bind(when, id, when).run());
+      update.reset();
+    }
+    return {};
+  });
+}
+
+template <typename... A>
+Result<SandboxRecord> SqliteStore::one_sandbox(std::string_view missing, std::string_view where, const A&... values) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(fmt::format("SELECT {} FROM sandboxes WHERE {}", kSandboxColumns, where)));
+  ISOLA_TRY(bool found, query.bind(values...).step());
+  if (!found) return fail(Code::not_found, std::string(missing));
+  return read_sandbox(query);
+}
+
+Result<SandboxRecord> SqliteStore::find_sandbox(const std::string& id) {
+  return one_sandbox("there is no sandbox " + id, "id = ?", id);
+}
+Result<SandboxRecord> SqliteStore::find_by_name(const std::string& project, const std::string& name) {
+  return one_sandbox(fmt::format("there is no sandbox named \"{}\"", name),
+                     "project = ? AND name = ? AND name <> '' AND state <> 'ended'", project, name);
+}
+Result<SandboxRecord> SqliteStore::find_by_key(const std::string& project, const std::string& key) {
+  return one_sandbox(fmt::format("there is no sandbox for the key \"{}\"", key),
+                     "project = ? AND key = ? AND key <> '' AND state <> 'ended'", project, key);
+}
+
+Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) {
+  if (limit == 0) return fail(Code::invalid, "a list needs a limit above 0");
+  limit = std::min<size_t>(limit, 10'000);
+  std::string sql = fmt::format("SELECT {} FROM sandboxes WHERE 1", kSandboxColumns);
+  std::vector<std::string> values;
+  auto where = [&](std::string_view condition, std::initializer_list<std::string> of) {
+    sql += " AND ";
+    sql += condition;
+    values.insert(values.end(), of);
+  };
+  if (!filter.project.empty()) where("project = ?", {filter.project});
+  if (!filter.task.empty()) where("task = ?", {filter.task});
+  if (!filter.name_prefix.empty()) where("substr(name, 1, length(?)) = ?", {filter.name_prefix, filter.name_prefix});
+  bool with_ended = filter.states.empty();
+  std::string states;  // our own words: nothing to bind
+  for (State state : filter.states) {
+    with_ended = with_ended || state == State::ended;
+    states += fmt::format("{}'{}'", states.empty() ? "" : ", ", to_string(state));
+  }
+  if (!with_ended) where("state <> 'ended'", {});  // lets the index of the living serve
+  if (!states.empty()) where("state IN (" + states + ")", {});
+  for (const auto& [key, value] : filter.metadata)
+    where("EXISTS (SELECT 1 FROM json_each(metadata) AS label WHERE label.key = ? AND label.value = ?)", {key, value});
+  Cursor from{};
+  if (!cursor.empty()) {
+    ISOLA_TRY(from, parse_cursor(cursor));
+    sql += " AND (created, id) < (?, ?)";
+  }
+  sql += " ORDER BY created DESC, id DESC LIMIT ?";
+
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(sql));
+  for (const auto& value : values) query.bind(value);
+  if (!cursor.empty()) query.bind(from.created, from.id);
+  query.bind(limit + 1);  // one more tells whether there is a next page
+  SandboxPage page;
+  ISOLA_TRY(page.sandboxes, read_all(query));
+  if (page.sandboxes.size() > limit) {
+    page.sandboxes.pop_back();
+    page.next = to_text({page.sandboxes.back().created, page.sandboxes.back().id});
+  }
+  return page;
+}
+
+Result<std::vector<SandboxRecord>> SqliteStore::living() {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(fmt::format(
+                            "SELECT {} FROM sandboxes WHERE state <> 'ended' ORDER BY created, id", kSandboxColumns)));
+  return read_all(query);
+}
+
+Result<size_t> SqliteStore::forget_ended_before(Millis when, size_t most) {
+  size_t gone = 0;
+  ISOLA_CHECK(write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto remove, db.prepare("DELETE FROM sandboxes WHERE rowid IN (SELECT rowid FROM sandboxes WHERE "
+                                      "state = 'ended' AND ended < ? ORDER BY ended LIMIT ?)"));
+    ISOLA_CHECK(remove.bind(when, most).run());
+    gone = static_cast<size_t>(db.changed());
+    return {};
+  }));
+  return gone;
+}
+
+}  // namespace isola::store

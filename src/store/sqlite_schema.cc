@@ -1,0 +1,97 @@
+#include "store/sqlite_schema.h"
+
+#include <array>
+
+namespace isola::store {
+
+namespace {
+
+// Enumerations are kept as their words: readable with any SQLite tool, and safe from a reordered enum.
+//
+// What a project holds of its limits stands in its own row, kept right by triggers, so that a create costs the same
+// with one living sandbox and with ten thousand. CPUs are summed as whole thousandths: sums of fractions would drift.
+constexpr std::string_view kVersion1 = R"sql(
+CREATE TABLE projects (
+  id TEXT NOT NULL PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  created INTEGER NOT NULL,
+  limit_live INTEGER NOT NULL, limit_cpus REAL NOT NULL, limit_memory INTEGER NOT NULL, limit_disk INTEGER NOT NULL,
+  limit_creates REAL NOT NULL,
+  budget_cpu REAL NOT NULL, budget_wall REAL NOT NULL, budget_commands INTEGER NOT NULL, budget_bytes INTEGER NOT NULL,
+  budget_money REAL NOT NULL,
+  used_live INTEGER NOT NULL DEFAULT 0 CHECK (used_live >= 0),
+  used_millicpus INTEGER NOT NULL DEFAULT 0 CHECK (used_millicpus >= 0),
+  used_memory INTEGER NOT NULL DEFAULT 0 CHECK (used_memory >= 0),
+  used_disk INTEGER NOT NULL DEFAULT 0 CHECK (used_disk >= 0)
+) WITHOUT ROWID;
+
+CREATE TABLE keys (
+  id TEXT NOT NULL PRIMARY KEY,
+  project TEXT NOT NULL REFERENCES projects(id),
+  name TEXT NOT NULL,
+  hash TEXT NOT NULL UNIQUE,
+  prefix TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  created INTEGER NOT NULL, revoked INTEGER NOT NULL, last_used INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX keys_of_project ON keys(project, created, id);
+
+CREATE TABLE sandboxes (
+  id TEXT NOT NULL PRIMARY KEY,
+  project TEXT NOT NULL REFERENCES projects(id),
+  name TEXT NOT NULL, key TEXT NOT NULL, task TEXT NOT NULL, actor TEXT NOT NULL,
+  template TEXT NOT NULL, digest TEXT NOT NULL,
+  boundary TEXT NOT NULL, birth TEXT NOT NULL,
+  state TEXT NOT NULL,
+  end_reason TEXT NOT NULL, end_detail TEXT NOT NULL,
+  created INTEGER NOT NULL, ended INTEGER NOT NULL, last_active INTEGER NOT NULL,
+  cpus REAL NOT NULL, memory INTEGER NOT NULL, pids INTEGER NOT NULL, disk INTEGER NOT NULL,
+  open_files INTEGER NOT NULL, io_rate INTEGER NOT NULL, wall_time INTEGER NOT NULL,
+  deadline INTEGER NOT NULL, idle_limit INTEGER NOT NULL, at_end TEXT NOT NULL, auto_resume INTEGER NOT NULL,
+  budget_cpu REAL NOT NULL, budget_wall REAL NOT NULL, budget_commands INTEGER NOT NULL, budget_bytes INTEGER NOT NULL,
+  budget_money REAL NOT NULL,
+  metadata TEXT NOT NULL, env TEXT NOT NULL, on_create TEXT NOT NULL, on_resume TEXT NOT NULL,  -- JSON
+  probe TEXT NOT NULL, traffic_token TEXT NOT NULL, secure INTEGER NOT NULL,
+  holds_live INTEGER NOT NULL GENERATED ALWAYS AS (state IN ('creating', 'running', 'frozen', 'ending')) VIRTUAL,
+  holds_disk INTEGER NOT NULL GENERATED ALWAYS AS (state <> 'ended') VIRTUAL
+);
+CREATE UNIQUE INDEX sandboxes_by_name ON sandboxes(project, name) WHERE name <> '' AND state <> 'ended';
+CREATE UNIQUE INDEX sandboxes_by_key ON sandboxes(project, key) WHERE key <> '' AND state <> 'ended';
+CREATE INDEX sandboxes_all ON sandboxes(project, created, id);
+CREATE INDEX sandboxes_living ON sandboxes(project, created, id) WHERE state <> 'ended';
+CREATE INDEX sandboxes_ended ON sandboxes(ended) WHERE state = 'ended';
+
+CREATE TRIGGER use_begins AFTER INSERT ON sandboxes BEGIN
+  UPDATE projects SET
+    used_live = used_live + new.holds_live,
+    used_millicpus = used_millicpus + new.holds_live * CAST(round(new.cpus * 1000) AS INTEGER),
+    used_memory = used_memory + new.holds_live * new.memory,
+    used_disk = used_disk + new.holds_disk * new.disk
+  WHERE id = new.project;
+END;
+CREATE TRIGGER use_changes AFTER UPDATE OF state, cpus, memory, disk ON sandboxes BEGIN
+  UPDATE projects SET
+    used_live = used_live + new.holds_live - old.holds_live,
+    used_millicpus = used_millicpus + new.holds_live * CAST(round(new.cpus * 1000) AS INTEGER)
+                                    - old.holds_live * CAST(round(old.cpus * 1000) AS INTEGER),
+    used_memory = used_memory + new.holds_live * new.memory - old.holds_live * old.memory,
+    used_disk = used_disk + new.holds_disk * new.disk - old.holds_disk * old.disk
+  WHERE id = new.project;
+END;
+CREATE TRIGGER use_ends AFTER DELETE ON sandboxes WHEN old.state <> 'ended' BEGIN
+  UPDATE projects SET
+    used_live = used_live - old.holds_live,
+    used_millicpus = used_millicpus - old.holds_live * CAST(round(old.cpus * 1000) AS INTEGER),
+    used_memory = used_memory - old.holds_live * old.memory,
+    used_disk = used_disk - old.holds_disk * old.disk
+  WHERE id = old.project;
+END;
+)sql";
+
+constexpr std::array kSteps = {kVersion1};
+
+}  // namespace
+
+const sqlite::Schema kStoreSchema = {.application_id = 0x49534f31, .what = "store", .steps = kSteps};
+
+}  // namespace isola::store

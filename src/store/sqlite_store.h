@@ -1,0 +1,77 @@
+// The store in one SQLite file: the embedded default.
+//
+//   ISOLA_TRY(auto store, store::SqliteStore::open(data + "/store.db"));
+//
+// One connection writes, under a mutex; another reads, under its own: a long list does not hold up a create.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "store/sqlite.h"
+#include "store/store.h"
+
+namespace isola::store {
+
+class SqliteStore final : public Store {
+ public:
+  static Result<std::unique_ptr<SqliteStore>> open(const std::string& path, sqlite::Sync sync = sqlite::Sync::normal);
+
+  Result<void> insert_sandbox(const SandboxRecord& sandbox) override;
+  Result<void> set_state(const std::string& id, State to) override;
+  Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) override;
+  Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) override;
+  Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) override;
+  Result<void> set_metadata(const std::string& id, const Labels& metadata) override;
+  Result<void> touch(const Touched& sandboxes) override;
+  Result<SandboxRecord> find_sandbox(const std::string& id) override;
+  Result<SandboxRecord> find_by_name(const std::string& project, const std::string& name) override;
+  Result<SandboxRecord> find_by_key(const std::string& project, const std::string& key) override;
+  Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) override;
+  Result<std::vector<SandboxRecord>> living() override;
+  Result<size_t> forget_ended_before(Millis when, size_t most) override;
+
+  Result<void> insert_project(const ProjectRecord& project) override;
+  Result<ProjectRecord> find_project(const std::string& id) override;
+  Result<ProjectRecord> find_project_by_name(const std::string& name) override;
+  Result<std::vector<ProjectRecord>> list_projects() override;
+  Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) override;
+  Result<ProjectUse> project_use(const std::string& id) override;
+
+  Result<void> insert_key(const KeyRecord& key) override;
+  Result<KeyRecord> find_key_by_hash(const std::string& hash) override;
+  Result<std::vector<KeyRecord>> list_keys(const std::string& project) override;
+  Result<void> revoke_key(const std::string& id, Millis when) override;
+  Result<void> touch_keys(const Touched& keys) override;
+
+ private:
+  struct Connection {
+    std::mutex mutex;
+    sqlite::Database db;
+    explicit Connection(sqlite::Database opened) : db(std::move(opened)) {}
+  };
+  SqliteStore(sqlite::Database writer, sqlite::Database reader)
+      : writer_(std::move(writer)), reader_(std::move(reader)) {}
+
+  // Runs `work(db)` in a transaction of the writer, which is committed when it succeeds.
+  template <typename Work>
+  Result<void> write(Work work) {
+    std::lock_guard lock(writer_.mutex);
+    ISOLA_TRY(auto change, sqlite::Transaction::begin(writer_.db));
+    ISOLA_CHECK(work(writer_.db));
+    return change.commit();
+  }
+  // Changes one sandbox that has not ended: `assignments` of an UPDATE, with values for their `?`s.
+  template <typename... A>
+  Result<void> update_sandbox(const std::string& id, std::string_view assignments, const A&... values);
+  template <typename... A>
+  Result<SandboxRecord> one_sandbox(std::string_view missing, std::string_view where, const A&... values);
+  template <typename... A>
+  Result<ProjectRecord> one_project(std::string_view missing, std::string_view where, const A&... values);
+
+  Connection writer_;
+  Connection reader_;
+};
+
+}  // namespace isola::store

@@ -1,0 +1,184 @@
+// Projects and keys in the SQLite store.
+#include <fmt/format.h>
+
+#include "store/sandbox_row.h"
+#include "store/sqlite_store.h"
+
+namespace isola::store {
+
+namespace {
+
+using sqlite::Database;
+using sqlite::Row;
+
+constexpr std::string_view kProject =
+    "SELECT id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, limit_creates, budget_cpu, "
+    "budget_wall, "
+    "budget_commands, budget_bytes, budget_money FROM projects WHERE ";
+constexpr std::string_view kKey =
+    "SELECT id, project, name, hash, prefix, scope, created, revoked, last_used FROM keys WHERE ";
+
+std::unexpected<Error> no_project(const std::string& id) { return fail(Code::not_found, "there is no project " + id); }
+
+ProjectRecord read_project(const sqlite::Statement& statement) {
+  Row row(statement);
+  ProjectRecord project{.id = row.text(), .name = row.text(), .created = row.integer()};
+  project.limits = {.live_sandboxes = row.integer<uint32_t>(),
+                    .cpus = row.real(),
+                    .memory = row.integer<uint64_t>(),
+                    .disk = row.integer<uint64_t>(),
+                    .creates_per_second = row.real()};
+  project.budget = read_budget(row);
+  return project;
+}
+
+void bind_limits(sqlite::Statement& statement, const ProjectLimits& limits) {
+  statement.bind(limits.live_sandboxes, limits.cpus, limits.memory, limits.disk, limits.creates_per_second);
+}
+
+Result<KeyRecord> read_key(const sqlite::Statement& statement) {
+  Row row(statement);
+  KeyRecord key{.id = row.text(), .project = row.text(), .name = row.text(), .hash = row.text(), .prefix = row.text()};
+  auto scope = parse_scope(row.text());
+  if (!scope) return fail(Code::corrupt, "the store holds a scope that this version does not know, in key " + key.id);
+  key.scope = *scope;
+  key.created = row.integer();
+  key.revoked = row.integer();
+  key.last_used = row.integer();
+  return key;
+}
+
+}  // namespace
+
+Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
+  if (project.id.empty() || project.name.empty()) return fail(Code::invalid, "a project needs an id and a name");
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto query, db.prepare("SELECT id FROM projects WHERE id = ? OR name = ?"));
+    ISOLA_TRY(bool taken, query.bind(project.id, project.name).step());
+    if (taken) return fail(Code::exists, fmt::format("there is a project {} already", project.name));
+    query.reset();
+    ISOLA_TRY(auto insert,
+              db.prepare("INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
+                         "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money) "
+                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    insert.bind(project.id, project.name, project.created);
+    bind_limits(insert, project.limits);
+    bind_budget(insert, project.budget);
+    return insert.run();
+  });
+}
+
+template <typename... A>
+Result<ProjectRecord> SqliteStore::one_project(std::string_view missing, std::string_view where, const A&... values) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kProject) + std::string(where)));
+  ISOLA_TRY(bool found, query.bind(values...).step());
+  if (!found) return no_project(std::string(missing));
+  return read_project(query);
+}
+
+Result<ProjectRecord> SqliteStore::find_project(const std::string& id) { return one_project(id, "id = ?", id); }
+Result<ProjectRecord> SqliteStore::find_project_by_name(const std::string& name) {
+  return one_project(name, "name = ?", name);
+}
+
+Result<std::vector<ProjectRecord>> SqliteStore::list_projects() {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kProject) + "1 ORDER BY name"));
+  std::vector<ProjectRecord> all;
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return all;
+    all.push_back(read_project(query));
+  }
+}
+
+Result<void> SqliteStore::set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) {
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update,
+              db.prepare("UPDATE projects SET limit_live = ?, limit_cpus = ?, limit_memory = ?, limit_disk = ?, "
+                         "limit_creates = ?, budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
+                         "budget_money = ? WHERE id = ?"));
+    bind_limits(update, limits);
+    bind_budget(update, budget);
+    ISOLA_CHECK(update.bind(id).run());
+    if (db.changed() == 0) return no_project(id);
+    return {};
+  });
+}
+
+Result<ProjectUse> SqliteStore::project_use(const std::string& id) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query,
+            reader_.db.prepare("SELECT used_live, used_millicpus, used_memory, used_disk FROM projects WHERE id = ?"));
+  ISOLA_TRY(bool found, query.bind(id).step());
+  if (!found) return no_project(id);
+  return ProjectUse{.live_sandboxes = static_cast<uint32_t>(query.integer(0)),
+                    .cpus = query.real(1) / 1000,
+                    .memory = static_cast<uint64_t>(query.integer(2)),
+                    .disk = static_cast<uint64_t>(query.integer(3))};
+}
+
+Result<void> SqliteStore::insert_key(const KeyRecord& key) {
+  if (key.id.empty() || key.hash.empty()) return fail(Code::invalid, "a key needs an id and a hash");
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM projects WHERE id = ?"));
+    ISOLA_TRY(bool found, query.bind(key.project).step());
+    if (!found) return no_project(key.project);
+    query.reset();
+    ISOLA_TRY(auto insert,
+              db.prepare("INSERT INTO keys (id, project, name, hash, prefix, scope, created, revoked, last_used) "
+                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    return insert
+        .bind(key.id, key.project, key.name, key.hash, key.prefix, to_string(key.scope), key.created, key.revoked,
+              key.last_used)
+        .run();
+  });
+}
+
+Result<KeyRecord> SqliteStore::find_key_by_hash(const std::string& hash) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kKey) + "hash = ?"));
+  ISOLA_TRY(bool found, query.bind(hash).step());
+  if (!found) return fail(Code::not_found, "there is no such key");
+  return read_key(query);
+}
+
+Result<std::vector<KeyRecord>> SqliteStore::list_keys(const std::string& project) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kKey) + (project.empty() ? "? = ''" : "project = ?") +
+                                           " ORDER BY created, id"));
+  query.bind(project);
+  std::vector<KeyRecord> all;
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return all;
+    ISOLA_TRY(auto key, read_key(query));
+    all.push_back(std::move(key));
+  }
+}
+
+Result<void> SqliteStore::revoke_key(const std::string& id, Millis when) {
+  if (when <= 0) return fail(Code::invalid, "a revocation needs a time: 0 would mean that there was none");
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update,
+              db.prepare("UPDATE keys SET revoked = CASE revoked WHEN 0 THEN ? ELSE revoked END WHERE id = ?"));
+    ISOLA_CHECK(update.bind(when, id).run());
+    if (db.changed() == 0) return fail(Code::not_found, "there is no key " + id);
+    return {};
+  });
+}
+
+Result<void> SqliteStore::touch_keys(const Touched& keys) {
+  if (keys.empty()) return {};
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE keys SET last_used = ? WHERE id = ? AND last_used < ?"));
+    for (const auto& [id, when] : keys) {
+      ISOLA_CHECK(update.bind(when, id, when).run());
+      update.reset();
+    }
+    return {};
+  });
+}
+
+}  // namespace isola::store

@@ -1,0 +1,88 @@
+// What the server remembers: sandboxes, projects, API keys. SQLite implements it (sqlite_store.h), PostgreSQL can.
+//
+// Every call is one transaction: when it has returned well, the change survives kill -9; when it has failed, nothing of
+// it happened. All of it may be called from any thread; a call takes some tens of microseconds, a list more.
+//
+//   ISOLA_CHECK(store.insert_sandbox(record));                       // exists: name or key taken; exhausted: a limit
+//   ISOLA_CHECK(store.set_started(id, Birth::pooled, digest, now));
+//   ISOLA_CHECK(store.set_end(id, EndReason::deadline, "", now));
+//
+// The codes: not_found (no such id, or no such project), exists (a name or key is taken), exhausted (a limit of the
+// project, or the disk is full), invalid (makes no sense: an ended sandbox cannot change, text that is not UTF-8).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "store/records.h"
+
+namespace isola::store {
+
+struct SandboxFilter {
+  std::string project;        // empty: of all projects
+  std::vector<State> states;  // empty: any
+  Labels metadata;            // each of these, with exactly this value
+  std::string name_prefix;
+  std::string task;  // empty: any
+};
+
+// One page of a list, newest first. `next` continues it: sandboxes made meanwhile do not shift what follows. Empty:
+// that was all.
+struct SandboxPage {
+  std::vector<SandboxRecord> sandboxes;
+  std::string next;
+};
+
+using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // --- sandboxes ---
+  // Refused in the same transaction: a name or a key that a sandbox of the project which has not ended holds (exists),
+  // and what would take the project over one of its limits (exhausted).
+  virtual Result<void> insert_sandbox(const SandboxRecord& sandbox) = 0;
+  // A sandbox that comes back from paused, stopped or archived is held against the project's limits again (exhausted).
+  // `to` may not be ended: that is set_end.
+  virtual Result<void> set_state(const std::string& id, State to) = 0;
+  // What a create knows once the sandbox runs.
+  virtual Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) = 0;
+  // The first end stands: setting it again changes nothing and is no error. Frees the name and the key.
+  virtual Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) = 0;
+  virtual Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) = 0;
+  virtual Result<void> set_metadata(const std::string& id, const Labels& metadata) = 0;
+  // last_active of many at once, never backwards; unknown and ended ones are passed over.
+  virtual Result<void> touch(const Touched& sandboxes) = 0;
+  virtual Result<SandboxRecord> find_sandbox(const std::string& id) = 0;
+  // The one that has not ended.
+  virtual Result<SandboxRecord> find_by_name(const std::string& project, const std::string& name) = 0;
+  virtual Result<SandboxRecord> find_by_key(const std::string& project, const std::string& key) = 0;
+  // `cursor`: empty, or `next` of the page before. invalid: not one of ours.
+  virtual Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) = 0;
+  // All that have not ended: what a server that starts has to look after.
+  virtual Result<std::vector<SandboxRecord>> living() = 0;
+  // Removes at most `most` records that ended before `when`; gives how many.
+  virtual Result<size_t> forget_ended_before(Millis when, size_t most) = 0;
+
+  // --- projects ---
+  virtual Result<void> insert_project(const ProjectRecord& project) = 0;
+  virtual Result<ProjectRecord> find_project(const std::string& id) = 0;
+  virtual Result<ProjectRecord> find_project_by_name(const std::string& name) = 0;
+  virtual Result<std::vector<ProjectRecord>> list_projects() = 0;  // by name
+  virtual Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) = 0;
+  virtual Result<ProjectUse> project_use(const std::string& id) = 0;
+
+  // --- keys --- (keys.h makes and checks them)
+  virtual Result<void> insert_key(const KeyRecord& key) = 0;
+  // Also a revoked one: look at `revoked`. Callers that let somebody in use authenticate() of keys.h.
+  virtual Result<KeyRecord> find_key_by_hash(const std::string& hash) = 0;
+  virtual Result<std::vector<KeyRecord>> list_keys(const std::string& project) = 0;  // oldest first; empty: of all
+  virtual Result<void> revoke_key(const std::string& id, Millis when) = 0;           // again: keeps the first time
+  virtual Result<void> touch_keys(const Touched& keys) = 0;
+};
+
+}  // namespace isola::store
