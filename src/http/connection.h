@@ -1,0 +1,81 @@
+// One connection: reads heads, gives exchanges to the router, sends what they reply, and watches the clock. Everything
+// here runs on the worker that accepted it.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <list>
+#include <memory>
+
+#include "http/buffer.h"
+#include "http/exchange_state.h"
+#include "http/server_core.h"
+#include "http/transport.h"
+
+namespace isola::http {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<Server::Core> core, Lane& lane, Transport::Socket socket);
+  ~Connection();
+
+  static Task<void> run(std::shared_ptr<Connection> self);
+  // The polite 503 of a full server.
+  static Task<void> turn_away(std::shared_ptr<Connection> self);
+  // For a graceful end: an idle connection goes now, a busy one after its exchange.
+  void retire();
+  void cut();  // at once
+
+  // For Exchange.
+  Task<Result<std::string_view>> body_some(Exchange::State& s);
+  Task<Result<void>> send_reply(Exchange::State& s);
+  Task<Result<void>> send_piece(Exchange::State& s, std::string_view bytes);
+  Task<Result<void>> send_end(Exchange::State& s);
+  Task<void> gone(Exchange::State& s);
+  void reset();
+
+  // The bytes, with deadlines.
+  Task<Result<size_t>> fill(size_t room, std::chrono::milliseconds time);  // reads into the buffer; 0 at the end
+  Task<Result<void>> send(std::string_view a, std::string_view b = {}, std::string_view c = {});
+  void set_deadline(std::chrono::milliseconds time);
+  void clear_deadline() { deadline_ = kNever; }
+
+  const ServerLimits& limits() const { return core_->options.limits; }
+  Transport& transport() { return transport_; }
+  Buffer& buffer() { return buffer_; }
+  RequestParser& parser() { return parser_; }
+  std::string_view peer() const { return peer_; }
+  bool retiring() const { return retiring_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr Clock::time_point kNever = Clock::time_point::max();
+
+  Task<bool> handshake();
+  Task<bool> read_head();  // false: nothing more to serve here
+  Task<bool> serve_one();  // false: nothing more to serve here
+  Result<void> understand(Exchange::State& s);
+  Task<Result<void>> send_tls(std::string_view a, std::string_view b, std::string_view c);
+  Task<bool> drain(Exchange::State& s);
+  Task<void> refuse(int status, std::string_view code, std::string_view message);
+  Task<void> linger();
+  void put_head(Exchange::State& s);
+  void decide_keep(Exchange::State& s);
+  void log(Exchange::State& s);
+  void arm();
+
+  std::shared_ptr<Server::Core> core_;
+  Lane& lane_;
+  std::list<Connection*>::iterator place_;
+  Transport transport_;
+  Buffer buffer_;
+  RequestParser parser_;
+  std::string peer_;
+  std::string out_;
+  boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Transport::executor_type> timer_;
+  Clock::time_point deadline_ = kNever, armed_ = kNever;
+  bool timed_out_ = false, retiring_ = false, busy_ = false, keep_ = false, cut_ = false;
+  unsigned streak_ = 0;  // requests answered without ever waiting
+};
+
+}  // namespace isola::http

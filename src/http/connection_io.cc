@@ -1,0 +1,140 @@
+// The bytes of a connection and the clock that watches them.
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "http/connection.h"
+
+namespace isola::http {
+
+namespace asio = boost::asio;
+using error_code = boost::system::error_code;
+using namespace std::chrono_literals;
+
+namespace {
+constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
+constexpr size_t kAhead = 64 << 10;  // of pipelined bytes read while an exchange runs
+}  // namespace
+
+// One timer per connection, armed rarely: a deadline that moves back only moves a number, and the timer looks at it
+// when it fires. Only one that comes closer than the timer arms it anew.
+void Connection::set_deadline(std::chrono::milliseconds time) {
+  deadline_ = Clock::now() + time;
+  if (deadline_ < armed_) arm();
+}
+
+void Connection::arm() {
+  armed_ = deadline_;
+  timer_.expires_at(armed_);
+  timer_.async_wait([self = shared_from_this()](error_code ec) {
+    if (ec) return;
+    self->armed_ = kNever;
+    if (self->deadline_ == kNever) return;
+    if (Clock::now() < self->deadline_) return self->arm();
+    self->timed_out_ = true;
+    self->transport_.socket.cancel(ec);
+  });
+}
+
+Task<Result<size_t>> Connection::fill(size_t limit, std::chrono::milliseconds time) {
+  auto room = buffer_.prepare(limit);
+  if (room.empty()) co_return fail(Code::exhausted, "a part of the message does not fit the buffer");
+  if (time > 0ms) set_deadline(time);
+  if (timed_out_ || cut_) co_return fail(Code::timeout, "the client was too slow");
+  auto [ec, n] = co_await transport_.async_read_some(asio::buffer(room.data(), room.size()), kUse);
+  if (time > 0ms) clear_deadline();
+  if (timed_out_) co_return fail(Code::timeout, "the client was too slow");
+  if (ec == asio::error::eof || ec == asio::ssl::error::stream_truncated) co_return size_t{0};
+  if (ec) co_return fail(Code::unavailable, "the client is gone");
+  buffer_.commit(n);
+  co_return n;
+}
+
+Task<Result<void>> Connection::send(std::string_view a, std::string_view b, std::string_view c) {
+  if (cut_) co_return fail(Code::unavailable, "the connection was cut");
+  if (transport_.tls) {
+    Result<void> sent = co_await send_tls(a, b, c);
+    co_return sent;
+  }
+  std::array<std::string_view, 3> parts{a, b, c};
+  for (;;) {
+    std::array<iovec, 3> vec;
+    msghdr message{};
+    message.msg_iov = vec.data();
+    size_t left = 0;
+    for (std::string_view part : parts) {
+      if (!part.empty()) vec[message.msg_iovlen++] = {const_cast<char*>(part.data()), part.size()};
+      left += part.size();
+    }
+    if (left == 0) co_return Result<void>();
+    // Most replies fit into the socket's buffer: no reactor, no timer for those.
+    ssize_t n = ::sendmsg(transport_.socket.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EAGAIN) co_return fail(Code::unavailable, "the client is gone");
+    if (n < 0) {
+      set_deadline(limits().write_time);
+      auto [ec] = co_await transport_.socket.async_wait(Transport::Socket::wait_write, kUse);
+      clear_deadline();
+      if (timed_out_) co_return fail(Code::timeout, "the client does not read");
+      if (ec || cut_) co_return fail(Code::unavailable, "the client is gone");
+      continue;
+    }
+    for (std::string_view& part : parts) {
+      size_t used = std::min(part.size(), static_cast<size_t>(n));
+      part.remove_prefix(used);
+      n -= static_cast<ssize_t>(used);
+    }
+  }
+}
+
+Task<Result<void>> Connection::send_tls(std::string_view a, std::string_view b, std::string_view c) {
+  std::string joined;  // one record instead of three, where it is small
+  if (a.size() + b.size() + c.size() <= (16 << 10)) {
+    joined.append(a).append(b).append(c);
+    a = joined;
+    b = c = {};
+  }
+  for (std::string_view part : {a, b, c}) {
+    while (!part.empty()) {
+      set_deadline(limits().write_time);
+      auto [ec, n] = co_await transport_.tls->async_write_some(asio::buffer(part.data(), part.size()), kUse);
+      clear_deadline();
+      if (timed_out_) co_return fail(Code::timeout, "the client does not read");
+      if (ec || cut_) co_return fail(Code::unavailable, "the client is gone");
+      part.remove_prefix(n);
+    }
+  }
+  co_return Result<void>();
+}
+
+Task<void> Connection::gone(Exchange::State& s) {
+  if (s.taken || s.aborted || cut_) co_return;
+  if (transport_.tls) {
+    // The end is inside the stream: it has to be read. A wait that is cancelled half-way leaves it unfit for more.
+    keep_ = false;
+    while (parser_.done() && buffer_.size() < kAhead) {
+      auto room = buffer_.prepare(kAhead);
+      auto [ec, n] = co_await transport_.tls->async_read_some(asio::buffer(room.data(), room.size()), kUse);
+      if (ec) co_return;
+      buffer_.commit(n);
+    }
+  } else {
+    while (parser_.done()) {
+      auto [ec] = co_await transport_.socket.async_wait(Transport::Socket::wait_read, kUse);
+      if (ec || cut_) co_return;
+      auto room = buffer_.prepare(kAhead);
+      if (room.empty()) break;
+      ssize_t n = ::recv(transport_.socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) co_return;
+      if (n > 0) buffer_.commit(static_cast<size_t>(n));  // the next request, early
+    }
+  }
+  co_await transport_.socket.async_wait(Transport::Socket::wait_error, kUse);
+}
+
+}  // namespace isola::http

@@ -1,0 +1,47 @@
+// What an Exchange knows, for the files of this room that fill it in and send it.
+#pragma once
+
+#include <chrono>
+
+#include "http/exchange.h"
+#include "http/gzip.h"
+#include "http/router.h"
+
+namespace isola::http {
+
+struct Exchange::State {
+  explicit State(Connection& c) : connection(c) {}
+  Connection& connection;
+  std::chrono::steady_clock::time_point began;
+
+  // The request.
+  std::string_view path, query_text;
+  std::string host, request_id;
+  Pairs queries;
+  const Route* route = nullptr;
+  const RouteGroup* group = nullptr;
+  std::vector<std::string> values;
+  Pairs notes;
+
+  // Its body.
+  bool expects_continue = false;  // and has not been told to go on yet
+  uint64_t body_limit = 0, body_raw = 0, body_decoded = 0;
+  size_t held = 0;  // bytes at the front of the connection's buffer that the last piece is made of
+  std::unique_ptr<Inflater> inflater;
+  std::string_view to_inflate;
+  bool body_failed = false;
+  int body_status = 0;  // the status that fits the failure of the body
+
+  // The reply.
+  std::string headers;  // "Name: value\r\n"… that the handler set
+  std::string type, body;
+  int status = 0;
+  bool pending = false;  // a whole reply waits in body
+  bool begun = false, head_sent = false, finished = false, chunks = false, taken = false, aborted = false;
+  bool broken = false;   // the stream lost its framing or the peer
+  std::string raw_head;  // of begin_raw()
+  std::optional<uint64_t> length;
+  uint64_t sent = 0;  // of the body
+};
+
+}  // namespace isola::http

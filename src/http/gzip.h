@@ -1,0 +1,34 @@
+// gzip and deflate (zlib): bodies that come in compressed, replies that go out so.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace isola::http {
+
+// Takes gzip (several members, too), zlib, or bare deflate: by the first bytes, since clients mix the last two up.
+class Inflater {
+ public:
+  Inflater();
+  ~Inflater();
+  struct Piece {
+    size_t used = 0;
+    std::string_view data;  // at most 64 KiB, valid until the next call
+  };
+  // Call again with what was not used; the input is exhausted when a call uses nothing and gives nothing.
+  // Input that swells beyond a few hundred times its size is a bomb, and refused.
+  Result<Piece> feed(std::string_view input);
+  Result<void> end() const;  // an error if the stream stopped in its middle
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+Result<std::string> gzip(std::string_view text, int level = 1);
+
+}  // namespace isola::http

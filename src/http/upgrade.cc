@@ -1,0 +1,168 @@
+// Leaving HTTP: a WebSocket of our own, or the bare bytes for a proxy.
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/websocket/stream.hpp>
+
+#include "http/connection.h"
+#include "http/text.h"
+#include "http/websocket.h"
+
+namespace isola::http {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace ws = boost::beast::websocket;
+using error_code = boost::system::error_code;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
+
+class BeastSocket : public WebSocket {
+ public:
+  BeastSocket(std::shared_ptr<Connection> connection, const WebSocketOptions& options, std::string subprotocol)
+      : connection_(std::move(connection)), stream_(connection_->transport()), subprotocol_(std::move(subprotocol)) {
+    stream_.read_message_max(options.max_message);
+    ws::stream_base::timeout time{};
+    time.handshake_timeout = 10s;
+    time.idle_timeout = options.silence;
+    time.keep_alive_pings = true;
+    stream_.set_option(time);
+    stream_.auto_fragment(false);
+    std::string chosen = subprotocol_;
+    stream_.set_option(ws::stream_base::decorator([chosen](ws::response_type& reply) {
+      if (!chosen.empty()) reply.set(beast::http::field::sec_websocket_protocol, chosen);
+      reply.erase(beast::http::field::server);
+    }));
+  }
+  ~BeastSocket() override { connection_->cut(); }
+
+  Task<Result<void>> accept(std::string_view head) {
+    auto [ec] = co_await stream_.async_accept(asio::buffer(head.data(), head.size()), kUse);
+    if (ec) co_return fail(Code::invalid, "this is no WebSocket handshake: " + ec.message());
+    co_return Result<void>();
+  }
+
+  Task<Result<std::optional<WebSocketMessage>>> read() override {
+    beast::flat_buffer bytes;
+    auto [ec, n] = co_await stream_.async_read(bytes, kUse);
+    if (ec == ws::error::closed) co_return std::optional<WebSocketMessage>();
+    if (ec == ws::error::message_too_big || ec == ws::error::buffer_overflow) {
+      co_return fail(Code::invalid, "the message is larger than this call takes");
+    }
+    if (ec == beast::error::timeout) co_return fail(Code::timeout, "the peer said nothing for too long");
+    if (ec) co_return fail(Code::unavailable, "the WebSocket broke: " + ec.message());
+    auto data = bytes.cdata();
+    co_return WebSocketMessage{std::string(static_cast<const char*>(data.data()), data.size()), stream_.got_text()};
+  }
+
+  Task<Result<void>> write(std::string_view data, bool text) override {
+    stream_.text(text);
+    connection_->set_deadline(connection_->limits().write_time);
+    auto [ec, n] = co_await stream_.async_write(asio::buffer(data.data(), data.size()), kUse);
+    connection_->clear_deadline();
+    if (ec) co_return fail(Code::unavailable, "the WebSocket broke: " + ec.message());
+    co_return Result<void>();
+  }
+
+  Task<Result<void>> close(uint16_t code, std::string_view reason) override {
+    reason = reason.substr(0, 123);  // what a control frame holds
+    ws::close_reason why(static_cast<ws::close_code>(code), beast::string_view(reason.data(), reason.size()));
+    auto [ec] = co_await stream_.async_close(why, kUse);
+    if (ec) co_return fail(Code::unavailable, "the WebSocket broke: " + ec.message());
+    co_return Result<void>();
+  }
+
+  std::string_view subprotocol() const override { return subprotocol_; }
+  uint16_t close_code() const override {
+    uint16_t code = stream_.reason().code;
+    return code == ws::close_code::none ? 0 : code;
+  }
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  ws::stream<Transport&, false> stream_;
+  std::string subprotocol_;
+};
+
+class BareStream : public RawStream {
+ public:
+  explicit BareStream(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  ~BareStream() override { connection_->cut(); }
+
+  Task<Result<std::string_view>> read_some() override {
+    Buffer& buffer = connection_->buffer();
+    buffer.consume(std::exchange(given_, 0));
+    if (buffer.empty()) {
+      ISOLA_CO_TRY(size_t n, co_await connection_->fill(64 << 10, 0ms));
+      if (n == 0) co_return std::string_view();
+    }
+    given_ = buffer.size();
+    co_return buffer.view();
+  }
+  Task<Result<void>> write(std::string_view bytes) override { return connection_->send(bytes); }
+  Task<Result<void>> shutdown_write() override {
+    error_code ec;
+    Transport& transport = connection_->transport();
+    if (transport.tls) {
+      // Says close_notify and does not wait for the peer's: it may have much to say yet.
+      ::SSL_set_quiet_shutdown(transport.tls->native_handle(), 0);
+      connection_->set_deadline(2s);
+      (void)co_await transport.tls->async_shutdown(kUse);
+      connection_->clear_deadline();
+    }
+    transport.socket.shutdown(Transport::Socket::shutdown_send, ec);
+    if (ec) co_return fail(Code::unavailable, "the client is gone");
+    co_return Result<void>();
+  }
+  void close() override { connection_->cut(); }
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  size_t given_ = 0;
+};
+
+}  // namespace
+
+Task<Result<std::unique_ptr<WebSocket>>> Exchange::upgrade(const WebSocketOptions& options) {
+  State& s = *state_;
+  if (replied()) co_return isola::fail(Code::invalid, "this exchange has a reply already");
+  if (!wants_upgrade() || !equal_nocase(header("Upgrade"), "websocket") || header("Sec-WebSocket-Key").empty()) {
+    co_return isola::fail(Code::invalid, "this call is a WebSocket: ask for an upgrade");
+  }
+  if (method() != "GET" || header("Sec-WebSocket-Version") != "13") {
+    co_return isola::fail(Code::invalid, "only WebSocket version 13, by GET, is understood");
+  }
+  std::string chosen;
+  any_item(header("Sec-WebSocket-Protocol"), [&](std::string_view item) {
+    for (const std::string& ours : options.subprotocols) {
+      if (ours == item) chosen = item;
+    }
+    return !chosen.empty();
+  });
+  Connection& c = s.connection;
+  s.taken = true;
+  s.status = 101;
+  auto socket = std::make_unique<BeastSocket>(c.shared_from_this(), options, std::move(chosen));
+  // Beast reads the handshake once more, and whatever came behind it.
+  std::string head(c.parser().text());
+  head += c.buffer().view();
+  c.buffer().consume(c.buffer().size());
+  ISOLA_CO_CHECK(co_await socket->accept(head));
+  std::unique_ptr<WebSocket> result = std::move(socket);
+  co_return result;
+}
+
+Result<std::unique_ptr<RawStream>> Exchange::take_over() {
+  State& s = *state_;
+  if (replied()) return isola::fail(Code::invalid, "this exchange has a reply already");
+  s.taken = true;
+  s.status = 101;
+  s.connection.buffer().consume(std::exchange(s.held, 0));
+  return std::make_unique<BareStream>(s.connection.shared_from_this());
+}
+
+}  // namespace isola::http
