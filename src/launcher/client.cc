@@ -85,7 +85,7 @@ Result<boundary::Link> take_link(kernel::Message& message) {
 
 }  // namespace
 
-Result<Client> Client::connect(const std::string& data_dir) {
+Result<Fd> connect_socket(const std::string& data_dir) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::string path = data_dir + "/launcher.sock";
@@ -99,6 +99,11 @@ Result<Client> Client::connect(const std::string& data_dir) {
     if (e == ENOENT || e == ECONNREFUSED) return fail(Code::unavailable, "no launcher runs on " + data_dir, e);
     return sys_error("cannot reach the launcher on " + data_dir, e);
   }
+  return socket;
+}
+
+Result<Client> Client::connect(const std::string& data_dir) {
+  ISOLA_TRY(Fd socket, connect_socket(data_dir));
   return Client(std::move(socket));
 }
 

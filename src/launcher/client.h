@@ -31,6 +31,9 @@ struct StartOptions {
   std::chrono::seconds linger{60};  // an auto-started launcher leaves when it was idle for so long
 };
 
+// A connected socket, for those who speak the protocol themselves. unavailable: no launcher runs there.
+Result<Fd> connect_socket(const std::string& data_dir);
+
 class Client {
  public:
   static Result<Client> connect(const std::string& data_dir);
