@@ -53,7 +53,7 @@ struct Impl {
     int sys_errno =
         rc == SQLITE_IOERR || rc == SQLITE_CANTOPEN || rc == SQLITE_FULL ? ::sqlite3_system_errno(handle) : 0;
     // A bind's complaint does not reach the connection's message.
-    const char* said = ::sqlite3_errcode(handle) == rc ? ::sqlite3_errmsg(handle) : ::sqlite3_errstr(code);
+    const char* said = (::sqlite3_errcode(handle) & 0xff) == rc ? ::sqlite3_errmsg(handle) : ::sqlite3_errstr(code);
     Code kind = code_for(rc, ::sqlite3_extended_errcode(handle), sys_errno);
     std::string sentence;
     if (kind == Code::corrupt)

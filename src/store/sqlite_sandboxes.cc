@@ -220,7 +220,7 @@ Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, con
   };
   if (!filter.project.empty()) where("project = ?", {filter.project});
   if (!filter.task.empty()) where("task = ?", {filter.task});
-  if (!filter.name_prefix.empty()) where("substr(name, 1, length(?)) = ?", {filter.name_prefix, filter.name_prefix});
+  if (!filter.name_prefix.empty()) where("instr(name, ?) = 1", {filter.name_prefix});
   bool with_ended = filter.states.empty();
   std::string states;  // our own words: nothing to bind
   for (State state : filter.states) {

@@ -1,0 +1,151 @@
+#include "ledger/chain_writer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+
+namespace isola::ledger {
+
+namespace {
+constexpr size_t kMostPerCommit = 1024;
+constexpr auto kRetry = std::chrono::seconds(1);
+}  // namespace
+
+ChainWriter::ChainWriter(sqlite::Database db, Head head, size_t most_items, size_t most_bytes)
+    : db_(std::move(db)), most_items_(most_items), most_bytes_(most_bytes), head_(std::move(head)), thread_([this] {
+        run();
+      }) {}
+
+ChainWriter::~ChainWriter() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  room_.notify_all();
+  thread_.join();
+}
+
+size_t ChainWriter::weight(const Item& item) {
+  if (!item.event) return 0;
+  const Event& e = *item.event;
+  return sizeof(Item) + e.project.size() + e.sandbox.size() + e.task.size() + e.actor.size() + e.data.size();
+}
+
+Result<void> ChainWriter::add(Item item) {
+  std::unique_lock lock(mutex_);
+  room_.wait(lock, [&] { return stop_ || !full() || failure_; });
+  if (stop_) return fail(Code::unavailable, "the ledger is closed");
+  // Whoever waits for an answer gets it from the attempt itself, even now.
+  if (full() && !item.done) return std::unexpected(failure_->in("the ledger cannot take more"));
+  bytes_ += weight(item);
+  awaited_ = awaited_ || item.done;
+  queue_.push_back(std::move(item));
+  lock.unlock();
+  wake_.notify_one();
+  return {};
+}
+
+Head ChainWriter::head() const {
+  std::lock_guard lock(mutex_);
+  return head_;
+}
+
+Result<void> ChainWriter::health() const {
+  std::lock_guard lock(mutex_);
+  if (failure_) return std::unexpected(*failure_);
+  return {};
+}
+
+void ChainWriter::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (failure_)
+      wake_.wait_for(lock, kRetry, [&] { return stop_ || awaited_; });
+    else
+      wake_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    if (queue_.empty() && stop_) return;
+    awaited_ = false;
+    std::deque<Item> batch;
+    // After a failure all of it: whoever waits at the end of the queue must hear of this attempt.
+    size_t most = failure_ ? queue_.size() : kMostPerCommit;
+    while (!queue_.empty() && batch.size() < most) {
+      bytes_ -= weight(queue_.front());
+      batch.push_back(std::move(queue_.front()));
+      queue_.pop_front();
+    }
+    Head from = head_;
+    lock.unlock();
+
+    auto done = commit(batch, from);
+    std::vector<Done> answers;
+    std::vector<Result<uint64_t>> said;
+    for (auto& item : batch) {
+      if (!item.done) continue;
+      answers.push_back(std::move(item.done));
+      said.push_back(done ? Result<uint64_t>(item.event ? item.event->seq : done->seq) : std::unexpected(done.error()));
+      item.event.reset();  // answered: not to be tried again
+    }
+
+    lock.lock();
+    if (done) {
+      if (failure_) log::info("ledger", "writes again");
+      failure_.reset();
+      head_ = *done;
+    } else {
+      if (!failure_) log::error("ledger", "cannot write: {}", done.error().message);
+      failure_ = done.error();
+      for (auto item = batch.rbegin(); item != batch.rend(); ++item) {
+        if (!item->event) continue;
+        bytes_ += weight(*item);
+        queue_.push_front(std::move(*item));
+      }
+    }
+    bool give_up = stop_ && failure_;
+    if (give_up) {
+      log::error("ledger", "closed with {} entries that could not be written", queue_.size());
+      for (auto& item : queue_) {
+        if (!item.done) continue;
+        answers.push_back(std::move(item.done));
+        said.push_back(std::unexpected(*failure_));
+      }
+    }
+    lock.unlock();
+    room_.notify_all();
+    for (size_t i = 0; i < answers.size(); ++i) answers[i](std::move(said[i]));
+    if (give_up) return;
+    lock.lock();
+  }
+}
+
+Result<Head> ChainWriter::commit(std::deque<Item>& batch, Head head) {
+  if (std::none_of(batch.begin(), batch.end(), [](const Item& item) { return item.event.has_value(); })) return head;
+  ISOLA_TRY(auto change, sqlite::Transaction::begin(db_));
+  for (auto& item : batch)
+    if (item.event) ISOLA_CHECK(write(item, head));
+  ISOLA_CHECK(change.commit());
+  return head;
+}
+
+Result<void> ChainWriter::write(Item& item, Head& head) {
+  Event& e = *item.event;
+  e.seq = head.seq + 1;
+  std::string_view kind = to_string(e.kind);
+  ISOLA_TRY(e.hash, chain_hash(e, kind, head.hash));
+  ISOLA_TRY(auto insert, db_.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  ISOLA_CHECK(insert.bind(e.seq, e.time, e.project, e.sandbox, e.task, e.actor, kind, e.data, head.hash, e.hash).run());
+  if (item.usage) {
+    const UsageRow& row = *item.usage;
+    const Usage& u = row.used;
+    ISOLA_TRY(auto sample, db_.prepare("INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    ISOLA_CHECK(sample
+                    .bind(e.seq, row.project, row.sandbox, row.task, row.from, row.to, u.cpu_usec,
+                          u.memory_byte_seconds, u.disk_byte_seconds, u.bytes_out, u.commands, u.wall_ms)
+                    .run());
+  }
+  head = {.seq = e.seq, .hash = e.hash};
+  return {};
+}
+
+}  // namespace isola::ledger

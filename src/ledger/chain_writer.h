@@ -1,0 +1,67 @@
+// The one writer of a ledger: a bounded queue, and a thread that chains what is in it and commits it in groups, as much
+// per commit as has come meanwhile.
+//
+// When the file cannot be written (the disk is full), entries that were taken without a promise stay in the queue and
+// are tried again; those whose caller waits are refused and not written later, so that "refused" means "never
+// happened". A full queue makes callers wait; a full queue that cannot be written refuses at once.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "ledger/event.h"
+#include "ledger/usage.h"
+#include "store/sqlite.h"
+
+namespace isola::ledger {
+
+class ChainWriter {
+ public:
+  // Called once, on the writer's thread: the sequence number, or why it was not written. Must not wait for anything.
+  using Done = std::function<void(Result<uint64_t>)>;
+  struct Item {
+    std::optional<Event> event;  // none: only asks to be told when what came before it is written
+    std::optional<UsageRow> usage;
+    Done done;  // none: no promise was made
+  };
+
+  ChainWriter(sqlite::Database db, Head head, size_t most_items, size_t most_bytes);
+  ~ChainWriter();  // writes what is queued
+  ChainWriter(const ChainWriter&) = delete;
+  ChainWriter& operator=(const ChainWriter&) = delete;
+
+  Result<void> add(Item item);
+  Head head() const;
+  // Why the last attempt failed, if it did.
+  Result<void> health() const;
+
+ private:
+  void run();
+  // Writes the batch in one transaction. The head moves only if all of it is there.
+  Result<Head> commit(std::deque<Item>& batch, Head head);
+  Result<void> write(Item& item, Head& head);
+  bool full() const { return queue_.size() >= most_items_ || bytes_ >= most_bytes_; }
+  static size_t weight(const Item& item);
+
+  sqlite::Database db_;  // the thread's alone
+  const size_t most_items_, most_bytes_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, room_;
+  std::deque<Item> queue_;
+  size_t bytes_ = 0;
+  Head head_;
+  std::optional<Error> failure_;
+  bool stop_ = false;
+  bool awaited_ = false;  // somebody waits: try again now
+  std::thread thread_;    // last: starts when all of the above is there
+};
+
+}  // namespace isola::ledger

@@ -1,0 +1,42 @@
+#include "ledger/event.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/codec.h"
+#include "base/hash/sha256.h"
+#include "base/ids.h"
+
+namespace isola::ledger {
+
+namespace {
+constexpr uint8_t kForm = 1;  // of the bytes below; another form gets another number
+}
+
+Result<std::string> chain_hash(const Event& event, std::string_view kind_word, std::string_view prev) {
+  // Lengths in front of the texts: "ab" + "c" is not "a" + "bc".
+  Writer bytes;
+  bytes.u8(kForm);
+  bytes.str(prev);
+  bytes.u64(event.seq);
+  bytes.i64(event.time);
+  for (const std::string* text : {&event.project, &event.sandbox, &event.task, &event.actor}) bytes.str(*text);
+  bytes.str(kind_word);
+  bytes.str(event.data);
+  return sha256(bytes.data());
+}
+
+std::string to_text(const Head& head) { return fmt::format("{}:{}", head.seq, head.seq ? head.hash : kNoHash); }
+
+Result<Head> parse_head(std::string_view text) {
+  Head head;
+  const char* end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data(), end, head.seq);
+  if (error != std::errc() || at == end || *at != ':' || !is_digest(std::string_view(at + 1, end)))
+    return fail(Code::invalid, "the head of a ledger reads NUMBER:HASH, with 64 hex digits");
+  head.hash.assign(at + 1, end);
+  return head;
+}
+
+}  // namespace isola::ledger

@@ -1,0 +1,41 @@
+// One entry of the ledger, and how it is chained: the hash of an entry covers the hash of the one before it and every
+// field of its own, so that none can be changed, removed or moved without all later hashes changing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "ledger/kind.h"
+
+namespace isola::ledger {
+
+using Millis = int64_t;
+
+struct Event {
+  uint64_t seq = 0;  // 1, 2, 3 …: given by the ledger
+  Millis time = 0;   // since 1970; 0: the ledger puts the present
+  std::string project, sandbox, task, actor;
+  Kind kind = Kind::sandbox_updated;
+  std::string data;        // JSON text; empty: {}
+  std::string prev, hash;  // hex; given by the ledger
+};
+
+// The newest entry: kept somewhere else, it lets verify() notice that the end was cut off or everything rewritten.
+struct Head {
+  uint64_t seq = 0;  // 0: the ledger is empty
+  std::string hash;
+  bool operator==(const Head&) const = default;
+};
+
+// Before the first entry.
+inline const std::string kNoHash(64, '0');
+
+// The words of an entry as they are stored: what verify() reads must not pass through an enum first.
+Result<std::string> chain_hash(const Event& event, std::string_view kind_word, std::string_view prev);
+
+std::string to_text(const Head& head);  // 17:ab12…
+Result<Head> parse_head(std::string_view text);
+
+}  // namespace isola::ledger

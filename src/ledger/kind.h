@@ -1,0 +1,43 @@
+// What can be written into the ledger: one table of words, `subject.what-happened`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace isola::ledger {
+
+enum class Kind : uint8_t {
+  sandbox_created,
+  sandbox_ready,
+  sandbox_updated,
+  sandbox_paused,
+  sandbox_resumed,
+  sandbox_forked,
+  sandbox_ended,
+  command_started,
+  command_ended,
+  file_written,
+  file_moved,
+  file_removed,
+  key_created,
+  key_revoked,
+  project_created,
+  project_updated,
+  egress_allowed,
+  egress_denied,
+  secret_granted,
+  secret_denied,
+  prove_passed,
+  prove_failed,
+  server_started,
+  server_stopped,
+  usage_sample,
+};
+
+std::string_view to_string(Kind kind);  // sandbox.created
+std::optional<Kind> parse_kind(std::string_view word);
+std::span<const Kind> all_kinds();
+
+}  // namespace isola::ledger

@@ -1,0 +1,97 @@
+#include "ledger/ledger.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <chrono>
+#include <cmath>
+#include <future>
+
+#include "ledger/schema.h"
+
+namespace isola::ledger {
+
+namespace {
+
+constexpr size_t kLargestEvent = 1 << 20;
+
+Millis now() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+// A file of its own: the database's locks are dropped when any descriptor of it is closed.
+Result<Fd> take_lock(const std::string& path) {
+  Fd lock(::open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  if (!lock) return sys_error("cannot create " + path + ".lock");
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return fail(Code::unavailable, "another process writes the ledger " + path);
+    return sys_error("cannot lock " + path + ".lock");
+  }
+  return lock;
+}
+
+Result<Head> last_entry(sqlite::Database& db) {
+  ISOLA_TRY(auto query, db.prepare("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"));
+  ISOLA_TRY(bool any, query.step());
+  if (!any) return Head{.seq = 0, .hash = kNoHash};
+  return Head{.seq = static_cast<uint64_t>(query.integer(0)), .hash = query.text(1)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, const LedgerOptions& options) {
+  ISOLA_TRY(Fd lock, take_lock(path));
+  ISOLA_TRY(auto db, sqlite::Database::open(path, kLedgerSchema, options.sync));
+  ISOLA_TRY(Head head, last_entry(db));
+  ISOLA_TRY(auto reader, sqlite::Database::open_reader(path));
+  auto writer = std::make_unique<ChainWriter>(std::move(db), std::move(head), options.queue_items, options.queue_bytes);
+  return std::unique_ptr<Ledger>(new Ledger(path, std::move(lock), std::move(writer), std::move(reader)));
+}
+
+Result<void> Ledger::submit(Event event, std::optional<UsageRow> usage, ChainWriter::Done done) {
+  if (event.data.empty()) event.data = "{}";
+  if (event.time == 0) event.time = now();
+  size_t size = event.data.size();
+  for (const std::string* text : {&event.project, &event.sandbox, &event.task, &event.actor}) size += text->size();
+  if (size > kLargestEvent) return fail(Code::invalid, "an entry of the ledger is larger than 1 MiB");
+  return writer_->add({.event = std::move(event), .usage = std::move(usage), .done = std::move(done)});
+}
+
+Result<void> Ledger::append(Event event) { return submit(std::move(event), std::nullopt, nullptr); }
+
+Result<void> Ledger::append_durably(Event event, ChainWriter::Done done) {
+  return submit(std::move(event), std::nullopt, std::move(done));
+}
+
+Result<uint64_t> Ledger::append_durably(Event event) {
+  std::promise<Result<uint64_t>> promise;
+  auto answer = promise.get_future();
+  ISOLA_CHECK(append_durably(std::move(event), [&](Result<uint64_t> said) { promise.set_value(std::move(said)); }));
+  return answer.get();
+}
+
+Result<void> Ledger::record_usage(const UsageRow& row) {
+  UsageRow whole = row;
+  whole.used.memory_byte_seconds = std::round(row.used.memory_byte_seconds);
+  whole.used.disk_byte_seconds = std::round(row.used.disk_byte_seconds);
+  ISOLA_TRY(std::string data, to_data(whole));
+  Event event{.time = row.to,
+              .project = row.project,
+              .sandbox = row.sandbox,
+              .task = row.task,
+              .kind = Kind::usage_sample,
+              .data = std::move(data)};
+  return submit(std::move(event), std::move(whole), nullptr);
+}
+
+Result<void> Ledger::flush() {
+  std::promise<Result<uint64_t>> promise;
+  auto answer = promise.get_future();
+  ISOLA_CHECK(writer_->add({.done = [&](Result<uint64_t> said) { promise.set_value(std::move(said)); }}));
+  ISOLA_TRY(uint64_t seq, answer.get());
+  static_cast<void>(seq);
+  return {};
+}
+
+}  // namespace isola::ledger

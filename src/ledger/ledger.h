@@ -1,0 +1,96 @@
+// The ledger: what happened, to whom, for which task, on whose behalf; append-only, in an order that cannot be changed
+// unnoticed. One file, DIR/ledger.db, one process that writes.
+//
+//   ISOLA_TRY(auto ledger, ledger::Ledger::open(data + "/ledger.db"));
+//   ISOLA_CHECK(ledger->append({.project = p, .sandbox = id, .task = t, .actor = a, .kind = Kind::command_started,
+//                               .data = R"({"argv":["ls"]})"}));                     // returns at once
+//   ISOLA_TRY(uint64_t seq, ledger->append_durably({… .kind = Kind::secret_granted})); // is in the file when it
+//   returns ISOLA_TRY(auto events, ledger->query({.sandbox = id})); ISOLA_TRY(auto verdict,
+//   ledger->verify(head_kept_elsewhere));
+//
+// append() costs a few hundred nanoseconds and promises order, not survival: kill -9 can take what came in the last
+// milliseconds. append_durably() promises both. Everything may be called from any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "ledger/chain_writer.h"
+#include "ledger/event.h"
+#include "ledger/usage.h"
+#include "store/sqlite.h"
+
+namespace isola::ledger {
+
+struct EventFilter {
+  std::string project, sandbox, task;  // empty: any
+  std::string kind_prefix;             // "sandbox.", or a whole word
+  Millis from = 0, to = 0;             // [from, to); 0: no bound
+  uint64_t after = 0;                  // entries with a larger seq
+  uint64_t before = 0;                 // … with a smaller one; 0: no bound
+  size_t limit = 100;                  // at most 10000
+  bool newest_first = false;
+};
+
+struct Verdict {
+  uint64_t entries = 0;  // that are right, from the first on
+  Head head;             // the last of them
+  std::optional<uint64_t> broken;
+  std::string what;  // one sentence about the broken entry
+
+  bool good() const { return !broken; }
+};
+
+struct LedgerOptions {
+  sqlite::Sync sync = sqlite::Sync::normal;
+  size_t queue_items = 65536;  // beyond either, append() waits
+  size_t queue_bytes = 64 << 20;
+};
+
+class Ledger {
+ public:
+  // unavailable: another process has it open.
+  static Result<std::unique_ptr<Ledger>> open(const std::string& path, const LedgerOptions& options = {});
+
+  // Waits only while the queue is full. exhausted and others: the file cannot be written and the queue is full.
+  Result<void> append(Event event);
+  Result<uint64_t> append_durably(Event event);
+  // The same without waiting: `done` hears, on the writer's thread, the sequence number or why it was not written.
+  Result<void> append_durably(Event event, ChainWriter::Done done);
+  // An event of kind usage.sample, and its amounts where usage() sums them.
+  Result<void> record_usage(const UsageRow& row);
+  // Everything that was appended before is in the file.
+  Result<void> flush();
+  // Why nothing can be written at the moment, if so.
+  Result<void> health() const { return writer_->health(); }
+
+  // These see what is in the file: flush() first where the very latest matters.
+  Result<std::vector<Event>> query(const EventFilter& filter);
+  Result<std::vector<UsageTotals>> usage(const UsageFilter& filter, GroupBy group);  // ordered by key
+  Head head() const { return writer_->head(); }
+  // Walks the whole chain. With a head that was kept elsewhere it also notices a cut-off end and a rewritten ledger. An
+  // Error is a file that cannot be read; a chain that is broken is a Verdict.
+  Result<Verdict> verify(const std::optional<Head>& expected = std::nullopt);
+
+ private:
+  Ledger(std::string path, Fd lock, std::unique_ptr<ChainWriter> writer, sqlite::Database reader)
+      : path_(std::move(path)), lock_(std::move(lock)), writer_(std::move(writer)), reader_(std::move(reader)) {}
+  Result<void> submit(Event event, std::optional<UsageRow> usage, ChainWriter::Done done);
+
+  std::string path_;
+  Fd lock_;  // held as long as the writer lives
+  std::unique_ptr<ChainWriter> writer_;
+  std::mutex mutex_;  // of the reader
+  sqlite::Database reader_;
+};
+
+// verify() for a file that no Ledger has open, such as a backup.
+Result<Verdict> verify_file(const std::string& path, const std::optional<Head>& expected = std::nullopt);
+
+}  // namespace isola::ledger

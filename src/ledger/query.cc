@@ -1,0 +1,140 @@
+// Questions to the ledger: events and sums of usage.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ledger/ledger.h"
+
+namespace isola::ledger {
+
+namespace {
+
+// A WHERE clause that grows: each condition with the values of its question marks.
+class Where {
+ public:
+  void text(std::string_view condition, const std::string& value) {
+    add(condition);
+    values_.emplace_back(value, 0);
+    is_text_.push_back(true);
+  }
+  void number(std::string_view condition, int64_t value) {
+    add(condition);
+    values_.emplace_back("", value);
+    is_text_.push_back(false);
+  }
+  const std::string& sql() const { return sql_; }
+  void bind(sqlite::Statement& statement) const {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (is_text_[i])
+        statement.bind(values_[i].first);
+      else
+        statement.bind(values_[i].second);
+    }
+  }
+
+ private:
+  void add(std::string_view condition) {
+    sql_ += " AND ";
+    sql_ += condition;
+  }
+  std::string sql_ = "1";
+  std::vector<std::pair<std::string, int64_t>> values_;
+  std::vector<bool> is_text_;
+};
+
+// A bound that no entry can have reached stays one.
+int64_t whole(uint64_t seq) { return static_cast<int64_t>(std::min<uint64_t>(seq, INT64_MAX)); }
+
+Result<Event> read_event(const sqlite::Statement& statement) {
+  sqlite::Row row(statement);
+  Event e{.seq = row.integer<uint64_t>(),
+          .time = row.integer(),
+          .project = row.text(),
+          .sandbox = row.text(),
+          .task = row.text(),
+          .actor = row.text()};
+  auto kind = parse_kind(row.text());
+  if (!kind)
+    return fail(Code::corrupt,
+                fmt::format("entry {} of the ledger is of a kind that this version does not know", e.seq));
+  e.kind = *kind;
+  e.data = row.text();
+  e.prev = row.text();
+  e.hash = row.text();
+  return e;
+}
+
+}  // namespace
+
+Result<std::vector<Event>> Ledger::query(const EventFilter& filter) {
+  if (filter.limit == 0) return fail(Code::invalid, "a query needs a limit above 0");
+  Where where;
+  // Without a sandbox or task, a span of time narrows best; left alone, SQLite would rather read everything in order.
+  bool by_time = filter.sandbox.empty() && filter.task.empty() && filter.from;
+  // Not empty, said again: it lets the partial indexes serve.
+  if (!filter.sandbox.empty()) where.text("sandbox = ? AND sandbox <> ''", filter.sandbox);
+  if (!filter.task.empty()) where.text("task = ? AND task <> ''", filter.task);
+  if (!filter.project.empty()) where.text("project = ?", filter.project);
+  if (!filter.kind_prefix.empty()) where.text("instr(kind, ?) = 1", filter.kind_prefix);
+  if (filter.from) where.number("time >= ?", filter.from);
+  if (filter.to) where.number("time < ?", filter.to);
+  if (filter.after) where.number("seq > ?", whole(filter.after));
+  if (filter.before) where.number("seq < ?", whole(filter.before));
+  std::lock_guard lock(mutex_);
+  ISOLA_TRY(auto query, reader_.prepare(fmt::format("SELECT seq, time, project, sandbox, task, actor, kind, data, "
+                                                    "prev, hash FROM events {} WHERE {} ORDER BY seq {} LIMIT ?",
+                                                    by_time ? "INDEXED BY events_by_time" : "", where.sql(),
+                                                    filter.newest_first ? "DESC" : "ASC")));
+  where.bind(query);
+  query.bind(std::min<size_t>(filter.limit, 10'000));
+  std::vector<Event> events;
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return events;
+    ISOLA_TRY(auto event, read_event(query));
+    events.push_back(std::move(event));
+  }
+}
+
+Result<std::vector<UsageTotals>> Ledger::usage(const UsageFilter& filter, GroupBy group) {
+  std::string_view key = "''";
+  switch (group) {
+    case GroupBy::all: break;
+    case GroupBy::sandbox: key = "sandbox"; break;
+    case GroupBy::task: key = "task"; break;
+    case GroupBy::project: key = "project"; break;
+    case GroupBy::day: key = "strftime('%Y-%m-%d', from_ms / 1000, 'unixepoch')"; break;
+  }
+  Where where;
+  if (!filter.sandbox.empty()) where.text("sandbox = ?", filter.sandbox);
+  if (!filter.task.empty()) where.text("task = ? AND task <> ''", filter.task);
+  if (!filter.project.empty()) where.text("project = ?", filter.project);
+  if (filter.from) where.number("from_ms >= ?", filter.from);
+  if (filter.to) where.number("from_ms < ?", filter.to);
+  std::lock_guard lock(mutex_);
+  ISOLA_TRY(auto query, reader_.prepare(fmt::format(
+                            "SELECT {} AS key, min(from_ms), max(to_ms), sum(cpu_usec), total(memory_byte_seconds), "
+                            "total(disk_byte_seconds), sum(bytes_out), sum(commands), sum(wall_ms), count(*), "
+                            "sum(CASE WHEN cpu_usec < wall_ms * 1000 * {} THEN wall_ms ELSE 0 END) "
+                            "FROM usage WHERE {} GROUP BY key ORDER BY key",
+                            key, kIdleBelow, where.sql())));
+  where.bind(query);
+  std::vector<UsageTotals> totals;
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return totals;
+    sqlite::Row row(query);
+    UsageTotals t{.key = row.text(), .from = row.integer(), .to = row.integer()};
+    t.used = {.cpu_usec = row.integer<uint64_t>(),
+              .memory_byte_seconds = row.real(),
+              .disk_byte_seconds = row.real(),
+              .bytes_out = row.integer<uint64_t>(),
+              .commands = row.integer<uint64_t>(),
+              .wall_ms = row.integer<uint64_t>()};
+    t.samples = row.integer<uint64_t>();
+    t.idle_ms = row.integer<uint64_t>();
+    totals.push_back(std::move(t));
+  }
+}
+
+}  // namespace isola::ledger

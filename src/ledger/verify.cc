@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+
+#include "ledger/ledger.h"
+
+namespace isola::ledger {
+
+namespace {
+
+// Portions, so that no long read keeps the log of the database from being cleared.
+constexpr size_t kPortion = 4096;
+
+// Walks the chain entry by entry; stops at the first that is wrong.
+class Walk {
+ public:
+  explicit Walk(const std::optional<Head>& expected) : expected_(expected) {}
+
+  Result<Verdict> over(sqlite::Database& db) {
+    verdict_.head = {.seq = 0, .hash = kNoHash};
+    bool more = true;
+    while (more && verdict_.good()) {
+      ISOLA_TRY(more, portion(db));
+    }
+    if (!verdict_.good()) return verdict_;
+    // Every entry had its own sample, or none; what is left over belongs to entries that are gone.
+    ISOLA_TRY(
+        auto stray,
+        db.prepare("SELECT count(*) FROM usage WHERE seq > ? AND seq NOT IN (SELECT seq FROM events WHERE seq > ?)"));
+    ISOLA_TRY(bool row, stray.bind(verdict_.head.seq, verdict_.head.seq).step());
+    if (row && stray.integer(0) > 0) broken(verdict_.head.seq + 1, "is missing, its usage sample is still there");
+    if (expected_ && expected_->seq > verdict_.head.seq && verdict_.good())
+      broken(verdict_.head.seq + 1, fmt::format("is missing, and everything after it up to {}", expected_->seq));
+    return verdict_;
+  }
+
+ private:
+  void broken(uint64_t seq, std::string_view what) {
+    verdict_.broken = seq;
+    verdict_.what = fmt::format("entry {} {}", seq, what);
+  }
+
+  Result<bool> portion(sqlite::Database& db) {
+    ISOLA_TRY(
+        auto query,
+        db.prepare("SELECT e.seq, time, e.project, e.sandbox, e.task, actor, kind, data, prev, hash, u.seq, u.project, "
+                   "u.sandbox, u.task, from_ms, to_ms, cpu_usec, memory_byte_seconds, disk_byte_seconds, bytes_out, "
+                   "commands, wall_ms FROM events e LEFT JOIN usage u ON u.seq = e.seq "
+                   "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"));
+    query.bind(verdict_.head.seq, kPortion);
+    for (size_t i = 0; i < kPortion; ++i) {
+      ISOLA_TRY(bool row, query.step());
+      if (!row) return false;
+      ISOLA_CHECK(entry(query));
+      if (!verdict_.good()) return false;
+    }
+    return true;
+  }
+
+  Result<void> entry(const sqlite::Statement& statement) {
+    sqlite::Row row(statement);
+    Event e{.seq = row.integer<uint64_t>(),
+            .time = row.integer(),
+            .project = row.text(),
+            .sandbox = row.text(),
+            .task = row.text(),
+            .actor = row.text()};
+    std::string kind = row.text();
+    e.data = row.text();
+    e.prev = row.text();
+    e.hash = row.text();
+    const Head& last = verdict_.head;
+    if (e.seq != last.seq + 1) return broken(last.seq + 1, "is missing"), Result<void>();
+    if (e.prev != last.hash) return broken(e.seq, "does not follow the one before it"), Result<void>();
+    ISOLA_TRY(std::string hash, chain_hash(e, kind, last.hash));
+    if (hash != e.hash) return broken(e.seq, "was changed after it was written"), Result<void>();
+    if (expected_ && expected_->seq == e.seq && expected_->hash != e.hash)
+      return broken(e.seq, "is not the one whose hash was kept: the ledger was rewritten"), Result<void>();
+    bool has_sample = row.integer() != 0;
+    if (has_sample != (kind == to_string(Kind::usage_sample)))
+      return broken(e.seq, has_sample ? "has a usage sample that is not its own" : "has lost its usage sample"),
+             Result<void>();
+    if (has_sample && !same_sample(row, e)) return broken(e.seq, "differs from its usage sample"), Result<void>();
+    verdict_.head = {.seq = e.seq, .hash = std::move(e.hash)};
+    ++verdict_.entries;
+    return {};
+  }
+
+  static bool same_sample(sqlite::Row& row, const Event& e) {
+    UsageRow u{
+        .project = row.text(), .sandbox = row.text(), .task = row.text(), .from = row.integer(), .to = row.integer()};
+    u.used = {.cpu_usec = row.integer<uint64_t>(),
+              .memory_byte_seconds = row.real(),
+              .disk_byte_seconds = row.real(),
+              .bytes_out = row.integer<uint64_t>(),
+              .commands = row.integer<uint64_t>(),
+              .wall_ms = row.integer<uint64_t>()};
+    auto data = to_data(u);
+    return data && *data == e.data && u.project == e.project && u.sandbox == e.sandbox && u.task == e.task;
+  }
+
+  const std::optional<Head>& expected_;
+  Verdict verdict_;
+};
+
+}  // namespace
+
+Result<Verdict> verify_file(const std::string& path, const std::optional<Head>& expected) {
+  ISOLA_TRY(auto db, sqlite::Database::open_reader(path));
+  return Walk(expected).over(db);
+}
+
+// By a connection of its own: a long walk holds up no query.
+Result<Verdict> Ledger::verify(const std::optional<Head>& expected) { return verify_file(path_, expected); }
+
+}  // namespace isola::ledger
