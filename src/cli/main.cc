@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/serve.h"
 #include "launcher/launcher.h"
 
 namespace {
@@ -167,6 +168,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   add_common(app, common);
   add_run(app, common, code);
+  isola::cli::add_serve(app, common, code);
   add_template(app, common, code);
   app.add_subcommand("doctor", "What works on this machine, and what to do about what does not")->callback([&] {
     code = isola::cli::doctor(common);

@@ -1,0 +1,122 @@
+// isola serve, isola up: the server in the foreground, or in the background with a word about it.
+#include "cli/serve.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+
+#include "base/file.h"
+#include "kernel/process.h"
+#include "server/config.h"
+#include "server/serve.h"
+
+namespace isola::cli {
+
+namespace {
+
+struct Options {
+  std::string config_file;
+  std::map<std::string, std::string> flags;  // by name of the setting
+  int ready_fd = -1;
+};
+
+// Every setting is a flag, too. --data and --cache are common to all commands.
+std::shared_ptr<Options> add_settings(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("--config", options->config_file, "TOML file with settings (or ISOLA_CONFIG)");
+  for (const auto& setting : server::settings()) {
+    if (setting.name == "data" || setting.name == "cache") continue;
+    std::string name(setting.name), help = std::string(setting.help) + " [" + std::string(setting.kind) + "]";
+    app.add_option_function<std::string>(
+        server::flag_of(setting), [options, name](const std::string& text) { options->flags[name] = text; }, help);
+  }
+  return options;
+}
+
+Result<server::Config> load(const Common& common, const Options& options) {
+  std::string file = options.config_file;
+  if (const char* named = std::getenv("ISOLA_CONFIG"); named && file.empty()) file = named;
+  std::vector<server::Given> flags;
+  for (const auto& [name, text] : options.flags) flags.push_back({name, text, "the command line"});
+  Common defaults;
+  if (common.data_dir != defaults.data_dir) flags.push_back({"data", common.data_dir, "the command line"});
+  if (common.cache_dir != defaults.cache_dir) flags.push_back({"cache", common.cache_dir, "the command line"});
+  return server::load_config(file, flags);
+}
+
+int serve(const Common& common, const Options& options) {
+  auto config = load(common, options);
+  if (!config) return complain(config.error().message);
+  auto served = server::serve({.config = *config,
+                               .reload = [&] { return load(common, options); },
+                               .ready_fd = options.ready_fd});
+  if (!served) return complain(served.error().message);
+  return 0;
+}
+
+// The server as a daemon: waits for its word, prints where it is.
+int up(const Common& common, const Options& options) {
+  auto config = load(common, options);
+  if (!config) return complain(config.error().message);
+  auto word = kernel::make_pipe();
+  if (!word) return complain(word.error().message);
+  std::string log_path = config->data + "/server.log";
+  if (auto made = make_dirs(config->data, 0711); !made) return complain(made.error().message);
+  Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return complain(sys_error("cannot open " + log_path).error().message);
+  pid_t pid = ::fork();
+  if (pid < 0) return complain("cannot go into the background");
+  if (pid == 0) {
+    ::setsid();
+    if (::fork() != 0) ::_exit(0);
+    Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    ::dup2(null.get(), 0);
+    ::dup2(null.get(), 1);
+    ::dup2(log.get(), 2);
+    word->first.reset();
+    int ready = word->second.release();
+    auto served = server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = ready});
+    ::_exit(served ? 0 : 1);
+  }
+  word->second.reset();
+  ::waitpid(pid, nullptr, 0);
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(word->first.get(), buffer, sizeof buffer)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    answer.append(buffer, static_cast<size_t>(n));
+  }
+  while (answer.ends_with('\n')) answer.pop_back();
+  if (!answer.starts_with("ready "))
+    return complain("the server did not start: " + (answer.empty() ? "see " + log_path : answer));
+  std::string url = answer.substr(6);
+  if (common.json) {
+    std::printf("{\"url\":\"%s\",\"key_file\":\"%s/key\",\"log\":\"%s\"}\n", url.c_str(), config->data.c_str(),
+                log_path.c_str());
+    return 0;
+  }
+  std::printf("Isola is up.\n  API       %s\n  key       %s/key\n  log       %s\n  boundary  jail (a shared kernel)\n",
+              url.c_str(), config->data.c_str(), log_path.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Common& common, int& code) {
+  auto* serve_command = app.add_subcommand("serve", "Run the sandbox server in the foreground");
+  auto options = add_settings(*serve_command);
+  serve_command->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
+  serve_command->callback([&common, &code, options] { code = serve(common, *options); });
+  auto* up_command = app.add_subcommand("up", "Start the sandbox server in the background");
+  auto up_options = add_settings(*up_command);
+  up_command->callback([&common, &code, up_options] { code = up(common, *up_options); });
+}
+
+}  // namespace isola::cli

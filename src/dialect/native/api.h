@@ -1,0 +1,63 @@
+// The native API: /v1. Routes in one file per subject; openapi.json beside this file is the contract.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "http/exchange.h"
+#include "http/router.h"
+#include "sandbox/service.h"
+#include "sandbox/tenants.h"
+
+namespace isola::native {
+
+struct Options {
+  std::vector<std::string> hosts;  // names under which the API may be called, beside addresses and localhost
+  std::string domain;              // of previews: <port>-<id>.<domain>; empty: none
+  std::string url_secret;          // signs preview URLs
+  std::string scheme = "http";     // of the URLs that we hand out
+  std::string port_suffix;         // ":8080", likewise
+};
+
+class Api {
+ public:
+  Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<sandbox::Tenants> tenants, Options options);
+
+  // Everything of this dialect.
+  void add_to(http::Router& router);
+
+ private:
+  using Task = ::isola::Task<void>;
+  // One file each.
+  void add_sandboxes(http::RouteGroup& group);
+  void add_commands(http::RouteGroup& group);
+  void add_terminals(http::RouteGroup& group);
+  void add_files(http::RouteGroup& group);
+  void add_ports(http::Router& router, http::RouteGroup& group);
+  void add_events(http::RouteGroup& group);
+  void add_tenants(http::RouteGroup& group);
+  void add_system(http::Router& router, http::RouteGroup& group);
+
+  ::isola::Task<bool> guard(http::Exchange& ex);
+
+  std::shared_ptr<sandbox::Service> service_;
+  std::shared_ptr<sandbox::Tenants> tenants_;
+  Options options_;
+};
+
+// ---- what the routes share ----
+
+std::string project_of(const http::Exchange& ex);  // the caller's, noted by the guard
+store::Scope scope_of(const http::Exchange& ex);
+// The living sandbox of the path's {id}, of the caller's project.
+Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
+Task<Result<std::string>> small_body(http::Exchange& ex);
+
+// A handler that returns its failure instead of dressing it itself.
+using Step = std::function<Task<Result<void>>(http::Exchange&)>;
+http::Handler handled(Step step);
+http::Handler handled(store::Scope needed, Step step);
+
+}  // namespace isola::native

@@ -1,0 +1,253 @@
+// /v1/sandboxes/{id}/commands, and /v1/run: a command in a sandbox that nobody has to hold.
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "dialect/native/api.h"
+#include "dialect/native/create_fields.h"
+#include "dialect/native/output.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+using sandbox::Running;
+
+namespace {
+
+struct Asked {
+  sandbox::CommandSpec spec;
+  OutputOptions output;
+  std::optional<std::string> input;
+  bool background = false, stream = false;
+};
+
+Asked read_asked(Fields& fields) {
+  Asked asked;
+  asked.spec = read_command(fields);
+  asked.output.clean = fields.flag("clean") ? Clean::yes : Clean::no;
+  auto encoding = fields.text("encoding", "text");
+  if (encoding == "base64")
+    asked.output.encoding = Encoding::base64;
+  else if (encoding != "text")
+    fields.wrong("encoding", "must be text or base64");
+  if (auto most = fields.size("max_output")) asked.output.most = std::min<uint64_t>(*most, 64 << 20);
+  asked.input = fields.maybe_text("stdin");
+  asked.background = fields.flag("background");
+  asked.stream = fields.flag("stream");
+  if (asked.background && asked.stream) fields.wrong("stream", "a background command has nobody to stream to");
+  bool open = fields.flag("open_stdin");  // for later writes to …/stdin
+  if (asked.input || open) asked.spec.stdin_mode = guest::Stdin::pipe;
+  if (open && asked.input) fields.wrong("open_stdin", "stdin is given already");
+  return asked;
+}
+
+// Feeds standard input while the output is being read by somebody else.
+void feed(Running& running, std::string input) {
+  boost::asio::co_spawn(
+      running.box->home(),
+      [channel = running.channel, input = std::move(input)]() -> ::isola::Task<void> {
+        if (!input.empty()) (void)co_await channel->write(input);
+        channel->close_write();
+      },
+      boost::asio::detached);
+}
+
+Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(std::string body, co_await ex.read_all(16 << 20));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  Asked asked = read_asked(fields);
+  asked.spec.env = fields.labels("env");
+  if (auto timeout = fields.seconds("timeout")) asked.spec.timeout = std::chrono::milliseconds(*timeout);
+  asked.spec.task = fields.text("task");
+  asked.spec.actor = fields.text("actor", std::string(ex.noted("key")));
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(asked.spec)));
+  if (asked.input) feed(running, std::move(*asked.input));
+  if (asked.background) {
+    ex.reply(202, dump(view(running.info)));
+    service.detach(std::move(running));
+    co_return Result<void>();
+  }
+  if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
+  ISOLA_CO_TRY(json result, co_await collect(service, running, asked.output));
+  ex.reply(200, dump(result));
+  co_return Result<void>();
+}
+
+// Makes a sandbox, runs, throws it away.
+Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await ex.read_all(16 << 20));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  Asked asked = read_asked(fields);
+  ISOLA_CO_TRY(auto request, read_create(fields, service.settings()));
+  auto files = fields.labels("files");
+  if (asked.background) fields.wrong("background", "a one-shot run ends with its command");
+  if (!request.key.empty()) fields.wrong("key", "a one-shot run is thrown away; create a sandbox by key instead");
+  ISOLA_CO_CHECK(fields.done());
+  request.project = project_of(ex);
+  if (request.actor.empty()) request.actor = std::string(ex.noted("key"));
+  bool deadline = request.timeout && *request.timeout > 0;
+  ISOLA_CO_TRY(sandbox::Created created, co_await service.create(std::move(request)));
+  BoxPtr box = created.box;
+  auto work = [&]() -> ::isola::Task<Result<void>> {
+    for (const auto& [path, content] : files) {
+      ISOLA_CO_TRY(auto link, co_await service.link(box));
+      guest::Write write{.path = path, .user = asked.spec.user, .parents = true};
+      auto channel = link->open(guest::Op::write, guest::encode(write));
+      ISOLA_CO_TRY(std::string ready, co_await channel->reply());
+      ISOLA_CO_CHECK(co_await channel->write(content));
+      channel->close_write();
+      ISOLA_CO_TRY(std::string done, co_await channel->end());
+    }
+    ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(asked.spec)));
+    if (asked.input) feed(running, std::move(*asked.input));
+    if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
+    ISOLA_CO_TRY(json result, co_await collect(service, running, asked.output));
+    result["sandbox"] = box->id();
+    ex.reply(200, dump(result));
+    co_return Result<void>();
+  };
+  auto worked = co_await work();
+  if (!worked && deadline && box->record().end_reason == EndReason::deadline && box->state() == State::ended)
+    worked = fail(Code::timeout, "the run took longer than its timeout and was ended");
+  // The caller has the answer before the sandbox is gone; a caller that left must not keep it.
+  if (worked && ex.replied()) (void)co_await ex.send();
+  (void)co_await service.kill(box, EndReason::exited, "the run was over");
+  co_return worked;
+}
+
+int signal_number(Fields& fields) {
+  if (fields.has("signal")) {
+    static constexpr struct {
+      const char* name;
+      int number;
+    } kSignals[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"KILL", SIGKILL}, {"USR1", SIGUSR1},
+                    {"USR2", SIGUSR2}, {"TERM", SIGTERM}, {"STOP", SIGSTOP}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH}};
+    auto word = fields.maybe_text("signal");
+    if (word) {
+      std::string_view name = *word;
+      if (name.starts_with("SIG")) name.remove_prefix(3);
+      for (const auto& signal : kSignals)
+        if (name == signal.name) return signal.number;
+    }
+    fields.wrong("signal", "must be a name such as TERM, INT or KILL");
+  }
+  return SIGTERM;
+}
+
+Task<Result<void>> signal(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  int number = signal_number(fields);
+  ISOLA_CO_CHECK(fields.done());
+  auto use = box->use();
+  ISOLA_CO_TRY(auto info, co_await service.find_command(box, std::string(ex.param("command"))));
+  if (info.ended) co_return fail(Code::not_found, "the command has ended");
+  ISOLA_CO_TRY(auto link, co_await service.link(box));
+  guest::Signal args{info.pid, number, guest::Target::session};
+  ISOLA_CO_TRY(std::string done, co_await link->call(guest::Op::signal, guest::encode(args)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+Task<Result<void>> resize(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  auto rows = fields.count("rows", 4096), cols = fields.count("cols", 4096);
+  if (!rows || !cols) fields.wrong("rows", "give rows and cols");
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(auto info, co_await service.find_command(box, std::string(ex.param("command"))));
+  ISOLA_CO_TRY(auto link, co_await service.link(box));
+  guest::Resize args{info.pid, static_cast<uint16_t>(*rows), static_cast<uint16_t>(*cols)};
+  ISOLA_CO_TRY(std::string done, co_await link->call(guest::Op::resize, guest::encode(args)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), guest::kFromNow));
+  ex.body_limit(http::Exchange::kNoLimit);
+  for (;;) {
+    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
+    if (piece.empty()) break;
+    ISOLA_CO_CHECK(co_await running.channel->write(piece));
+  }
+  if (ex.query("eof").value_or("") == "true") {
+    running.channel->close_write();
+    // A frame behind it in the same channel: when the guest has answered another question, it has seen this one.
+    ISOLA_CO_TRY(auto link, co_await service.link(box));
+    ISOLA_CO_TRY(std::string pong, co_await link->call(guest::Op::ping, {}));
+  }
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+Result<uint64_t> sequence(const http::Exchange& ex) {
+  auto from = ex.query("from");
+  if (!from || *from == "0" || from->empty()) return uint64_t(0);
+  if (*from == "now") return guest::kFromNow;
+  char* end = nullptr;
+  std::string text(*from);
+  errno = 0;
+  uint64_t number = std::strtoull(text.c_str(), &end, 10);
+  if (*end || errno || text[0] == '-') return fail(Code::invalid, "from: must be a sequence number, or now");
+  return number;
+}
+
+Task<Result<void>> output(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(uint64_t from, sequence(ex));
+  OutputOptions options;
+  if (ex.query("clean").value_or("") == "true") options.clean = Clean::yes;
+  if (ex.query("encoding").value_or("") == "base64") options.encoding = Encoding::base64;
+  ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), from));
+  co_return co_await stream(service, ex, std::move(running), options);
+}
+
+}  // namespace
+
+void Api::add_commands(http::RouteGroup& group) {
+  using store::Scope;
+  auto service = service_;
+  group.add("POST", "/v1/run", handled(Scope::use, [service](http::Exchange& ex) { return run_once(*service, ex); }))
+      .body_limit = 16 << 20;
+  group
+      .add("POST", "/v1/sandboxes/{id}/commands",
+           handled(Scope::use, [service](http::Exchange& ex) { return run(*service, ex); }))
+      .body_limit = 16 << 20;
+  group.add("GET", "/v1/sandboxes/{id}/commands", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+              ISOLA_CO_TRY(auto all, co_await service->commands(box));
+              json list = json::array();
+              for (const auto& command : all) list.push_back(view(command));
+              ex.reply(200, dump({{"commands", list}}));
+              co_return Result<void>();
+            }));
+  group.add("GET", "/v1/sandboxes/{id}/commands/{command}",
+            handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+              ISOLA_CO_TRY(auto info, co_await service->find_command(box, std::string(ex.param("command"))));
+              ex.reply(200, dump(view(info)));
+              co_return Result<void>();
+            }));
+  group.add("GET", "/v1/sandboxes/{id}/commands/{command}/output",
+            handled(Scope::use, [service](http::Exchange& ex) { return output(*service, ex); }));
+  group
+      .add("POST", "/v1/sandboxes/{id}/commands/{command}/stdin",
+           handled(Scope::use, [service](http::Exchange& ex) { return write_stdin(*service, ex); }))
+      .body_limit = http::Exchange::kNoLimit;
+  group.add("POST", "/v1/sandboxes/{id}/commands/{command}/signal",
+            handled(Scope::use, [service](http::Exchange& ex) { return signal(*service, ex); }));
+  group.add("POST", "/v1/sandboxes/{id}/commands/{command}/resize",
+            handled(Scope::use, [service](http::Exchange& ex) { return resize(*service, ex); }));
+}
+
+}  // namespace isola::native

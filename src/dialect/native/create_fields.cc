@@ -1,0 +1,68 @@
+#include "dialect/native/create_fields.h"
+
+namespace isola::native {
+
+store::Budget read_budget(Fields& fields, const char* name) {
+  store::Budget budget;
+  auto inner = fields.object(name);
+  if (!inner) return budget;
+  budget.cpu_seconds = inner->number("cpu_seconds").value_or(0);
+  budget.wall_seconds = inner->number("wall_seconds").value_or(0);
+  budget.commands = inner->count("commands").value_or(0);
+  budget.bytes_out = inner->count("bytes_out").value_or(0);
+  budget.money = inner->number("money").value_or(0);
+  fields.adopt(*inner, name);
+  return budget;
+}
+
+Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settings& settings) {
+  sandbox::CreateRequest request;
+  request.limits = settings.default_limits;
+  request.name = fields.text("name");
+  request.key = fields.text("key");
+  request.task = fields.text("task");
+  request.actor = fields.text("actor");
+  request.template_name = fields.text("template");
+  if (auto word = fields.maybe_text("boundary"); word && *word != "auto") {
+    request.boundary = parse_boundary(*word);
+    if (!request.boundary) fields.wrong("boundary", "must be auto, jail, gvisor, uml or microvm");
+  }
+  if (auto cpus = fields.number("cpus", 0.01, 1024)) request.limits.cpus = *cpus;
+  if (auto memory = fields.size("memory")) request.limits.memory = *memory;
+  if (auto disk = fields.size("disk")) request.limits.disk = *disk;
+  if (auto pids = fields.count("pids", 1 << 22)) request.limits.pids = static_cast<uint32_t>(*pids);
+  if (auto files = fields.count("open_files", 1 << 20)) request.limits.open_files = static_cast<uint32_t>(*files);
+  request.timeout = fields.seconds("timeout");
+  request.idle_limit = fields.seconds("idle_timeout").value_or(0);
+  if (auto word = fields.maybe_text("at_end")) {
+    auto action = store::parse_at_end(*word);
+    if (action)
+      request.at_end = *action;
+    else
+      fields.wrong("at_end", "must be kill, pause or stop");
+  }
+  request.budget = read_budget(fields, "budget");
+  request.metadata = fields.labels("metadata");
+  request.env = fields.labels("env");
+  request.on_create = fields.texts("on_create");
+  request.on_resume = fields.texts("on_resume");
+  request.probe = fields.text("probe");
+  request.public_ports = fields.flag("public_ports");
+  request.cold = fields.flag("cold");
+  return request;
+}
+
+sandbox::CommandSpec read_command(Fields& fields) {
+  sandbox::CommandSpec spec;
+  spec.shell = fields.text("command");
+  spec.argv = fields.texts("argv");
+  if (spec.shell.empty() == spec.argv.empty())
+    fields.wrong("command", "give either command (a line for bash) or argv (a list of words)");
+  spec.env = fields.labels("command_env");
+  spec.cwd = fields.text("cwd");
+  spec.user = fields.text("user");
+  spec.timeout = std::chrono::milliseconds(fields.seconds("command_timeout").value_or(0));
+  return spec;
+}
+
+}  // namespace isola::native

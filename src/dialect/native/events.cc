@@ -1,0 +1,117 @@
+// What happened and happens: events as they come (SSE), the ledger, usage.
+#include <nlohmann/json.hpp>
+
+#include "dialect/native/api.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+
+namespace {
+
+Task<Result<void>> follow(sandbox::Service& service, http::Exchange& ex, std::string sandbox) {
+  auto events = service.events().subscribe(project_of(ex), std::move(sandbox));
+  ex.set_header("Cache-Control", "no-store");
+  ex.begin(200, "text/event-stream");
+  std::string text = ": listening\n\n";
+  while (co_await ex.write(text)) {
+    auto event = co_await events->next_for(std::chrono::seconds(15));
+    text.clear();
+    if (uint64_t lost = events->take_lost()) text = "event: lost\ndata: {\"count\":" + std::to_string(lost) + "}\n\n";
+    if (event)
+      text += "event: " + std::string(to_string(event->kind)) + "\ndata: " + dump(view(*event)) + "\n\n";
+    else if (text.empty())
+      text = ": ping\n\n";
+  }
+  co_return Result<void>();
+}
+
+Result<store::Millis> moment(const http::Exchange& ex, std::string_view name) {
+  auto text = ex.query(name);
+  if (!text) return store::Millis(0);
+  tm parts{};
+  std::string copy(*text);
+  const char* rest = ::strptime(copy.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (!rest) rest = ::strptime(copy.c_str(), "%Y-%m-%d", &parts);
+  if (!rest || (*rest && *rest != 'Z' && *rest != '.'))
+    return fail(Code::invalid, std::string(name) + ": must be a date or a time such as 2026-01-31T12:00:00Z");
+  return static_cast<store::Millis>(::timegm(&parts)) * 1000;
+}
+
+Result<ledger::EventFilter> event_filter(const http::Exchange& ex) {
+  ledger::EventFilter filter;
+  filter.project = project_of(ex);
+  filter.sandbox = std::string(ex.query("sandbox").value_or(""));
+  filter.task = std::string(ex.query("task").value_or(""));
+  filter.kind_prefix = std::string(ex.query("kind").value_or(""));
+  ISOLA_TRY(filter.from, moment(ex, "from"));
+  ISOLA_TRY(filter.to, moment(ex, "to"));
+  filter.after = std::strtoull(std::string(ex.query("after").value_or("0")).c_str(), nullptr, 10);
+  filter.limit = std::clamp<size_t>(std::strtoull(std::string(ex.query("limit").value_or("100")).c_str(), nullptr, 10), 1, 1000);
+  return filter;
+}
+
+std::optional<ledger::GroupBy> group_by(std::string_view word) {
+  using ledger::GroupBy;
+  if (word == "all") return GroupBy::all;
+  if (word == "sandbox") return GroupBy::sandbox;
+  if (word == "task") return GroupBy::task;
+  if (word == "project") return GroupBy::project;
+  if (word == "day") return GroupBy::day;
+  return std::nullopt;
+}
+
+json usage_view(const ledger::UsageTotals& total, const ledger::PriceSheet& prices) {
+  constexpr double kGibHour = 1024.0 * 1024 * 1024 * 3600;
+  json item = {{"group", total.key},
+               {"cpu_seconds", static_cast<double>(total.used.cpu_usec) / 1e6},
+               {"memory_gib_hours", total.used.memory_byte_seconds / kGibHour},
+               {"disk_gib_hours", total.used.disk_byte_seconds / kGibHour},
+               {"bytes_out", total.used.bytes_out},
+               {"commands", total.used.commands},
+               {"wall_seconds", static_cast<double>(total.used.wall_ms) / 1000},
+               {"idle_ratio", total.idle_ratio()}};
+  if (double cost = ledger::price(total.used, prices).total(); cost > 0)
+    item["cost"] = cost, item["currency"] = prices.currency;
+  return item;
+}
+
+}  // namespace
+
+void Api::add_events(http::RouteGroup& group) {
+  auto service = service_;
+  group.add("GET", "/v1/events", handled([service](http::Exchange& ex) { return follow(*service, ex, ""); }));
+  group.add("GET", "/v1/sandboxes/{id}/events", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(auto record, service->look(project_of(ex), std::string(ex.param("id"))));
+              co_return co_await follow(*service, ex, record.id);
+            }));
+  group.add("GET", "/v1/ledger", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(auto filter, event_filter(ex));
+              ISOLA_CO_CHECK(service->ledger().flush());
+              ISOLA_CO_TRY(auto events, service->ledger().query(filter));
+              json list = json::array();
+              for (const auto& event : events) list.push_back(view(event));
+              ex.reply(200, dump({{"events", list}, {"next", events.size() == filter.limit ? json(events.back().seq) : json(nullptr)}}));
+              co_return Result<void>();
+            }));
+  group.add("GET", "/v1/usage", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ledger::UsageFilter filter;
+              filter.project = project_of(ex);
+              filter.sandbox = std::string(ex.query("sandbox").value_or(""));
+              filter.task = std::string(ex.query("task").value_or(""));
+              ISOLA_CO_TRY(filter.from, moment(ex, "from"));
+              ISOLA_CO_TRY(filter.to, moment(ex, "to"));
+              auto by = group_by(ex.query("by").value_or("sandbox"));
+              if (!by) co_return fail(Code::invalid, "by: must be sandbox, task, project, day or all");
+              ISOLA_CO_CHECK(service->ledger().flush());
+              ISOLA_CO_TRY(auto totals, service->ledger().usage(filter, *by));
+              auto prices = service->settings().prices;
+              json list = json::array();
+              for (const auto& total : totals) list.push_back(usage_view(total, prices));
+              ex.reply(200, dump({{"usage", list}}));
+              co_return Result<void>();
+            }));
+}
+
+}  // namespace isola::native

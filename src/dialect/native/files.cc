@@ -1,0 +1,331 @@
+// /v1/sandboxes/{id}/files. Paths go to the guest as they come: it alone resolves them, with the rights of the acting
+// user, inside. The host opens nothing.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "dialect/native/api.h"
+#include "dialect/native/fields.h"
+#include "dialect/native/output.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+
+namespace {
+
+struct Place {
+  BoxPtr box;
+  std::shared_ptr<sandbox::GuestLink> link;
+  std::string path, user;
+  sandbox::Box::Use use;
+};
+
+// The sandbox, and the path and user that the query names.
+Task<Result<Place>> place_of(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  std::string path(ex.query("path").value_or(""));
+  if (path.empty()) co_return fail(Code::invalid, "the query parameter path is missing");
+  if (path.find('\0') != std::string::npos) co_return fail(Code::invalid, "path: holds a NUL byte");
+  auto use = box->use();
+  ISOLA_CO_TRY(auto link, co_await service.link(box));
+  co_return Place{box, link, std::move(path), std::string(ex.query("user").value_or("")), std::move(use)};
+}
+
+bool is_true(const http::Exchange& ex, std::string_view name) { return ex.query(name).value_or("") == "true"; }
+
+Result<uint64_t> number(const http::Exchange& ex, std::string_view name, uint64_t otherwise) {
+  auto text = ex.query(name);
+  if (!text) return otherwise;
+  uint64_t value = 0;
+  if (text->empty() || text->size() > 18) return fail(Code::invalid, std::string(name) + ": must be a whole number");
+  for (char c : *text) {
+    if (c < '0' || c > '9') return fail(Code::invalid, std::string(name) + ": must be a whole number");
+    value = value * 10 + static_cast<uint64_t>(c - '0');
+  }
+  return value;
+}
+
+Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::Read args{.path = at.path, .user = at.user};
+  ISOLA_CO_TRY(args.offset, number(ex, "offset", 0));
+  ISOLA_CO_TRY(args.length, number(ex, "length", UINT64_MAX));
+  auto channel = at.link->open(guest::Op::read, guest::encode(args), 1 << 20);
+  ISOLA_CO_TRY(std::string reply, co_await channel->reply());
+  ISOLA_CO_TRY(guest::Stat stat, guest::decode<guest::Stat>(reply));
+  ex.set_header("X-Isola-Untrusted", "body");
+  ex.set_header("X-Content-Type-Options", "nosniff");
+  ex.set_header("Content-Disposition", "attachment");
+  ex.set_header("X-Isola-File-Size", std::to_string(stat.size));
+  // The length is the guest's word, and a file may grow or shrink while it is read: chunks, not a promise.
+  ex.begin(200, "application/octet-stream");
+  for (;;) {
+    auto piece = co_await channel->read();
+    if (!piece) break;
+    if (auto sent = co_await ex.write(*piece); !sent) co_return Result<void>();
+  }
+  auto end = co_await channel->end();
+  if (!end)
+    ex.abort();  // nobody must take a part for the whole
+  else
+    (void)co_await ex.finish();
+  co_return Result<void>();
+}
+
+Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::Write args{.path = at.path, .user = at.user, .how = guest::WriteMode::replace, .parents = true};
+  if (is_true(ex, "append")) args.how = guest::WriteMode::append;
+  if (is_true(ex, "create_new")) args.how = guest::WriteMode::create_new;
+  if (auto mode = ex.query("mode")) {
+    char* end = nullptr;
+    std::string text(*mode);
+    args.mode = static_cast<uint32_t>(std::strtoul(text.c_str(), &end, 8));
+    if (text.empty() || *end || args.mode > 07777) co_return fail(Code::invalid, "mode: must be octal, such as 0644");
+  }
+  args.owner = std::string(ex.query("owner").value_or(""));
+  auto channel = at.link->open(guest::Op::write, guest::encode(args));
+  ISOLA_CO_TRY(std::string ready, co_await channel->reply());
+  for (;;) {
+    // A body that breaks off leaves the old file: dropping the channel cancels the write.
+    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
+    if (piece.empty()) break;
+    ISOLA_CO_CHECK(co_await channel->write(piece));
+  }
+  channel->close_write();
+  ISOLA_CO_TRY(std::string end, co_await channel->end());
+  ISOLA_CO_TRY(guest::Done done, guest::decode<guest::Done>(end));
+  json data = {{"path", at.path}, {"bytes", done.bytes}};
+  service.record(ledger::Kind::file_written, at.box, dump(data));
+  ex.reply(200, dump(data));
+  co_return Result<void>();
+}
+
+Task<Result<void>> stat(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::StatArgs args{at.path, at.user, is_true(ex, "follow")};
+  ISOLA_CO_TRY(auto stat, co_await sandbox::call_for<guest::Stat>(*at.link, guest::Op::stat, args));
+  json out = view(stat);
+  out["path"] = at.path;
+  ex.reply(200, dump(out));
+  co_return Result<void>();
+}
+
+Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::List args{.path = at.path, .user = at.user};
+  ISOLA_CO_TRY(uint64_t depth, number(ex, "depth", 1));
+  if (depth < 1 || depth > guest::kMaxListDepth)
+    co_return fail(Code::invalid, fmt::format("depth: must be between 1 and {}", guest::kMaxListDepth));
+  args.depth = static_cast<uint32_t>(depth);
+  ISOLA_CO_TRY(args.limit, number(ex, "limit", 10000));
+  if (args.limit > 100000) co_return fail(Code::invalid, "limit: must be at most 100000");
+  auto channel = at.link->open(guest::Op::list, guest::encode(args));
+  json entries = json::array();
+  for (;;) {
+    auto frame = co_await channel->read_frame();
+    if (!frame) break;
+    bool good = guest::each_record<guest::Entry>(*frame, [&](const guest::Entry& entry) {
+      json item = view(entry.stat);
+      item["path"] = entry.path;
+      entries.push_back(std::move(item));
+    });
+    if (!good || entries.size() > args.limit) co_return fail(Code::corrupt, "the sandbox sent a malformed listing");
+  }
+  ISOLA_CO_TRY(std::string end, co_await channel->end());
+  ISOLA_CO_TRY(guest::Listed listed, guest::decode<guest::Listed>(end));
+  ex.reply(200, dump({{"path", at.path}, {"entries", entries}, {"truncated", listed.truncated}}));
+  co_return Result<void>();
+}
+
+Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::Remove args{at.path, at.user, is_true(ex, "recursive")};
+  ISOLA_CO_TRY(std::string done, co_await at.link->call(guest::Op::remove, guest::encode(args)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+// The small changes: one body each, one call each.
+template <typename Args, typename Read>
+http::Handler changes(std::shared_ptr<sandbox::Service> service, guest::Op op, Read read) {
+  return handled(store::Scope::use, [service, op, read](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+    ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+    ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+    ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+    Args args;
+    args.user = fields.text("user");
+    read(fields, args);
+    ISOLA_CO_CHECK(fields.done());
+    auto use = box->use();
+    ISOLA_CO_TRY(auto link, co_await service->link(box));
+    ISOLA_CO_TRY(std::string done, co_await link->call(op, guest::encode(args)));
+    ex.reply(204);
+    co_return Result<void>();
+  });
+}
+
+std::string needed(Fields& fields, const char* name) {
+  auto text = fields.text(name);
+  if (text.empty() || text.find('\0') != std::string::npos) fields.wrong(name, "is missing");
+  return text;
+}
+
+uint32_t octal(Fields& fields, const char* name, uint32_t otherwise) {
+  auto text = fields.maybe_text(name);
+  if (!text) return otherwise;
+  char* end = nullptr;
+  auto value = static_cast<uint32_t>(std::strtoul(text->c_str(), &end, 8));
+  if (text->empty() || *end || value > 07777) fields.wrong(name, "must be octal, such as \"0755\"");
+  return value;
+}
+
+Task<Result<void>> watch(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::Watch args{at.path, at.user, ex.query("recursive").value_or("true") == "true"};
+  auto channel = at.link->open(guest::Op::watch, guest::encode(args));
+  ISOLA_CO_TRY(std::string ready, co_await channel->reply());
+  static constexpr std::string_view kWords[] = {"none",     "created",    "modified", "removed", "moved_from",
+                                                "moved_to", "attributes", "overflow", "limit"};
+  ex.set_header("Cache-Control", "no-store");
+  ex.begin(200, "text/event-stream");
+  std::string text = ": watching\n\n";
+  while (co_await ex.write(text)) {
+    auto frame = co_await channel->read_frame_for(std::chrono::seconds(15));
+    if (!frame) break;
+    text = frame->empty() ? ": ping\n\n" : "";
+    guest::each_record<guest::WatchEvent>(*frame, [&](const guest::WatchEvent& event) {
+      auto change = static_cast<size_t>(event.change);
+      json data = {{"change", change < std::size(kWords) ? kWords[change] : kWords[0]},
+                   {"path", event.path},
+                   {"dir", event.is_dir}};
+      if (event.cookie) data["cookie"] = event.cookie;
+      text += "data: " + dump(data) + "\n\n";
+    });
+  }
+  (void)co_await ex.finish();
+  co_return Result<void>();
+}
+
+// ---- whole trees, as tar: the sandbox's own tar packs and unpacks, so that nothing of it is resolved out here ----
+
+Task<Result<void>> tar_out(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  sandbox::CommandSpec spec;
+  spec.argv = {"tar", "-C", at.path, "-cf", "-", "."};
+  spec.user = at.user;
+  ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
+  ex.set_header("X-Isola-Untrusted", "body");
+  bool begun = false;
+  std::string complaint;
+  for (;;) {
+    auto frame = co_await running.channel->read_frame();
+    if (!frame) break;
+    std::string_view piece(*frame);
+    bool err = !piece.empty() && piece[0] == static_cast<char>(guest::Stream::err);
+    piece.remove_prefix(std::min(piece.size(), guest::kPieceHeader));
+    if (err) {
+      complaint.append(piece.substr(0, 500));
+      continue;
+    }
+    if (!begun) ex.begin(200, "application/x-tar");
+    begun = true;
+    if (auto sent = co_await ex.write(piece); !sent) {
+      service.detach(std::move(running));
+      co_return Result<void>();
+    }
+  }
+  ISOLA_CO_TRY(std::string end, co_await running.channel->end());
+  ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(end));
+  service.command_ended(at.box, running.info.id, exit);
+  if (exit.code != 0) {
+    if (begun) {
+      ex.abort();
+      co_return Result<void>();
+    }
+    co_return fail(Code::invalid, "tar: " + log::quoted(complaint));
+  }
+  if (!begun) ex.begin(200, "application/x-tar");
+  (void)co_await ex.finish();
+  co_return Result<void>();
+}
+
+Task<Result<void>> tar_in(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::Mkdir folder{.path = at.path, .user = at.user};
+  ISOLA_CO_TRY(std::string made, co_await at.link->call(guest::Op::mkdir, guest::encode(folder)));
+  sandbox::CommandSpec spec;
+  spec.argv = {"tar", "-C", at.path, "-xf", "-"};
+  spec.user = at.user;
+  spec.stdin_mode = guest::Stdin::pipe;
+  ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
+  for (;;) {
+    auto piece = co_await ex.read_some();
+    if (!piece) {
+      guest::Signal stop{running.info.pid, 9, guest::Target::session};
+      (void)co_await at.link->call(guest::Op::signal, guest::encode(stop));
+      service.detach(std::move(running));
+      co_return std::unexpected(std::move(piece).error());
+    }
+    if (piece->empty()) break;
+    if (auto sent = co_await running.channel->write(*piece); !sent) break;  // tar has ended: see why below
+  }
+  running.channel->close_write();
+  OutputOptions options;
+  ISOLA_CO_TRY(json result, co_await collect(service, running, options));
+  if (result["exit_code"] != 0)
+    co_return fail(Code::invalid, "tar: " + log::quoted(result["stderr"].get<std::string>()));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_files(http::RouteGroup& group) {
+  using store::Scope;
+  auto service = service_;
+  auto step = [service](auto what) {
+    return [service, what](http::Exchange& ex) -> ::isola::Task<Result<void>> { return what(*service, ex); };
+  };
+  const std::string files = "/v1/sandboxes/{id}/files";
+  group.add("GET", files, handled(Scope::use, step(read)));
+  group.add("PUT", files, handled(Scope::use, step(write))).body_limit = http::Exchange::kNoLimit;
+  group.add("DELETE", files, handled(Scope::use, step(remove)));
+  group.add("GET", files + "/stat", handled(Scope::use, step(stat)));
+  group.add("GET", files + "/list", handled(Scope::use, step(list)));
+  group.add("GET", files + "/watch", handled(Scope::use, step(watch)));
+  group.add("GET", files + "/tar", handled(Scope::use, step(tar_out)));
+  group.add("PUT", files + "/tar", handled(Scope::use, step(tar_in))).body_limit = http::Exchange::kNoLimit;
+  group.add("POST", files + "/mkdir",
+            changes<guest::Mkdir>(service, guest::Op::mkdir, [](Fields& fields, guest::Mkdir& args) {
+              args.path = needed(fields, "path");
+              args.mode = octal(fields, "mode", 0755);
+            }));
+  group.add("POST", files + "/move",
+            changes<guest::Rename>(service, guest::Op::rename, [](Fields& fields, guest::Rename& args) {
+              args.from = needed(fields, "from");
+              args.to = needed(fields, "to");
+              args.replace = fields.flag("replace", true);
+            }));
+  group.add("POST", files + "/chmod",
+            changes<guest::Chmod>(service, guest::Op::chmod, [](Fields& fields, guest::Chmod& args) {
+              args.path = needed(fields, "path");
+              args.mode = octal(fields, "mode", 0644);
+            }));
+  group.add("POST", files + "/chown",
+            changes<guest::Chown>(service, guest::Op::chown, [](Fields& fields, guest::Chown& args) {
+              args.path = needed(fields, "path");
+              args.owner = needed(fields, "owner");
+            }));
+  group.add("POST", files + "/symlink",
+            changes<guest::Symlink>(service, guest::Op::symlink, [](Fields& fields, guest::Symlink& args) {
+              args.path = needed(fields, "path");
+              args.target = needed(fields, "target");
+            }));
+}
+
+}  // namespace isola::native

@@ -1,0 +1,170 @@
+#include "dialect/native/output.h"
+
+#include <nlohmann/json.hpp>
+
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using sandbox::Running;
+
+namespace {
+
+constexpr auto kPing = std::chrono::milliseconds(15000);
+
+struct Piece {
+  guest::Stream stream = guest::Stream::none;
+  uint64_t seq = 0;
+  std::string_view bytes;
+};
+
+Result<Piece> read_piece(std::string_view frame) {
+  Reader in(frame);
+  Piece piece;
+  piece.stream = static_cast<guest::Stream>(in.u8());
+  piece.seq = in.u64();
+  piece.bytes = in.rest();
+  if (!in.ok()) return fail(Code::corrupt, "the sandbox sent malformed output");
+  return piece;
+}
+
+uint64_t lost_in(const Piece& piece) {
+  Reader in(piece.bytes);
+  return in.u64();
+}
+
+Task<Result<guest::Exit>> finish(sandbox::Service& service, Running& running) {
+  auto end = co_await running.channel->end();
+  if (!end) {
+    // The sandbox went with the command: say what happened to it.
+    auto record = running.box->record();
+    if (record.state == State::ended || record.state == State::ending) {
+      std::string why = "the sandbox ended (" + std::string(to_string(record.end_reason)) + ")";
+      if (!record.end_detail.empty()) why += ": " + record.end_detail;
+      co_return fail(Code::unavailable, why);
+    }
+    co_return std::unexpected(std::move(end).error());
+  }
+  auto exit = guest::decode<guest::Exit>(*end);
+  if (exit) service.command_ended(running.box, running.info.id, *exit);
+  co_return exit;
+}
+
+// One stream of a command, as the caller wants to have it.
+class Collected {
+ public:
+  explicit Collected(const OutputOptions& options) : options_(options), feed_(options.clean) {}
+  void add(std::string_view bytes) {
+    total_ += bytes.size();
+    if (kept_ >= options_.most) return;
+    bytes = bytes.substr(0, options_.most - kept_);
+    kept_ += bytes.size();
+    text_ += options_.encoding == Encoding::base64 ? std::string(bytes) : feed_.feed(bytes);
+  }
+  void put(json& out, const std::string& name) {
+    out[name] = options_.encoding == Encoding::base64 ? base64(text_) : text_ + feed_.finish();
+    if (total_ > kept_) out[name + "_dropped_bytes"] = total_ - kept_;
+  }
+
+ private:
+  const OutputOptions& options_;
+  TextFeed feed_;
+  std::string text_;
+  uint64_t total_ = 0, kept_ = 0;
+};
+
+}  // namespace
+
+std::string base64(std::string_view bytes) {
+  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = static_cast<unsigned char>(bytes[i]) << 16;
+    if (i + 1 < bytes.size()) group |= static_cast<unsigned char>(bytes[i + 1]) << 8;
+    if (i + 2 < bytes.size()) group |= static_cast<unsigned char>(bytes[i + 2]);
+    out += kDigits[group >> 18];
+    out += kDigits[(group >> 12) & 63];
+    out += i + 1 < bytes.size() ? kDigits[(group >> 6) & 63] : '=';
+    out += i + 2 < bytes.size() ? kDigits[group & 63] : '=';
+  }
+  return out;
+}
+
+Task<Result<json>> collect(sandbox::Service& service, Running& running, const OutputOptions& options) {
+  Collected out(options), err(options);
+  uint64_t lost = 0;
+  for (;;) {
+    auto frame = co_await running.channel->read_frame();
+    if (!frame) break;
+    ISOLA_CO_TRY(Piece piece, read_piece(*frame));
+    if (piece.stream == guest::Stream::gap)
+      lost += lost_in(piece);
+    else
+      (piece.stream == guest::Stream::err ? err : out).add(piece.bytes);
+  }
+  ISOLA_CO_TRY(guest::Exit exit, co_await finish(service, running));
+  json result = view(exit);
+  result["command_id"] = running.info.id;
+  out.put(result, "stdout");
+  err.put(result, "stderr");
+  if (lost) result["lost_bytes"] = lost;
+  result["untrusted"] = {"stdout", "stderr"};
+  co_return result;
+}
+
+Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running running,
+                          const OutputOptions& options) {
+  ex.set_header("X-Isola-Untrusted", "data");
+  ex.begin(200, "application/x-ndjson");
+  std::string line = dump({{"type", "start"}, {"command_id", running.info.id}, {"pid", running.info.pid}}) + "\n";
+  TextFeed feeds[2] = {TextFeed(options.clean), TextFeed(options.clean)};
+  bool here = true;
+  if (auto sent = co_await ex.write(line); !sent) here = false;
+  while (here) {
+    auto frame = co_await running.channel->read_frame_for(kPing);
+    if (!frame) break;
+    if (frame->empty()) {
+      line = "{\"type\":\"ping\"}\n";
+    } else {
+      auto piece = read_piece(*frame);
+      if (!piece) {
+        ex.abort();
+        co_return Result<void>();
+      }
+      if (piece->stream == guest::Stream::gap) {
+        line = dump({{"type", "gap"}, {"lost_bytes", lost_in(*piece)}, {"seq", piece->seq}}) + "\n";
+      } else {
+        bool err = piece->stream == guest::Stream::err;
+        json event = {{"type", err ? "stderr" : "stdout"}, {"seq", piece->seq + piece->bytes.size()}};
+        if (options.encoding == Encoding::base64)
+          event["data"] = base64(piece->bytes);
+        else
+          event["data"] = feeds[err].feed(piece->bytes);
+        line = dump(event) + "\n";
+      }
+    }
+    if (auto sent = co_await ex.write(line); !sent) here = false;
+  }
+  if (!here) {
+    service.detach(std::move(running));
+    co_return Result<void>();
+  }
+  auto exit = co_await finish(service, running);
+  if (exit) {
+    json event = view(*exit);
+    event["type"] = "exit";
+    event["seq"] = exit->seq;
+    line = dump(event) + "\n";
+  } else {
+    line = dump({{"type", "error"},
+                 {"error", {{"code", to_string(exit.error().code)}, {"message", exit.error().message}}}}) +
+           "\n";
+  }
+  (void)co_await ex.write(line);
+  (void)co_await ex.finish();
+  co_return Result<void>();
+}
+
+}  // namespace isola::native

@@ -1,0 +1,18 @@
+// One HTTP request, carried to a port inside a sandbox and back; upgraded connections byte for byte.
+#pragma once
+
+#include <string>
+
+#include "http/exchange.h"
+#include "sandbox/service.h"
+
+namespace isola::native {
+
+// `keyed`: the request carried our API key, which must not reach the sandbox.
+Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
+                   std::string target, bool keyed);
+
+// A page for people, the error shape for programs.
+void say_no(http::Exchange& ex, int status, const std::string& code, const std::string& message);
+
+}  // namespace isola::native

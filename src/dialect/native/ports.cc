@@ -1,0 +1,145 @@
+// Ports inward: what listens inside, and the way to it. We parse and authenticate; the guest dials 127.0.0.1:port.
+//
+//   <port>-<id>.<domain>                                    by host name
+//   X-Isola-Sandbox: <id>, X-Isola-Port: <port>             by headers, at any name
+//   /v1/sandboxes/{id}/ports/{port}/{path...}               by path, with an API key
+//
+// By name and by headers, a private sandbox wants its token (X-Isola-Token, ?isola_token=, or a cookie), or a signed URL.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "dialect/native/api.h"
+#include "dialect/native/fields.h"
+#include "dialect/native/port_access.h"
+#include "dialect/native/port_proxy.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+
+namespace {
+
+struct Target {
+  std::string id;
+  uint16_t port = 0;
+};
+
+std::optional<uint16_t> port_number(std::string_view text) {
+  unsigned number = 0;
+  if (text.empty() || text.size() > 5) return std::nullopt;
+  for (char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    number = number * 10 + static_cast<unsigned>(c - '0');
+  }
+  if (number < 1 || number > 65535) return std::nullopt;
+  return static_cast<uint16_t>(number);
+}
+
+std::optional<Target> by_name(std::string_view host, const std::string& domain) {
+  if (domain.empty() || host.size() <= domain.size() + 1 || !host.ends_with(domain)) return std::nullopt;
+  host.remove_suffix(domain.size());
+  if (host.back() != '.') return std::nullopt;
+  host.remove_suffix(1);
+  auto dash = host.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  auto port = port_number(host.substr(0, dash));
+  std::string id(host.substr(dash + 1));
+  if (!port || !is_sandbox_id(id)) return std::nullopt;
+  return Target{id, *port};
+}
+
+std::optional<Target> by_headers(const http::Exchange& ex) {
+  auto id = ex.header("x-isola-sandbox");
+  auto port = port_number(ex.header("x-isola-port"));
+  if (!port || !is_sandbox_id(id)) return std::nullopt;
+  return Target{std::string(id), *port};
+}
+
+Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  auto use = box->use();
+  ISOLA_CO_TRY(auto link, co_await service.link(box));
+  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::ports, {}));
+  ISOLA_CO_TRY(guest::Ports ports, guest::decode<guest::Ports>(bytes));
+  json all = json::array();
+  for (const auto& port : ports.list)
+    all.push_back({{"port", port.port}, {"ipv6", port.v6}, {"loopback", port.loopback}, {"uid", port.uid}});
+  ex.reply(200, dump({{"ports", all}}));
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_ports(http::Router& router, http::RouteGroup& group) {
+  using store::Scope;
+  auto service = service_;
+  Options options = options_;
+
+  group.add("GET", "/v1/sandboxes/{id}/ports",
+            handled([service](http::Exchange& ex) { return list(*service, ex); }));
+  group.add("POST", "/v1/sandboxes/{id}/ports/{port}/sign",
+            handled(Scope::use, [service, options](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+              auto port = port_number(ex.param("port"));
+              if (!port) co_return fail(Code::invalid, "port: must be between 1 and 65535");
+              ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+              ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+              auto lifetime = fields.seconds("expires_in").value_or(3600'000);
+              auto path = fields.text("path", "/*");
+              if (!path.starts_with('/')) fields.wrong("path", "must begin with / (and may end with *)");
+              if (lifetime <= 0 || lifetime > 7LL * 24 * 3600 * 1000) fields.wrong("expires_in", "at most seven days");
+              ISOLA_CO_CHECK(fields.done());
+              Grant grant{box->id(), *port, path, sandbox::now_millis() / 1000 + lifetime / 1000};
+              ISOLA_CO_TRY(std::string query, sign(options.url_secret, grant));
+              std::string plain = path.ends_with('*') ? path.substr(0, path.size() - 1) : path;
+              json out = {{"query", query}, {"path", plain}, {"expires", when(grant.expires * 1000)}};
+              if (!options.domain.empty())
+                out["url"] = fmt::format("{}://{}-{}.{}{}{}?{}", options.scheme, *port, box->id(), options.domain,
+                                         options.port_suffix, plain, query);
+              ex.reply(200, dump(out));
+              co_return Result<void>();
+            }));
+  auto by_path = handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+    ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+    auto port = port_number(ex.param("port"));
+    if (!port) co_return fail(Code::invalid, "port: must be between 1 and 65535");
+    // The rest of the path as it was sent: decoding it would change what the service inside sees.
+    std::string_view rest = ex.target();
+    for (int slash = 0; slash < 6 && !rest.empty(); ++slash) {
+      auto at = rest.find('/', 1);
+      rest = at == std::string_view::npos ? std::string_view() : rest.substr(at);
+    }
+    std::string target = rest.empty() ? "/" : std::string(rest);
+    co_await forward(*service, ex, box, *port, target, /*keyed=*/true);
+    co_return Result<void>();
+  });
+  for (const char* method : {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}) {
+    group.add(method, "/v1/sandboxes/{id}/ports/{port}/{path...}", by_path).body_limit = http::Exchange::kNoLimit;
+  }
+
+  router.by_host([service, options](http::Exchange& ex) -> std::optional<http::Handler> {
+    auto target = by_name(ex.host(), options.domain);
+    if (!target) target = by_headers(ex);
+    if (!target) return std::nullopt;
+    return [service, options, target](http::Exchange& ex) -> ::isola::Task<void> {
+      auto box = service->find_any(target->id);
+      if (!box) {
+        say_no(ex, 404, "not_found", "there is no such sandbox, or it has ended");
+        co_return;
+      }
+      auto allowed = may_enter(ex, **box, target->port, options.url_secret);
+      if (!allowed) {
+        say_no(ex, 403, "denied", allowed.error().message);
+        co_return;
+      }
+      ex.body_limit(http::Exchange::kNoLimit);
+      co_await forward(*service, ex, *box, target->port, without_grant(ex.target()), /*keyed=*/false);
+    };
+  });
+}
+
+}  // namespace isola::native

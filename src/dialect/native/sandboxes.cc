@@ -1,0 +1,153 @@
+// /v1/sandboxes: making, finding, changing, ending.
+#include <nlohmann/json.hpp>
+
+#include "dialect/native/api.h"
+#include "dialect/native/create_fields.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+
+namespace {
+
+Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  bool latency = fields.flag("latency");
+  ISOLA_CO_TRY(auto request, read_create(fields, service.settings()));
+  ISOLA_CO_CHECK(fields.done());
+  request.project = project_of(ex);
+  if (request.actor.empty()) request.actor = std::string(ex.noted("key"));
+  auto begun = std::chrono::steady_clock::now();
+  ISOLA_CO_TRY(sandbox::Created created, co_await service.create(std::move(request)));
+  json out = view(created.box->record());
+  out["existed"] = created.existed;
+  if (latency) {
+    out["latency_ms"] = view(created.latency);
+    out["latency_ms"]["server"] =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
+  }
+  ex.set_header("Location", "/v1/sandboxes/" + created.box->id());
+  ex.reply(created.existed ? 200 : 201, dump(out));
+  co_return Result<void>();
+}
+
+Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+  store::SandboxFilter filter{.project = project_of(ex)};
+  size_t limit = 100;
+  std::string cursor;
+  for (const auto& [name, value] : ex.queries()) {
+    if (name == "limit") {
+      char* end = nullptr;
+      unsigned long number = std::strtoul(value.c_str(), &end, 10);
+      if (value.empty() || *end || number < 1 || number > 1000)
+        return fail(Code::invalid, "limit: must be between 1 and 1000");
+      limit = number;
+    } else if (name == "cursor") {
+      cursor = value;
+    } else if (name == "state") {
+      auto state = parse_state(value);
+      if (!state) return fail(Code::invalid, "state: there is no state \"" + value + "\"");
+      filter.states.push_back(*state);
+    } else if (name == "name") {
+      filter.name_prefix = value;
+    } else if (name == "task") {
+      filter.task = value;
+    } else if (name.starts_with("metadata.")) {
+      filter.metadata[name.substr(9)] = value;
+    } else {
+      return fail(Code::invalid, "there is no query parameter \"" + name + "\" here");
+    }
+  }
+  ISOLA_TRY(auto page, service.list(filter, cursor, limit));
+  json all = json::array();
+  for (auto& record : page.sandboxes) {
+    record.traffic_token.clear();  // a list is looked over shoulders; the single view has it
+    json item = view(record);
+    item.erase("public_ports");
+    all.push_back(std::move(item));
+  }
+  ex.reply(200, dump({{"sandboxes", all}, {"next", page.next.empty() ? json(nullptr) : json(page.next)}}));
+  return {};
+}
+
+Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  sandbox::Update update;
+  update.timeout = fields.seconds("timeout");
+  update.only_extend = fields.flag("only_extend");
+  update.idle_limit = fields.seconds("idle_timeout");
+  if (fields.has("metadata")) update.metadata = fields.labels("metadata");
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update)));
+  ex.reply(200, dump(view(record)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(auto stats, co_await service.stats(box));
+  auto record = box->record();
+  ex.reply(200, dump({{"cpu_usec", stats.cpu_usec},
+                      {"cpus", record.limits.cpus},
+                      {"memory_bytes", stats.memory_bytes},
+                      {"memory_peak_bytes", stats.memory_peak_bytes},
+                      {"memory_limit_bytes", record.limits.memory},
+                      {"disk_bytes", stats.disk_bytes},
+                      {"disk_limit_bytes", record.limits.disk},
+                      {"processes", stats.processes},
+                      {"oom_kills", stats.oom_kills},
+                      {"commands", box->command_count.load()}}));
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_sandboxes(http::RouteGroup& group) {
+  using store::Scope;
+  auto service = service_;
+  group.add("POST", "/v1/sandboxes",
+            handled(Scope::use, [service](http::Exchange& ex) { return create(*service, ex); }));
+  group.add("GET", "/v1/sandboxes",
+            handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> { co_return list(*service, ex); }));
+  group.add("GET", "/v1/sandboxes/{id}", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(auto record, service->look(project_of(ex), std::string(ex.param("id"))));
+              if (!store::allows(scope_of(ex), Scope::use)) record.traffic_token.clear();
+              ex.reply(200, dump(view(record)));
+              co_return Result<void>();
+            }));
+  group.add("PATCH", "/v1/sandboxes/{id}",
+            handled(Scope::use, [service](http::Exchange& ex) { return change(*service, ex); }));
+  group.add("DELETE", "/v1/sandboxes/{id}",
+            handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              auto record = service->look(project_of(ex), std::string(ex.param("id")));
+              if (!record) co_return std::unexpected(record.error());
+              auto box = service->find(project_of(ex), record->id);
+              // One that has ended already is as deleted as it can be.
+              if (box) ISOLA_CO_CHECK(co_await service->kill(*box));
+              ex.reply(204);
+              co_return Result<void>();
+            }));
+  group.add("POST", "/v1/sandboxes/{id}/freeze",
+            handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+              ISOLA_CO_CHECK(co_await service->freeze(box));
+              ex.reply(200, dump(view(box->record())));
+              co_return Result<void>();
+            }));
+  group.add("POST", "/v1/sandboxes/{id}/thaw",
+            handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+              ISOLA_CO_CHECK(co_await service->thaw(box));
+              ex.reply(200, dump(view(box->record())));
+              co_return Result<void>();
+            }));
+  group.add("GET", "/v1/sandboxes/{id}/metrics",
+            handled([service](http::Exchange& ex) { return metrics(*service, ex); }));
+}
+
+}  // namespace isola::native

@@ -1,0 +1,81 @@
+// The server about itself: healthz, readyz, metrics, info, the contract.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "dialect/native/api.h"
+#include "dialect/native/openapi.h"
+#include "dialect/native/views.h"
+#include "image/template_cache.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+
+namespace {
+
+std::string prometheus(sandbox::Service& service) {
+  std::string out;
+  auto line = [&](const char* name, const char* type, const char* help, auto value) {
+    out += fmt::format("# HELP isola_{0} {1}\n# TYPE isola_{0} {2}\nisola_{0} {3}\n", name, help, type, value);
+  };
+  const auto& c = service.counters;
+  line("sandboxes", "gauge", "Living sandboxes.", service.living());
+  line("sandboxes_created_total", "counter", "Sandboxes created.", c.created.load());
+  line("sandboxes_ended_total", "counter", "Sandboxes ended.", c.ended.load());
+  line("sandbox_create_failures_total", "counter", "Creates that failed.", c.create_failures.load());
+  line("sandbox_create_seconds_sum", "counter", "Time spent in creates.", static_cast<double>(c.create_nanos.load()) / 1e9);
+  line("commands_total", "counter", "Commands started.", c.commands.load());
+  line("ready", "gauge", "1 when the server takes requests.", service.ready() ? 1 : 0);
+  return out;
+}
+
+}  // namespace
+
+void Api::add_system(http::Router& router, http::RouteGroup& group) {
+  auto service = service_;
+  router.add("GET", "/healthz", [](http::Exchange& ex) -> ::isola::Task<void> {
+    ex.reply(200, "{\"ok\":true}");
+    co_return;
+  });
+  router.add("GET", "/readyz", [service](http::Exchange& ex) -> ::isola::Task<void> {
+    auto info = co_await service->info();
+    bool ready = service->ready() && info;
+    ex.reply(ready ? 200 : 503, dump({{"ready", ready}}));
+  });
+  router.add("GET", "/openapi.json", [](http::Exchange& ex) -> ::isola::Task<void> {
+    ex.reply(200, std::string(openapi_text()));
+    co_return;
+  });
+  group.add("GET", "/v1/metrics", handled(store::Scope::read, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ex.reply(200, prometheus(*service), "text/plain; version=0.0.4");
+              co_return Result<void>();
+            }));
+  // For scrapers, which have no key: counts of the whole server, nothing of any tenant.
+  router.add("GET", "/metrics", [service](http::Exchange& ex) -> ::isola::Task<void> {
+    ex.reply(200, prometheus(*service), "text/plain; version=0.0.4");
+    co_return;
+  });
+  group.add("GET", "/v1/info", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(auto info, co_await service->info());
+              ex.reply(200, dump({{"version", ISOLA_VERSION},
+                                  {"boundary", info.boundary},
+                                  {"shared_kernel", info.boundary == "jail"},
+                                  {"layer_store", info.layer_store},
+                                  {"disk_enforced", info.disk_enforced},
+                                  {"sandboxes", service->living()},
+                                  {"project", project_of(ex)},
+                                  {"scope", std::string(ex.noted("scope"))},
+                                  {"protections", info.protections}}));
+              co_return Result<void>();
+            }));
+  group.add("GET", "/v1/templates", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_TRY(auto all, service->templates());
+              json list = json::array();
+              for (const auto& one : all) list.push_back({{"name", one.name}, {"digest", one.digest}});
+              ex.reply(200, dump({{"templates", list}}));
+              co_return Result<void>();
+            }));
+}
+
+}  // namespace isola::native

@@ -1,0 +1,147 @@
+// /v1/keys and /v1/projects. An admin key manages the keys of its own project; an admin key of the project `default`,
+// which only the operator has, manages projects too.
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "dialect/native/api.h"
+#include "dialect/native/create_fields.h"
+#include "dialect/native/fields.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using store::Scope;
+
+namespace {
+
+void log_key(sandbox::Service& service, ledger::Kind kind, const std::string& project, const std::string& actor,
+             const json& data) {
+  ledger::Event event;
+  event.time = sandbox::now_millis();
+  event.project = project;
+  event.actor = actor;
+  event.kind = kind;
+  event.data = dump(data);
+  service.events().publish(event);
+  (void)service.ledger().append(std::move(event));
+}
+
+Result<void> operator_only(const http::Exchange& ex) {
+  if (project_of(ex) == "default" && store::allows(scope_of(ex), Scope::admin)) return {};
+  return fail(Code::denied, "only an admin key of the project \"default\" may do that");
+}
+
+Task<Result<void>> create_key(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  auto name = fields.text("name", "unnamed");
+  auto project = fields.text("project", project_of(ex));
+  auto scope = store::parse_scope(fields.text("scope", "use"));
+  if (!scope) fields.wrong("scope", "must be read, use or admin");
+  if (name.size() > 200) fields.wrong("name", "is too long");
+  ISOLA_CO_CHECK(fields.done());
+  if (project != project_of(ex)) ISOLA_CO_CHECK(operator_only(ex));
+  ISOLA_CO_TRY(auto made, store::make_key(project, name, *scope, sandbox::now_millis()));
+  ISOLA_CO_CHECK(service.store().insert_key(made.record));
+  log_key(service, ledger::Kind::key_created, project, std::string(ex.noted("key")),
+          {{"key", made.record.id}, {"scope", to_string(*scope)}});
+  json out = view(made.record);
+  out["secret"] = made.secret;  // shown once, here
+  ex.reply(201, dump(out));
+  co_return Result<void>();
+}
+
+Task<Result<void>> revoke_key(sandbox::Service& service, sandbox::Tenants& tenants, http::Exchange& ex) {
+  std::string id(ex.param("key"));
+  bool all = operator_only(ex).has_value();
+  ISOLA_CO_TRY(auto keys, service.store().list_keys(all ? "" : project_of(ex)));
+  for (const auto& key : keys) {
+    if (key.id != id) continue;
+    ISOLA_CO_CHECK(service.store().revoke_key(id, sandbox::now_millis()));
+    tenants.forget();
+    log_key(service, ledger::Kind::key_revoked, key.project, std::string(ex.noted("key")), {{"key", id}});
+    ex.reply(204);
+    co_return Result<void>();
+  }
+  co_return fail(Code::not_found, "there is no such key");
+}
+
+store::ProjectLimits read_limits(Fields& fields) {
+  store::ProjectLimits limits;
+  auto inner = fields.object("limits");
+  if (!inner) return limits;
+  limits.live_sandboxes = static_cast<uint32_t>(inner->count("live_sandboxes", UINT32_MAX).value_or(0));
+  limits.cpus = inner->number("cpus").value_or(0);
+  limits.memory = inner->size("memory").value_or(0);
+  limits.disk = inner->size("disk").value_or(0);
+  limits.creates_per_second = inner->number("creates_per_second").value_or(0);
+  fields.adopt(*inner, "limits");
+  return limits;
+}
+
+Task<Result<void>> create_project(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_CHECK(operator_only(ex));
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  store::ProjectRecord project;
+  project.id = new_project_id();
+  project.name = fields.text("name");
+  if (project.name.empty() || project.name.size() > 200) fields.wrong("name", "is missing or too long");
+  project.limits = read_limits(fields);
+  project.budget = read_budget(fields, "budget");
+  project.created = sandbox::now_millis();
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_CHECK(service.store().insert_project(project));
+  log_key(service, ledger::Kind::project_created, project.id, std::string(ex.noted("key")), {{"name", project.name}});
+  ex.reply(201, dump(view(project)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_CHECK(operator_only(ex));
+  ISOLA_CO_TRY(auto project, service.store().find_project(std::string(ex.param("project"))));
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  if (fields.has("limits")) project.limits = read_limits(fields);
+  if (fields.has("budget")) project.budget = read_budget(fields, "budget");
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_CHECK(service.store().set_project_limits(project.id, project.limits, project.budget));
+  log_key(service, ledger::Kind::project_updated, project.id, std::string(ex.noted("key")), json::object());
+  ex.reply(200, dump(view(project)));
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_tenants(http::RouteGroup& group) {
+  auto service = service_;
+  auto tenants = tenants_;
+  group.add("POST", "/v1/keys",
+            handled(Scope::admin, [service](http::Exchange& ex) { return create_key(*service, ex); }));
+  group.add("GET", "/v1/keys", handled(Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              bool all = operator_only(ex).has_value();
+              ISOLA_CO_TRY(auto keys, service->store().list_keys(all ? "" : project_of(ex)));
+              json list = json::array();
+              for (const auto& key : keys) list.push_back(view(key));
+              ex.reply(200, dump({{"keys", list}}));
+              co_return Result<void>();
+            }));
+  group.add("DELETE", "/v1/keys/{key}", handled(Scope::admin, [service, tenants](http::Exchange& ex) {
+              return revoke_key(*service, *tenants, ex);
+            }));
+  group.add("POST", "/v1/projects",
+            handled(Scope::admin, [service](http::Exchange& ex) { return create_project(*service, ex); }));
+  group.add("GET", "/v1/projects", handled(Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_CHECK(operator_only(ex));
+              ISOLA_CO_TRY(auto projects, service->store().list_projects());
+              json list = json::array();
+              for (const auto& project : projects) list.push_back(view(project));
+              ex.reply(200, dump({{"projects", list}}));
+              co_return Result<void>();
+            }));
+  group.add("PATCH", "/v1/projects/{project}",
+            handled(Scope::admin, [service](http::Exchange& ex) { return change_project(*service, ex); }));
+}
+
+}  // namespace isola::native

@@ -1,0 +1,119 @@
+// A terminal over a WebSocket: binary messages are keys and screen, text messages are JSON about it.
+//
+//   GET /v1/sandboxes/{id}/terminal?cols=80&rows=24&command=bash     a new one
+//   GET /v1/sandboxes/{id}/terminal?attach=c…&from=0                 one that is there
+//
+//   to us:  {"type":"resize","rows":50,"cols":132}
+//   to you: {"type":"start","command_id":…,"pid":…}   {"type":"exit","exit_code":0}
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <nlohmann/json.hpp>
+
+#include "dialect/native/api.h"
+#include "dialect/native/views.h"
+#include "http/websocket.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+using sandbox::Running;
+
+namespace {
+
+uint16_t dimension(const http::Exchange& ex, std::string_view name, uint16_t otherwise) {
+  auto text = ex.query(name);
+  int number = text ? std::atoi(std::string(*text).c_str()) : 0;
+  return number > 0 && number < 4096 ? static_cast<uint16_t>(number) : otherwise;
+}
+
+Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& running) {
+  for (;;) {
+    auto message = co_await socket.read();
+    if (!message || !*message) co_return;
+    if (!(*message)->text) {
+      if (auto sent = co_await running.channel->write((*message)->data); !sent) co_return;
+      continue;
+    }
+    json order = json::parse((*message)->data, nullptr, false);
+    if (order.is_discarded() || !order.is_object()) continue;
+    if (order.value("type", "") == "resize" && order["rows"].is_number_unsigned() && order["cols"].is_number_unsigned()) {
+      guest::Resize size{running.info.pid, order["rows"].get<uint16_t>(), order["cols"].get<uint16_t>()};
+      auto link = co_await service.link(running.box);
+      if (link) (void)co_await (*link)->call(guest::Op::resize, guest::encode(size));
+    }
+  }
+}
+
+// true: the command has ended; false: the socket did.
+Task<bool> screen(http::WebSocket& socket, Running& running) {
+  for (;;) {
+    auto frame = co_await running.channel->read_frame();
+    if (!frame) co_return true;
+    std::string_view piece(*frame);
+    if (piece.empty() || piece[0] == static_cast<char>(guest::Stream::gap)) continue;
+    piece.remove_prefix(std::min(piece.size(), guest::kPieceHeader));
+    if (auto sent = co_await socket.write(piece, false); !sent) co_return false;
+  }
+}
+
+Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
+  using namespace boost::asio::experimental::awaitable_operators;
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  std::optional<Running> running;
+  if (auto attach = ex.query("attach")) {
+    uint64_t from = std::strtoull(std::string(ex.query("from").value_or("0")).c_str(), nullptr, 10);
+    ISOLA_CO_TRY(Running found, co_await service.attach(box, std::string(*attach), from));
+    running.emplace(std::move(found));
+  } else {
+    sandbox::CommandSpec spec;
+    spec.shell = std::string(ex.query("command").value_or(""));
+    if (spec.shell.empty()) spec.argv = {"/bin/bash", "-l"};
+    spec.cwd = std::string(ex.query("cwd").value_or(""));
+    spec.user = std::string(ex.query("user").value_or(""));
+    spec.actor = std::string(ex.noted("key"));
+    spec.pty = true;
+    spec.stdin_mode = guest::Stdin::pipe;
+    spec.rows = dimension(ex, "rows", 24);
+    spec.cols = dimension(ex, "cols", 80);
+    spec.env["TERM"] = std::string(ex.query("term").value_or("xterm-256color"));
+    ISOLA_CO_TRY(Running started, co_await service.run(box, std::move(spec)));
+    running.emplace(std::move(started));
+  }
+  http::WebSocketOptions options;
+  options.subprotocols = {"isola.terminal.v1"};
+  auto socket = co_await ex.upgrade(options);
+  if (!socket) {
+    service.detach(std::move(*running));
+    co_return std::unexpected(std::move(socket).error());
+  }
+  std::string text = dump({{"type", "start"}, {"command_id", running->info.id}, {"pid", running->info.pid}});
+  (void)co_await (*socket)->write(text, true);
+  auto first = co_await (keys(service, **socket, *running) || screen(**socket, *running));
+  if (first.index() == 0 || !std::get<1>(first)) {
+    // The person has left; the terminal stays, to be attached again.
+    service.detach(std::move(*running));
+    co_return Result<void>();
+  }
+  auto end = co_await running->channel->end();
+  auto exit = end ? guest::decode<guest::Exit>(*end) : Result<guest::Exit>(std::unexpected(end.error()));
+  json last = {{"type", "exit"}};
+  if (exit) {
+    service.command_ended(box, running->info.id, *exit);
+    last.update(view(*exit));
+  } else {
+    last["error"] = exit.error().message;
+  }
+  text = dump(last);
+  (void)co_await (*socket)->write(text, true);
+  (void)co_await (*socket)->close();
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_terminals(http::RouteGroup& group) {
+  group.add("GET", "/v1/sandboxes/{id}/terminal",
+            handled(store::Scope::use, [service = service_](http::Exchange& ex) { return terminal(*service, ex); }));
+}
+
+}  // namespace isola::native

@@ -1,0 +1,157 @@
+#include "dialect/native/views.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace isola::native {
+
+using nlohmann::json;
+
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string when(store::Millis time) {
+  std::time_t seconds = static_cast<std::time_t>(time / 1000);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds), time % 1000);
+}
+
+namespace {
+json moment(store::Millis time) { return time ? json(when(time)) : json(nullptr); }
+json seconds(store::Millis time) { return time ? json(static_cast<double>(time) / 1000) : json(nullptr); }
+}  // namespace
+
+json view(const store::Budget& budget) {
+  json out = json::object();
+  if (budget.cpu_seconds > 0) out["cpu_seconds"] = budget.cpu_seconds;
+  if (budget.wall_seconds > 0) out["wall_seconds"] = budget.wall_seconds;
+  if (budget.commands > 0) out["commands"] = budget.commands;
+  if (budget.bytes_out > 0) out["bytes_out"] = budget.bytes_out;
+  if (budget.money > 0) out["money"] = budget.money;
+  return out;
+}
+
+json view(const store::SandboxRecord& sandbox) {
+  json out = {{"id", sandbox.id},
+              {"state", to_string(sandbox.state)},
+              {"template", sandbox.template_name},
+              {"boundary", to_string(sandbox.boundary)},
+              {"shared_kernel", sandbox.boundary == BoundaryKind::jail},
+              {"birth", to_string(sandbox.birth)},
+              {"created", when(sandbox.created)},
+              {"last_active", moment(sandbox.last_active)},
+              {"deadline", moment(sandbox.lifetime.deadline)},
+              {"idle_timeout", seconds(sandbox.lifetime.idle_limit)},
+              {"at_end", to_string(sandbox.lifetime.at_end)},
+              {"cpus", sandbox.limits.cpus},
+              {"memory", sandbox.limits.memory},
+              {"disk", sandbox.limits.disk},
+              {"pids", sandbox.limits.pids},
+              {"metadata", sandbox.metadata},
+              {"public_ports", sandbox.traffic_token.empty()}};
+  if (!sandbox.name.empty()) out["name"] = sandbox.name;
+  if (!sandbox.key.empty()) out["key"] = sandbox.key;
+  if (!sandbox.task.empty()) out["task"] = sandbox.task;
+  if (!sandbox.actor.empty()) out["actor"] = sandbox.actor;
+  if (auto budget = view(sandbox.budget); !budget.empty()) out["budget"] = budget;
+  if (sandbox.state == State::ended) {
+    out["ended"] = moment(sandbox.ended);
+    out["end_reason"] = to_string(sandbox.end_reason);
+    if (!sandbox.end_detail.empty()) out["end_detail"] = sandbox.end_detail;
+  } else if (!sandbox.traffic_token.empty()) {
+    out["port_token"] = sandbox.traffic_token;
+  }
+  return out;
+}
+
+json view(const guest::Exit& exit) {
+  json out = {{"exit_code", exit.signal ? 128 + exit.signal : exit.code}};
+  if (exit.signal) out["signal"] = exit.signal;
+  if (exit.timed_out) out["timed_out"] = true;
+  if (exit.oom_hint) out["killed_by_memory_limit"] = true;
+  return out;
+}
+
+json view(const sandbox::CommandInfo& command) {
+  json out = {{"id", command.id},
+              {"pid", command.pid},
+              {"command", command.command},
+              {"running", command.ended == 0},
+              {"started", when(command.started)},
+              {"pty", command.pty}};
+  if (!command.user.empty()) out["user"] = command.user;
+  if (!command.cwd.empty()) out["cwd"] = command.cwd;
+  if (!command.task.empty()) out["task"] = command.task;
+  if (!command.actor.empty()) out["actor"] = command.actor;
+  if (command.ended) {
+    out["ended"] = when(command.ended);
+    out.update(view(command.exit));
+  }
+  return out;
+}
+
+json view(const store::KeyRecord& key) {
+  return {{"id", key.id},
+          {"project", key.project},
+          {"name", key.name},
+          {"prefix", key.prefix},
+          {"scope", to_string(key.scope)},
+          {"created", when(key.created)},
+          {"last_used", moment(key.last_used)},
+          {"revoked", moment(key.revoked)}};
+}
+
+json view(const store::ProjectRecord& project) {
+  json limits = json::object();
+  if (project.limits.live_sandboxes) limits["live_sandboxes"] = project.limits.live_sandboxes;
+  if (project.limits.cpus > 0) limits["cpus"] = project.limits.cpus;
+  if (project.limits.memory) limits["memory"] = project.limits.memory;
+  if (project.limits.disk) limits["disk"] = project.limits.disk;
+  if (project.limits.creates_per_second > 0) limits["creates_per_second"] = project.limits.creates_per_second;
+  return {{"id", project.id},
+          {"name", project.name},
+          {"created", when(project.created)},
+          {"limits", limits},
+          {"budget", view(project.budget)}};
+}
+
+json view(const ledger::Event& event) {
+  json data = json::parse(event.data, nullptr, false);
+  json out = {{"time", when(event.time)},
+              {"kind", to_string(event.kind)},
+              {"sandbox", event.sandbox},
+              {"data", data.is_discarded() ? json::object() : data}};
+  if (event.seq) out["seq"] = event.seq;
+  if (!event.task.empty()) out["task"] = event.task;
+  if (!event.actor.empty()) out["actor"] = event.actor;
+  return out;
+}
+
+namespace {
+std::string_view word(guest::FileType type) {
+  constexpr std::string_view words[] = {"unknown", "file", "dir", "link", "fifo", "socket", "chardev", "blockdev"};
+  auto at = static_cast<size_t>(type);
+  return at < std::size(words) ? words[at] : words[0];
+}
+}  // namespace
+
+json view(const guest::Stat& stat) {
+  json out = {{"type", word(stat.type)}, {"mode", fmt::format("{:04o}", stat.mode & 07777)},
+              {"uid", stat.uid},         {"gid", stat.gid},
+              {"size", stat.size},       {"modified", when(stat.mtime_ns / 1'000'000)}};
+  if (stat.type == guest::FileType::link) out["target"] = stat.target;
+  return out;
+}
+
+json view(const Latency& latency) {
+  json out = json::object();
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i) {
+    auto step = static_cast<Step>(i);
+    if (auto time = latency.of(step); time.count() > 0)
+      out[std::string(to_string(step))] = static_cast<double>(time.count()) / 1e6;
+  }
+  out["total"] = static_cast<double>(latency.total().count()) / 1e6;
+  return out;
+}
+
+}  // namespace isola::native

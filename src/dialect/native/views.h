@@ -1,0 +1,29 @@
+// What the API shows of things.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "guest/messages.h"
+#include "ledger/event.h"
+#include "ledger/usage.h"
+#include "sandbox/box.h"
+#include "store/records.h"
+
+namespace isola::native {
+
+nlohmann::json view(const store::SandboxRecord& sandbox);
+nlohmann::json view(const sandbox::CommandInfo& command);
+nlohmann::json view(const store::KeyRecord& key);
+nlohmann::json view(const store::ProjectRecord& project);
+nlohmann::json view(const ledger::Event& event);
+nlohmann::json view(const guest::Stat& stat);
+nlohmann::json view(const guest::Exit& exit);
+nlohmann::json view(const Latency& latency);
+nlohmann::json view(const store::Budget& budget);
+
+std::string when(store::Millis time);  // 2026-01-31T12:00:00.123Z
+// Bytes of a sandbox may be anything: what is not UTF-8 becomes U+FFFD.
+std::string dump(const nlohmann::json& value);
+
+}  // namespace isola::native

@@ -1,0 +1,131 @@
+#include "sandbox/box.h"
+
+#include "sandbox/box_timers.h"
+
+namespace isola::sandbox {
+
+namespace {
+constexpr size_t kFinishedKept = 256;
+}
+
+Millis now_millis() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Box::Box(boost::asio::io_context& home, store::SandboxRecord record)
+    : timers(std::make_unique<Timers>(home)),
+      home_(home),
+      id_(record.id),
+      project_(record.project),
+      record_(std::move(record)),
+      last_active_(record_.last_active) {}
+
+Box::~Box() = default;
+
+store::SandboxRecord Box::record() const {
+  std::lock_guard lock(mutex_);
+  auto record = record_;
+  record.last_active = last_active_;
+  return record;
+}
+
+void Box::change(const std::function<void(store::SandboxRecord&)>& change) {
+  std::lock_guard lock(mutex_);
+  change(record_);
+}
+
+State Box::state() const {
+  std::lock_guard lock(mutex_);
+  return record_.state;
+}
+
+void Box::set_link(std::shared_ptr<GuestLink> link) {
+  std::lock_guard lock(mutex_);
+  link_ = std::move(link);
+}
+
+void Box::drop_link() {
+  std::shared_ptr<GuestLink> gone;  // closed outside of the lock
+  std::lock_guard lock(mutex_);
+  gone.swap(link_);
+}
+
+Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher) {
+  for (;;) {
+    uint64_t ticket = link_bell_.ticket();
+    bool wait = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (record_.state == State::ended || record_.state == State::ending)
+        co_return fail(Code::not_found, "sandbox " + id_ + " has ended");
+      if (record_.state == State::frozen)
+        co_return fail(Code::unavailable, "sandbox " + id_ + " is frozen; thaw it first");
+      if (link_ && !link_->closed()) co_return link_;
+      wait = linking_;
+      linking_ = true;
+    }
+    if (!wait) break;
+    co_await link_bell_.wait(ticket);
+  }
+  auto fds = co_await launcher.link(id_);
+  std::shared_ptr<GuestLink> link;
+  if (fds) link = GuestLink::start(home_, std::move(*fds));
+  {
+    std::lock_guard lock(mutex_);
+    linking_ = false;
+    if (link) link_ = link;
+  }
+  link_bell_.ring();
+  if (!fds) co_return std::unexpected(std::move(fds).error());
+  co_return link;
+}
+
+Box::Use::Use(std::shared_ptr<Box> box) : box_(std::move(box)) {
+  ++box_->uses_;
+  box_->last_active_ = now_millis();
+}
+
+Box::Use::~Use() {
+  if (!box_) return;
+  box_->last_active_ = now_millis();
+  --box_->uses_;
+}
+
+void Box::remember(const CommandInfo& command) {
+  std::lock_guard lock(mutex_);
+  commands_[command.id] = command;
+}
+
+std::optional<CommandInfo> Box::find_command(const std::string& id) const {
+  std::lock_guard lock(mutex_);
+  if (auto at = commands_.find(id); at != commands_.end()) return at->second;
+  const CommandInfo* best = nullptr;  // a number: the newest with that pid
+  for (const auto& [key, command] : commands_)
+    if (std::to_string(command.pid) == id && (!best || command.started >= best->started)) best = &command;
+  if (best) return *best;
+  return std::nullopt;
+}
+
+std::vector<CommandInfo> Box::commands() const {
+  std::lock_guard lock(mutex_);
+  std::vector<CommandInfo> all;
+  for (const auto& [id, command] : commands_) all.push_back(command);
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.started < b.started; });
+  return all;
+}
+
+void Box::command_ended(const std::string& id, const guest::Exit& exit) {
+  std::lock_guard lock(mutex_);
+  auto at = commands_.find(id);
+  if (at == commands_.end() || at->second.ended != 0) return;
+  at->second.exit = exit;
+  at->second.ended = now_millis();
+  finished_.push_back(id);
+  if (finished_.size() > kFinishedKept) {
+    commands_.erase(finished_.front());
+    finished_.pop_front();
+  }
+}
+
+}  // namespace isola::sandbox

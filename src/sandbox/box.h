@@ -1,0 +1,106 @@
+// One living sandbox: its record, its link, its timers. Shared; every method may be called from any worker.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/task.h"
+#include "sandbox/guest_link.h"
+#include "sandbox/launcher_link.h"
+#include "store/records.h"
+
+namespace isola::sandbox {
+
+using store::Millis;
+Millis now_millis();
+
+struct CommandInfo {
+  std::string id;  // `c` + 12 of [a-z0-9]; the guest keeps it as the process's tag
+  uint32_t pid = 0;
+  std::string command;  // as a person would type it
+  std::string task, actor, user, cwd;
+  bool pty = false;
+  Millis started = 0, ended = 0;  // ended 0: running
+  guest::Exit exit;
+};
+
+// What it used: since the last row of usage was written, and in all rows before. Under its own mutex.
+struct Meter {
+  std::mutex mutex;
+  launcher::StatsReply last;
+  Millis at = 0, written = 0;
+  uint64_t cpu_usec = 0, commands = 0, bytes_out = 0;
+  double memory_byte_seconds = 0, disk_byte_seconds = 0;
+  uint64_t total_cpu_usec = 0;
+  double total_memory = 0, total_disk = 0;
+};
+
+class Box : public std::enable_shared_from_this<Box> {
+ public:
+  Box(boost::asio::io_context& home, store::SandboxRecord record);
+  ~Box();
+
+  const std::string& id() const { return id_; }
+  const std::string& project() const { return project_; }
+  boost::asio::io_context& home() { return home_; }
+
+  store::SandboxRecord record() const;
+  void change(const std::function<void(store::SandboxRecord&)>& change);
+  State state() const;
+
+  // The link, made anew where it broke.
+  Task<Result<std::shared_ptr<GuestLink>>> link(LauncherLink& launcher);
+  void set_link(std::shared_ptr<GuestLink> link);
+  void drop_link();
+
+  // Activity: a call in progress holds a Use; the idle limit counts from the last one's end.
+  class Use {
+   public:
+    explicit Use(std::shared_ptr<Box> box);
+    Use(Use&& other) noexcept : box_(std::move(other.box_)) {}
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use();
+
+   private:
+    std::shared_ptr<Box> box_;
+  };
+  Use use() { return Use(shared_from_this()); }
+  Millis last_active() const { return last_active_; }
+  bool in_use() const { return uses_ > 0; }
+
+  // Commands started through this server, or found in the guest after a restart.
+  void remember(const CommandInfo& command);
+  std::optional<CommandInfo> find_command(const std::string& id) const;  // by id, or by pid as text
+  std::vector<CommandInfo> commands() const;
+  void command_ended(const std::string& id, const guest::Exit& exit);
+
+  Meter& meter() { return meter_; }
+  std::atomic<uint64_t> command_count{0}, bytes_out{0};
+
+  // Timers belong to the service, which arms them on the home worker.
+  struct Timers;
+  std::unique_ptr<Timers> timers;
+
+ private:
+  boost::asio::io_context& home_;
+  const std::string id_, project_;
+  mutable std::mutex mutex_;
+  store::SandboxRecord record_;
+  std::shared_ptr<GuestLink> link_;
+  bool linking_ = false;
+  Bell link_bell_;
+  std::atomic<int> uses_{0};
+  std::atomic<Millis> last_active_{0};
+  std::map<std::string, CommandInfo> commands_;
+  std::deque<std::string> finished_;  // oldest first: only so many are remembered
+  Meter meter_;
+};
+using BoxPtr = std::shared_ptr<Box>;
+
+}  // namespace isola::sandbox

@@ -1,0 +1,317 @@
+// Creating: check, reserve the name, launch, write down, prepare. Whatever fails takes back what was done.
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "image/template_cache.h"
+#include "sandbox/service.h"
+
+namespace isola::sandbox {
+
+namespace net = boost::asio;
+using nlohmann::json;
+
+namespace {
+
+bool plain_name(const std::string& name) {
+  if (name.empty() || name.size() > 63) return false;
+  for (char c : name)
+    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.')) return false;
+  return std::isalnum(static_cast<unsigned char>(name[0])) != 0;
+}
+
+Result<void> check_labels(const store::Labels& labels, const char* what, size_t max_bytes) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : labels) {
+    bytes += key.size() + value.size();
+    if (key.empty() || key.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
+      return fail(Code::invalid, std::string(what) + ": a key is empty or holds a NUL byte");
+  }
+  if (bytes > max_bytes)
+    return fail(Code::invalid, std::string(what) + " is larger than " + std::to_string(max_bytes) + " bytes");
+  return {};
+}
+
+std::string slot(const std::string& project, const std::string& name) { return project + "\n" + name; }
+
+}  // namespace
+
+// A name or key that is being taken. Given back unless kept.
+struct Service::Reservation {
+  Service& service;
+  std::string name, key;
+  bool kept = false;
+  ~Reservation() {
+    if (kept) return;
+    {
+      std::unique_lock lock(service.mutex_);
+      if (!name.empty()) service.names_.erase(name);
+      if (!key.empty()) service.keys_.erase(key);
+    }
+    service.key_bell_.ring();
+  }
+};
+
+Result<void> Service::check(const CreateRequest& request) const {
+  if (!request.name.empty() && (!plain_name(request.name) || is_sandbox_id(request.name)))
+    return fail(Code::invalid,
+                "name: use 1 to 63 of letters, digits, '-', '_' and '.', starting with a letter or digit, and nothing "
+                "that looks like an id");
+  if (request.key.size() > 256) return fail(Code::invalid, "key: at most 256 characters");
+  if (request.timeout && *request.timeout < 0) return fail(Code::invalid, "timeout must not be negative");
+  if (request.idle_limit < 0) return fail(Code::invalid, "idle_timeout must not be negative");
+  if (request.at_end != store::AtEnd::kill)
+    return fail(Code::unsupported, "at_end: this server can only kill so far; pause and stop need memory images");
+  if (request.boundary && *request.boundary != BoundaryKind::jail)
+    return fail(Code::unsupported, "boundary: this server offers jail (a shared kernel) and no other");
+  if (request.on_create.size() + request.on_resume.size() > 32) return fail(Code::invalid, "hooks: at most 32");
+  ISOLA_CHECK(check_labels(request.metadata, "metadata", 64 << 10));
+  ISOLA_CHECK(check_labels(request.env, "env", 128 << 10));
+  for (const auto& [key, value] : request.env)
+    if (key.find('=') != std::string::npos) return fail(Code::invalid, "env: a name must not hold '='");
+  return {};
+}
+
+Result<std::string> Service::digest_of(const std::string& name) {
+  auto found = image::TemplateCache(parts_.cache_dir).find(name);
+  if (!found && (found.error().code == Code::not_found || found.error().code == Code::invalid))
+    return fail(Code::not_found, "there is no template '" + name + "'; `isola template build` makes one");
+  if (!found) return std::unexpected(found.error());
+  return found->digest;
+}
+
+Result<void> Service::admit(const CreateRequest& request) {
+  ISOLA_TRY(auto project, parts_.store.find_project(request.project));
+  const auto& limits = project.limits;
+  if (limits.creates_per_second > 0) {
+    std::unique_lock lock(mutex_);
+    auto& rate = rates_[request.project];
+    auto now = std::chrono::steady_clock::now();
+    double burst = std::max(1.0, limits.creates_per_second);
+    double since = std::chrono::duration<double>(now - rate.at).count();
+    rate.tokens = std::min(burst, rate.tokens + since * limits.creates_per_second);
+    rate.at = now;
+    if (rate.tokens < 1)
+      return fail(Code::exhausted,
+                  fmt::format("this project may create {} sandboxes a second", limits.creates_per_second));
+    rate.tokens -= 1;
+  }
+  if (limits == store::ProjectLimits{.creates_per_second = limits.creates_per_second}) return {};
+  ISOLA_TRY(auto use, parts_.store.project_use(request.project));
+  auto over = [](const char* what, auto limit) {
+    return fail(Code::exhausted,
+                fmt::format("this project's limit of {} {} is reached; end a sandbox first", limit, what));
+  };
+  if (limits.live_sandboxes && use.live_sandboxes + 1 > limits.live_sandboxes)
+    return over("live sandboxes", limits.live_sandboxes);
+  if (limits.cpus > 0 && use.cpus + request.limits.cpus > limits.cpus) return over("CPUs", limits.cpus);
+  if (limits.memory && use.memory + request.limits.memory > limits.memory)
+    return over("bytes of memory", limits.memory);
+  if (limits.disk && use.disk + request.limits.disk > limits.disk) return over("bytes of disk", limits.disk);
+  return {};
+}
+
+Result<std::vector<Service::Template>> Service::templates() {
+  ISOLA_TRY(auto found, image::TemplateCache(parts_.cache_dir).list());
+  std::vector<Template> all;
+  for (const auto& one : found) all.push_back({one.name, one.digest});
+  return all;
+}
+
+Task<Result<Created>> Service::create(CreateRequest request) {
+  auto begun = std::chrono::steady_clock::now();
+  ISOLA_CO_CHECK(check(request));
+  Reservation reserved{*this, {}, {}};
+  std::string key = request.key.empty() ? "" : slot(request.project, request.key);
+  std::string name = request.name.empty() ? "" : slot(request.project, request.name);
+  for (;;) {
+    uint64_t ticket = key_bell_.ticket();
+    std::string existing;
+    bool wait = false;
+    {
+      std::unique_lock lock(mutex_);
+      if (!key.empty() && keys_.contains(key)) {
+        existing = keys_[key];
+        wait = existing.empty();
+      } else if (!name.empty() && names_.contains(name)) {
+        co_return fail(Code::exists, "the name '" + request.name + "' is taken by another sandbox");
+      } else {
+        if (!key.empty()) keys_[reserved.key = key] = "";
+        if (!name.empty()) names_[reserved.name = name] = "";
+        break;
+      }
+    }
+    if (wait) {  // somebody is creating it just now
+      co_await key_bell_.wait(ticket);
+      continue;
+    }
+    auto box = find(request.project, existing);
+    if (box) {
+      if ((*box)->state() == State::frozen) ISOLA_CO_CHECK(co_await thaw(*box));
+      auto use = (*box)->use();
+      reserved.kept = true;
+      co_return Created{*box, true, {}};
+    }
+    // It ended between the two looks: its key is free by the next one.
+    co_await key_bell_.wait_for(ticket, std::chrono::milliseconds(100));
+  }
+  auto created = co_await launch(request);
+  if (!created) {
+    ++counters.create_failures;
+    co_return created;
+  }
+  reserved.kept = true;
+  key_bell_.ring();
+  ++counters.created;
+  counters.create_nanos += static_cast<uint64_t>((std::chrono::steady_clock::now() - begun).count());
+  co_return created;
+}
+
+Task<Result<Created>> Service::launch(CreateRequest request) {
+  Settings settings = this->settings();
+  if (request.template_name.empty()) request.template_name = settings.default_template;
+  ISOLA_CO_TRY(std::string digest, digest_of(request.template_name));
+  store::SandboxRecord record;
+  record.project = request.project;
+  record.limits = request.limits;
+  // Looked at before anything is made, so that a flood of refused creates costs nothing; the insert decides for good.
+  ISOLA_CO_CHECK(admit(request));
+  auto launched = co_await parts_.launcher->launch({.digest = digest,
+                                                    .limits = request.limits,
+                                                    .ephemeral = false,
+                                                    .cold = request.cold,
+                                                    .allow_unquotaed = settings.allow_unquotaed_disk});
+  if (!launched) co_return std::unexpected(std::move(launched).error());
+
+  Millis now = now_millis();
+  record.id = launched->reply.id;
+  record.name = request.name;
+  record.key = request.key;
+  record.task = request.task;
+  record.actor = request.actor;
+  record.template_name = request.template_name;
+  record.digest = digest;
+  record.boundary = launched->reply.kind;
+  record.birth = launched->reply.birth;
+  record.state = State::running;
+  record.created = record.last_active = now;
+  Millis timeout = request.timeout.value_or(settings.default_timeout);
+  record.lifetime = {
+      .deadline = timeout ? now + timeout : 0, .idle_limit = request.idle_limit, .at_end = request.at_end};
+  record.budget = request.budget;
+  record.metadata = request.metadata;
+  record.env = request.env;
+  record.on_create = request.on_create;
+  record.on_resume = request.on_resume;
+  record.probe = request.probe;
+  if (!request.public_ports) record.traffic_token = new_token();
+  record.secure = !request.public_ports;
+
+  auto box = std::make_shared<Box>(parts_.next_worker(), record);
+  box->set_link(GuestLink::start(box->home(), std::move(launched->link)));
+  auto inserted = parts_.store.insert_sandbox(record);
+  if (!inserted) {
+    (void)co_await parts_.launcher->kill(record.id);
+    co_return std::unexpected(std::move(inserted).error());
+  }
+  add(box);
+  json data = {{"template", record.template_name}, {"boundary", to_string(record.boundary)},
+               {"birth", to_string(record.birth)}, {"cpus", record.limits.cpus},
+               {"memory", record.limits.memory},   {"disk", record.limits.disk}};
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i) {
+    auto step = static_cast<Step>(i);
+    if (auto time = launched->reply.latency.of(step); time.count() > 0)
+      data["latency_us"][std::string(to_string(step))] = time.count() / 1000;
+  }
+  this->record(ledger::Kind::sandbox_created, box, data.dump());
+  auto prepared = co_await prepare(box, request);
+  if (!prepared) {
+    Error why = prepared.error();
+    (void)co_await kill(box, EndReason::killed, why.message);
+    co_return std::unexpected(why);
+  }
+  if (settings.pool > 0) {
+    // The next one finds a parked jail waiting.
+    net::co_spawn(
+        box->home(),
+        [launcher = parts_.launcher, digest, count = settings.pool]() -> Task<void> {
+          (void)co_await launcher->park(digest, count);
+        },
+        net::detached);
+  }
+  co_return Created{box, false, launched->reply.latency};
+}
+
+Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
+  if (!request.env.empty()) {
+    ISOLA_CO_TRY(auto link, co_await this->link(box));
+    guest::Configure configure;
+    for (const auto& [key, value] : request.env) configure.env.push_back(key + "=" + value);
+    auto done = co_await link->call(guest::Op::configure, guest::encode(configure));
+    if (!done) co_return std::unexpected(std::move(done).error());
+  }
+  if (!request.on_create.empty()) ISOLA_CO_CHECK(co_await run_hooks(box, request.on_create, "on_create"));
+  if (!request.probe.empty()) ISOLA_CO_CHECK(co_await wait_ready(box, request.probe));
+  if (!request.probe.empty() || !request.on_create.empty()) record(ledger::Kind::sandbox_ready, box, "{}");
+  co_return Result<void>();
+}
+
+namespace {
+
+struct HookEnd {
+  guest::Exit exit;
+  std::string output;
+};
+
+// Runs to its end, keeping the last of its output for the error message.
+Task<Result<HookEnd>> run_quietly(Service& service, BoxPtr box, std::string line, std::chrono::milliseconds timeout) {
+  CommandSpec spec;
+  spec.shell = line;
+  spec.timeout = timeout;
+  ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(spec)));
+  HookEnd end;
+  for (;;) {
+    auto piece = co_await running.channel->read_frame();
+    if (!piece) break;
+    if (piece->size() > guest::kPieceHeader) end.output.append(*piece, guest::kPieceHeader);
+    if (end.output.size() > 2000) end.output.erase(0, end.output.size() - 2000);
+  }
+  ISOLA_CO_TRY(std::string bytes, co_await running.channel->end());
+  ISOLA_CO_TRY(end.exit, guest::decode<guest::Exit>(bytes));
+  service.command_ended(box, running.info.id, end.exit);
+  co_return end;
+}
+
+}  // namespace
+
+Task<Result<void>> Service::run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when) {
+  for (const auto& line : hooks) {
+    ISOLA_CO_TRY(HookEnd end, co_await run_quietly(*this, box, line, std::chrono::minutes(10)));
+    if (end.exit.code != 0)
+      co_return fail(Code::invalid, when + ": the command " + log::quoted(line) + " ended with " +
+                                        (end.exit.signal ? "signal " + std::to_string(end.exit.signal)
+                                                         : std::to_string(end.exit.code)) +
+                                        ": " + log::quoted(end.output));
+  }
+  co_return Result<void>();
+}
+
+Task<Result<void>> Service::wait_ready(BoxPtr box, std::string probe) {
+  auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  net::steady_timer pause(co_await net::this_coro::executor);
+  for (auto wait = std::chrono::milliseconds(20);; wait = std::min(wait * 2, std::chrono::milliseconds(1000))) {
+    ISOLA_CO_TRY(HookEnd end, co_await run_quietly(*this, box, probe, std::chrono::seconds(10)));
+    if (end.exit.code == 0) co_return Result<void>();
+    if (std::chrono::steady_clock::now() > until)
+      co_return fail(Code::timeout, "probe: the sandbox was not ready within a minute: " + log::quoted(end.output));
+    pause.expires_after(wait);
+    co_await pause.async_wait(net::use_awaitable);
+  }
+}
+
+}  // namespace isola::sandbox

@@ -1,0 +1,333 @@
+#include "sandbox/guest_link.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+
+namespace isola::sandbox {
+
+namespace net = boost::asio;
+
+// ---- the pipes: everything in here runs on the home worker ----
+
+struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
+  explicit Io(net::io_context& home) : from(home), to(home) {}
+
+  guest::Session session;
+  net::posix::stream_descriptor from, to;
+  bool reading = false, writing = false;
+  std::atomic<bool> dead = false;
+  char buffer[64 << 10];
+
+  void begin_read() {
+    from.async_wait(net::posix::stream_descriptor::wait_read,
+                    [self = shared_from_this()](boost::system::error_code error) {
+                      if (error) return self->die({Code::unavailable, "the link to the sandbox was closed"});
+                      self->read();
+                    });
+  }
+
+  void read() {
+    // A few rounds at a time, so that one busy guest does not starve the others of this worker.
+    for (int round = 0; round < 4 && !dead; ++round) {
+      ssize_t n = ::read(from.native_handle(), buffer, sizeof buffer);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) break;
+      if (n <= 0) return die({Code::unavailable, "the sandbox is gone"});
+      if (auto fed = session.feed({buffer, static_cast<size_t>(n)}); !fed) return die(fed.error());
+      if (static_cast<size_t>(n) < sizeof buffer) break;
+    }
+    flush();
+    if (!dead) begin_read();
+  }
+
+  void flush() {
+    while (!dead && !writing && !session.out().empty()) {
+      auto bytes = session.out();
+      ssize_t n = ::write(to.native_handle(), bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EAGAIN) {
+        writing = true;
+        to.async_wait(net::posix::stream_descriptor::wait_write,
+                      [self = shared_from_this()](boost::system::error_code error) {
+                        self->writing = false;
+                        if (!error) self->flush();
+                      });
+        return;
+      }
+      if (n < 0) return die({Code::unavailable, "the sandbox is gone"});
+      session.sent(static_cast<size_t>(n));
+    }
+  }
+
+  void die(const Error& why) {
+    if (dead.exchange(true)) return;
+    auto keep = shared_from_this();
+    session.reset(why);
+    boost::system::error_code ignored;
+    from.close(ignored);
+    to.close(ignored);
+  }
+};
+
+// ---- one channel: `mutex` guards what both sides touch ----
+
+struct Channel::State {
+  std::weak_ptr<GuestLink::Io> io;
+  net::io_context* home = nullptr;
+  std::mutex mutex;
+  Bell bell;
+  uint32_t number = 0;  // 0: not opened yet; only used on the home worker
+  std::deque<std::string> data;
+  std::optional<std::string> reply, result;
+  std::optional<Error> error;
+  bool eof = false, ended = false, cancelled = false;
+  std::string unsent;  // handed to write() and not yet taken by the session
+  bool close_after = false;
+
+  void change(const std::function<void()>& what) {
+    {
+      std::lock_guard lock(mutex);
+      what();
+    }
+    bell.ring();
+  }
+
+  // On the home worker: as much of what write() left as the guest's credit allows.
+  void push(GuestLink::Io& link) {
+    std::unique_lock lock(mutex);
+    if (ended || number == 0) return;
+    size_t taken = unsent.empty() ? 0 : link.session.send(number, unsent);
+    unsent.erase(0, taken);
+    if (unsent.empty() && close_after) {
+      close_after = false;
+      link.session.send_eof(number);
+    }
+    lock.unlock();
+    if (taken > 0) bell.ring();
+  }
+};
+
+std::shared_ptr<GuestLink> GuestLink::start(net::io_context& home, boundary::Link fds) {
+  std::shared_ptr<GuestLink> link(new GuestLink(home));
+  link->io_ = std::make_shared<Io>(home);
+  for (int fd : {fds.from_guest.get(), fds.to_guest.get()}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  link->io_->from.assign(fds.from_guest.release());
+  link->io_->to.assign(fds.to_guest.release());
+  net::post(home, [io = link->io_] { io->read(); });
+  return link;
+}
+
+GuestLink::~GuestLink() { close(); }
+
+void GuestLink::close() {
+  net::post(home_, [io = io_] { io->die({Code::unavailable, "the link to the sandbox was closed"}); });
+}
+
+bool GuestLink::closed() const { return io_->dead; }
+
+ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
+  ChannelPtr channel(new Channel);
+  auto state = channel->state_ = std::make_shared<Channel::State>();
+  state->io = io_;
+  state->home = &home_;
+  net::dispatch(home_, [io = io_, state, op, args = std::move(args), window] {
+    if (io->dead) {
+      return state->change([&] {
+        state->ended = state->eof = true;
+        state->error = Error{Code::unavailable, "the sandbox is gone"};
+      });
+    }
+    if (state->cancelled) return;
+    guest::ChannelCallbacks on;
+    on.reply = [state](std::string_view bytes) { state->change([&] { state->reply.emplace(bytes); }); };
+    on.data = [state](std::string_view bytes) {
+      state->change([&] {
+        if (!state->cancelled) state->data.emplace_back(bytes);
+      });
+    };
+    on.eof = [state] { state->change([&] { state->eof = true; }); };
+    on.writable = [state, weak = std::weak_ptr(io)] {
+      if (auto link = weak.lock()) state->push(*link);
+    };
+    on.end = [state](Result<std::string_view> end) {
+      state->change([&] {
+        state->ended = state->eof = true;
+        if (end)
+          state->result.emplace(*end);
+        else
+          state->error = end.error();
+      });
+    };
+    state->number = io->session.open(op, args, std::move(on), window, /*manual=*/true);
+    state->push(*io);
+    io->flush();
+  });
+  return channel;
+}
+
+Task<Result<std::string>> GuestLink::call(guest::Op op, std::string args) {
+  ChannelPtr channel = open(op, std::move(args));
+  co_return co_await channel->end();
+}
+
+Task<Result<std::string>> GuestLink::collect(guest::Op op, std::string args, size_t max) {
+  ChannelPtr channel = open(op, std::move(args));
+  std::string all;
+  for (;;) {
+    auto piece = co_await channel->read();
+    if (!piece) break;
+    if (all.size() + piece->size() > max) co_return fail(Code::exhausted, "the sandbox's answer is too large");
+    all += *piece;
+  }
+  auto end = co_await channel->end();
+  if (!end) co_return std::unexpected(std::move(end).error());
+  co_return all;
+}
+
+// ---- Channel ----
+
+Channel::~Channel() { cancel(); }
+
+void Channel::cancel() {
+  auto state = state_;
+  {
+    std::lock_guard lock(state->mutex);
+    if (state->cancelled || state->ended) return;
+    state->cancelled = true;
+    state->data.clear();
+  }
+  net::post(*state->home, [state] {
+    auto io = state->io.lock();
+    if (!io || io->dead || state->number == 0 || state->ended) return;
+    // Whatever the guest still sends on its way to the end is thrown away, within the window it was granted.
+    io->session.cancel(state->number);
+    io->flush();
+  });
+}
+
+Task<Result<std::string>> Channel::reply() {
+  auto state = state_;
+  for (;;) {
+    uint64_t ticket = state->bell.ticket();
+    {
+      std::lock_guard lock(state->mutex);
+      if (state->reply) co_return *state->reply;
+      if (state->ended) {
+        if (state->error) co_return std::unexpected(*state->error);
+        co_return fail(Code::corrupt, "the sandbox ended an operation without an answer");
+      }
+    }
+    co_await state->bell.wait(ticket);
+  }
+}
+
+Task<std::optional<std::string>> Channel::read_frame() {
+  for (;;) {
+    auto frame = co_await take(std::chrono::hours(1), false);
+    if (!frame || !frame->empty()) co_return frame;
+  }
+}
+
+Task<std::optional<std::string>> Channel::read_frame_for(std::chrono::milliseconds time) { return take(time, false); }
+
+Task<std::optional<std::string>> Channel::read() {
+  for (;;) {
+    auto bytes = co_await take(std::chrono::hours(1), true);
+    if (!bytes || !bytes->empty()) co_return bytes;
+  }
+}
+
+Task<std::optional<std::string>> Channel::take(std::chrono::milliseconds time, bool join) {
+  auto state = state_;
+  auto until = std::chrono::steady_clock::now() + time;
+  for (;;) {
+    uint64_t ticket = state->bell.ticket();
+    std::string piece;
+    {
+      std::lock_guard lock(state->mutex);
+      while (!state->data.empty() && (piece.empty() || join)) {
+        if (piece.empty())
+          piece = std::move(state->data.front());
+        else
+          piece += state->data.front();
+        state->data.pop_front();
+      }
+      if (piece.empty() && (state->eof || state->ended)) co_return std::nullopt;
+    }
+    if (!piece.empty()) {
+      net::post(*state->home, [state, bytes = static_cast<uint32_t>(piece.size())] {
+        auto io = state->io.lock();
+        if (!io || io->dead || state->ended) return;
+        io->session.grant(state->number, bytes);
+        io->flush();
+      });
+      co_return piece;
+    }
+    auto left = until - std::chrono::steady_clock::now();
+    if (left.count() <= 0) co_return std::string();
+    (void)co_await state->bell.wait_for(ticket, left);
+  }
+}
+
+Task<Result<std::string>> Channel::end() {
+  auto state = state_;
+  for (;;) {
+    uint64_t ticket = state->bell.ticket();
+    {
+      std::lock_guard lock(state->mutex);
+      if (state->ended) {
+        if (state->error) co_return std::unexpected(*state->error);
+        co_return state->result.value_or("");
+      }
+    }
+    co_await state->bell.wait(ticket);
+  }
+}
+
+Task<Result<void>> Channel::write(std::string_view bytes) {
+  auto state = state_;
+  {
+    std::lock_guard lock(state->mutex);
+    if (!state->ended) state->unsent += bytes;
+  }
+  auto push = [state] {
+    if (auto io = state->io.lock(); io && !io->dead) {
+      state->push(*io);
+      io->flush();
+    }
+  };
+  net::dispatch(*state->home, push);
+  for (;;) {
+    uint64_t ticket = state->bell.ticket();
+    {
+      std::lock_guard lock(state->mutex);
+      if (state->unsent.empty()) co_return Result<void>();
+      if (state->ended) {
+        if (state->error) co_return std::unexpected(*state->error);
+        co_return fail(Code::unavailable, "the sandbox no longer takes input here");
+      }
+    }
+    co_await state->bell.wait(ticket);
+  }
+}
+
+void Channel::close_write() {
+  auto state = state_;
+  net::post(*state->home, [state] {
+    {
+      std::lock_guard lock(state->mutex);
+      state->close_after = true;
+    }
+    if (auto io = state->io.lock(); io && !io->dead) {
+      state->push(*io);
+      io->flush();
+    }
+  });
+}
+
+}  // namespace isola::sandbox

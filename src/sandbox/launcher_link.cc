@@ -1,0 +1,293 @@
+#include "sandbox/launcher_link.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <map>
+
+#include "base/log.h"
+#include "kernel/process.h"
+#include "sandbox/bell.h"
+
+namespace isola::sandbox {
+
+namespace net = boost::asio;
+using launcher::Op;
+
+struct LauncherLink::Answer {
+  kernel::Message message;
+  Reader in() const {
+    Reader reader(message.bytes);
+    reader.u32();
+    reader.u8();
+    return reader;
+  }
+};
+
+// Everything in here runs on the home worker, but for `pending` results, which their askers read under `mutex`.
+struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
+  Inner(net::io_context& context, Connect how)
+      : home(context), connect(std::move(how)), socket(context), retry(context) {}
+
+  struct Question {
+    std::mutex mutex;
+    Bell bell;
+    std::optional<Result<kernel::Message>> answer;
+    void set(Result<kernel::Message> result) {
+      {
+        std::lock_guard lock(mutex);
+        if (!answer) answer.emplace(std::move(result));
+      }
+      bell.ring();
+    }
+  };
+
+  net::io_context& home;
+  Connect connect;
+  net::posix::stream_descriptor socket;
+  net::steady_timer retry;
+  LauncherLink* owner = nullptr;
+  std::atomic<bool> connected = false, stopped = false;
+  bool writing = false;
+  uint32_t last_tag = 0;
+  std::map<uint32_t, std::shared_ptr<Question>> pending;
+  std::deque<std::string> queue;
+  std::chrono::milliseconds pause{10};
+
+  void open() {
+    if (stopped) return;
+    auto made = connect();
+    if (!made) {
+      if (pause.count() <= 10) log::warn("sandbox", "no launcher: {}", made.error().message);
+      retry.expires_after(pause);
+      pause = std::min(pause * 2, std::chrono::milliseconds(1000));
+      return retry.async_wait([self = shared_from_this()](boost::system::error_code error) {
+        if (!error) self->open();
+      });
+    }
+    pause = std::chrono::milliseconds(10);
+    ::fcntl(made->get(), F_SETFL, ::fcntl(made->get(), F_GETFL) | O_NONBLOCK);
+    socket.assign(made->release());
+    connected = true;
+    writing = false;
+    read_soon();
+    if (owner && owner->on_connected) owner->on_connected();
+  }
+
+  void broken(const Error& why) {
+    if (!connected.exchange(false)) return;
+    boost::system::error_code ignored;
+    socket.close(ignored);
+    queue.clear();
+    auto failed = std::exchange(pending, {});
+    for (auto& [tag, question] : failed) question->set(std::unexpected(why));
+    if (!stopped) {
+      log::warn("sandbox", "lost the launcher: {}", why.message);
+      net::post(home, [self = shared_from_this()] { self->open(); });
+    }
+  }
+
+  void read_soon() {
+    socket.async_wait(net::posix::stream_descriptor::wait_read,
+                      [self = shared_from_this()](boost::system::error_code error) {
+                        if (!error) self->read();
+                      });
+  }
+
+  void read() {
+    while (connected) {
+      auto message = kernel::receive_message(socket.native_handle());
+      if (!message && message.error().sys_errno == EAGAIN) break;
+      if (!message) return broken(message.error());
+      if (message->bytes.empty()) return broken({Code::unavailable, "the launcher is gone"});
+      handle(std::move(*message));
+    }
+    if (connected) read_soon();
+  }
+
+  void handle(kernel::Message message) {
+    Reader in(message.bytes);
+    uint32_t tag = in.u32();
+    if (tag == 0) {
+      launcher::Ended event;
+      decode(in, event);
+      if (in.done() && owner && owner->on_ended) owner->on_ended(event);
+      return;
+    }
+    auto at = pending.find(tag);
+    if (at == pending.end()) return;
+    auto question = std::move(at->second);
+    pending.erase(at);
+    if (in.u8() == 0) return question->set(std::move(message));
+    Error error;
+    launcher::decode(in, error);
+    question->set(std::unexpected(in.done() ? error : Error{Code::corrupt, "unreadable reply from the launcher"}));
+  }
+
+  void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
+    if (!connected) return question->set(fail(Code::unavailable, "the launcher is being restarted; try again"));
+    uint32_t tag = ++last_tag ? last_tag : ++last_tag;
+    Writer out;
+    out.u32(tag);
+    out.u8(static_cast<uint8_t>(op));
+    out.bytes(arguments);
+    if (out.data().size() > launcher::kMaxMessage)
+      return question->set(fail(Code::invalid, "a request to the launcher is too large"));
+    pending[tag] = question;
+    queue.push_back(out.take());
+    flush();
+  }
+
+  void flush() {
+    while (connected && !writing && !queue.empty()) {
+      auto sent = kernel::send_message(socket.native_handle(), queue.front());
+      if (!sent && sent.error().sys_errno == EAGAIN) {
+        writing = true;
+        socket.async_wait(net::posix::stream_descriptor::wait_write,
+                          [self = shared_from_this()](boost::system::error_code error) {
+                            self->writing = false;
+                            if (!error) self->flush();
+                          });
+        return;
+      }
+      if (!sent) return broken(sent.error());
+      queue.pop_front();
+    }
+  }
+};
+
+std::shared_ptr<LauncherLink> LauncherLink::start(net::io_context& home, Connect connect) {
+  std::shared_ptr<LauncherLink> link(new LauncherLink);
+  link->inner_ = std::make_shared<Inner>(home, std::move(connect));
+  link->inner_->owner = link.get();
+  net::post(home, [inner = link->inner_] { inner->open(); });
+  return link;
+}
+
+LauncherLink::~LauncherLink() { stop(); }
+
+void LauncherLink::stop() {
+  inner_->stopped = true;
+  net::post(inner_->home, [inner = inner_] {
+    inner->owner = nullptr;
+    inner->retry.cancel();
+    inner->broken({Code::unavailable, "the server is stopping"});
+  });
+}
+
+bool LauncherLink::connected() const { return inner_->connected; }
+
+Task<Result<LauncherLink::Answer>> LauncherLink::ask(Op op, std::string arguments) {
+  auto question = std::make_shared<Inner::Question>();
+  net::dispatch(inner_->home, [inner = inner_, op, arguments = std::move(arguments), question] {
+    inner->ask(op, arguments, question);
+  });
+  for (;;) {
+    uint64_t ticket = question->bell.ticket();
+    {
+      std::lock_guard lock(question->mutex);
+      if (question->answer) {
+        if (!*question->answer) co_return std::unexpected(question->answer->error());
+        co_return Answer{std::move(**question->answer)};
+      }
+    }
+    co_await question->bell.wait(ticket);
+  }
+}
+
+namespace {
+
+std::string only_id(const std::string& id) {
+  Writer out;
+  out.str(id);
+  return out.take();
+}
+
+Error unreadable() { return {Code::corrupt, "unreadable reply from the launcher"}; }
+
+template <typename T>
+Result<T> read_reply(Reader in) {
+  T value;
+  decode(in, value);
+  if (!in.done()) return std::unexpected(unreadable());
+  return value;
+}
+
+Result<boundary::Link> take_link(kernel::Message& message) {
+  if (message.fds.size() != 2) return std::unexpected(unreadable());
+  return boundary::Link{std::move(message.fds[0]), std::move(message.fds[1])};
+}
+
+}  // namespace
+
+Task<Result<Launched>> LauncherLink::launch(launcher::LaunchRequest request) {
+  Writer out;
+  encode(out, request);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::launch, out.take()));
+  Launched launched;
+  ISOLA_CO_TRY(launched.reply, read_reply<launcher::LaunchReply>(answer.in()));
+  ISOLA_CO_TRY(launched.link, take_link(answer.message));
+  co_return launched;
+}
+
+Task<Result<boundary::Link>> LauncherLink::link(std::string id) {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::link, only_id(id)));
+  co_return take_link(answer.message);
+}
+
+Task<Result<void>> LauncherLink::ask_with_id(Op op, std::string id) {
+  auto answer = co_await ask(op, only_id(id));
+  if (!answer) co_return std::unexpected(std::move(answer).error());
+  co_return Result<void>();
+}
+
+Task<Result<void>> LauncherLink::own(std::string id) { return ask_with_id(Op::own, std::move(id)); }
+Task<Result<void>> LauncherLink::freeze(std::string id) { return ask_with_id(Op::freeze, std::move(id)); }
+Task<Result<void>> LauncherLink::thaw(std::string id) { return ask_with_id(Op::thaw, std::move(id)); }
+
+Task<Result<launcher::Ended>> LauncherLink::kill(std::string id) {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::kill, only_id(id)));
+  co_return read_reply<launcher::Ended>(answer.in());
+}
+
+Task<Result<launcher::StatsReply>> LauncherLink::stats(std::string id) {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::stats, only_id(id)));
+  co_return read_reply<launcher::StatsReply>(answer.in());
+}
+
+Task<Result<launcher::InfoReply>> LauncherLink::info() {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::info, {}));
+  co_return read_reply<launcher::InfoReply>(answer.in());
+}
+
+Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
+  Writer out;
+  out.str(digest);
+  out.u32(count);
+  auto answer = co_await ask(Op::park, out.take());
+  if (!answer) co_return std::unexpected(std::move(answer).error());
+  co_return Result<void>();
+}
+
+Task<Result<std::vector<launcher::SandboxSummary>>> LauncherLink::list() {
+  std::vector<launcher::SandboxSummary> all;
+  std::string after;
+  for (;;) {
+    ISOLA_CO_TRY(Answer answer, co_await ask(Op::list, only_id(after)));
+    Reader in = answer.in();
+    uint32_t count = in.u32();
+    for (uint32_t i = 0; i < count && in.ok(); ++i) decode(in, all.emplace_back());
+    bool more = in.u8() != 0;
+    if (!in.done()) co_return std::unexpected(unreadable());
+    if (!more || count == 0) co_return all;
+    after = all.back().id;
+  }
+}
+
+}  // namespace isola::sandbox

@@ -1,0 +1,64 @@
+// The launcher as the service sees it: many requests under way at once, from any worker, over one connection that is
+// made anew when it breaks.
+//
+//   auto launcher = LauncherLink::start(home, connect);
+//   ISOLA_CO_TRY(auto launched, co_await launcher->launch(request));
+//
+// A request that was under way when the connection broke fails with Code::unavailable: whether it happened is then
+// found out by looking (list).
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/task.h"
+#include "launcher/protocol.h"
+
+namespace isola::sandbox {
+
+struct Launched {
+  launcher::LaunchReply reply;
+  boundary::Link link;
+};
+
+class LauncherLink {
+ public:
+  // A connected socket, starting the launcher if need be. Called on the home worker; may take a moment.
+  using Connect = std::function<Result<Fd>()>;
+
+  static std::shared_ptr<LauncherLink> start(boost::asio::io_context& home, Connect connect);
+  ~LauncherLink();
+
+  // Called on the home worker. Set both before the first request.
+  std::function<void(const launcher::Ended&)> on_ended;
+  std::function<void()> on_connected;  // again after a break: whoever owns sandboxes says so anew
+
+  Task<Result<Launched>> launch(launcher::LaunchRequest request);
+  Task<Result<boundary::Link>> link(std::string id);
+  // Makes this connection the one that hears of the sandbox's end.
+  Task<Result<void>> own(std::string id);
+  Task<Result<launcher::Ended>> kill(std::string id);
+  Task<Result<void>> freeze(std::string id);
+  Task<Result<void>> thaw(std::string id);
+  Task<Result<launcher::StatsReply>> stats(std::string id);
+  Task<Result<std::vector<launcher::SandboxSummary>>> list();
+  Task<Result<launcher::InfoReply>> info();
+  Task<Result<void>> park(std::string digest, uint32_t count);
+
+  bool connected() const;
+  void stop();
+
+ private:
+  struct Inner;
+  struct Answer;
+  LauncherLink() = default;
+  Task<Result<Answer>> ask(launcher::Op op, std::string arguments);
+  Task<Result<void>> ask_with_id(launcher::Op op, std::string id);
+  std::shared_ptr<Inner> inner_;
+};
+
+}  // namespace isola::sandbox

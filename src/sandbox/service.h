@@ -1,0 +1,196 @@
+// The sandbox service: what every dialect speaks to. It knows no HTTP and no dialect.
+//
+//   Service service(parts);
+//   ISOLA_CO_CHECK(co_await service.start());                                  // adopts what lives
+//   ISOLA_CO_TRY(BoxPtr box, co_await service.create({.project = "default"}));
+//   ISOLA_CO_TRY(auto run, co_await service.run(box, {.argv = {"echo", "hi"}}));
+//
+// Every method may be called on any worker. An acknowledged change is in the store before the call returns.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/task.h"
+#include "ledger/ledger.h"
+#include "ledger/usage.h"
+#include "sandbox/box.h"
+#include "sandbox/events.h"
+#include "sandbox/launcher_link.h"
+#include "store/store.h"
+
+namespace isola::sandbox {
+
+struct Settings {
+  std::string default_template = "base";
+  boundary::Limits default_limits;
+  Millis default_timeout = 0;               // a lifetime where the caller names none; 0: never
+  uint32_t pool = 1;                        // parked jails per template in use
+  std::chrono::milliseconds sample{30000};  // how often usage is written down
+  bool allow_unquotaed_disk = false;
+  ledger::PriceSheet prices;
+};
+
+struct CreateRequest {
+  std::string project = "default";
+  std::string name, key, task, actor;
+  std::string template_name;             // empty: the default
+  std::optional<BoundaryKind> boundary;  // a demand; empty: whatever this server offers
+  boundary::Limits limits;
+  std::optional<Millis> timeout;  // from now; 0: never; empty: the server's default
+  Millis idle_limit = 0;
+  store::AtEnd at_end = store::AtEnd::kill;
+  store::Budget budget;
+  store::Labels metadata, env;
+  std::vector<std::string> on_create, on_resume;
+  std::string probe;
+  bool public_ports = false;
+  bool cold = false;
+};
+
+struct Created {
+  BoxPtr box;
+  bool existed = false;  // get-or-create found it
+  Latency latency;
+};
+
+struct Update {
+  std::optional<Millis> timeout;  // from now; 0: never
+  bool only_extend = false;
+  std::optional<Millis> idle_limit;
+  std::optional<store::Labels> metadata;
+  std::optional<std::string> name;
+};
+
+struct CommandSpec {
+  std::vector<std::string> argv;
+  std::string shell;  // instead of argv: a line for bash
+  store::Labels env;
+  std::string cwd, user, task, actor;
+  guest::Stdin stdin_mode = guest::Stdin::null;
+  bool pty = false;
+  uint16_t rows = 24, cols = 80;
+  std::chrono::milliseconds timeout{0};
+};
+
+// A command and its stream. Dropping it detaches: the command goes on, and its end is recorded all the same.
+struct Running {
+  BoxPtr box;
+  CommandInfo info;
+  ChannelPtr channel;
+  Box::Use use;
+};
+
+class Service : public std::enable_shared_from_this<Service> {
+ public:
+  struct Parts {
+    std::function<boost::asio::io_context&()> next_worker;
+    std::shared_ptr<LauncherLink> launcher;
+    store::Store& store;
+    ledger::Ledger& ledger;
+    std::string cache_dir;
+    Settings settings;
+  };
+  explicit Service(Parts parts);
+  ~Service();
+
+  // Compares the store with what the launcher has: adopts, ends what is over, reaps what nobody knows.
+  Task<Result<void>> start();
+  void stop();
+  bool ready() const { return ready_; }
+
+  Task<Result<Created>> create(CreateRequest request);
+  // Living: from memory. Ended: not_found that says what happened.
+  Result<BoxPtr> find(const std::string& project, const std::string& id_or_name);
+  // Whoever's it is: for those who come with the sandbox's own token instead of a key.
+  Result<BoxPtr> find_any(const std::string& id);
+  // The record of any sandbox that the store still knows, living or ended.
+  Result<store::SandboxRecord> look(const std::string& project, const std::string& id_or_name);
+  Result<store::SandboxPage> list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit);
+  Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update);
+  Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {});
+  Task<Result<void>> freeze(BoxPtr box);
+  Task<Result<void>> thaw(BoxPtr box);
+  Task<Result<launcher::StatsReply>> stats(BoxPtr box) { return parts_.launcher->stats(box->id()); }
+
+  Task<Result<std::shared_ptr<GuestLink>>> link(BoxPtr box);
+
+  // ---- commands ----
+  Task<Result<Running>> run(BoxPtr box, CommandSpec spec);
+  Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from);
+  // After the channel's end was read: records it. Called by whoever read it.
+  void command_ended(const BoxPtr& box, const std::string& command, const guest::Exit& exit);
+  // The caller stops reading before the end: the service watches for it.
+  void detach(Running running);
+  Task<Result<std::vector<CommandInfo>>> commands(BoxPtr box);
+  Task<Result<CommandInfo>> find_command(BoxPtr box, std::string id);
+
+  EventBus& events() { return events_; }
+  ledger::Ledger& ledger() { return parts_.ledger; }
+  store::Store& store() { return parts_.store; }
+  Settings settings() const;
+  void set_settings(Settings settings);
+  Task<Result<launcher::InfoReply>> info() { return parts_.launcher->info(); }
+  size_t living() const;
+
+  struct Template {
+    std::string name, digest;
+  };
+  Result<std::vector<Template>> templates();
+
+  struct Counters {
+    std::atomic<uint64_t> created{0}, ended{0}, commands{0}, create_failures{0}, create_nanos{0};
+  };
+  Counters counters;
+
+  // For whoever writes events of its own (keys, files).
+  void record(ledger::Kind kind, const BoxPtr& box, std::string data, const std::string& task = {},
+              const std::string& actor = {});
+
+ private:
+  struct Reservation;
+  Result<void> check(const CreateRequest& request) const;
+  Result<void> admit(const CreateRequest& request);
+  Result<std::string> digest_of(const std::string& template_name);
+  Task<Result<Created>> launch(CreateRequest request);
+  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
+  Task<Result<void>> run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when);
+  Task<Result<void>> wait_ready(BoxPtr box, std::string probe);
+  void adopt(const store::SandboxRecord& record);
+  Task<void> reown();
+  void add(const BoxPtr& box);
+  void heard_end(const launcher::Ended& ended);
+  void finish(const BoxPtr& box, EndReason reason, const std::string& detail, const launcher::StatsReply* usage);
+  void arm(const BoxPtr& box);
+  void arm_deadline(const BoxPtr& box);
+  void arm_idle(const BoxPtr& box);
+  void arm_sample(const BoxPtr& box);
+  void time_is_up(const BoxPtr& box, EndReason reason, const std::string& detail);
+  Task<void> sample(BoxPtr box);
+  void charge(const BoxPtr& box, const launcher::StatsReply& stats);
+  void write_usage(const BoxPtr& box);
+  std::string over_budget(const BoxPtr& box);
+  Task<void> watch_command(BoxPtr box, std::string command, uint32_t pid);
+  Result<void> may_run(const BoxPtr& box);
+
+  Parts parts_;
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<std::string, BoxPtr> boxes_;              // by id
+  std::unordered_map<std::string, std::string> names_, keys_;  // project + '\n' + name → id ("" while being created)
+  Bell key_bell_;                                              // rings when a create by key is over
+  struct Rate {
+    double tokens = 0;
+    std::chrono::steady_clock::time_point at{};
+  };
+  std::unordered_map<std::string, Rate> rates_;  // of creates, by project; under mutex_
+  EventBus events_;
+  std::atomic<bool> ready_ = false;
+};
+
+}  // namespace isola::sandbox

@@ -1,0 +1,210 @@
+#include "server/config.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/units.h"
+
+namespace isola::server {
+
+namespace {
+
+Result<void> put(std::string& out, const std::string& text) {
+  out = text;
+  return {};
+}
+
+Result<void> put(bool& out, const std::string& text) {
+  if (text != "true" && text != "false") return fail(Code::invalid, "must be true or false");
+  out = text == "true";
+  return {};
+}
+
+Result<void> put(double& out, const std::string& text) {
+  char* end = nullptr;
+  out = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end || !(out >= 0)) return fail(Code::invalid, "must be a number, zero or more");
+  return {};
+}
+
+template <typename T>
+  requires std::is_unsigned_v<T> && (!std::is_same_v<T, bool>)
+Result<void> put(T& out, const std::string& text) {
+  char* end = nullptr;
+  errno = 0;
+  unsigned long long number = std::strtoull(text.c_str(), &end, 10);
+  if (text.empty() || *end || errno || text[0] == '-' || number > std::numeric_limits<T>::max())
+    return fail(Code::invalid, "must be a whole number, zero or more");
+  out = static_cast<T>(number);
+  return {};
+}
+
+Result<void> put(std::chrono::milliseconds& out, const std::string& text) {
+  ISOLA_TRY(out, parse_duration(text));
+  return {};
+}
+
+Result<void> put_size(uint64_t& out, const std::string& text) {
+  ISOLA_TRY(out, parse_size(text));
+  return {};
+}
+
+// Lists are written with commas.
+Result<void> put(std::vector<std::string>& out, const std::string& text) {
+  out.clear();
+  for (size_t at = 0; at < text.size();) {
+    size_t comma = std::min(text.find(',', at), text.size());
+    std::string word = text.substr(at, comma - at);
+    while (word.starts_with(' ')) word.erase(0, 1);
+    while (word.ends_with(' ')) word.pop_back();
+    if (!word.empty()) out.push_back(word);
+    at = comma + 1;
+  }
+  return {};
+}
+
+std::string show(const std::string& value) { return value; }
+std::string show(bool value) { return value ? "true" : "false"; }
+std::string show(double value) { return fmt::format("{}", value); }
+std::string show(uint64_t value) { return std::to_string(value); }
+std::string show(uint32_t value) { return std::to_string(value); }
+std::string show(std::chrono::milliseconds value) {
+  return value.count() % 1000 ? fmt::format("{}ms", value.count()) : fmt::format("{}s", value.count() / 1000);
+}
+std::string show(const std::vector<std::string>& value) { return fmt::format("{}", fmt::join(value, ",")); }
+
+std::string show_size(uint64_t value) {
+  if (value && value % (1 << 30) == 0) return fmt::format("{}G", value >> 30);
+  if (value && value % (1 << 20) == 0) return fmt::format("{}M", value >> 20);
+  return std::to_string(value);
+}
+
+#define SETTING(name, kind, help, member)                                                                     \
+  {                                                                                                           \
+    name, kind, help, [](Config& c, const std::string& text) -> Result<void> { return put(c.member, text); }, \
+        [](const Config& c) { return show(c.member); }                                                        \
+  }
+#define SIZE_SETTING(name, help, member)                                                                          \
+  {                                                                                                               \
+    name, "size", help, [](Config& c, const std::string& text) -> Result<void> { return put_size(c.member, text); }, \
+        [](const Config& c) { return show_size(c.member); }                                                       \
+  }
+
+constexpr Setting kSettings[] = {
+    SETTING("listen", "addresses", "where to listen, ADDRESS:PORT, several with commas", listen),
+    SETTING("data", "path", "state and the first key live here", data),
+    SETTING("cache", "path", "templates live here, machine-wide", cache),
+    SETTING("user", "name", "whom to become after the start; made where it is missing", user),
+    SETTING("tls_certificate", "path", "PEM file with the certificate and its chain", tls_certificate),
+    SETTING("tls_key", "path", "PEM file with the private key", tls_key),
+    SETTING("allow_plain", "true or false", "listen on other addresses than loopback without TLS", allow_plain),
+    SETTING("domain", "name", "sandbox ports appear as PORT-ID.DOMAIN", domain),
+    SETTING("hosts", "names", "further host names under which the API may be called", hosts),
+    SETTING("workers", "number", "threads; 0: one per core", workers),
+    SETTING("grace", "time", "how long requests may finish when the server stops", grace),
+    SETTING("keep_ended_days", "number", "how long ended sandboxes are remembered", keep_ended_days),
+    SETTING("log.level", "debug, info, warn or error", "least important lines to write", log_level),
+    SETTING("log.access", "true or false", "a line per request", access_log),
+    SETTING("defaults.template", "name", "template of a sandbox that names none", default_template),
+    SETTING("defaults.cpus", "number", "CPUs of a sandbox that names none", limits.cpus),
+    SIZE_SETTING("defaults.memory", "memory of a sandbox that names none", limits.memory),
+    SIZE_SETTING("defaults.disk", "disk of a sandbox that names none", limits.disk),
+    SETTING("defaults.pids", "number", "processes and threads of a sandbox that names none", limits.pids),
+    SETTING("defaults.timeout", "time", "lifetime of a sandbox that names none; 0: for ever", timeout),
+    SETTING("pool", "number", "parked sandboxes kept ready per template in use", pool),
+    SETTING("sample", "time", "how often usage is written down", sample),
+    SETTING("allow_unquotaed_disk", "true or false", "run even where no disk limit can be enforced",
+            allow_unquotaed_disk),
+    SETTING("prices.currency", "text", "what prices are in", prices.currency),
+    SETTING("prices.cpu_hour", "number", "price of an hour of one busy CPU", prices.cpu_hour),
+    SETTING("prices.memory_gib_hour", "number", "price of a GiB of memory for an hour", prices.memory_gib_hour),
+    SETTING("prices.disk_gib_hour", "number", "price of a GiB of disk for an hour", prices.disk_gib_hour),
+    SETTING("prices.out_gib", "number", "price of a GiB that left", prices.out_gib),
+    SETTING("prices.command", "number", "price of one command", prices.command),
+};
+
+const Setting* find(std::string_view name) {
+  for (const auto& setting : kSettings)
+    if (setting.name == name) return &setting;
+  return nullptr;
+}
+
+bool is_loopback(const std::string& address) {
+  auto colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  in6_addr six{};
+  in_addr four{};
+  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
+  if (::inet_pton(AF_INET6, host.c_str(), &six) == 1) return IN6_IS_ADDR_LOOPBACK(&six);
+  return host == "localhost";
+}
+
+}  // namespace
+
+std::span<const Setting> settings() { return kSettings; }
+
+std::string flag_of(const Setting& setting) {
+  std::string flag = "--" + std::string(setting.name);
+  for (char& c : flag) c = c == '.' || c == '_' ? '-' : c;
+  return flag;
+}
+
+std::string variable_of(const Setting& setting) {
+  std::string name = "ISOLA_" + std::string(setting.name);
+  for (char& c : name) c = c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::vector<Given> read_environment_settings(const std::function<const char*(const char*)>& get) {
+  std::vector<Given> all;
+  for (const auto& setting : kSettings) {
+    std::string variable = variable_of(setting);
+    if (const char* text = get(variable.c_str()))
+      all.push_back({std::string(setting.name), text, "the variable " + variable});
+  }
+  return all;
+}
+
+Result<Config> load_config(const std::string& file, const std::vector<Given>& flags) {
+  std::vector<Given> all;
+  if (!file.empty()) {
+    ISOLA_TRY(all, read_file_settings(file));
+  }
+  auto environment = read_environment_settings([](const char* name) -> const char* { return std::getenv(name); });
+  all.insert(all.end(), environment.begin(), environment.end());
+  all.insert(all.end(), flags.begin(), flags.end());
+  Config config;
+  for (const auto& given : all) {
+    const Setting* setting = find(given.name);
+    if (!setting) return fail(Code::invalid, given.where + ": there is no setting '" + given.name + "'");
+    if (auto set = setting->set(config, given.text); !set)
+      return fail(Code::invalid, given.where + ": " + given.name + ": " + set.error().message);
+  }
+  ISOLA_CHECK(check(config));
+  return config;
+}
+
+Result<void> check(const Config& config) {
+  if (config.listen.empty()) return fail(Code::invalid, "listen: no address is left to listen on");
+  if (config.data.empty() || config.data[0] != '/') return fail(Code::invalid, "data: must be an absolute path");
+  if (config.tls_certificate.empty() != config.tls_key.empty())
+    return fail(Code::invalid, "TLS wants both, tls_certificate and tls_key");
+  static constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error"};
+  if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels))
+    return fail(Code::invalid, "log.level: must be debug, info, warn or error");
+  if (config.sample.count() < 100) return fail(Code::invalid, "sample: must be at least 100ms");
+  for (const auto& address : config.listen) {
+    if (!is_loopback(address) && config.tls_certificate.empty() && !config.allow_plain)
+      return fail(Code::denied, "listen: " + address +
+                                    " is not a loopback address, and keys would cross the network in the clear: give "
+                                    "tls_certificate and tls_key, or set allow_plain if something else protects it");
+  }
+  return {};
+}
+
+}  // namespace isola::server

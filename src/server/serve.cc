@@ -1,0 +1,193 @@
+#include "server/serve.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_future.hpp>
+#include <cstring>
+#include <future>
+
+#include "base/file.h"
+#include "dialect/native/api.h"
+#include "http/server.h"
+#include "http/workers.h"
+#include "launcher/client.h"
+#include "sandbox/service.h"
+#include "sandbox/tenants.h"
+#include "server/identity.h"
+#include "server/keeper.h"
+#include "store/sqlite_store.h"
+
+namespace isola::server {
+
+namespace net = boost::asio;
+
+namespace {
+
+sandbox::Settings settings_of(const Config& config) {
+  return {.default_template = config.default_template,
+          .default_limits = config.limits,
+          .default_timeout = config.timeout.count(),
+          .pool = config.pool,
+          .sample = config.sample,
+          .allow_unquotaed_disk = config.allow_unquotaed_disk,
+          .prices = config.prices};
+}
+
+log::Level level_of(const std::string& word) {
+  if (word == "debug") return log::Level::debug;
+  if (word == "warn") return log::Level::warn;
+  if (word == "error") return log::Level::error;
+  return log::Level::info;
+}
+
+void raise_file_limit() {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// A socket to the launcher, with the keeper's help where there is none.
+Result<Fd> connect_launcher(const std::string& data, Keeper& keeper) {
+  auto socket = launcher::connect_socket(data);
+  if (socket) return socket;
+  if (socket.error().code != Code::unavailable) return socket;
+  ISOLA_CHECK(keeper.start_launcher());
+  return launcher::connect_socket(data);
+}
+
+void log_access(const http::AccessEntry& entry) {
+  log::info("http", "{} {} {} {} {:.1f}ms in={} out={} peer={} id={}", entry.method, log::quoted(entry.path), entry.status,
+            entry.host, std::chrono::duration<double, std::milli>(entry.duration).count(), entry.bytes_in, entry.bytes_out,
+            entry.peer, entry.request_id);
+}
+
+// Waits for a signal; true: stop, false: reload.
+bool next_signal(int fd) {
+  for (;;) {
+    signalfd_siginfo info{};
+    ssize_t n = ::read(fd, &info, sizeof info);
+    if (n < 0 && errno == EINTR) continue;
+    if (n != static_cast<ssize_t>(sizeof info)) return true;
+    return info.ssi_signo != SIGHUP;
+  }
+}
+
+Result<Fd> watch_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, signal);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  Fd fd(::signalfd(-1, &set, SFD_CLOEXEC));
+  if (!fd) return sys_error("cannot watch for signals");
+  return fd;
+}
+
+void record_server(ledger::Ledger& ledger, ledger::Kind kind) {
+  ledger::Event event;
+  event.project = "default";
+  event.kind = kind;
+  event.data = fmt::format("{{\"version\":\"{}\",\"pid\":{}}}", ISOLA_VERSION, ::getpid());
+  (void)ledger.append(std::move(event));
+}
+
+std::string url_of(const Config& config, const http::Server& server) {
+  return fmt::format("{}://{}", config.tls_certificate.empty() ? "http" : "https", server.addresses().front());
+}
+
+Result<void> run(const ServeOptions& options, const std::function<void(const std::string&)>& say) {
+  const Config& config = options.config;
+  log::set_level(level_of(config.log_level));
+  raise_file_limit();
+  ISOLA_TRY(Identity identity, prepare_identity(config));
+  ISOLA_TRY(Fd signals, watch_signals());
+  ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache}));
+  ISOLA_CHECK(keeper.start_launcher());
+  ISOLA_CHECK(drop_privileges(identity));
+
+  ISOLA_TRY(auto store, store::SqliteStore::open(identity.folder + "/store.db"));
+  ISOLA_TRY(auto ledger, ledger::Ledger::open(identity.folder + "/ledger.db"));
+  ISOLA_TRY(bool first, provide_first_key(*store, identity.first_key));
+  ISOLA_TRY(std::string secret, url_secret(identity));
+  record_server(*ledger, ledger::Kind::server_started);
+
+  http::Workers workers(config.workers);
+  workers.start();
+  auto launcher = sandbox::LauncherLink::start(workers.next(), [&] { return connect_launcher(config.data, keeper); });
+  auto service = std::make_shared<sandbox::Service>(sandbox::Service::Parts{
+      .next_worker = [&]() -> net::io_context& { return workers.next(); },
+      .launcher = launcher,
+      .store = *store,
+      .ledger = *ledger,
+      .cache_dir = config.cache,
+      .settings = settings_of(config)});
+  auto tenants = std::make_shared<sandbox::Tenants>(*store);
+
+  auto port = [&](const std::string& address) { return address.substr(address.rfind(':')); };
+  native::Options native_options{.hosts = config.hosts,
+                                 .domain = config.domain,
+                                 .url_secret = secret,
+                                 .scheme = config.tls_certificate.empty() ? "http" : "https",
+                                 .port_suffix = port(config.listen.front())};
+  native::Api native(service, tenants, native_options);
+  http::Router router;
+  native.add_to(router);
+  http::ServerOptions server_options{.listen = config.listen};
+  if (!config.tls_certificate.empty())
+    server_options.tls = http::TlsFiles{config.tls_certificate, config.tls_key};
+  if (config.access_log) server_options.access_log = log_access;
+  http::Server server(workers, server_options, std::move(router));
+  ISOLA_CHECK(server.start());
+
+  auto started = net::co_spawn(workers.next(), service->start(), net::use_future).get();
+  if (!started) return std::unexpected(started.error());
+  std::string url = url_of(config, server);
+  log::info("server", "ready on {} (boundary jail: shared kernel); {} sandboxes live", url, service->living());
+  if (first) log::info("server", "the first API key is in {}/key", config.data);
+  say("ready " + url + "\n");
+
+  while (!next_signal(signals.get())) {
+    auto fresh = options.reload ? options.reload() : Result<Config>(config);
+    if (!fresh) {
+      log::error("server", "the configuration was not reloaded: {}", fresh.error().message);
+      continue;
+    }
+    log::set_level(level_of(fresh->log_level));
+    service->set_settings(settings_of(*fresh));
+    tenants->forget();
+    if (auto tls = server.reload_tls(); !tls) log::error("server", "TLS was not reloaded: {}", tls.error().message);
+    log::info("server", "reloaded keys, limits and certificates");
+  }
+  log::info("server", "stopping; sandboxes live on");
+  server.stop(config.grace);
+  service->stop();
+  record_server(*ledger, ledger::Kind::server_stopped);
+  launcher->stop();
+  workers.stop();
+  return ledger->flush();
+}
+
+}  // namespace
+
+Result<void> serve(const ServeOptions& options) {
+  Fd ready(options.ready_fd);
+  auto say = [&](const std::string& word) {
+    if (ready) (void)write_all(ready.get(), word);
+    ready.reset();
+  };
+  auto result = run(options, say);
+  if (!result) say(result.error().message + "\n");
+  return result;
+}
+
+}  // namespace isola::server
