@@ -53,9 +53,8 @@ Result<server::Config> load(const Common& common, const Options& options) {
 int serve(const Common& common, const Options& options) {
   auto config = load(common, options);
   if (!config) return complain(config.error().message);
-  auto served = server::serve({.config = *config,
-                               .reload = [&] { return load(common, options); },
-                               .ready_fd = options.ready_fd});
+  auto served =
+      server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = options.ready_fd});
   if (!served) return complain(served.error().message);
   return 0;
 }
@@ -81,7 +80,8 @@ int up(const Common& common, const Options& options) {
     ::dup2(log.get(), 2);
     word->first.reset();
     int ready = word->second.release();
-    auto served = server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = ready});
+    auto served =
+        server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = ready});
     ::_exit(served ? 0 : 1);
   }
   word->second.reset();

@@ -181,11 +181,12 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.limits = request.limits;
   // Looked at before anything is made, so that a flood of refused creates costs nothing; the insert decides for good.
   ISOLA_CO_CHECK(admit(request));
-  auto launched = co_await parts_.launcher->launch({.digest = digest,
-                                                    .limits = request.limits,
-                                                    .ephemeral = false,
-                                                    .cold = request.cold,
-                                                    .allow_unquotaed = settings.allow_unquotaed_disk});
+  launcher::LaunchRequest ask{.digest = digest,
+                              .limits = request.limits,
+                              .ephemeral = false,
+                              .cold = request.cold,
+                              .allow_unquotaed = settings.allow_unquotaed_disk};
+  auto launched = co_await parts_.launcher->launch(std::move(ask));
   if (!launched) co_return std::unexpected(std::move(launched).error());
 
   Millis now = now_millis();

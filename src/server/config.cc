@@ -83,16 +83,12 @@ std::string show_size(uint64_t value) {
   return std::to_string(value);
 }
 
-#define SETTING(name, kind, help, member)                                                                     \
-  {                                                                                                           \
-    name, kind, help, [](Config& c, const std::string& text) -> Result<void> { return put(c.member, text); }, \
-        [](const Config& c) { return show(c.member); }                                                        \
-  }
-#define SIZE_SETTING(name, help, member)                                                                          \
-  {                                                                                                               \
-    name, "size", help, [](Config& c, const std::string& text) -> Result<void> { return put_size(c.member, text); }, \
-        [](const Config& c) { return show_size(c.member); }                                                       \
-  }
+#define SETTING(name, kind, help, member)                                                                    \
+  {name, kind, help, [](Config& c, const std::string& text) -> Result<void> { return put(c.member, text); }, \
+   [](const Config& c) { return show(c.member); }}
+#define SIZE_SETTING(name, help, member)                                                                            \
+  {name, "size", help, [](Config& c, const std::string& text) -> Result<void> { return put_size(c.member, text); }, \
+   [](const Config& c) { return show_size(c.member); }}
 
 constexpr Setting kSettings[] = {
     SETTING("listen", "addresses", "where to listen, ADDRESS:PORT, several with commas", listen),

@@ -1,8 +1,7 @@
 // The TOML side of config.h (a header-only parser: heavy, so in one file alone).
 #define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
-
 #include <fmt/format.h>
+#include <toml++/toml.h>
 
 #include "base/file.h"
 #include "server/config.h"
@@ -28,7 +27,8 @@ Result<std::string> text_of(const toml::node& node, const std::string& name, con
   return fail(Code::invalid, where + ": " + name + ": has a value of a kind that no setting takes");
 }
 
-Result<void> walk(const toml::table& table, const std::string& prefix, const std::string& where, std::vector<Given>& out) {
+Result<void> walk(const toml::table& table, const std::string& prefix, const std::string& where,
+                  std::vector<Given>& out) {
   for (const auto& [key, node] : table) {
     std::string name = prefix + std::string(key.str());
     if (const auto* inner = node.as_table()) {

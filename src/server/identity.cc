@@ -25,8 +25,8 @@ store::Millis now_millis() {
 
 // A system user without a home and a shell, as a package would make it.
 Result<void> make_user(const std::string& name) {
-  std::vector<std::string> words = {"useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent",
-                                    "--shell", "/usr/sbin/nologin", name};
+  std::vector<std::string> words = {"useradd",      "--system", "--no-create-home",  "--home-dir",
+                                    "/nonexistent", "--shell",  "/usr/sbin/nologin", name};
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -39,7 +39,8 @@ Result<void> make_user(const std::string& name) {
   int status = 0;
   if (!failed) ::waitpid(pid, &status, 0);
   if (failed || !WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 9))
-    return fail(Code::unavailable, "there is no user '" + name + "' and useradd could not make it; create one, or name another with --user");
+    return fail(Code::unavailable, "there is no user '" + name +
+                                       "' and useradd could not make it; create one, or name another with --user");
   log::info("server", "made the system user {}", name);
   return {};
 }
@@ -57,7 +58,8 @@ Result<void> own_folder(const std::string& path, mode_t mode, uid_t uid, gid_t g
   if (::mkdir(path.c_str(), mode) < 0 && errno != EEXIST) return sys_error("cannot make " + path);
   Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder) return sys_error("cannot open " + path);
-  if (::fchown(folder.get(), uid, gid) < 0 || ::fchmod(folder.get(), mode) < 0) return sys_error("cannot protect " + path);
+  if (::fchown(folder.get(), uid, gid) < 0 || ::fchmod(folder.get(), mode) < 0)
+    return sys_error("cannot protect " + path);
   return {};
 }
 
@@ -65,7 +67,8 @@ Result<void> own_folder(const std::string& path, mode_t mode, uid_t uid, gid_t g
 
 Result<Identity> prepare_identity(const Config& config) {
   if (::geteuid() != 0)
-    return fail(Code::denied, "isola serve must be started as root: it starts the launcher, then drops to the user " + config.user);
+    return fail(Code::denied,
+                "isola serve must be started as root: it starts the launcher, then drops to the user " + config.user);
   ISOLA_TRY(passwd user, find_user(config.user));
   if (user.pw_uid == 0) return fail(Code::invalid, "user: the server must not stay root");
   Identity identity{.uid = user.pw_uid, .gid = user.pw_gid, .folder = config.data + "/server"};

@@ -2,7 +2,8 @@
 // asked, and leaves when the server does.
 //
 //   ISOLA_TRY(Keeper keeper, Keeper::start(options));     // as root, before threads and before dropping
-//   ISOLA_CHECK(keeper.start_launcher());                 // later, from the server: blocks until it answers or says why
+//   ISOLA_CHECK(keeper.start_launcher());                 // later, from the server: blocks until it answers or says
+//   why
 #pragma once
 
 #include <string>

@@ -66,9 +66,9 @@ Result<Fd> connect_launcher(const std::string& data, Keeper& keeper) {
 }
 
 void log_access(const http::AccessEntry& entry) {
-  log::info("http", "{} {} {} {} {:.1f}ms in={} out={} peer={} id={}", entry.method, log::quoted(entry.path), entry.status,
-            entry.host, std::chrono::duration<double, std::milli>(entry.duration).count(), entry.bytes_in, entry.bytes_out,
-            entry.peer, entry.request_id);
+  log::info("http", "{} {} {} {} {:.1f}ms in={} out={} peer={} id={}", entry.method, log::quoted(entry.path),
+            entry.status, entry.host, std::chrono::duration<double, std::milli>(entry.duration).count(), entry.bytes_in,
+            entry.bytes_out, entry.peer, entry.request_id);
 }
 
 // Waits for a signal; true: stop, false: reload.
@@ -124,13 +124,13 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   http::Workers workers(config.workers);
   workers.start();
   auto launcher = sandbox::LauncherLink::start(workers.next(), [&] { return connect_launcher(config.data, keeper); });
-  auto service = std::make_shared<sandbox::Service>(sandbox::Service::Parts{
-      .next_worker = [&]() -> net::io_context& { return workers.next(); },
-      .launcher = launcher,
-      .store = *store,
-      .ledger = *ledger,
-      .cache_dir = config.cache,
-      .settings = settings_of(config)});
+  auto service = std::make_shared<sandbox::Service>(
+      sandbox::Service::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
+                              .launcher = launcher,
+                              .store = *store,
+                              .ledger = *ledger,
+                              .cache_dir = config.cache,
+                              .settings = settings_of(config)});
   auto tenants = std::make_shared<sandbox::Tenants>(*store);
 
   auto port = [&](const std::string& address) { return address.substr(address.rfind(':')); };
@@ -143,8 +143,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   http::Router router;
   native.add_to(router);
   http::ServerOptions server_options{.listen = config.listen};
-  if (!config.tls_certificate.empty())
-    server_options.tls = http::TlsFiles{config.tls_certificate, config.tls_key};
+  if (!config.tls_certificate.empty()) server_options.tls = http::TlsFiles{config.tls_certificate, config.tls_key};
   if (config.access_log) server_options.access_log = log_access;
   http::Server server(workers, server_options, std::move(router));
   ISOLA_CHECK(server.start());

@@ -113,7 +113,9 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
     co_return Result<void>();
   };
   auto worked = co_await work();
-  if (!worked && deadline && box->record().end_reason == EndReason::deadline && box->state() == State::ended)
+  auto record = box->record();
+  bool over = record.state == State::ended || record.state == State::ending;
+  if (!worked && deadline && over && record.end_reason == EndReason::deadline)
     worked = fail(Code::timeout, "the run took longer than its timeout and was ended");
   // The caller has the answer before the sandbox is gone; a caller that left must not keep it.
   if (worked && ex.replied()) (void)co_await ex.send();

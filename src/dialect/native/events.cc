@@ -48,7 +48,8 @@ Result<ledger::EventFilter> event_filter(const http::Exchange& ex) {
   ISOLA_TRY(filter.from, moment(ex, "from"));
   ISOLA_TRY(filter.to, moment(ex, "to"));
   filter.after = std::strtoull(std::string(ex.query("after").value_or("0")).c_str(), nullptr, 10);
-  filter.limit = std::clamp<size_t>(std::strtoull(std::string(ex.query("limit").value_or("100")).c_str(), nullptr, 10), 1, 1000);
+  filter.limit =
+      std::clamp<size_t>(std::strtoull(std::string(ex.query("limit").value_or("100")).c_str(), nullptr, 10), 1, 1000);
   return filter;
 }
 
@@ -92,7 +93,8 @@ void Api::add_events(http::RouteGroup& group) {
               ISOLA_CO_TRY(auto events, service->ledger().query(filter));
               json list = json::array();
               for (const auto& event : events) list.push_back(view(event));
-              ex.reply(200, dump({{"events", list}, {"next", events.size() == filter.limit ? json(events.back().seq) : json(nullptr)}}));
+              ex.reply(200, dump({{"events", list},
+                                  {"next", events.size() == filter.limit ? json(events.back().seq) : json(nullptr)}}));
               co_return Result<void>();
             }));
   group.add("GET", "/v1/usage", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {

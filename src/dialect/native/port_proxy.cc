@@ -25,8 +25,8 @@ std::string lower(std::string_view text) {
 }
 
 bool of_this_hop(const std::string& name) {
-  static const std::set<std::string> kNames = {"connection", "keep-alive",        "proxy-connection", "te",
-                                               "trailer",    "transfer-encoding", "upgrade",          "proxy-authorization"};
+  static const std::set<std::string> kNames = {"connection",        "keep-alive", "proxy-connection",   "te", "trailer",
+                                               "transfer-encoding", "upgrade",    "proxy-authorization"};
   return kNames.contains(name);
 }
 
@@ -54,7 +54,8 @@ std::string head_for(const http::Exchange& ex, const std::string& target, uint16
   auto hop = named_by_connection(ex.headers());
   for (const auto& field : ex.headers()) {
     std::string name = lower(field.name);
-    if (name == "host" || name == "content-length" || name == "expect" || of_this_hop(name) || hop.contains(name)) continue;
+    if (name == "host" || name == "content-length" || name == "expect" || of_this_hop(name) || hop.contains(name))
+      continue;
     if (name.starts_with("x-isola-") || name.starts_with("x-forwarded-")) continue;
     if (keyed && (name == "authorization" || name == "x-api-key")) continue;
     // Decoded on its way through us.
@@ -165,8 +166,9 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   ChannelPtr channel = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}));
   auto dialled = co_await channel->reply();
   if (!dialled)
-    co_return say_no(ex, 502, "bad_gateway",
-                     fmt::format("nothing answers on port {} of sandbox {}: {}", port, box->id(), dialled.error().message));
+    co_return say_no(
+        ex, 502, "bad_gateway",
+        fmt::format("nothing answers on port {} of sandbox {}: {}", port, box->id(), dialled.error().message));
   bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();
   bool chunked = ex.has_body() && !ex.body_length();
   std::string head = head_for(ex, target, port, keyed, upgrade, chunked);

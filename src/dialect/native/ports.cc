@@ -4,7 +4,8 @@
 //   X-Isola-Sandbox: <id>, X-Isola-Port: <port>             by headers, at any name
 //   /v1/sandboxes/{id}/ports/{port}/{path...}               by path, with an API key
 //
-// By name and by headers, a private sandbox wants its token (X-Isola-Token, ?isola_token=, or a cookie), or a signed URL.
+// By name and by headers, a private sandbox wants its token (X-Isola-Token, ?isola_token=, or a cookie), or a signed
+// URL.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -79,8 +80,7 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
   auto service = service_;
   Options options = options_;
 
-  group.add("GET", "/v1/sandboxes/{id}/ports",
-            handled([service](http::Exchange& ex) { return list(*service, ex); }));
+  group.add("GET", "/v1/sandboxes/{id}/ports", handled([service](http::Exchange& ex) { return list(*service, ex); }));
   group.add("POST", "/v1/sandboxes/{id}/ports/{port}/sign",
             handled(Scope::use, [service, options](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
@@ -109,7 +109,7 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
     if (!port) co_return fail(Code::invalid, "port: must be between 1 and 65535");
     // The rest of the path as it was sent: decoding it would change what the service inside sees.
     std::string_view rest = ex.target();
-    for (int slash = 0; slash < 6 && !rest.empty(); ++slash) {
+    for (int slash = 0; slash < 5 && !rest.empty(); ++slash) {
       auto at = rest.find('/', 1);
       rest = at == std::string_view::npos ? std::string_view() : rest.substr(at);
     }

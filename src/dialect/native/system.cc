@@ -24,7 +24,8 @@ std::string prometheus(sandbox::Service& service) {
   line("sandboxes_created_total", "counter", "Sandboxes created.", c.created.load());
   line("sandboxes_ended_total", "counter", "Sandboxes ended.", c.ended.load());
   line("sandbox_create_failures_total", "counter", "Creates that failed.", c.create_failures.load());
-  line("sandbox_create_seconds_sum", "counter", "Time spent in creates.", static_cast<double>(c.create_nanos.load()) / 1e9);
+  line("sandbox_create_seconds_sum", "counter", "Time spent in creates.",
+       static_cast<double>(c.create_nanos.load()) / 1e9);
   line("commands_total", "counter", "Commands started.", c.commands.load());
   line("ready", "gauge", "1 when the server takes requests.", service.ready() ? 1 : 0);
   return out;
@@ -47,7 +48,8 @@ void Api::add_system(http::Router& router, http::RouteGroup& group) {
     ex.reply(200, std::string(openapi_text()));
     co_return;
   });
-  group.add("GET", "/v1/metrics", handled(store::Scope::read, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+  group.add("GET", "/v1/metrics",
+            handled(store::Scope::read, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ex.reply(200, prometheus(*service), "text/plain; version=0.0.4");
               co_return Result<void>();
             }));

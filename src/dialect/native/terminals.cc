@@ -36,7 +36,8 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
     }
     json order = json::parse((*message)->data, nullptr, false);
     if (order.is_discarded() || !order.is_object()) continue;
-    if (order.value("type", "") == "resize" && order["rows"].is_number_unsigned() && order["cols"].is_number_unsigned()) {
+    if (order.value("type", "") == "resize" && order["rows"].is_number_unsigned() &&
+        order["cols"].is_number_unsigned()) {
       guest::Resize size{running.info.pid, order["rows"].get<uint16_t>(), order["cols"].get<uint16_t>()};
       auto link = co_await service.link(running.box);
       if (link) (void)co_await (*link)->call(guest::Op::resize, guest::encode(size));
