@@ -114,6 +114,13 @@ TEST_F(TamperTest, OneInserted) {
   expect_broken(21, "does not follow");
 }
 
+TEST_F(TamperTest, OneInsertedBeforeTheFirst) {
+  tamper(
+      "INSERT INTO events SELECT -5, time, project, sandbox, task, actor, kind, data, prev, hash FROM events WHERE seq "
+      "= 1");
+  expect_broken(1, "something was put before it");
+}
+
 TEST_F(TamperTest, TheEndCutOff) {
   tamper("DELETE FROM events WHERE seq > 15");
   auto alone = verify_file(path());

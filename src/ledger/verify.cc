@@ -22,20 +22,24 @@ class Walk {
     }
     if (!verdict_.good()) return verdict_;
     // Every entry had its own sample, or none; what is left over belongs to entries that are gone.
-    ISOLA_TRY(
-        auto stray,
-        db.prepare("SELECT count(*) FROM usage WHERE seq > ? AND seq NOT IN (SELECT seq FROM events WHERE seq > ?)"));
+    ISOLA_TRY(auto stray, db.prepare("SELECT count(*) FROM usage WHERE seq < 1 OR (seq > ? AND seq NOT IN (SELECT seq "
+                                     "FROM events WHERE seq > ?))"));
     ISOLA_TRY(bool row, stray.bind(verdict_.head.seq, verdict_.head.seq).step());
-    if (row && stray.integer(0) > 0) broken(verdict_.head.seq + 1, "is missing, its usage sample is still there");
-    if (expected_ && expected_->seq > verdict_.head.seq && verdict_.good())
-      broken(verdict_.head.seq + 1, fmt::format("is missing, and everything after it up to {}", expected_->seq));
+    uint64_t next = verdict_.head.seq + 1;
+    if (row && stray.integer(0) > 0) {
+      ISOLA_CHECK(broken(next, "is missing, its usage sample is still there"));
+    } else if (expected_ && expected_->seq >= next) {
+      ISOLA_CHECK(broken(next, fmt::format("is missing, and everything after it up to {}", expected_->seq)));
+    }
     return verdict_;
   }
 
  private:
-  void broken(uint64_t seq, std::string_view what) {
+  // The walk itself went well: the Result is about reading.
+  Result<void> broken(uint64_t seq, std::string_view what) {
     verdict_.broken = seq;
     verdict_.what = fmt::format("entry {} {}", seq, what);
+    return {};
   }
 
   Result<bool> portion(sqlite::Database& db) {
@@ -45,7 +49,8 @@ class Walk {
                    "u.sandbox, u.task, from_ms, to_ms, cpu_usec, memory_byte_seconds, disk_byte_seconds, bytes_out, "
                    "commands, wall_ms FROM events e LEFT JOIN usage u ON u.seq = e.seq "
                    "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"));
-    query.bind(verdict_.head.seq, kPortion);
+    // From the very beginning: numbers below 1 are no place to hide.
+    query.bind(verdict_.entries ? static_cast<int64_t>(verdict_.head.seq) : INT64_MIN, kPortion);
     for (size_t i = 0; i < kPortion; ++i) {
       ISOLA_TRY(bool row, query.step());
       if (!row) return false;
@@ -57,6 +62,7 @@ class Walk {
 
   Result<void> entry(const sqlite::Statement& statement) {
     sqlite::Row row(statement);
+    if (statement.integer(0) < 1) return broken(1, "is not the first: something was put before it");
     Event e{.seq = row.integer<uint64_t>(),
             .time = row.integer(),
             .project = row.text(),
@@ -68,17 +74,16 @@ class Walk {
     e.prev = row.text();
     e.hash = row.text();
     const Head& last = verdict_.head;
-    if (e.seq != last.seq + 1) return broken(last.seq + 1, "is missing"), Result<void>();
-    if (e.prev != last.hash) return broken(e.seq, "does not follow the one before it"), Result<void>();
+    if (e.seq != last.seq + 1) return broken(last.seq + 1, "is missing");
+    if (e.prev != last.hash) return broken(e.seq, "does not follow the one before it");
     ISOLA_TRY(std::string hash, chain_hash(e, kind, last.hash));
-    if (hash != e.hash) return broken(e.seq, "was changed after it was written"), Result<void>();
+    if (hash != e.hash) return broken(e.seq, "was changed after it was written");
     if (expected_ && expected_->seq == e.seq && expected_->hash != e.hash)
-      return broken(e.seq, "is not the one whose hash was kept: the ledger was rewritten"), Result<void>();
+      return broken(e.seq, "is not the one whose hash was kept: the ledger was rewritten");
     bool has_sample = row.integer() != 0;
     if (has_sample != (kind == to_string(Kind::usage_sample)))
-      return broken(e.seq, has_sample ? "has a usage sample that is not its own" : "has lost its usage sample"),
-             Result<void>();
-    if (has_sample && !same_sample(row, e)) return broken(e.seq, "differs from its usage sample"), Result<void>();
+      return broken(e.seq, has_sample ? "has a usage sample that is not its own" : "has lost its usage sample");
+    if (has_sample && !same_sample(row, e)) return broken(e.seq, "differs from its usage sample");
     verdict_.head = {.seq = e.seq, .hash = std::move(e.hash)};
     ++verdict_.entries;
     return {};

@@ -42,6 +42,7 @@ struct Impl {
   sqlite3* handle = nullptr;
   std::string path;
   std::unordered_map<std::string, sqlite3_stmt*> idle;
+  std::function<void(int pages)> grown;
 
   ~Impl() {
     for (auto& [sql, statement] : idle) ::sqlite3_finalize(statement);
@@ -207,6 +208,21 @@ Result<int64_t> Database::integer(std::string_view sql) {
 
 int64_t Database::changed() const { return ::sqlite3_changes64(impl_->handle); }
 const std::string& Database::path() const { return impl_->path; }
+
+void Database::on_log_growth(std::function<void(Database&, int pages)> grown) {
+  impl_->grown = [this, grown = std::move(grown)](int pages) { grown(*this, pages); };
+  auto hook = [](void* impl, sqlite3*, const char*, int pages) {
+    static_cast<Impl*>(impl)->grown(pages);
+    return SQLITE_OK;
+  };
+  ::sqlite3_wal_hook(impl_->handle, hook, impl_.get());
+}
+
+Result<void> Database::checkpoint() {
+  int code = ::sqlite3_wal_checkpoint_v2(impl_->handle, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  if (code != SQLITE_OK && code != SQLITE_BUSY) return impl_->failed(code);
+  return {};
+}
 
 Result<Transaction> Transaction::begin(Database& db) {
   ISOLA_TRY(auto begin, db.prepare("BEGIN IMMEDIATE"));

@@ -18,6 +18,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -123,6 +124,8 @@ class Database {
   static Result<Database> open(const std::string& path, const Schema& schema, Sync sync);
   // A second connection that only reads, for a file that is open already.
   static Result<Database> open_reader(const std::string& path);
+  // One for checkpoint() alone.
+  static Result<Database> open_copier(const std::string& path) { return connect(path); }
   Database(Database&&) noexcept;
   Database& operator=(Database&&) noexcept;
   ~Database();
@@ -134,6 +137,12 @@ class Database {
   Result<int64_t> integer(std::string_view sql);  // the one number that a query gives
   int64_t changed() const;                        // rows, by the last statement
   const std::string& path() const;
+
+  // From now on the log is not copied into the file every thousand pages by whichever commit comes along: `grown` hears
+  // after each commit how many pages the log has, and sees to it.
+  void on_log_growth(std::function<void(Database&, int pages)> grown);
+  // Copies what it can of the log into the file, without making anybody wait.
+  Result<void> checkpoint();
 
  private:
   friend class Transaction;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "store/checkpointer.h"
 #include "store/sqlite.h"
 #include "store/store.h"
 
@@ -72,6 +73,7 @@ class SqliteStore final : public Store {
 
   Connection writer_;
   Connection reader_;
+  std::unique_ptr<Checkpointer> checkpointer_;  // after writer_: goes first
 };
 
 }  // namespace isola::store

@@ -99,6 +99,7 @@ TEST_F(TenantsTest, KeysOpenUntilRevoked) {
   ASSERT_TRUE(store_->revoke_key(who->id, 100));
   ASSERT_TRUE(store_->revoke_key(who->id, 200));
   auto revoked = authenticate(*store_, made->secret);
+  ASSERT_FALSE(revoked);
   for (const auto& refused : {unknown, shapeless, revoked}) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::denied);

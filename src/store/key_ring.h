@@ -1,0 +1,50 @@
+// Keys for a server that checks one with every request: those that were seen good are remembered, so that most checks
+// cost a SHA-256 and a look-up. Changes go through the ring; reload() is for those that another process made.
+//
+//   ISOLA_TRY(auto who, ring.authenticate(text, now));    // denied: malformed, unknown or revoked
+//   if (!allows(who->scope, Scope::use)) …
+//
+// When revoke() has returned, no authenticate() that begins afterwards lets the key in. Unknown keys are not
+// remembered: whoever tries many fills nothing. Any thread may call.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "store/keys.h"
+#include "store/store.h"
+
+namespace isola::store {
+
+class KeyRing {
+ public:
+  explicit KeyRing(Store& store) : store_(store) {}
+
+  Result<std::shared_ptr<const KeyRecord>> authenticate(std::string_view text, Millis now);
+  // Makes a key and keeps its record; the secret is in the answer and nowhere else.
+  Result<NewKey> issue(std::string project, std::string name, Scope scope, Millis now);
+  Result<void> revoke(const std::string& id, Millis now);
+  void reload();
+  // Writes down when keys were last used: call it now and then, not per request.
+  Result<void> save_uses();
+
+ private:
+  struct Entry {
+    std::shared_ptr<const KeyRecord> key;
+    std::atomic<Millis> used = 0;
+    Millis saved = 0;
+  };
+  std::shared_ptr<const KeyRecord> recall(const std::string& hash, Millis now, uint64_t& generation);
+
+  Store& store_;
+  std::shared_mutex mutex_;
+  std::unordered_map<std::string, Entry> known_;  // by hash
+  uint64_t generation_ = 0;  // counts revocations and reloads: what was read before one is not remembered after it
+};
+
+}  // namespace isola::store
