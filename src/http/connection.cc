@@ -189,7 +189,7 @@ Task<bool> Connection::serve_one() {
     if (!drained) co_return false;
   }
   if (keep_) co_return true;
-  co_await linger();
+  co_await linger(!parser_.done() || !buffer_.empty());
   co_return false;
 }
 
@@ -221,12 +221,12 @@ Task<void> Connection::refuse(int status, std::string_view code, std::string_vie
   plain_dress(exchange, reply);
   auto sent = co_await send_reply(s);
   log(s);
-  if (sent) co_await linger();
+  if (sent) co_await linger(true);
 }
 
 // Our last word is out. Closing now, with bytes of the client unread, would reset the connection and could take that
 // word from the client: so say that it was the last and listen a little.
-Task<void> Connection::linger() {
+Task<void> Connection::linger(bool unread) {
   error_code ec;
   set_deadline(2s);
   if (transport_.tls) {
@@ -234,7 +234,7 @@ Task<void> Connection::linger() {
   }
   transport_.socket.shutdown(Transport::Socket::shutdown_send, ec);
   buffer_.consume(buffer_.size());
-  for (size_t seen = 0; seen < kLinger && !timed_out_ && !cut_;) {
+  for (size_t seen = 0; unread && seen < kLinger && !timed_out_ && !cut_;) {
     auto room = buffer_.prepare(kBodyBuffer);
     auto [failed, n] = co_await transport_.socket.async_read_some(asio::buffer(room.data(), room.size()), kUse);
     if (failed) break;
@@ -253,7 +253,7 @@ Task<void> Connection::turn_away(std::shared_ptr<Connection> self) {
         "Connection: close\r\n\r\n{}",
         body.size(), body);
     auto sent = co_await self->send(text);
-    if (sent) co_await self->linger();
+    if (sent) co_await self->linger(true);
   }
   self->lane_.turned_away--;
   self->timer_.cancel();
