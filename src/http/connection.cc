@@ -27,6 +27,7 @@ constexpr unsigned kStreak = 32;     // pipelined requests in a row before other
 Connection::Connection(std::shared_ptr<Server::Core> core, Lane& lane, Transport::Socket socket)
     : core_(std::move(core)), lane_(lane), transport_(std::move(socket)), timer_(transport_.get_executor()) {
   place_ = lane_.connections.insert(lane_.connections.end(), this);
+  core_->connections++;
   error_code ec;
   auto end = transport_.socket.remote_endpoint(ec);
   peer_ = ec ? "unknown" : end.address().to_string(ec);
@@ -59,8 +60,7 @@ Task<void> Connection::run(std::shared_ptr<Connection> self) {
       co_await asio::post(c.transport_.get_executor(), asio::use_awaitable);
     }
   }
-  c.clear_deadline();
-  c.timer_.cancel();
+  c.stop_clock();
 }
 
 Task<bool> Connection::handshake() {
@@ -256,7 +256,7 @@ Task<void> Connection::turn_away(std::shared_ptr<Connection> self) {
     if (sent) co_await self->linger(true);
   }
   self->lane_.turned_away--;
-  self->timer_.cancel();
+  self->stop_clock();
 }
 
 void Connection::log(Exchange::State& s) {
@@ -285,6 +285,7 @@ void Connection::cut() {
   error_code ec;
   transport_.socket.shutdown(Transport::Socket::shutdown_both, ec);
   transport_.socket.cancel(ec);
+  stop_clock();
 }
 
 void Connection::reset() {
@@ -292,6 +293,7 @@ void Connection::reset() {
   error_code ec;
   transport_.socket.set_option(asio::socket_base::linger(true, 0), ec);
   transport_.socket.close(ec);
+  stop_clock();
 }
 
 }  // namespace isola::http

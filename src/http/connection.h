@@ -63,6 +63,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void decide_keep(Exchange::State& s);
   void log(Exchange::State& s);
   void arm();
+  void stop_clock();
 
   std::shared_ptr<Server::Core> core_;
   Lane& lane_;

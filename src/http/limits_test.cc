@@ -1,8 +1,10 @@
 // What strangers send: shapes that two programs could read differently, floods, and clients that are slow on purpose.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/file.h"
 #include "http/exchange.h"
@@ -265,6 +267,38 @@ TEST(Limits, AFullServerSays503) {
   clients.pop_back();
   while (server.server().connections() > 2) std::this_thread::yield();
   EXPECT_EQ(RawClient(server.port()).get("/").status, 200);
+}
+
+uint64_t resident_kib();
+
+TEST(Limits, ManyIdleConnectionsLeaveRoomForOthers) {
+  const size_t count = std::getenv("ISOLA_TEST_FULL") ? 15'000 : 1'500;
+  rlimit old{}, wanted{};
+  ::getrlimit(RLIMIT_NOFILE, &old);
+  wanted = {2 * count + 2000, std::max<rlim_t>(old.rlim_max, 2 * count + 2000)};
+  if (old.rlim_cur < wanted.rlim_cur && ::setrlimit(RLIMIT_NOFILE, &wanted) < 0) GTEST_SKIP() << "too few descriptors";
+  {
+    ServerOptions options;
+    options.limits.connections = count + 1;
+    TestServer server(routes, options);
+    uint64_t before = resident_kib();
+    std::vector<std::unique_ptr<RawClient>> idle;
+    for (size_t i = 0; i < count; i++) {
+      idle.push_back(std::make_unique<RawClient>(server.port()));
+      ASSERT_EQ(idle.back()->get("/").status, 200) << i;
+    }
+    std::printf("[ %zu connections%s ] %.1f KiB each, with the client's side\n", count,
+                count < 15'000 ? ", reduced" : "",
+                static_cast<double>(resident_kib() - before) / static_cast<double>(count));
+    {
+      RawClient another(server.port());
+      EXPECT_EQ(another.get("/").status, 200);
+      EXPECT_EQ(RawClient(server.port()).get("/").status, 503);
+    }
+    EXPECT_EQ(idle.front()->get("/").status, 200);
+    EXPECT_EQ(idle.back()->get("/").status, 200);
+  }
+  ::setrlimit(RLIMIT_NOFILE, &old);
 }
 
 uint64_t resident_kib() {
