@@ -5,10 +5,10 @@ CLANG_VERSIONS="19 20 21"  # the first that the package sources know; before 19,
 
 packages_of() {
   case $1 in
-    build) echo g++ cmake ninja-build ccache pkg-config libfmt-dev libnftnl-dev libmnl-dev libssl-dev libsqlite3-dev nlohmann-json3-dev libcli11-dev \
-      libgtest-dev libbenchmark-dev ;;
+    build) echo g++ cmake ninja-build ccache pkg-config libfmt-dev libnftnl-dev libmnl-dev libssl-dev libsqlite3-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev \
+      zlib1g-dev "$(boost_package)" libgtest-dev libbenchmark-dev ;;
     run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 ;;
-    test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils ;;
+    test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl ;;
     bench) echo crun runc bubblewrap ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;
@@ -16,6 +16,11 @@ packages_of() {
     lint) clang_package clang-tidy && clang_package clang ;;
     fuzz) clang_package clang && clang_package libclang-rt ;;
   esac
+}
+
+# Coroutines and Beast as we use them need Boost 1.81; Debian 12 has it beside its older default.
+boost_package() {
+  if installed libboost1.81-dev || candidate libboost1.81-dev; then echo libboost1.81-dev; else echo libboost-dev; fi
 }
 
 # clang_package TOOL: the package of the newest-but-fitting clang that this machine has or could install.

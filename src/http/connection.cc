@@ -27,6 +27,7 @@ constexpr unsigned kStreak = 32;     // pipelined requests in a row before other
 Connection::Connection(std::shared_ptr<Server::Core> core, Lane& lane, Transport::Socket socket)
     : core_(std::move(core)), lane_(lane), transport_(std::move(socket)), timer_(transport_.get_executor()) {
   place_ = lane_.connections.insert(lane_.connections.end(), this);
+  core_->connections++;
   error_code ec;
   auto end = transport_.socket.remote_endpoint(ec);
   peer_ = ec ? "unknown" : end.address().to_string(ec);
@@ -59,8 +60,7 @@ Task<void> Connection::run(std::shared_ptr<Connection> self) {
       co_await asio::post(c.transport_.get_executor(), asio::use_awaitable);
     }
   }
-  c.clear_deadline();
-  c.timer_.cancel();
+  c.stop_clock();
 }
 
 Task<bool> Connection::handshake() {
@@ -189,7 +189,7 @@ Task<bool> Connection::serve_one() {
     if (!drained) co_return false;
   }
   if (keep_) co_return true;
-  co_await linger();
+  co_await linger(!parser_.done() || !buffer_.empty());
   co_return false;
 }
 
@@ -221,12 +221,12 @@ Task<void> Connection::refuse(int status, std::string_view code, std::string_vie
   plain_dress(exchange, reply);
   auto sent = co_await send_reply(s);
   log(s);
-  if (sent) co_await linger();
+  if (sent) co_await linger(true);
 }
 
 // Our last word is out. Closing now, with bytes of the client unread, would reset the connection and could take that
 // word from the client: so say that it was the last and listen a little.
-Task<void> Connection::linger() {
+Task<void> Connection::linger(bool unread) {
   error_code ec;
   set_deadline(2s);
   if (transport_.tls) {
@@ -234,7 +234,7 @@ Task<void> Connection::linger() {
   }
   transport_.socket.shutdown(Transport::Socket::shutdown_send, ec);
   buffer_.consume(buffer_.size());
-  for (size_t seen = 0; seen < kLinger && !timed_out_ && !cut_;) {
+  for (size_t seen = 0; unread && seen < kLinger && !timed_out_ && !cut_;) {
     auto room = buffer_.prepare(kBodyBuffer);
     auto [failed, n] = co_await transport_.socket.async_read_some(asio::buffer(room.data(), room.size()), kUse);
     if (failed) break;
@@ -253,10 +253,10 @@ Task<void> Connection::turn_away(std::shared_ptr<Connection> self) {
         "Connection: close\r\n\r\n{}",
         body.size(), body);
     auto sent = co_await self->send(text);
-    if (sent) co_await self->linger();
+    if (sent) co_await self->linger(true);
   }
   self->lane_.turned_away--;
-  self->timer_.cancel();
+  self->stop_clock();
 }
 
 void Connection::log(Exchange::State& s) {
@@ -285,6 +285,7 @@ void Connection::cut() {
   error_code ec;
   transport_.socket.shutdown(Transport::Socket::shutdown_both, ec);
   transport_.socket.cancel(ec);
+  stop_clock();
 }
 
 void Connection::reset() {
@@ -292,6 +293,7 @@ void Connection::reset() {
   error_code ec;
   transport_.socket.set_option(asio::socket_base::linger(true, 0), ec);
   transport_.socket.close(ec);
+  stop_clock();
 }
 
 }  // namespace isola::http

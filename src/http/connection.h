@@ -58,11 +58,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<Result<void>> send_tls(std::string_view a, std::string_view b, std::string_view c);
   Task<bool> drain(Exchange::State& s);
   Task<void> refuse(int status, std::string_view code, std::string_view message);
-  Task<void> linger();
+  Task<void> linger(bool unread);
   void put_head(Exchange::State& s);
   void decide_keep(Exchange::State& s);
   void log(Exchange::State& s);
   void arm();
+  void stop_clock();
 
   std::shared_ptr<Server::Core> core_;
   Lane& lane_;

@@ -41,6 +41,12 @@ void Connection::arm() {
   });
 }
 
+// The timer keeps the connection alive, so whoever ends one stops it.
+void Connection::stop_clock() {
+  deadline_ = armed_ = kNever;
+  timer_.cancel();
+}
+
 Task<Result<size_t>> Connection::fill(size_t limit, std::chrono::milliseconds time) {
   auto room = buffer_.prepare(limit);
   if (room.empty()) co_return fail(Code::exhausted, "a part of the message does not fit the buffer");
@@ -114,6 +120,7 @@ Task<Result<void>> Connection::send_tls(std::string_view a, std::string_view b, 
 
 Task<void> Connection::gone(Exchange::State& s) {
   if (s.taken || s.aborted || cut_) co_return;
+  if (parser_.done()) buffer_.consume(std::exchange(s.held, 0));
   if (transport_.tls) {
     // The end is inside the stream: it has to be read. A wait that is cancelled half-way leaves it unfit for more.
     keep_ = false;

@@ -1,5 +1,7 @@
 #include "http/error_reply.h"
 
+#include <algorithm>
+
 #include "http/exchange.h"
 
 namespace isola::http {
@@ -21,7 +23,9 @@ int status_of(Code code) {
 }
 
 ErrorReply error_reply(const Error& error) {
-  return {.status = status_of(error.code), .code = std::string(to_string(error.code)), .message = error.message};
+  std::string code(to_string(error.code));
+  std::replace(code.begin(), code.end(), '-', '_');  // as names are written in JSON
+  return {.status = status_of(error.code), .code = std::move(code), .message = error.message};
 }
 
 namespace {

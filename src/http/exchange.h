@@ -81,7 +81,7 @@ class Exchange {
   std::string_view noted(std::string_view name) const;
 
   // ---- its body. The next piece, decoded from gzip or deflate if it came so, empty at the end; valid until the next
-  // call. Errors: too large (fail() makes a 413 of it), malformed (400), too slow (408), gone.
+  // call or gone(). Errors: too large (fail() makes a 413 of it), malformed (400), too slow (408), gone.
   Task<Result<std::string_view>> read_some();
   Task<Result<std::string>> read_all(size_t max);
   std::optional<uint64_t> body_length() const;  // where the client said it and nothing is encoded

@@ -123,12 +123,16 @@ Task<void> Server::Core::accept(std::shared_ptr<Core> core, Lane& lane, std::uni
       continue;
     }
     if (ec) continue;
-    bool full = core->connections.fetch_add(1) >= core->max_connections;
-    auto connection = std::make_shared<Connection>(core, lane, std::move(socket));
-    if (!full) {
-      asio::co_spawn(lane.io, Connection::run(std::move(connection)), asio::detached);
-    } else if (lane.turned_away < kTurnedAway) {
-      asio::co_spawn(lane.io, Connection::turn_away(std::move(connection)), asio::detached);
+    try {
+      bool full = core->connections >= core->max_connections;
+      auto connection = std::make_shared<Connection>(core, lane, std::move(socket));
+      if (!full) {
+        asio::co_spawn(lane.io, Connection::run(std::move(connection)), asio::detached);
+      } else if (lane.turned_away < kTurnedAway) {
+        asio::co_spawn(lane.io, Connection::turn_away(std::move(connection)), asio::detached);
+      }
+    } catch (const std::exception& e) {
+      log::error("http", "cannot serve a connection: {}", e.what());  // no memory: this one goes, the listener stays
     }
   }
   std::erase(lane.acceptors, acceptor.get());

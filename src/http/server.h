@@ -66,9 +66,9 @@ class Server {
   Result<void> start();
   // The addresses that it really listens on (port 0 became a number), in the order of the options.
   std::vector<std::string> addresses() const;
-  uint16_t port() const;      // of the first
-  Result<void> reload_tls();  // new connections get the certificate that the files hold now
-  void stop(std::chrono::milliseconds grace);
+  uint16_t port() const;                       // of the first
+  Result<void> reload_tls();                   // new connections get the certificate that the files hold now
+  void stop(std::chrono::milliseconds grace);  // from any thread but a worker
   size_t connections() const;
   const Router& router() const;
 

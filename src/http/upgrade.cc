@@ -1,5 +1,6 @@
 // Leaving HTTP: a WebSocket of our own, or the bare bytes for a proxy.
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -21,6 +22,15 @@ namespace {
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
+// Operations that the end of a stream cancels still complete, and look at the connection when they do: it goes after
+// them.
+void let_go(std::shared_ptr<Connection> connection) {
+  connection->cut();
+  auto executor = connection->transport().get_executor();
+  asio::post(executor,
+             [executor, c = std::move(connection)]() mutable { asio::post(executor, [c = std::move(c)] {}); });
+}
+
 class BeastSocket : public WebSocket {
  public:
   BeastSocket(std::shared_ptr<Connection> connection, const WebSocketOptions& options, std::string subprotocol)
@@ -38,7 +48,7 @@ class BeastSocket : public WebSocket {
       reply.erase(beast::http::field::server);
     }));
   }
-  ~BeastSocket() override { connection_->cut(); }
+  ~BeastSocket() override { let_go(connection_); }
 
   Task<Result<void>> accept(std::string_view head) {
     auto [ec] = co_await stream_.async_accept(asio::buffer(head.data(), head.size()), kUse);
@@ -91,7 +101,7 @@ class BeastSocket : public WebSocket {
 class BareStream : public RawStream {
  public:
   explicit BareStream(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
-  ~BareStream() override { connection_->cut(); }
+  ~BareStream() override { let_go(connection_); }
 
   Task<Result<std::string_view>> read_some() override {
     Buffer& buffer = connection_->buffer();
