@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +38,20 @@ class BorrowedUser {
   int failed_ = 0;
 };
 
+// "pipe:[123]", as /proc/<pid>/fd has it.
+Result<std::string> descriptor_name(const char* kind, int fd) {
+  struct stat st{};
+  if (::fstat(fd, &st) < 0) return sys_error("cannot look at a descriptor");
+  return fmt::format("{}:[{}]", kind, st.st_ino);
+}
+
+kernel::CgroupLimits group_limits(const Limits& limits) {
+  return {.cpus = limits.cpus,
+          .memory = limits.memory,
+          .pids = limits.pids,
+          .io_bytes_per_second = limits.io_bytes_per_second};
+}
+
 class JailLaunching : public Launching {
  public:
   JailLaunching(LaunchSpec spec, Protections protections, const kernel::CgroupTree& cgroups,
@@ -68,6 +83,7 @@ class JailLaunching : public Launching {
   Result<Fd> assume_identity();
   Result<void> expect_born();
   Result<void> verify_all();
+  Result<std::vector<std::string>> expected_descriptors() const;
   Result<std::unique_ptr<Cell>> hand_over();
 
   LaunchSpec spec_;
@@ -78,6 +94,7 @@ class JailLaunching : public Launching {
   Stopwatch watch_;
   kernel::Child child_;
   Fd control_;
+  std::string its_control_;  // the child's end, as /proc names it
   Link link_;
   IslandSockets sockets_;
   std::vector<Fd> leftovers_;
@@ -96,7 +113,6 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
                         .protections = &protections_,
                         .filter = &filter,
                         .cgroup = &*doors,
-                        .open_files = spec_.limits.open_files,
                         .control = conversation.second.get(),
                         .link = {in.first.get(), out.second.get(), in.second.get(), out.first.get()}};
   {
@@ -114,6 +130,7 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
     child_ = std::move(*child);
   }
+  ISOLA_TRY(its_control_, descriptor_name("socket", conversation.second.get()));
   control_ = std::move(conversation.first);
   link_ = Link{std::move(in.second), std::move(out.first)};
   return {};
@@ -183,6 +200,14 @@ Error JailLaunching::cause_of(const Error& error) const {
   return message && !message->bytes.empty() && message->bytes[0] == kFailed ? decode_error(message->bytes) : error;
 }
 
+// 0–2 nothing, 3–6 both ends of both pipes, 7 our conversation, which the exec closes.
+Result<std::vector<std::string>> JailLaunching::expected_descriptors() const {
+  const std::string null = "/dev/null";
+  ISOLA_TRY(std::string in, descriptor_name("pipe", link_.to_guest.get()));
+  ISOLA_TRY(std::string out, descriptor_name("pipe", link_.from_guest.get()));
+  return std::vector<std::string>{null, null, null, in, out, in, out, its_control_};
+}
+
 // Nothing of the guest has run yet: it is born only if what is installed is what the protections say.
 Result<void> JailLaunching::verify_all() {
   ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
@@ -192,6 +217,8 @@ Result<void> JailLaunching::verify_all() {
   ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));
   ISOLA_TRY(std::string network, network_.describe(netns.get()));
   ISOLA_CHECK(verify_around(protections_, *limits, network));
+  ISOLA_TRY(auto descriptors, expected_descriptors());
+  ISOLA_CHECK(verify_descriptors(child_.pid, descriptors));
   return verify(child_.pid, protections_);
 }
 
@@ -209,6 +236,7 @@ Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
 Jail::Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network)
     : cgroups_(std::move(cgroups)), filter_(std::move(filter)), network_(std::move(network)) {
   protections_.id_count = kIdCount;
+  protections_.open_files = Limits{}.open_files;
   protections_.capabilities = kCapabilities;
   protections_.filter_hash = filter_.hash();
   protections_.mounts = standard_mounts();
@@ -226,7 +254,8 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
   Protections wanted = protections_;
   wanted.id_base = spec.id_base;
   wanted.cgroup = spec.cgroup;
-  wanted.limits = {.cpus = spec.limits.cpus, .memory = spec.limits.memory, .pids = spec.limits.pids};
+  wanted.limits = group_limits(spec.limits);
+  wanted.open_files = spec.limits.open_files;
   for (const auto& shown : spec.shown) {
     if (shown.target.size() < 2 || shown.target[0] != '/')
       return fail(Code::invalid, "a shown folder needs an absolute path");
@@ -247,7 +276,7 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
 
 Result<void> Jail::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {
   Protections now = protections_;
-  now.limits = {.cpus = wanted.cpus, .memory = wanted.memory, .pids = wanted.pids};
+  now.limits = group_limits(wanted);
   return verify_around(now, installed, now.network);
 }
 
