@@ -38,6 +38,9 @@ class BorrowedUser {
   int failed_ = 0;
 };
 
+// From clone to the first word, which the launcher waits for: well below a millisecond, on a busy machine some.
+constexpr int kBirthLimitMs = 10'000;
+
 // "pipe:[123]", as /proc/<pid>/fd has it.
 Result<std::string> descriptor_name(const char* kind, int fd) {
   struct stat st{};
@@ -144,6 +147,11 @@ Result<Fd> JailLaunching::assume_identity() {
 }
 
 Result<void> JailLaunching::expect_born() {
+  pollfd word{control_.get(), POLLIN, 0};
+  int ready;
+  do ready = ::poll(&word, 1, kBirthLimitMs);
+  while (ready < 0 && errno == EINTR);
+  if (ready == 0) return fail(Code::timeout, "the sandbox's first process did not come to life in time");
   ISOLA_TRY(auto message, kernel::receive_message(control_.get()));
   if (message.bytes.empty()) return fail(Code::internal, "the sandbox's first process died at birth");
   if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
