@@ -216,6 +216,29 @@ TEST_F(GuestFiles, RemoveIsNotLedAstrayByLinks) {
   EXPECT_EQ(n, 50u);  // 1, 2 and 3 are among them: writes through the link changed nothing but their bytes
 }
 
+TEST_F(GuestFiles, ListIsNotLedAstrayByLinks) {
+  // A folder that keeps changing places with a link to a folder elsewhere while its tree is being listed.
+  std::string root = dir / "tree", sub = root + "/sub", away = dir / "away", elsewhere = dir / "elsewhere";
+  for (const auto& folder : {root, sub, elsewhere}) ASSERT_TRUE(guest->mkdir({.path = folder}));
+  ASSERT_TRUE(guest->write_file({.path = elsewhere + "/not-here"}, "x"));
+  ASSERT_EQ(::symlink(elsewhere.c_str(), away.c_str()), 0);
+  std::atomic<bool> stop = false;
+  std::thread racer([&] {
+    while (!stop) ::syscall(SYS_renameat2, AT_FDCWD, sub.c_str(), AT_FDCWD, away.c_str(), 2 /* RENAME_EXCHANGE */);
+  });
+  bool folder = false, link = false, astray = false;
+  for (int i = 0; i < 3000 && !astray; ++i)
+    (void)guest->list({.path = root, .depth = 3}, [&](const Entry& e) {
+      folder |= e.stat.type == FileType::dir;
+      link |= e.stat.type == FileType::link;
+      astray |= e.path.find("not-here") != std::string::npos;
+    });
+  stop = true;
+  racer.join();
+  EXPECT_TRUE(folder && link) << "they never changed places: this shows nothing";
+  EXPECT_FALSE(astray);
+}
+
 TEST_F(GuestFiles, TheActingUsersRightsDecide) {
   ASSERT_TRUE(guest->write_file({.path = dir / "secret", .mode = 0600}, "root's"));
   ASSERT_TRUE(guest->symlink({.target = dir / "secret", .path = dir / "bait", .user = "1000"}));
