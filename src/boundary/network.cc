@@ -2,13 +2,16 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/icmp6.h>
 #include <netinet/in.h>
+#include <netinet/ip_icmp.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "kernel/fault.h"
 #include "kernel/netlink.h"
@@ -33,6 +36,24 @@ struct IslandNetwork::Messages {
 namespace {
 
 constexpr int kBacklog = 1024;
+
+// Ports of the gate's sockets.
+constexpr std::pair<uint8_t, uint16_t> kGatePorts[] = {
+    {IPPROTO_TCP, kGatePort}, {IPPROTO_TCP, kDnsPort}, {IPPROTO_UDP, kDnsPort}};
+
+// Redirected connections of a sandbox, and DNS questions, each: far above what programs need, and together with the
+// times below a bound on the kernel's records of them (docs/threat-model.md has the sum).
+constexpr uint64_t kMostPerSecond = 100;
+constexpr uint32_t kMostAtOnce = 1000;
+constexpr uint32_t kMostOpen = 2048;
+
+// How long the kernel remembers what is over, in seconds; switches of the network namespace.
+constexpr std::pair<const char*, const char*> kMemory[] = {{"nf_conntrack_udp_timeout", "10\n"},
+                                                           {"nf_conntrack_udp_timeout_stream", "10\n"},
+                                                           {"nf_conntrack_tcp_timeout_time_wait", "10\n"}};
+
+// Of the namespace that the thread is in.
+std::string switch_path(const char* name) { return std::string("/proc/sys/net/netfilter/") + name; }
 
 // Inside another network namespace for as long as this lives.
 class Visit {
@@ -70,6 +91,28 @@ Result<NetlinkBatch> route_messages(bool ipv6) {
 // The rules for IPv6 are there even where the host has none: they cost nothing and cannot be forgotten.
 NetlinkBatch rule_messages() {
   kernel::NftBatch nft("isola");
+  // Before the kernel begins to track: what stays inside is not recorded. A record belongs to no memory limit, so each
+  // kind of packet that still gets one is named here, and `leave` bounds how many.
+  const char* aside = "aside";
+  nft.chain({.name = aside, .kind = NftChain::Kind::raw_output});
+  auto tracked = [&](NftRule rule) { nft.rule(aside, std::move(rule).accept()); };
+  auto untracked = [&](NftRule rule) { nft.rule(aside, std::move(rule).do_not_track().accept()); };
+  for (auto [protocol, port] : kGatePorts) {
+    // Answers of the gate, to be turned back; nobody inside can have these addresses and ports.
+    tracked(NftRule().protocol(protocol).from_port(port).from("127.0.0.1"));
+    tracked(NftRule().protocol(protocol).from_port(port).from("::1"));
+    // Whoever dials the gate directly: `leave` knows them by their record, and refuses before it is kept.
+    tracked(NftRule().protocol(protocol).port(port));
+  }
+  // "Unreachable" may be about a redirected connection, and then be turned back; of itself it makes no record.
+  tracked(NftRule().protocol(IPPROTO_ICMP).icmp_type(ICMP_DEST_UNREACH));
+  tracked(NftRule().protocol(IPPROTO_ICMPV6).icmp_type(ICMP6_DST_UNREACH));
+  untracked(NftRule().to_loopback4());
+  untracked(NftRule().to("::1"));
+  for (uint8_t protocol : {IPPROTO_UDP, IPPROTO_TCP}) tracked(NftRule().protocol(protocol).port(53));
+  untracked(NftRule().to(kOwnAddress4));
+  untracked(NftRule().to(kOwnAddress6));
+
   const char* steer = "steer";  // where connections are turned towards the gate
   nft.chain({.name = steer, .kind = NftChain::Kind::nat_output});
   nft.rule(steer, NftRule().to_loopback4().accept());
@@ -85,6 +128,14 @@ NetlinkBatch rule_messages() {
   for (uint16_t port : {kGatePort, kDnsPort})
     nft.rule(leave, NftRule().protocol(IPPROTO_TCP).port(port).not_redirected().reject_with_reset());
   nft.rule(leave, NftRule().protocol(IPPROTO_UDP).port(kDnsPort).not_redirected().reject());
+  // What is left is redirected and recorded. The kernel counts open TCP connections only, and keeps closed ones (and
+  // questions that were answered) for a while: so both their number and their rate are bounded, the rate first, since
+  // counting costs memory of its own.
+  auto fresh_tcp = [] { return NftRule().fresh().protocol(IPPROTO_TCP); };
+  nft.rule(leave, fresh_tcp().rate_over(kMostPerSecond, kMostAtOnce).reject_with_reset());
+  nft.rule(leave, fresh_tcp().flows_over(kMostOpen).reject_with_reset());
+  nft.rule(leave,
+           NftRule().fresh().protocol(IPPROTO_UDP).port(kDnsPort).rate_over(kMostPerSecond, kMostAtOnce).reject());
   nft.rule(leave, NftRule().to_loopback4().accept());
   nft.rule(leave, NftRule().to(kOwnAddress4).accept());
   nft.rule(leave, NftRule().to("::1").accept());
@@ -175,6 +226,10 @@ Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering) con
   // Rules before the device is up: there is no moment in which a packet could go another way.
   ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
   ISOLA_CHECK(netfilter.run(messages_->rules));
+  for (auto [name, seconds] : kMemory) {
+    if (int e = kernel::fault::at("island_switch")) return sys_error("cannot set " + switch_path(name), e);
+    ISOLA_CHECK(write_file(switch_path(name), seconds));
+  }
   ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));
   ISOLA_CHECK(route.run(messages_->route));
   ISOLA_TRY(IslandSockets sockets, open_sockets(messages_->ipv6));
@@ -188,6 +243,10 @@ Result<std::string> IslandNetwork::describe(int netns_fd) const {
   ISOLA_TRY(std::string text, kernel::describe_links(route));
   ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
   ISOLA_TRY(std::string rules, kernel::describe_ruleset(netfilter));
+  for (auto [name, wanted] : kMemory) {
+    ISOLA_TRY(std::string seconds, read_file(switch_path(name)));
+    rules += std::string("switch ") + name + " " + seconds;
+  }
   return text + rules;
 }
 

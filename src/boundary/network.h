@@ -19,6 +19,9 @@
 //   UDP to 127.0.0.0/8, ::1, own       the program inside
 //   anything else                      refused (EPERM or ECONNREFUSED at once, never a wait)
 //   the two ports themselves           refused when dialled directly: only redirected connections arrive there
+//
+// The kernel tracks what is redirected and nothing else, since its records of connections belong to no memory limit;
+// how many there can be is bounded: new ones beyond the rate or the number are refused.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +65,8 @@ class IslandNetwork {
   // aborts the process.
   Result<IslandSockets> make(int netns_fd, Answering answering = Answering::nobody) const;
 
-  // What is installed there now, one line per link, address, route, chain and rule; the same text for every namespace
-  // that make() configured. Compare it with expected().
+  // What is installed there now, one line per link, address, route, chain, rule and switch; the same text for every
+  // namespace that make() configured. Compare it with expected().
   Result<std::string> describe(int netns_fd) const;
 
   // The text that describe() gives for a namespace that make() configured and nobody touched.

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -24,6 +25,8 @@
 #include <functional>
 #include <optional>
 
+#include "base/file.h"
+#include "boundary/network_rules_golden.h"
 #include "kernel/fault.h"
 #include "kernel/netlink.h"
 #include "kernel/netlink_route.h"
@@ -328,6 +331,96 @@ TEST_F(Island, ThePortsCannotBeDialledOrTaken) {
   EXPECT_EQ(::poll(&p, 1, 0), 0) << "a connection that was not redirected reached the gate";
 }
 
+// The kernel's records of connections in the network namespace of the caller.
+std::string tracked() {
+  Fd fd(::open("/proc/sys/net/netfilter/nf_conntrack_count", O_RDONLY | O_CLOEXEC));
+  char text[32];
+  ssize_t n = ::read(fd.get(), text, sizeof text);
+  return n > 0 ? std::string(text, static_cast<size_t>(n) - 1) : error_name(errno);
+}
+
+TEST_F(Island, WhatStaysInsideIsNotRecorded) {
+  Guest guest([] {
+    for (const char* at : {"127.0.0.1", "127.9.9.9", "::1", kOwnAddress4, kOwnAddress6}) {
+      for (int socket = 0; socket < 4; ++socket) {
+        Address any(at, 0);
+        Fd fd(::socket(any.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        for (uint16_t port = 20000; port < 20500; ++port) {
+          Address to(at, port);
+          ::sendto(fd.get(), "x", 1, 0, to.get(), to.size);
+        }
+      }
+      Address address(at, 8000);
+      Fd server(::socket(address.family(), SOCK_STREAM, 0));
+      if (::bind(server.get(), address.get(), address.size) < 0 || ::listen(server.get(), 64) < 0)
+        return error_name(errno);
+      for (int i = 0; i < 50; ++i) {
+        Fd client(::socket(address.family(), SOCK_STREAM, 0));
+        if (::connect(client.get(), address.get(), address.size) < 0) return error_name(errno);
+        Fd conversation(::accept(server.get(), nullptr, nullptr));
+      }
+    }
+    std::string inside = tracked();
+    Address resolver("8.8.8.8", 53);
+    Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ::sendto(fd.get(), "x", 1, 0, resolver.get(), resolver.size);
+    return inside + " then " + tracked();
+  });
+  run(guest, Answering::gate);
+  if (IsSkipped() || HasFatalFailure()) return;
+  EXPECT_EQ(guest.result(), "0 then 1") << "a redirected one is, or the count would show nothing";
+}
+
+TEST_F(Island, RecordsOfWhatIsRedirectedAreBounded) {
+  constexpr int kTries = 6000;
+  static constexpr long kMany = 4000;  // a burst of 1000 each, and 100 each per second that this takes
+  Guest guest([] {
+    rlimit files{};
+    ::getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+    int refused = 0;
+    for (int i = 0; i < kTries; ++i) {
+      Address to("8.8.8.8", 53);
+      Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (::sendto(fd.get(), "x", 1, 0, to.get(), to.size) < 0 && errno == EPERM) ++refused;
+    }
+    std::string out = refused > kTries / 2 ? "few questions" : std::to_string(kTries - refused) + " questions";
+    std::vector<Fd> open;
+    refused = 0;
+    for (int i = 0; i < kTries; ++i) {
+      Address to("198.51.100.7", static_cast<uint16_t>(1000 + i));
+      open.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      if (!open.back()) return error_name(errno);
+      ::connect(open.back().get(), to.get(), to.size);
+      int error = 0;
+      socklen_t size = sizeof error;
+      ::getsockopt(open.back().get(), SOL_SOCKET, SO_ERROR, &error, &size);
+      if (error == ECONNREFUSED) ++refused;
+    }
+    out += refused > kTries / 2 ? ", few connections" : ", " + std::to_string(kTries - refused) + " connections";
+    long count = std::stol(tracked());
+    return out + (count >= 2000 && count < kMany ? ", few records" : ", " + tracked() + " records");
+  });
+  run(guest, Answering::gate);  // it answers nothing, so every connection stays open
+  if (IsSkipped() || HasFatalFailure()) return;
+  EXPECT_EQ(guest.result(), "few questions, few connections, few records");
+}
+
+// The rules as the kernel has them. A change of them is a change of the boundary: it has to be seen here.
+TEST_F(Island, TheRulesAreTheseAndNoOthers) {
+  Guest guest([] { return ""; });
+  if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";
+  auto sockets = network_->make(guest.netns());
+  ASSERT_TRUE(sockets) << sockets.error().text();
+  Fd home(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::setns(guest.netns(), CLONE_NEWNET), 0);
+  auto rules = kernel::print_rules(*kernel::NetlinkSocket::open(NETLINK_NETFILTER));
+  ASSERT_EQ(::setns(home.get(), CLONE_NEWNET), 0);
+  ASSERT_TRUE(rules) << rules.error().text();
+  EXPECT_EQ("\n" + *rules, kGoldenRules);
+}
+
 TEST_F(Island, NobodyInsideCanChangeIt) {
   Guest guest([] {
     Fd fd(::socket(AF_INET, SOCK_DGRAM, 0));
@@ -385,6 +478,19 @@ TEST_F(Island, DescriptionIsTheSameForEveryIslandAndShowsChanges) {
     ASSERT_TRUE(kernel::NetlinkSocket::open(NETLINK_NETFILTER)->run(more.take()));
   });
   EXPECT_NE(network_->describe(two.netns()).value(), *expected);
+}
+
+TEST_F(Island, DescriptionShowsSwitches) {
+  Guest guest([] { return ""; });
+  if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";
+  ASSERT_TRUE(network_->make(guest.netns()));
+  EXPECT_EQ(network_->describe(guest.netns()).value(), network_->expected().value());
+  Fd home(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::setns(guest.netns(), CLONE_NEWNET), 0);
+  auto written = write_file("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "500");
+  ASSERT_EQ(::setns(home.get(), CLONE_NEWNET), 0);
+  ASSERT_TRUE(written);
+  EXPECT_NE(network_->describe(guest.netns()).value(), network_->expected().value());
 }
 
 TEST_F(Island, AnyFailingStepIsAnErrorAndComesBackHome) {

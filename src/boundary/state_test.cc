@@ -5,8 +5,6 @@
 #include <set>
 #include <string>
 
-#include "boundary/latency.h"
-
 namespace isola {
 namespace {
 
@@ -50,18 +48,6 @@ TEST(State, UnknownWords) {
     EXPECT_FALSE(parse_end_reason(word)) << word;
     EXPECT_FALSE(parse_boundary(word)) << word;
   }
-}
-
-TEST(Latency, AddsUp) {
-  Latency latency;
-  latency.add(Step::layer, std::chrono::nanoseconds(5));
-  latency.add(Step::layer, std::chrono::nanoseconds(6));
-  latency.add(Step::exec, std::chrono::nanoseconds(100));
-  EXPECT_EQ(latency.of(Step::layer).count(), 11);
-  EXPECT_EQ(latency.total().count(), 111);
-  std::set<std::string> names;
-  for (int i = 0; i < static_cast<int>(Step::count_); ++i)
-    EXPECT_TRUE(names.insert(std::string(to_string(static_cast<Step>(i)))).second);
 }
 
 }  // namespace

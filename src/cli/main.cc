@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/parse.h"
 #include "cli/serve.h"
 #include "launcher/launcher.h"
 
@@ -29,28 +30,6 @@ void add_common(CLI::App& app, Common& common) {
 
 // The command of `isola run`, whatever its words look like: none of them ever reaches the parser.
 std::vector<std::string> guest_command;
-
-// Where the command inside begins: after `isola run`, our options and their values, and one `--` if there is one. Only
-// that first `--` is ours; a later one belongs to the command (git checkout -- file).
-int command_begins(CLI::App& app, int argc, char** argv) {
-  CLI::App* here = &app;
-  for (int i = 1; i < argc; ++i) {
-    std::string_view word = argv[i];
-    if (word == "--" || word.size() < 2 || word[0] != '-') {
-      bool in_run = here != &app;
-      if (in_run || word == "--") return i;
-      if (word != "run") return argc;
-      here = app.get_subcommand("run");
-      continue;
-    }
-    bool is_long = word.starts_with("--");
-    // --name=value and -nVALUE carry their value with them.
-    if (is_long ? word.find('=') != std::string_view::npos : word.size() > 2) continue;
-    const auto* option = here->get_option_no_throw(std::string(word));
-    if (option && option->get_items_expected_max() > 0) ++i;
-  }
-  return argc;
-}
 
 void add_run(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<isola::cli::RunOptions>();
@@ -82,11 +61,10 @@ void add_run(CLI::App& app, Common& common, int& code) {
       code = isola::cli::complain("run what? Give a command: isola run -- echo hello");
       return;
     }
-    for (const auto& entry : options->env)
-      if (entry.find('=') == std::string::npos || entry[0] == '=') {
-        code = isola::cli::complain("--env " + entry + ": write it as NAME=value");
-        return;
-      }
+    if (auto named = isola::cli::check_environment(options->env); !named) {
+      code = isola::cli::complain(named.error().message);
+      return;
+    }
     code = isola::cli::run(common, *options);
   });
 }
@@ -133,6 +111,7 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
   launcher->add_option("--guest", options->guest_program, "The isola-guest program (default: beside this one)");
   launcher->add_option("--layer-store", options->layer_store,
                        "project-quota, btrfs, ext4-file or unquotaed (default: the first that works)");
+  launcher->add_option("--user", options->user, "Who may use it besides root: a name or a uid (default: nobody)");
   launcher->add_flag("--daemon", options->daemon, "Go into the background, log to DATA/launcher.log");
   launcher->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
   auto* status = launcher->add_subcommand("status", "Show the launcher that runs on --data");
@@ -179,7 +158,11 @@ int main(int argc, char** argv) {
     add_common(*command, common);
     for (auto* nested : command->get_subcommands({})) add_common(*nested, common);
   }
-  int begin = command_begins(app, argc, argv);
+  auto takes_value = [&](bool in_run, const std::string& option) {
+    const auto* known = (in_run ? app.get_subcommand("run") : &app)->get_option_no_throw(option);
+    return known && known->get_items_expected_max() > 0;
+  };
+  int begin = 1 + static_cast<int>(isola::cli::command_begins({argv + 1, argv + argc}, takes_value));
   if (begin < argc) {
     bool dashes = std::string_view(argv[begin]) == "--";
     guest_command.assign(argv + begin + (dashes ? 1 : 0), argv + argc);

@@ -26,6 +26,7 @@ namespace {
 // a copy of its own, which makes three programs about a read-only file of the host's pointless there.
 constexpr const char* kShown = "/isola-hostile";
 constexpr const char* kCopied = "/tmp/isola-hostile";
+constexpr const char* kFloodsRecords = "connection-records";
 constexpr const char* kNeedShownProgram[] = {"self-exe", "shebang-self-exe", "lease-shared"};
 
 // Milliseconds. Whoever shall time out need not do so for long.
@@ -70,6 +71,14 @@ std::string host_facts() {
     facts += "|" + read_file(file).value_or("?");
   return facts;
 }
+
+// The kernel's records of connections in the network of this process, which no limit counts.
+uint64_t connection_records(pid_t pid) {
+  auto text = read_file(fmt::format("/proc/{}/net/stat/nf_conntrack", pid)).value_or("");
+  size_t line = text.find('\n');  // names of the columns first; "entries" is the first, in hexadecimal
+  return line == std::string::npos ? 0 : std::strtoull(text.c_str() + line + 1, nullptr, 16);
+}
+constexpr uint64_t kMostRecords = 8192;
 
 // The last line that begins with a word of the program's own.
 std::string said(const std::string& output) {
@@ -138,18 +147,28 @@ Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth bi
   }
   ISOLA_TRY(auto sandbox, launcher_.launch(request, trees));
   if (sandbox.reply.birth != birth) return fail(Code::internal, "the sandbox has another birth than it should");
-  Box box{sandbox.reply.id, "",
+  Box box{sandbox.reply.id, "", 0,
           std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
   ISOLA_CHECK(box.guest->hello());
+  ISOLA_TRY(box.pid, process_of(box.id));
   box.program = birth == Birth::cold ? kShown : kCopied;
   if (birth != Birth::cold) ISOLA_CHECK(box.guest->write_file({.path = kCopied, .mode = 0755}, binary_bytes_));
   return box;
+}
+
+Result<pid_t> ProveRunner::process_of(const std::string& id) {
+  ISOLA_TRY(auto all, launcher_.list());
+  for (const auto& one : all)
+    if (one.id == id) return one.pid;
+  return fail(Code::not_found, "the launcher does not know the sandbox that it made");
 }
 
 ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& program) {
   Outcome outcome;
   auto keep = [&](std::string_view piece) {
     outcome.bytes += piece.size();
+    if (program.name == kFloodsRecords)
+      outcome.most_records = std::max(outcome.most_records, connection_records(box.pid));
     if (outcome.output.size() < kKeep) outcome.output.append(piece.substr(0, kKeep - outcome.output.size()));
   };
   guest::Start start{
@@ -232,6 +251,8 @@ std::string ProveRunner::check_after(Box& box, const HostileProgram& program, co
   if (read_file(canary_).value_or("") != secret_) return "the host's canary was changed";
   if (host_facts() != host_facts_) return "a setting of the host was changed";
   if (auto why = neighbour_answers(); !why.empty()) return why;
+  if (uint64_t records = std::max(outcome.most_records, connection_records(box.pid)); records > kMostRecords)
+    return fmt::format("the kernel holds {} records of its connections", records);
   if (!outcome.exit) return "";  // ended by its limits: nothing left to ask
   if (auto why = special_check(program, box); !why.empty()) {
     std::string end = end_of(box);

@@ -43,16 +43,19 @@ class ProveRunner {
   struct Box {
     std::string id;
     std::string program;  // where isola-hostile is inside
+    pid_t pid = 0;        // process 1, as the host sees it
     std::unique_ptr<guest::PipeClient> guest;
   };
   struct Outcome {
     std::string output;  // first 64 KiB of both streams
     uint64_t bytes = 0;
+    uint64_t most_records = 0;  // of connections, in the sandbox's network, whenever the program said something
     Result<guest::Exit> exit;
   };
 
   explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}
   Result<Box> launch(const std::string& digest, Birth birth);
+  Result<pid_t> process_of(const std::string& id);
   Outcome execute(Box& box, const HostileProgram& program);
   Proof judge(const HostileProgram& program, const Outcome& outcome) const;
   std::string special_check(const HostileProgram& program, Box& box);

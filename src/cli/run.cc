@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/parse.h"
 #include "guest/client.h"
 #include "image/template_cache.h"
 #include "kernel/mount.h"
@@ -50,33 +51,18 @@ struct Shown {
 
 Result<Shown> open_mounts(const std::vector<std::string>& mounts) {
   Shown shown;
-  for (const auto& mount : mounts) {
-    auto colon = mount.find(':');
-    std::string host = mount.substr(0, colon), inside = colon == std::string::npos ? host : mount.substr(colon + 1);
-    if (inside.empty() || inside[0] != '/')
-      return fail(Code::invalid, "--mount-ro " + mount + ": the place inside must be an absolute path");
-    ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, host));
+  for (const auto& text : mounts) {
+    ISOLA_TRY(Mount mount, parse_mount(text));
+    ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, mount.host));
     shown.trees.push_back(std::move(tree));
-    shown.targets.push_back(inside);
+    shown.targets.push_back(mount.inside);
   }
   return shown;
 }
 
 Result<launcher::LaunchRequest> request_of(const Common& common, const RunOptions& options) {
-  launcher::LaunchRequest request{
-      .limits = options.limits, .cold = options.cold, .allow_unquotaed = options.allow_unquotaed};
-  auto size = [](const std::string& text, uint64_t& out) -> Result<void> {
-    if (text.empty()) return {};
-    ISOLA_TRY(out, parse_size(text));
-    return {};
-  };
-  ISOLA_CHECK(size(options.memory, request.limits.memory));
-  ISOLA_CHECK(size(options.disk, request.limits.disk));
-  ISOLA_CHECK(size(options.io, request.limits.io_bytes_per_second));
-  if (!options.timeout.empty()) {
-    ISOLA_TRY(request.limits.wall_time, parse_duration(options.timeout));
-    if (request.limits.wall_time.count() == 0) return fail(Code::invalid, "--timeout 0 would end before it began");
-  }
+  launcher::LaunchRequest request{.cold = options.cold, .allow_unquotaed = options.allow_unquotaed};
+  ISOLA_TRY(request.limits, limits_of(options));
   auto found = image::TemplateCache(common.cache_dir).find(options.template_name);
   if (!found && found.error().code == Code::not_found)
     return fail(Code::not_found, "there is no template '" + options.template_name +

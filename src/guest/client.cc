@@ -76,15 +76,30 @@ Result<Hello> PipeClient::hello(Milliseconds timeout) {
   return *session_.hello();
 }
 
-Result<std::string> PipeClient::call(Op op, std::string_view args, std::string* data) {
+Result<void> PipeClient::await(uint32_t channel, const std::function<bool()>& done, const uint64_t& progress) {
+  while (!done()) {
+    uint64_t seen = progress;
+    auto pumped = pump_until([&] { return done() || progress != seen; }, patience_);
+    if (pumped) continue;
+    if (pumped.error().code != Code::timeout) return pumped;
+    session_.cancel(channel);
+    (void)flush();
+    return pumped;
+  }
+  return {};
+}
+
+Result<std::string> PipeClient::call(Op op, std::string_view args, std::string* data, bool patient) {
   struct State {
     bool ended = false, too_large = false;
+    uint64_t progress = 0;
     std::string data, result;
     Error error;
   };
   auto state = std::make_shared<State>();  // outlives this call if the link breaks in the middle of it
   ChannelCallbacks on;
   on.data = [state](std::string_view bytes) {
+    ++state->progress;
     state->too_large |= state->data.size() + bytes.size() > kMaxResult;
     if (!state->too_large) state->data.append(bytes);
   };
@@ -95,8 +110,9 @@ Result<std::string> PipeClient::call(Op op, std::string_view args, std::string* 
     else
       state->error = std::move(end).error();
   };
-  session_.open(op, args, std::move(on));
-  ISOLA_CHECK(pump_until([&] { return state->ended; }));
+  uint32_t channel = session_.open(op, args, std::move(on));
+  auto ended = [&] { return state->ended; };
+  ISOLA_CHECK(patient ? pump_until(ended) : await(channel, ended, state->progress));
   if (!state->error.message.empty()) return std::unexpected(state->error);
   if (state->too_large) return fail(Code::exhausted, "the guest's answer is too large");
   if (data) *data = std::move(state->data);
@@ -183,10 +199,11 @@ Result<Exit> PipeClient::run(const Start& start, RunCallbacks callbacks) {
   return finish(begin_run(start, std::move(callbacks)));
 }
 
-Result<void> PipeClient::send_all(uint32_t channel, std::string_view bytes, const std::function<bool()>& stop) {
+Result<void> PipeClient::send_all(uint32_t channel, std::string_view bytes, const std::function<bool()>& stop,
+                                  Milliseconds timeout) {
   while (!bytes.empty() && !stop()) {
     bytes.remove_prefix(session_.send(channel, bytes));
-    if (!bytes.empty()) ISOLA_CHECK(pump());
+    if (!bytes.empty()) ISOLA_CHECK(pump_until([&] { return stop() || session_.sendable(channel) > 0; }, timeout));
   }
   return flush();
 }
@@ -200,7 +217,10 @@ Result<Processes> PipeClient::processes() { return bulk_for<Processes>(Op::proce
 Result<void> PipeClient::signal(uint32_t pid, int signal, Target target) {
   return nothing(call(Op::signal, encode(Signal{pid, signal, target})));
 }
-Result<Exit> PipeClient::wait(uint32_t pid) { return call_for<Exit>(Op::wait, encode(Pid{pid})); }
+Result<Exit> PipeClient::wait(uint32_t pid) {
+  ISOLA_TRY(std::string result, call(Op::wait, encode(Pid{pid}), nullptr, true));
+  return decode<Exit>(result);
+}
 Result<void> PipeClient::resize(uint32_t pid, uint16_t rows, uint16_t cols) {
   return nothing(call(Op::resize, encode(Resize{pid, rows, cols})));
 }

@@ -7,7 +7,8 @@
 //
 // Calls block until they are answered and drive everything else that is under way meanwhile (runs started with
 // begin_run, watches, dials): callbacks come from inside whatever call is waiting. Not thread-safe. The guest's answers
-// are untrusted: what does not decode, or is larger than its limit, is an error of that call.
+// are untrusted: what does not decode, or is larger than its limit, is an error of that call; and with set_patience(),
+// what does not come is one too.
 #pragma once
 
 #include <poll.h>
@@ -50,11 +51,12 @@ class Run {
   Result<Exit> exit_;
 };
 
-// A byte stream to a port, or any other channel with data both ways.
+// A byte stream to a port inside. What has come in waits in `received`, never more than a window of it: the guest may
+// send more only as read() takes it out.
 struct Connection {
   uint32_t channel = 0;
   bool open = false, ended = false, eof = false;
-  std::string received;  // take from here
+  std::string received;
   Result<Done> result;
 };
 
@@ -66,6 +68,9 @@ class PipeClient {
   PipeClient(Fd from_guest, Fd to_guest);
 
   Session& session() { return session_; }
+  // A call on whose channel nothing happens for so long is cancelled and fails with Code::timeout; the link goes on.
+  // Runs, attaches and wait() may be silent for as long as they like. Below 0 (at first): for ever.
+  void set_patience(Milliseconds patience) { patience_ = patience; }
   Result<Hello> hello(Milliseconds timeout = Milliseconds(10000));
   // Waits for bytes, for room, or for one of the watched fds, and handles them once. false = the time was up first.
   Result<bool> pump(Milliseconds timeout = Milliseconds(-1));
@@ -117,24 +122,36 @@ class PipeClient {
   Result<uint32_t> watch(const Watch& args, std::function<void(const WatchEvent&)> event,
                          std::function<void(const Error&)> ended = {});  // the channel: cancel() it to stop
   Result<Ports> ports();
-  Result<std::shared_ptr<Connection>> dial(uint16_t port);
-  Result<void> write(const std::shared_ptr<Connection>& connection, std::string_view bytes);
+  // Connections wait for as long as they are told, each time; below 0: for ever.
+  Result<std::shared_ptr<Connection>> dial(uint16_t port, Milliseconds timeout = Milliseconds(-1));
+  // At least one byte and at most `max`; empty at the end of what the other side sends.
+  Result<std::string> read(const std::shared_ptr<Connection>& connection, size_t max = 64 << 10,
+                           Milliseconds timeout = Milliseconds(-1));
+  // All of it, or an error: unavailable when the connection has ended meanwhile.
+  Result<void> write(const std::shared_ptr<Connection>& connection, std::string_view bytes,
+                     Milliseconds timeout = Milliseconds(-1));
   void close_write(const std::shared_ptr<Connection>& connection) { session_.send_eof(connection->channel); }
+  void hang_up(const std::shared_ptr<Connection>& connection);  // both directions, at once
   Result<Metrics> metrics();
 
  private:
-  Result<std::string> call(Op op, std::string_view args, std::string* data = nullptr);
+  Result<std::string> call(Op op, std::string_view args, std::string* data = nullptr, bool patient = false);
   template <typename T>
   Result<T> call_for(Op op, std::string_view args);
   template <typename T>
   Result<T> bulk_for(Op op, std::string_view args);
-  Result<void> send_all(uint32_t channel, std::string_view bytes, const std::function<bool()>& stop);
+  // Pumps until `done`, as long as `progress` changes before the patience is at its end; then the channel is cancelled.
+  Result<void> await(uint32_t channel, const std::function<bool()>& done, const uint64_t& progress);
+  Result<void> await_stream(uint32_t channel, const bool& ended, const uint64_t& progress);
+  Result<void> send_all(uint32_t channel, std::string_view bytes, const std::function<bool()>& stop,
+                        Milliseconds timeout = Milliseconds(-1));
   std::shared_ptr<Run> follow(Op op, std::string_view args, RunCallbacks callbacks);
   Result<void> flush();
 
   Fd from_, to_;
   Session session_;
   std::map<int, std::function<void()>> watched_;
+  Milliseconds patience_{-1};
 };
 
 // The link of a running guest as the host (root, outside) reaches it: its pipes, opened anew through /proc.

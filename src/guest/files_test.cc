@@ -216,6 +216,29 @@ TEST_F(GuestFiles, RemoveIsNotLedAstrayByLinks) {
   EXPECT_EQ(n, 50u);  // 1, 2 and 3 are among them: writes through the link changed nothing but their bytes
 }
 
+TEST_F(GuestFiles, ListIsNotLedAstrayByLinks) {
+  // A folder that keeps changing places with a link to a folder elsewhere while its tree is being listed.
+  std::string root = dir / "tree", sub = root + "/sub", away = dir / "away", elsewhere = dir / "elsewhere";
+  for (const auto& folder : {root, sub, elsewhere}) ASSERT_TRUE(guest->mkdir({.path = folder}));
+  ASSERT_TRUE(guest->write_file({.path = elsewhere + "/not-here"}, "x"));
+  ASSERT_EQ(::symlink(elsewhere.c_str(), away.c_str()), 0);
+  std::atomic<bool> stop = false;
+  std::thread racer([&] {
+    while (!stop) ::syscall(SYS_renameat2, AT_FDCWD, sub.c_str(), AT_FDCWD, away.c_str(), 2 /* RENAME_EXCHANGE */);
+  });
+  bool folder = false, link = false, astray = false;
+  for (int i = 0; i < 3000 && !astray; ++i)
+    (void)guest->list({.path = root, .depth = 3}, [&](const Entry& e) {
+      folder |= e.stat.type == FileType::dir;
+      link |= e.stat.type == FileType::link;
+      astray |= e.path.find("not-here") != std::string::npos;
+    });
+  stop = true;
+  racer.join();
+  EXPECT_TRUE(folder && link) << "they never changed places: this shows nothing";
+  EXPECT_FALSE(astray);
+}
+
 TEST_F(GuestFiles, TheActingUsersRightsDecide) {
   ASSERT_TRUE(guest->write_file({.path = dir / "secret", .mode = 0600}, "root's"));
   ASSERT_TRUE(guest->symlink({.target = dir / "secret", .path = dir / "bait", .user = "1000"}));
@@ -332,15 +355,110 @@ TEST_F(GuestFiles, DialCarriesBothWaysWithHalfClose) {
     sent[12345] = '!';
     ASSERT_TRUE(guest->write(*c, sent));
     guest->close_write(*c);
+    std::string back;
+    for (;;) {
+      auto piece = guest->read(*c, 1 << 20);
+      ASSERT_OK(piece);
+      if (piece->empty()) break;
+      back += *piece;
+    }
     ASSERT_TRUE(guest->pump_until([&] { return (*c)->ended; }));
     echo.join();
-    EXPECT_TRUE((*c)->received == sent);
+    EXPECT_TRUE(back == sent);
     EXPECT_TRUE((*c)->result);
+    EXPECT_EQ(guest->read(*c).value(), "") << "the end stays the end";
   }
   Listener closed;
   uint16_t port = closed.port;
   closed.fd.reset();
   EXPECT_EQ(guest->dial(port).error().sys_errno, ECONNREFUSED);
+}
+
+// A peer that sends and sends: what nobody takes out stays where it is.
+TEST_F(GuestFiles, AConnectionHoldsNoMoreThanItsWindow) {
+  Listener service;
+  auto c = guest->dial(service.port);
+  ASSERT_OK(c);
+  Fd peer(::accept4(service.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  constexpr size_t kAll = 8 << 20;
+  std::thread sender([&] {
+    (void)write_all(peer.get(), std::string(kAll, 's'));
+    ::shutdown(peer.get(), SHUT_WR);
+  });
+  ASSERT_TRUE(guest->pump_until([&] { return (*c)->received.size() == kHostWindow; }));
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(guest->ping("still there")) << "other channels go on";
+  EXPECT_EQ((*c)->received.size(), kHostWindow);
+  size_t taken = 0;
+  for (;;) {
+    auto piece = guest->read(*c, 100000, PipeClient::Milliseconds(20000));
+    ASSERT_OK(piece);
+    if (piece->empty()) break;
+    taken += piece->size();
+    EXPECT_LE((*c)->received.size(), kHostWindow);
+  }
+  sender.join();
+  EXPECT_EQ(taken, kAll);
+}
+
+TEST_F(GuestFiles, HangingUpEndsBothDirections) {
+  Listener service;
+  auto c = guest->dial(service.port);
+  ASSERT_OK(c);
+  Fd peer(::accept4(service.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_EQ(::write(peer.get(), "unread", 6), 6);
+  ASSERT_TRUE(guest->pump_until([&] { return (*c)->received == "unread"; }));
+  guest->hang_up(*c);
+  EXPECT_EQ(guest->read(*c).value(), "");
+  ASSERT_TRUE(guest->pump_until([&] { return (*c)->ended; }));
+  char byte;
+  EXPECT_LE(::read(peer.get(), &byte, 1), 0) << "the other side is told";
+  EXPECT_EQ(guest->write(*c, "x").error().code, Code::unavailable);
+  EXPECT_EQ(guest->session().channels(), 0u);
+}
+
+TEST_F(GuestFiles, DiallingAndReadingEndAtTheirDeadline) {
+  // One that nobody takes: a queue of one place, which is taken.
+  Listener busy;
+  ASSERT_EQ(::listen(busy.fd.get(), 0), 0);
+  std::vector<std::shared_ptr<Connection>> queued;
+  Result<std::shared_ptr<Connection>> last = fail(Code::internal, "");
+  for (int i = 0; i < 8; ++i) {
+    last = guest->dial(busy.port, PipeClient::Milliseconds(100));
+    if (!last) break;
+    queued.push_back(*last);
+  }
+  ASSERT_FALSE(last);
+  EXPECT_EQ(last.error().code, Code::timeout);
+  ASSERT_FALSE(queued.empty());
+  EXPECT_EQ(guest->read(queued[0], 1, PipeClient::Milliseconds(20)).error().code, Code::timeout);
+  EXPECT_EQ(guest->write(queued[0], std::string(32 << 20, 'x'), PipeClient::Milliseconds(100)).error().code,
+            Code::timeout);
+  for (auto& c : queued) guest->hang_up(c);
+  EXPECT_TRUE(guest->ping("the link goes on"));
+  ASSERT_TRUE(guest->pump_until([&] { return guest->session().channels() == 0; }));
+}
+
+TEST_F(GuestFiles, PatienceEnds) {
+  ASSERT_TRUE(guest->write_file({.path = dir / "file"}, std::string(1 << 20, 'f')));
+  guest->set_patience(PipeClient::Milliseconds(50));
+  ASSERT_EQ(::kill(guest.pid(), SIGSTOP), 0);
+  EXPECT_EQ(guest->stat({.path = "/"}).error().code, Code::timeout);
+  int calls = 0;
+  EXPECT_EQ(guest->list({.path = "/"}, [&](const Entry&) { ++calls; }).error().code, Code::timeout);
+  EXPECT_EQ(guest->read_file({.path = dir / "file"}).error().code, Code::timeout);
+  EXPECT_EQ(guest->write_file({.path = dir / "other"}, std::string(1 << 20, 'o')).error().code, Code::timeout);
+  ASSERT_EQ(::kill(guest.pid(), SIGCONT), 0);
+  // What was given up is over on both sides; late answers disturb nobody.
+  guest->set_patience(PipeClient::Milliseconds(-1));
+  ASSERT_TRUE(guest->pump_until([&] { return guest->session().channels() == 0; }));
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(guest->read_file({.path = dir / "file"})->size(), 1u << 20);
+  // A run may be silent.
+  guest->set_patience(PipeClient::Milliseconds(50));
+  EXPECT_EQ(guest.sh("sleep 0.3; exit 4").exit->code, 4);
+  auto started = guest->start({.argv = {"/bin/sh", "-c", "sleep 0.3; exit 5"}});
+  ASSERT_OK(started);
+  EXPECT_EQ(guest->wait(started->pid)->code, 5);
 }
 
 TEST_F(GuestFiles, Metrics) {

@@ -92,6 +92,44 @@ TEST_F(HostSession, CreditLimitsWhatIsSentAndResetEndsEverything) {
   EXPECT_EQ(s.channels(), 0u);
 }
 
+TEST_F(HostSession, ACancelledChannelHearsOnlyItsEnd) {
+  hello();
+  int heard = 0, ended = 0;
+  auto count = [&](auto...) { ++heard; };
+  uint32_t c = s.open(Op::dial, "",
+                      {.reply = count,
+                       .data = count,
+                       .eof = [&] { ++heard; },
+                       .writable = [&] { ++heard; },
+                       .end = [&](auto) { ++ended; }},
+                      kMaxPayload, true);
+  EXPECT_EQ(s.send(c, std::string(kGuestWindow + 1, 'x')), kGuestWindow);
+  s.cancel(c);
+  s.sent(s.out().size());
+  s.cancel(c);
+  s.grant(c, 100);
+  s.send_eof(c);
+  EXPECT_EQ(s.send(c, "to nobody"), 9u);
+  EXPECT_EQ(s.sendable(c), 0u);
+  EXPECT_TRUE(s.out().empty()) << "once cancelled, nothing more is said";
+  frame(c, Type::reply, "", true);
+  frame(c, Type::data, std::string(1000, 'x'), true);
+  frame(c, Type::credit, std::string_view("\5\0\0\0", 4), true);
+  frame(c, Type::eof, "", true);
+  EXPECT_EQ(heard, 0);
+  frame(c, Type::end, "\1", true);
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(s.channels(), 0u);
+}
+
+TEST_F(HostSession, ACancelledChannelIsHeldToItsCreditAllTheSame) {
+  hello();
+  uint32_t c = s.open(Op::dial, "", {}, kMaxPayload, true);
+  s.cancel(c);
+  frame(c, Type::data, std::string(kMaxPayload, 'x'), true);
+  frame(c, Type::data, "x", false);
+}
+
 TEST(Messages, DecodeWantsEveryByteAndNoMore) {
   auto bytes = encode(Start{.argv = {"a", "b"}, .pty = true});
   EXPECT_EQ(decode<Start>(bytes)->argv.size(), 2u);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <fstream>
+
 #include "guest/test_guest.h"
 
 namespace isola::guest {
@@ -223,6 +225,75 @@ TEST(GuestProcess, ListAndWait) {
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(guest.sh("exit 3").exit);
   EXPECT_EQ(guest->processes()->list.size(), 256u);
   EXPECT_EQ(guest->wait(started->pid).error().code, Code::not_found);
+}
+
+// The host's pid of the guest's child that has this number inside, or -1.
+pid_t outside(pid_t guest, uint32_t inside) {
+  std::ifstream children("/proc/" + std::to_string(guest) + "/task/" + std::to_string(guest) + "/children");
+  for (pid_t child; children >> child;) {
+    std::ifstream status("/proc/" + std::to_string(child) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("NSpid:") && line.ends_with("\t" + std::to_string(inside))) return child;
+  }
+  return -1;
+}
+
+bool becomes_zombie(pid_t pid) {
+  for (int i = 0; i < 20000; ++i, ::poll(nullptr, 0, 1)) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string text((std::istreambuf_iterator<char>(stat)), {});
+    if (size_t at = text.rfind(')'); at != std::string::npos && text.substr(at + 2, 1) == "Z") return true;
+  }
+  return false;
+}
+
+// Run inside by the test below: says more, in one go, than the guest reads at once, and ends.
+constexpr size_t kLastWords = 1 << 20;
+__attribute__((constructor)) void speaker() {
+  const char* fifo = std::getenv("ISOLA_TEST_SPEAK");
+  if (!fifo) return;
+  char c;
+  Fd wait(::open(fifo, O_RDONLY | O_CLOEXEC));
+  (void)!::read(wait.get(), &c, 1);
+  if (::fcntl(1, F_SETPIPE_SZ, kLastWords) < static_cast<int>(kLastWords)) ::_exit(77);
+  std::string words(kLastWords, 'w');
+  bool said =
+      ::write(1, words.data(), words.size()) == static_cast<ssize_t>(words.size()) && ::write(2, "more", 4) == 4;
+  ::_exit(said ? 3 : 4);
+}
+
+// The guest stands still while a process says its last words and ends: it then hears of the end before it has read
+// them.
+TEST(GuestProcess, LastWordsAreReadBeforeTheEndIsTold) {
+  TestGuest guest;
+  TempDir dir;
+  const std::string fifo = dir / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  char self[4096];
+  ssize_t n = ::readlink("/proc/self/exe", self, sizeof self);
+  ASSERT_GT(n, 0);
+  size_t out = 0;
+  std::string err;
+  auto run = guest->begin_run(
+      {.argv = {std::string(self, static_cast<size_t>(n))}, .env = {"ISOLA_TEST_SPEAK=" + fifo}},
+      {.out = [&](std::string_view s) { out += s.size(); }, .err = [&](std::string_view s) { err += s; }});
+  ASSERT_TRUE(guest->pump_until([&] { return run->pid() != 0; }));
+  Fd go(::open(fifo.c_str(), O_WRONLY | O_CLOEXEC));  // waits for its reader
+  pid_t speaker = outside(guest.pid(), run->pid());
+  ASSERT_GT(speaker, 0);
+  ASSERT_EQ(::kill(guest.pid(), SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(guest.pid(), &status, WUNTRACED), guest.pid());
+  ASSERT_TRUE(WIFSTOPPED(status));
+  go.reset();
+  ASSERT_TRUE(becomes_zombie(speaker));
+  ASSERT_EQ(::kill(guest.pid(), SIGCONT), 0);
+  auto exit = guest->finish(run);
+  ASSERT_OK(exit);
+  if (exit->code == 77) GTEST_SKIP() << "pipes cannot be made large here";
+  EXPECT_EQ(exit->code, 3);
+  EXPECT_EQ(out, kLastWords);
+  EXPECT_EQ(err, "more");
 }
 
 }  // namespace

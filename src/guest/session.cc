@@ -68,12 +68,15 @@ void Session::send_eof(uint32_t channel) {
 }
 
 void Session::cancel(uint32_t channel) {
-  if (channels_.contains(channel)) put_frame(out_, channel, Type::cancel, {});
+  auto at = channels_.find(channel);
+  if (at == channels_.end() || std::exchange(at->second->cancelled, true)) return;
+  at->second->sent_eof = true;
+  put_frame(out_, channel, Type::cancel, {});
 }
 
 void Session::grant(uint32_t channel, uint32_t bytes) {
   auto at = channels_.find(channel);
-  if (at == channels_.end() || bytes == 0) return;
+  if (at == channels_.end() || bytes == 0 || at->second->cancelled) return;
   at->second->window += bytes;
   Writer n;
   n.u32(bytes);
@@ -115,11 +118,12 @@ Result<void> Session::handle(const Frame& frame) {
   switch (frame.type) {
     case Type::reply:
       if (std::exchange(channel->replied, true)) return broken("a second reply");
-      if (channel->on.reply) channel->on.reply(frame.payload);
+      if (channel->on.reply && !channel->cancelled) channel->on.reply(frame.payload);
       return {};
     case Type::data: {
       if (channel->eof || frame.payload.size() > channel->window) return broken("more data than was granted");
       channel->window -= frame.payload.size();
+      if (channel->cancelled) return {};
       if (channel->on.data) channel->on.data(frame.payload);
       if (channel->manual) return {};
       channel->owed += static_cast<uint32_t>(frame.payload.size());
@@ -131,12 +135,12 @@ Result<void> Session::handle(const Frame& frame) {
       uint32_t n = in.u32();
       if (!in.done() || channel->send_credit + n > (1U << 30)) return broken("a credit that is none");
       channel->send_credit += n;
-      if (std::exchange(channel->blocked, false) && channel->on.writable) channel->on.writable();
+      if (std::exchange(channel->blocked, false) && channel->on.writable && !channel->cancelled) channel->on.writable();
       return {};
     }
     case Type::eof:
       if (std::exchange(channel->eof, true)) return broken("a second end of file");
-      if (channel->on.eof) channel->on.eof();
+      if (channel->on.eof && !channel->cancelled) channel->on.eof();
       return {};
     case Type::end: {
       channels_.erase(frame.channel);

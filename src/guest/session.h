@@ -47,7 +47,8 @@ class Session {
   size_t send(uint32_t channel, std::string_view bytes);  // how many were taken: as far as the guest's credit goes
   size_t sendable(uint32_t channel) const;
   void send_eof(uint32_t channel);
-  void cancel(uint32_t channel);  // its end still comes
+  // Nobody is interested any more: whatever is still on its way is dropped, granted or not; only its end still comes.
+  void cancel(uint32_t channel);
   void grant(uint32_t channel, uint32_t bytes);
 
   Result<void> feed(std::string_view bytes);
@@ -65,7 +66,7 @@ class Session {
     uint64_t send_credit = kGuestWindow;
     uint64_t window = 0;           // what the guest may still send
     uint32_t batch = 0, owed = 0;  // consumed and not granted again yet: one credit frame for many data frames
-    bool manual = false, replied = false, eof = false, sent_eof = false, blocked = false;
+    bool manual = false, replied = false, eof = false, sent_eof = false, blocked = false, cancelled = false;
   };
   Result<void> handle(const Frame& frame);
   Result<void> greet(const Frame& frame);

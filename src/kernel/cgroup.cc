@@ -56,6 +56,9 @@ uint64_t device_value(const std::string& text, const std::string& device) {
   return number(std::string_view(text).substr(text.find(' ', at) + 1));
 }
 
+// A limit that only one direction has is none.
+uint64_t both(uint64_t reads, uint64_t writes) { return reads == writes ? reads : 0; }
+
 }  // namespace
 
 std::string Cgroup::path(const std::string& hierarchy, const char* file) const {
@@ -195,8 +198,8 @@ Result<CgroupLimits> Cgroup::limits() const {
       ISOLA_TRY(std::string io, read_file(path(l.io, "io.max")));
       if (auto at = io.find(l.disk_device + " "); at != std::string::npos) {
         io = io.substr(at, io.find('\n', at) - at);
-        out.io_bytes_per_second = keyed(io, "rbps");
-        out.io_operations_per_second = static_cast<uint32_t>(keyed(io, "riops"));
+        out.io_bytes_per_second = both(keyed(io, "rbps"), keyed(io, "wbps"));
+        out.io_operations_per_second = static_cast<uint32_t>(both(keyed(io, "riops"), keyed(io, "wiops")));
       }
     }
   } else {
@@ -207,10 +210,13 @@ Result<CgroupLimits> Cgroup::limits() const {
     ISOLA_TRY(out.memory, read_number(path(l.memory, "memory.limit_in_bytes")));
     if (out.memory >= kUnlimitedV1) out.memory = 0;
     if (io_) {
-      ISOLA_TRY(std::string bytes, read_file(path(l.io, kThrottleFiles[0])));
-      ISOLA_TRY(std::string operations, read_file(path(l.io, kThrottleFiles[2])));
-      out.io_bytes_per_second = device_value(bytes, l.disk_device);
-      out.io_operations_per_second = static_cast<uint32_t>(device_value(operations, l.disk_device));
+      uint64_t values[std::size(kThrottleFiles)];
+      for (size_t i = 0; i < std::size(values); ++i) {
+        ISOLA_TRY(std::string text, read_file(path(l.io, kThrottleFiles[i])));
+        values[i] = device_value(text, l.disk_device);
+      }
+      out.io_bytes_per_second = both(values[0], values[1]);
+      out.io_operations_per_second = static_cast<uint32_t>(both(values[2], values[3]));
     }
   }
   ISOLA_TRY(uint64_t pids, read_number(path(l.pids, "pids.max")));

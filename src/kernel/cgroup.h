@@ -82,7 +82,13 @@ class Cgroup {
   Result<CgroupStats> stats() const;
   Result<std::vector<pid_t>> processes() const;
 
-  // Returns once every process inside is really stopped; a timeout thaws again.
+  // Freezing in steps, for whoever must not wait: begin, then ask until it is so. On v2 somebody can be told when to
+  // ask (freeze_events(), to be opened before: POLLPRI at every change); v1 tells nobody, and is pushed on by the
+  // question.
+  Result<void> begin_freeze() const;
+  Result<bool> frozen() const;
+  Result<Fd> freeze_events() const;  // empty on v1
+  // The same for whoever can: returns once every process inside is really stopped; a timeout thaws again.
   Result<void> freeze(std::chrono::milliseconds limit = std::chrono::seconds(5)) const;
   Result<void> thaw() const;
   // SIGKILL for everything inside, fork bombs included, and waits until all of it is dead (not reaped: that is up to

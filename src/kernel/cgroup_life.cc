@@ -68,38 +68,58 @@ Result<std::vector<pid_t>> Cgroup::processes() const {
   return out;
 }
 
-Result<void> Cgroup::freeze(milliseconds limit) const {
+Result<void> Cgroup::begin_freeze() const {
   const auto& l = *layout_;
   if (l.freezer.empty()) return fail(Code::unsupported, "this machine has no freezer controller");
-  auto give_up = [&]() -> Result<void> {
-    (void)thaw();
-    return fail(Code::timeout, "the processes of " + name_ + " could not be stopped in time");
-  };
+  return l.version == CgroupVersion::v2 ? write(path(l.freezer, "cgroup.freeze"), "1")
+                                        : write(path(l.freezer, "freezer.state"), "FROZEN");
+}
+
+Result<bool> Cgroup::frozen() const {
+  const auto& l = *layout_;
+  if (int e = fault::at("cgroup_frozen")) return e == EAGAIN ? Result<bool>(false) : sys_error("cannot freeze", e);
   if (l.version == CgroupVersion::v2) {
-    // Open before asking: poll then reports every change since.
-    auto events = path(l.freezer, "cgroup.events");
-    Fd watch(::open(events.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!watch) return sys_error("cannot open " + events);
-    ISOLA_CHECK(write(path(l.freezer, "cgroup.freeze"), "1"));
-    for (auto deadline = Clock::now() + limit;;) {
-      char text[256];
-      ssize_t n = ::pread(watch.get(), text, sizeof text, 0);
-      if (n < 0) return sys_error("cannot read " + events);
-      if (keyed({text, static_cast<size_t>(n)}, "frozen") == 1) return {};
-      if (Clock::now() >= deadline) return give_up();
-      pollfd p{watch.get(), POLLPRI, 0};
-      if (::poll(&p, 1, left(deadline)) < 0 && errno != EINTR) return sys_error("cannot wait for " + events);
-    }
+    ISOLA_TRY(std::string events, read_file(path(l.freezer, "cgroup.events")));
+    return keyed(events, "frozen") == 1;
   }
-  // v1 tells nobody when it is done, and looks whether it is only when the state is read: ask again and again. Writing
-  // again each time catches a process that slipped through between two states.
+  // v1 looks whether it is done only when its state is read. Writing again each time catches a process that slipped
+  // through between two states.
   auto state = path(l.freezer, "freezer.state");
-  for (Backoff backoff(limit);;) {
-    ISOLA_CHECK(write(state, "FROZEN"));
-    ISOLA_TRY(std::string now, read_file(state));
-    if (now.starts_with("FROZEN")) return {};
-    if (!backoff.wait()) return give_up();
+  ISOLA_CHECK(write(state, "FROZEN"));
+  ISOLA_TRY(std::string now, read_file(state));
+  return now.starts_with("FROZEN");
+}
+
+Result<Fd> Cgroup::freeze_events() const {
+  const auto& l = *layout_;
+  if (l.version != CgroupVersion::v2) return Fd();
+  auto events = path(l.freezer, "cgroup.events");
+  Fd fd(::open(events.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return sys_error("cannot open " + events);
+  // kernfs reports changes since the last read of this very descriptor.
+  char text[256];
+  if (::read(fd.get(), text, sizeof text) < 0) return sys_error("cannot read " + events);
+  return fd;
+}
+
+Result<void> Cgroup::freeze(milliseconds limit) const {
+  ISOLA_TRY(Fd events, freeze_events());
+  ISOLA_CHECK(begin_freeze());
+  Backoff backoff(limit);
+  for (auto deadline = Clock::now() + limit;;) {
+    ISOLA_TRY(bool done, frozen());
+    if (done) return {};
+    if (events && Clock::now() < deadline) {
+      pollfd p{events.get(), POLLPRI, 0};
+      if (::poll(&p, 1, left(deadline)) < 0 && errno != EINTR) return sys_error("cannot wait for a cgroup");
+      char text[256];
+      (void)!::pread(events.get(), text, sizeof text, 0);
+      continue;
+    }
+    if (events || !backoff.wait()) break;
   }
+  (void)thaw();
+  return fail(Code::timeout, "the processes of " + name_ + " could not be stopped in time");
 }
 
 Result<void> Cgroup::thaw() const {

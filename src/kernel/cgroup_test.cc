@@ -202,6 +202,34 @@ TEST_F(RealCgroup, KillsAForkBomb) {
   EXPECT_EQ(group->limits()->pids, 64U);
 }
 
+// Whether a bomb outruns the killer is a matter of luck; that nobody inside can fork while the killer is at work is
+// not.
+TEST_F(RealCgroup, NobodyForksWhileAllAreKilled) {
+  if (!fault::kCompiledIn) GTEST_SKIP() << "built without fault injection";
+  auto group = tree_->create("a", {.pids = 64});
+  ASSERT_TRUE(group);
+  auto waits = [] {
+    for (;;) ::pause();
+    return 0;
+  };
+  Child victim(waits);
+  ASSERT_TRUE(group->attach(victim.pid()));
+  victim.go();
+  // The first thing that is written forbids it: without that, nobody is killed.
+  ASSERT_TRUE(fault::arm("cgroup_write:1:" + std::to_string(EIO)));
+  EXPECT_FALSE(group->kill_all());
+  fault::disarm();
+  EXPECT_EQ(group->processes()->size(), 1U);
+  EXPECT_EQ(group->limits()->pids, 64U);
+  // The last thing gives it back: without that, it is still forbidden when all are dead.
+  bool v1 = tree_->version() == CgroupVersion::v1;  // which also thaws
+  ASSERT_TRUE(fault::arm("cgroup_write:" + std::to_string(v1 ? 3 : 2) + ":" + std::to_string(EIO)));
+  EXPECT_FALSE(group->kill_all());
+  fault::disarm();
+  EXPECT_TRUE(group->processes()->empty());
+  EXPECT_EQ(read_file(tree_->layout().pids + "/a/pids.max").value(), "0\n");
+}
+
 TEST_F(RealCgroup, AdoptTakesOverWhatWasReleased) {
   Child child([] { return 0; });
   {

@@ -23,8 +23,9 @@ namespace isola::kernel {
 namespace {
 
 constexpr uint32_t kRegister = NFT_REG_1;
-constexpr uint32_t kIp4Destination = 16, kIp6Destination = 24;  // offsets in the network header
-constexpr uint32_t kDestinationPort = 2;                        // offset in the TCP and UDP headers
+// Offsets in the network header, and in those of TCP, UDP and ICMP.
+constexpr uint32_t kIp4Source = 12, kIp4Destination = 16, kIp6Source = 8, kIp6Destination = 24;
+constexpr uint32_t kSourcePort = 0, kDestinationPort = 2, kIcmpType = 0;
 
 void append(nftnl_rule* rule, const char* kind, const std::function<void(nftnl_expr*)>& fill) {
   nftnl_expr* e = nftnl_expr_alloc(kind);
@@ -32,10 +33,10 @@ void append(nftnl_rule* rule, const char* kind, const std::function<void(nftnl_e
   nftnl_rule_add_expr(rule, e);  // the rule owns it now
 }
 
-void compare(nftnl_rule* rule, const void* data, uint32_t size) {
+void compare(nftnl_rule* rule, const void* data, uint32_t size, uint32_t comparison = NFT_CMP_EQ) {
   append(rule, "cmp", [&](nftnl_expr* e) {
     nftnl_expr_set_u32(e, NFTNL_EXPR_CMP_SREG, kRegister);
-    nftnl_expr_set_u32(e, NFTNL_EXPR_CMP_OP, NFT_CMP_EQ);
+    nftnl_expr_set_u32(e, NFTNL_EXPR_CMP_OP, comparison);
     nftnl_expr_set(e, NFTNL_EXPR_CMP_DATA, data, size);
   });
 }
@@ -56,6 +57,40 @@ void payload_is(nftnl_rule* rule, uint32_t base, uint32_t offset, const void* da
     nftnl_expr_set_u32(e, NFTNL_EXPR_PAYLOAD_LEN, size);
   });
   compare(rule, data, size);
+}
+
+void port_is(nftnl_rule* rule, uint32_t offset, uint16_t port) {
+  uint16_t value = htons(port);
+  payload_is(rule, NFT_PAYLOAD_TRANSPORT_HEADER, offset, &value, sizeof value);
+}
+
+void address_is(nftnl_rule* rule, uint32_t offset4, uint32_t offset6, const std::string& address) {
+  std::array<uint8_t, 16> bytes;
+  if (inet_pton(AF_INET, address.c_str(), bytes.data()) == 1) {
+    meta_is(rule, NFT_META_NFPROTO, NFPROTO_IPV4);
+    payload_is(rule, NFT_PAYLOAD_NETWORK_HEADER, offset4, bytes.data(), 4);
+  } else {
+    inet_pton(AF_INET6, address.c_str(), bytes.data());
+    meta_is(rule, NFT_META_NFPROTO, NFPROTO_IPV6);
+    payload_is(rule, NFT_PAYLOAD_NETWORK_HEADER, offset6, bytes.data(), 16);
+  }
+}
+
+// The tracked connection's word `key`, and `mask`, is or is not zero. A packet that is not tracked matches neither.
+void tracking_is(nftnl_rule* rule, uint32_t key, uint32_t mask, uint32_t comparison) {
+  append(rule, "ct", [&](nftnl_expr* e) {
+    nftnl_expr_set_u32(e, NFTNL_EXPR_CT_KEY, key);
+    nftnl_expr_set_u32(e, NFTNL_EXPR_CT_DREG, kRegister);
+  });
+  uint32_t zero = 0;
+  append(rule, "bitwise", [&](nftnl_expr* e) {
+    nftnl_expr_set_u32(e, NFTNL_EXPR_BITWISE_SREG, kRegister);
+    nftnl_expr_set_u32(e, NFTNL_EXPR_BITWISE_DREG, kRegister);
+    nftnl_expr_set_u32(e, NFTNL_EXPR_BITWISE_LEN, sizeof mask);
+    nftnl_expr_set(e, NFTNL_EXPR_BITWISE_MASK, &mask, sizeof mask);
+    nftnl_expr_set(e, NFTNL_EXPR_BITWISE_XOR, &zero, sizeof zero);
+  });
+  compare(rule, &zero, sizeof zero, comparison);
 }
 
 void reject_as(nftnl_rule* rule, uint32_t type, uint8_t code) {
@@ -127,10 +162,13 @@ NftRule NftRule::protocol(uint8_t number) && {
   ISOLA_NFT_PART({ meta_is(rule, NFT_META_L4PROTO, number); });
 }
 NftRule NftRule::port(uint16_t destination) && {
-  ISOLA_NFT_PART({
-    uint16_t value = htons(destination);
-    payload_is(rule, NFT_PAYLOAD_TRANSPORT_HEADER, kDestinationPort, &value, sizeof value);
-  });
+  ISOLA_NFT_PART({ port_is(rule, kDestinationPort, destination); });
+}
+NftRule NftRule::from_port(uint16_t source) && {
+  ISOLA_NFT_PART({ port_is(rule, kSourcePort, source); });
+}
+NftRule NftRule::icmp_type(uint8_t type) && {
+  ISOLA_NFT_PART({ payload_is(rule, NFT_PAYLOAD_TRANSPORT_HEADER, kIcmpType, &type, sizeof type); });
 }
 NftRule NftRule::to_loopback4() && {
   ISOLA_NFT_PART({
@@ -140,34 +178,34 @@ NftRule NftRule::to_loopback4() && {
   });
 }
 NftRule NftRule::to(const std::string& address) && {
-  ISOLA_NFT_PART({
-    std::array<uint8_t, 16> bytes;
-    if (inet_pton(AF_INET, address.c_str(), bytes.data()) == 1) {
-      meta_is(rule, NFT_META_NFPROTO, NFPROTO_IPV4);
-      payload_is(rule, NFT_PAYLOAD_NETWORK_HEADER, kIp4Destination, bytes.data(), 4);
-    } else {
-      inet_pton(AF_INET6, address.c_str(), bytes.data());
-      meta_is(rule, NFT_META_NFPROTO, NFPROTO_IPV6);
-      payload_is(rule, NFT_PAYLOAD_NETWORK_HEADER, kIp6Destination, bytes.data(), 16);
-    }
-  });
+  ISOLA_NFT_PART({ address_is(rule, kIp4Destination, kIp6Destination, address); });
+}
+NftRule NftRule::from(const std::string& address) && {
+  ISOLA_NFT_PART({ address_is(rule, kIp4Source, kIp6Source, address); });
 }
 NftRule NftRule::not_redirected() && {
+  ISOLA_NFT_PART({ tracking_is(rule, NFT_CT_STATUS, IPS_DST_NAT, NFT_CMP_EQ); });
+}
+NftRule NftRule::fresh() && {
+  ISOLA_NFT_PART({ tracking_is(rule, NFT_CT_STATE, NF_CT_STATE_BIT(IP_CT_NEW), NFT_CMP_NEQ); });
+}
+NftRule NftRule::rate_over(uint64_t per_second, uint32_t burst) && {
   ISOLA_NFT_PART({
-    append(rule, "ct", [](nftnl_expr* e) {
-      nftnl_expr_set_u32(e, NFTNL_EXPR_CT_KEY, NFT_CT_STATUS);
-      nftnl_expr_set_u32(e, NFTNL_EXPR_CT_DREG, kRegister);
+    append(rule, "limit", [&](nftnl_expr* e) {
+      nftnl_expr_set_u64(e, NFTNL_EXPR_LIMIT_RATE, per_second);
+      nftnl_expr_set_u64(e, NFTNL_EXPR_LIMIT_UNIT, 1);  // seconds
+      nftnl_expr_set_u32(e, NFTNL_EXPR_LIMIT_BURST, burst);
+      nftnl_expr_set_u32(e, NFTNL_EXPR_LIMIT_TYPE, NFT_LIMIT_PKTS);
+      nftnl_expr_set_u32(e, NFTNL_EXPR_LIMIT_FLAGS, NFT_LIMIT_F_INV);
     });
-    uint32_t mask = IPS_DST_NAT;
-    uint32_t zero = 0;
-    append(rule, "bitwise", [&](nftnl_expr* e) {
-      nftnl_expr_set_u32(e, NFTNL_EXPR_BITWISE_SREG, kRegister);
-      nftnl_expr_set_u32(e, NFTNL_EXPR_BITWISE_DREG, kRegister);
-      nftnl_expr_set_u32(e, NFTNL_EXPR_BITWISE_LEN, sizeof mask);
-      nftnl_expr_set(e, NFTNL_EXPR_BITWISE_MASK, &mask, sizeof mask);
-      nftnl_expr_set(e, NFTNL_EXPR_BITWISE_XOR, &zero, sizeof zero);
+  });
+}
+NftRule NftRule::flows_over(uint32_t count) && {
+  ISOLA_NFT_PART({
+    append(rule, "connlimit", [&](nftnl_expr* e) {
+      nftnl_expr_set_u32(e, NFTNL_EXPR_CONNLIMIT_COUNT, count);
+      nftnl_expr_set_u32(e, NFTNL_EXPR_CONNLIMIT_FLAGS, NFT_CONNLIMIT_F_INV);
     });
-    compare(rule, &zero, sizeof zero);
   });
 }
 NftRule NftRule::accept() && {
@@ -177,6 +215,9 @@ NftRule NftRule::accept() && {
       nftnl_expr_set_u32(e, NFTNL_EXPR_IMM_VERDICT, NF_ACCEPT);
     });
   });
+}
+NftRule NftRule::do_not_track() && {
+  ISOLA_NFT_PART({ append(rule, "notrack", [](nftnl_expr*) {}); });
 }
 NftRule NftRule::redirect(uint16_t port) && {
   ISOLA_NFT_PART({
@@ -214,13 +255,15 @@ NftBatch::NftBatch(std::string table) : table_(std::move(table)) {
 
 void NftBatch::chain(const NftChain& chain) {
   messages_.emplace_back([this, chain](NetlinkBatch& out, bool) {
-    bool nat = chain.kind == NftChain::Kind::nat_output;
+    const bool nat = chain.kind == NftChain::Kind::nat_output;
+    // The kernel's own order: tracking begins at -200.
+    const int priority = chain.kind == NftChain::Kind::raw_output ? -300 : nat ? -100 : 0;
     std::unique_ptr<nftnl_chain, decltype(&nftnl_chain_free)> c(nftnl_chain_alloc(), nftnl_chain_free);
     nftnl_chain_set_str(c.get(), NFTNL_CHAIN_TABLE, table_.c_str());
     nftnl_chain_set_str(c.get(), NFTNL_CHAIN_NAME, chain.name.c_str());
     nftnl_chain_set_str(c.get(), NFTNL_CHAIN_TYPE, nat ? "nat" : "filter");
     nftnl_chain_set_u32(c.get(), NFTNL_CHAIN_HOOKNUM, NF_INET_LOCAL_OUT);
-    nftnl_chain_set_s32(c.get(), NFTNL_CHAIN_PRIO, nat ? -100 : 0);
+    nftnl_chain_set_s32(c.get(), NFTNL_CHAIN_PRIO, priority);
     nftnl_chain_set_u32(c.get(), NFTNL_CHAIN_POLICY, chain.drop_by_default ? NF_DROP : NF_ACCEPT);
     out.add("make the packet chain " + chain.name, message_type(NFT_MSG_NEWCHAIN), NLM_F_CREATE | NLM_F_EXCL,
             [&](nlmsghdr* m) {
@@ -264,6 +307,26 @@ Result<std::string> describe_ruleset(const NetlinkSocket& netfilter) {
   ISOLA_CHECK(netfilter.dump(kTables, lines(table_line)));
   ISOLA_CHECK(netfilter.dump(kChains, lines(chain_line)));
   ISOLA_CHECK(netfilter.dump(kRules, lines(rule_line)));
+  return out;
+}
+
+Result<std::string> print_rules(const NetlinkSocket& netfilter) {
+  std::string out;
+  ISOLA_CHECK(netfilter.dump(dump_request("a list of packet rules", NFT_MSG_GETRULE), [&](const nlmsghdr& m) {
+    std::unique_ptr<nftnl_rule, decltype(&nftnl_rule_free)> rule(nftnl_rule_alloc(), nftnl_rule_free);
+    if (nftnl_rule_nlmsg_parse(&m, rule.get()) < 0) return;
+    out += std::string(nftnl_rule_get_str(rule.get(), NFTNL_RULE_CHAIN)) + ":";
+    auto each = [](nftnl_expr* e, void* to) {
+      char text[512];
+      if (nftnl_expr_snprintf(text, sizeof text, e, NFTNL_OUTPUT_DEFAULT, 0) < 0) return -1;
+      std::string words(text);
+      while (words.ends_with(' ')) words.pop_back();
+      *static_cast<std::string*>(to) += " " + std::string(nftnl_expr_get_str(e, NFTNL_EXPR_NAME)) + " " + words + ";";
+      return 0;
+    };
+    if (nftnl_expr_foreach(rule.get(), each, &out) < 0) out += " ?";
+    out += "\n";
+  }));
   return out;
 }
 

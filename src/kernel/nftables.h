@@ -25,10 +25,19 @@ class NftRule {
  public:
   NftRule protocol(uint8_t number) &&;        // TCP, UDP …, in either family
   NftRule port(uint16_t destination) &&;      // after protocol()
+  NftRule from_port(uint16_t source) &&;      // after protocol()
+  NftRule icmp_type(uint8_t type) &&;         // after protocol(IPPROTO_ICMP or IPPROTO_ICMPV6)
   NftRule to_loopback4() &&;                  // 127.0.0.0/8
   NftRule to(const std::string& address) &&;  // one address of either family
-  NftRule not_redirected() &&;                // the connection's destination was not changed
+  NftRule from(const std::string& address) &&;
+  NftRule not_redirected() &&;  // the connection's destination was not changed
+  NftRule fresh() &&;           // the first packet of a tracked connection
+  // More often than that, after a burst of so many. One count for all that reach the rule.
+  NftRule rate_over(uint64_t per_second, uint32_t burst) &&;
+  // The connection is one more than so many that came by here and are still open (TCP) or remembered (UDP).
+  NftRule flows_over(uint32_t count) &&;
   NftRule accept() &&;
+  NftRule do_not_track() &&;           // raw chains: the kernel keeps no record of the connection
   NftRule redirect(uint16_t port) &&;  // to this port of the loopback address (nat chains)
   NftRule reject_with_reset() &&;      // after protocol(IPPROTO_TCP)
   NftRule reject() &&;                 // "port unreachable"
@@ -39,7 +48,7 @@ class NftRule {
 };
 
 struct NftChain {
-  enum class Kind { nat_output, filter_output };
+  enum class Kind { raw_output, nat_output, filter_output };  // in the order in which a packet meets them
   std::string name;
   Kind kind = Kind::filter_output;
   bool drop_by_default = false;
@@ -62,5 +71,7 @@ class NftBatch {
 
 // One line per table, chain and rule of the namespace (rules as a hash of their expressions).
 Result<std::string> describe_ruleset(const NetlinkSocket& netfilter);
+// The rules for people, as libnftnl prints what the kernel has: "leave: [ meta load l4proto => reg 1 ] …".
+Result<std::string> print_rules(const NetlinkSocket& netfilter);
 
 }  // namespace isola::kernel

@@ -13,7 +13,6 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "boundary/jail/stage.h"
 #include "image/mount_blob.h"
 #include "kernel/mount.h"
 
@@ -32,7 +31,6 @@ kernel::CgroupLimits group_limits(const boundary::Limits& limits) {
 // is just about to run.
 constexpr auto kRefillPause = std::chrono::milliseconds(5);
 constexpr uint32_t kMaxParked = 256;
-constexpr auto kLinkTimeout = std::chrono::seconds(5);
 constexpr auto kClearAgain = std::chrono::seconds(2);
 
 // Milliseconds since boot: the one clock that a restarted launcher shares with the one before.
@@ -93,7 +91,7 @@ Result<void> Cells::start() {
     one->entry = entry;
     One& it = *(cells_[entry.id] = std::move(one));
     it.entry.parked = false;
-    if (entry.id_base != 0) ISOLA_CHECK(parts_.ranges.keep(entry.id_base));
+    if (entry.id_base != 0) ISOLA_CHECK(parts_.ranges.keep(entry.id_base, entry.id));
     auto cell = entry.boot == parts_.journal.boot() && entry.process.pid > 0
                     ? parts_.boundary.adopt(entry.process)
                     : Result<std::unique_ptr<boundary::Cell>>(fail(Code::not_found, "not of this boot"));
@@ -116,12 +114,23 @@ Result<void> Cells::start() {
       arm_deadline(it, std::chrono::milliseconds(std::max<int64_t>(0, entry.deadline - boot_clock())));
     log::info("launcher", "adopted {}", entry.id);
   }
-  // Taken by a launcher that was killed before it could write down what for.
+  // A range that the journal does not know: of a launcher that was killed before it could write down what for, or whose
+  // journal was lost. It names the sandbox, and so the control group and the layer that may be there.
   std::set<uint32_t> used;
   for (const auto& entry : entries) used.insert(entry.id_base);
   ISOLA_TRY(auto taken, parts_.ranges.mine());
-  for (uint32_t base : taken)
-    if (!used.contains(base)) parts_.ranges.give_back(base);
+  for (const auto& [base, id] : taken) {
+    if (used.contains(base)) continue;
+    if (!is_sandbox_id(id) || !known.insert(id).second) {
+      parts_.ranges.give_back(base);
+      continue;
+    }
+    One& it = *(cells_[id] = std::make_unique<One>());
+    it.entry.id = id;
+    it.entry.id_base = base;
+    it.ended.reason = EndReason::host_restart;
+    clear(it);
+  }
   ISOLA_TRY(auto layers, parts_.layers.list());
   for (const auto& id : layers)
     if (!known.contains(id)) ISOLA_CHECK(janitor_.clear(id));
@@ -188,7 +197,7 @@ Result<std::string> Cells::mount_image(const std::string& digest) {
   if (::access(blob.c_str(), R_OK) < 0)
     return fail(Code::not_found, "there is no image " + digest + " on this machine");
   ISOLA_TRY(Fd mount, image::mount_blob(blob));
-  std::string point = std::string(boundary::jail::kImages) + "/" + digest;
+  std::string point = parts_.images + "/" + digest;
   ISOLA_CHECK(make_dirs(point));
   ISOLA_CHECK(kernel::attach(mount.get(), AT_FDCWD, point));
   return images_[digest] = point;
@@ -227,7 +236,7 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
 Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees) {
   Stopwatch watch(one.latency);
   ISOLA_TRY(std::string lower, mount_image(request.digest));
-  ISOLA_TRY(one.entry.id_base, parts_.ranges.take());
+  ISOLA_TRY(one.entry.id_base, parts_.ranges.take(one.entry.id));
   ISOLA_CHECK(parts_.journal.write(one.entry));
   ISOLA_TRY(std::string layer, parts_.layers.create(one.entry.id, {.bytes = request.limits.disk}));
   watch.lap(Step::layer);
@@ -248,6 +257,13 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   one.entry.process = {one.launching->pid(), started};
   if (one.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + one.limits.wall_time.count();
   ISOLA_CHECK(parts_.journal.write(one.entry));
+  one.launch_timer = parts_.loop.after(parts_.launch_limit, [this, id = one.entry.id] {
+    One* it = find(id);
+    if (!it || !it->launching) return;
+    it->launch_timer.reset();
+    it->failure = Error{Code::timeout, "the sandbox did not come to life in time"};
+    clear(*it);
+  });
   return parts_.loop.watch(one.launching->fd(), EPOLLIN, [this, id = one.entry.id](uint32_t) { advance(id); });
 }
 
@@ -257,6 +273,7 @@ void Cells::advance(const std::string& id) {
   auto cell = one->launching->advance();
   if (cell && !*cell) return;  // not yet
   parts_.loop.unwatch(one->launching->fd());
+  if (one->launch_timer) parts_.loop.cancel(*std::exchange(one->launch_timer, std::nullopt));
   if (!cell) {
     one->failure = cell.error();
     clear(*one);
@@ -405,6 +422,7 @@ void Cells::end(One& one, EndReason reason) {
   if (!one.cell && one.launching) return clear(one);  // half-made: dropped as it is
   if (one.cell) {
     one.state = State::ending;
+    finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
     // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too.
     if (auto group = parts_.cgroups.adopt(one.entry.id); group) {
       (void)group->thaw();
@@ -433,8 +451,10 @@ void Cells::clear(One& one) {
   count_live(one, false);
   one.state = State::ending;
   if (one.deadline) parts_.loop.cancel(*std::exchange(one.deadline, std::nullopt));
+  if (one.launch_timer) parts_.loop.cancel(*std::exchange(one.launch_timer, std::nullopt));
   if (one.launching) parts_.loop.unwatch(one.launching->fd());
-  fail_links(one, Error{Code::not_found, "the sandbox has ended"});
+  fail_link(one, Error{Code::not_found, "the sandbox has ended"});
+  finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
   if (auto told = janitor_.clear(one.entry.id); !told) log::error("launcher", "{}", told.error().message);
@@ -481,6 +501,7 @@ void Cells::owner_gone(OwnerId owner) {
     One* one = find(id);
     if (!one) continue;
     set_owner(*one, 0);
+    if (one->linking && one->linking->first == owner) one->linking.reset();  // whoever comes next may have the link
     if (one->entry.ephemeral && !one->reason) end(*one, EndReason::killed);
   }
 }
@@ -495,96 +516,6 @@ void Cells::kill_all() {
   kill_parked();
   for (auto& [id, one] : cells_)
     if (!one->reason) end(*one, EndReason::killed);
-}
-
-// ---- a living one ---------------------------------------------------------------------------------------------------
-
-void Cells::link(const std::string& id, OwnerId owner, Linked done) {
-  One* one = find(id);
-  if (!one || !one->cell || one->entry.parked || one->state == State::ending)
-    return done(fail(Code::not_found, "there is no sandbox " + id));
-  if (one->state == State::frozen) return done(fail(Code::unavailable, "the sandbox is frozen"));
-  if (!one->linking.empty()) return done(fail(Code::unavailable, "somebody else is just attaching to the sandbox"));
-  auto ready = one->cell->prepare_link();
-  if (!ready) return done(std::unexpected(ready.error()));
-  set_owner(*one, owner);
-  one->linking.push_back(std::move(done));
-  if (*ready < 0) return finish_link(id);
-  one->link_fd = *ready;
-  // A process inside can hold process 1 up for a while; it must not hold up whoever waits here for ever.
-  one->link_timer = parts_.loop.after(kLinkTimeout, [this, id] {
-    if (One* it = find(id))
-      it->link_timer.reset(), fail_links(*it, Error{Code::timeout, "the sandbox's guest does not answer"});
-  });
-  // EPOLLHUP comes unasked. Nothing else is wanted: unread bytes of the old generation would wake us for ever.
-  if (auto watched = parts_.loop.watch(*ready, 0, [this, id](uint32_t) { finish_link(id); }); !watched)
-    fail_links(*one, watched.error());
-}
-
-void Cells::finish_link(const std::string& id) {
-  One* one = find(id);
-  if (!one || one->linking.empty()) return;
-  if (one->link_fd >= 0) parts_.loop.unwatch(std::exchange(one->link_fd, -1));
-  if (one->link_timer) parts_.loop.cancel(*std::exchange(one->link_timer, std::nullopt));
-  auto done = std::move(one->linking);
-  one->linking.clear();
-  done.front()(one->cell->take_link());
-}
-
-void Cells::fail_links(One& one, const Error& error) {
-  if (one.link_fd >= 0) parts_.loop.unwatch(std::exchange(one.link_fd, -1));
-  if (one.link_timer) parts_.loop.cancel(*std::exchange(one.link_timer, std::nullopt));
-  for (auto& done : std::exchange(one.linking, {})) done(std::unexpected(error));
-}
-
-Result<void> Cells::freeze(const std::string& id) {
-  One* one = find(id);
-  if (!one || !one->cell || one->entry.parked || one->state == State::ending)
-    return fail(Code::not_found, "there is no sandbox " + id);
-  ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
-  auto frozen = group.freeze();
-  group.release();
-  if (frozen) one->state = State::frozen;
-  return frozen;
-}
-
-Result<void> Cells::thaw(const std::string& id) {
-  One* one = find(id);
-  if (!one || !one->cell || one->entry.parked || one->state == State::ending)
-    return fail(Code::not_found, "there is no sandbox " + id);
-  ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
-  auto thawed = group.thaw();
-  group.release();
-  if (thawed) one->state = State::running;
-  return thawed;
-}
-
-Result<StatsReply> Cells::stats(const std::string& id) {
-  if (!find(id)) return fail(Code::not_found, "there is no sandbox " + id);
-  ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
-  auto stats = group.stats();
-  group.release();
-  if (!stats) return std::unexpected(stats.error());
-  StatsReply reply{stats->cpu_usec,  stats->memory_bytes, stats->memory_peak_bytes,
-                   stats->oom_kills, stats->processes,    0};
-  if (auto usage = parts_.layers.usage(id)) reply.disk_bytes = usage->bytes;
-  return reply;
-}
-
-std::vector<SandboxSummary> Cells::list(const std::string& after, size_t max) const {
-  std::vector<SandboxSummary> all;
-  for (auto it = cells_.upper_bound(after); it != cells_.end() && all.size() < max; ++it) {
-    const One& one = *it->second;
-    all.push_back({.id = one.entry.id,
-                   .digest = one.entry.digest,
-                   .state = one.state,
-                   .birth = one.entry.birth,
-                   .parked = one.entry.parked,
-                   .ephemeral = one.entry.ephemeral,
-                   .pid = one.entry.process.pid,
-                   .created = one.entry.created});
-  }
-  return all;
 }
 
 }  // namespace isola::launcher

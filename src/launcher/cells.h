@@ -6,6 +6,7 @@
 // (control group, layer) → id range, journal entry. Whatever fails on the way up takes the same way down.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,7 @@ class Cells {
   using Launched = std::function<void(Result<std::pair<LaunchReply, boundary::Link>>)>;
   using Linked = std::function<void(Result<boundary::Link>)>;
   using Gone = std::function<void(Result<Ended>)>;
+  using Done = std::function<void(Result<void>)>;
 
   struct Parts {
     EventLoop& loop;
@@ -41,7 +43,12 @@ class Cells {
     IdRanges& ranges;
     const Journal& journal;
     std::string blobs;          // folder of the machine-wide cache
+    std::string images;         // folder to mount them in
     std::string no_disk_limit;  // why the layer store enforces nothing, if so
+    // What takes longer is given up: a launch, a guest that shall make a new link, processes that shall stop.
+    std::chrono::milliseconds launch_limit = std::chrono::seconds(30);
+    std::chrono::milliseconds link_limit = std::chrono::seconds(5);
+    std::chrono::milliseconds freeze_limit = std::chrono::seconds(5);
   };
   explicit Cells(Parts parts);
   ~Cells();
@@ -54,7 +61,8 @@ class Cells {
   // The owner hears of its end.
   Result<void> own(const std::string& id, OwnerId owner);
   void kill(const std::string& id, Gone done);
-  Result<void> freeze(const std::string& id);
+  // Answers when every process inside is really stopped.
+  void freeze(const std::string& id, Done done);
   Result<void> thaw(const std::string& id);
   Result<StatsReply> stats(const std::string& id);
   // At most `max` of them, by id, after `after`.
@@ -74,6 +82,13 @@ class Cells {
   std::function<void()> on_change;
 
  private:
+  // Under way until all processes have stopped.
+  struct Freezing {
+    std::vector<Done> waiting;
+    std::optional<EventLoop::TimerId> deadline, again;  // v1 has to be asked again and again,
+    Fd events;                                          // v2 says when
+    std::chrono::milliseconds pause{1};
+  };
   struct One {
     JournalEntry entry;
     State state = State::creating;
@@ -81,10 +96,13 @@ class Cells {
     OwnerId owner = 0;
     std::unique_ptr<boundary::Launching> launching;
     std::unique_ptr<boundary::Cell> cell;
-    Launched launched;            // whoever waits for the launch
-    std::vector<Linked> linking;  // whoever waits for a link
+    Launched launched;  // whoever waits for the launch
+    std::optional<EventLoop::TimerId> launch_timer;
+    // Whoever waits for a link. The guest may be making one (link_fd is watched) for somebody who went away.
+    std::optional<std::pair<OwnerId, Linked>> linking;
     std::optional<EventLoop::TimerId> link_timer;
-    int link_fd = -1;                 // watched while somebody does
+    int link_fd = -1;
+    std::unique_ptr<Freezing> freezing;
     std::vector<Gone> gone;           // whoever waits for the end
     std::optional<Error> failure;     // of the launch: told when everything is cleared away
     std::optional<EndReason> reason;  // why it ends, if we decided so
@@ -110,7 +128,12 @@ class Cells {
   void arm_deadline(One& one, std::chrono::milliseconds left);
   void hand_over(One& one, Birth birth);
   void finish_link(const std::string& id);
-  void fail_links(One& one, const Error& error);
+  void fail_link(One& one, const Error& error);
+  Result<void> begin_freeze(One& one);
+  void ask_frozen(const std::string& id);
+  void give_up_freeze(One& one, const Error& error);
+  void finish_freeze(One& one, const Result<void>& result);
+  One* find_living(const std::string& id);
   void end(One& one, EndReason reason);
   void exited(const std::string& id);
   void clear(One& one);

@@ -31,6 +31,7 @@ Result<void> start(const StartOptions& options) {
   std::string linger = std::to_string(options.linger.count()) + "s", ready = std::to_string(kReadyFd);
   std::vector<std::string> arguments = {program,    "launcher",   "--data", options.data_dir, "--linger", linger,
                                         "--daemon", "--ready-fd", ready};
+  if (!options.user.empty()) arguments.insert(arguments.end(), {"--user", options.user});
   if (!options.cache_dir.empty()) arguments.insert(arguments.end(), {"--cache", options.cache_dir});
   std::vector<char*> argv;
   for (auto& argument : arguments) argv.push_back(argument.data());

@@ -28,6 +28,7 @@ struct StartOptions {
   std::string data_dir = "/var/lib/isola";
   std::string cache_dir;            // empty: as the environment says, or the machine's
   std::string program;              // the isola binary; empty: this one
+  std::string user;                 // who may use it besides root (LauncherOptions::user)
   std::chrono::seconds linger{60};  // an auto-started launcher leaves when it was idle for so long
 };
 

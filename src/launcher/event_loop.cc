@@ -14,17 +14,19 @@ Result<EventLoop> EventLoop::make() {
 }
 
 Result<void> EventLoop::watch(int fd, uint32_t events, Handler handler) {
+  auto known = watches_.find(fd);
+  const uint32_t serial = known != watches_.end() ? known->second.serial : ++next_serial_;
   epoll_event event{};
   event.events = events;
-  event.data.fd = fd;
-  int op = handlers_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  event.data.u64 = uint64_t{serial} << 32 | static_cast<uint32_t>(fd);
+  int op = known != watches_.end() ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   if (::epoll_ctl(epoll_.get(), op, fd, &event) < 0) return sys_error("cannot watch a descriptor");
-  handlers_[fd] = std::make_shared<Handler>(std::move(handler));
+  watches_[fd] = {serial, std::make_shared<Handler>(std::move(handler))};
   return {};
 }
 
 void EventLoop::unwatch(int fd) {
-  if (handlers_.erase(fd)) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  if (watches_.erase(fd)) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 EventLoop::TimerId EventLoop::after(std::chrono::nanoseconds delay, std::function<void()> action) {
@@ -44,9 +46,10 @@ Result<void> EventLoop::run() {
     int n = ::epoll_wait(epoll_.get(), ready, 64, timeout);
     if (n < 0 && errno != EINTR) return sys_error("cannot wait for events");
     for (int i = 0; i < n; ++i) {
-      auto found = handlers_.find(ready[i].data.fd);
-      if (found == handlers_.end()) continue;  // removed by a handler before it in this turn
-      auto handler = found->second;            // keeps it alive even if it removes itself
+      auto found = watches_.find(static_cast<int>(ready[i].data.u64 & 0xffffffff));
+      // Removed by a handler before it in this turn, or even replaced by another of the same number.
+      if (found == watches_.end() || found->second.serial != ready[i].data.u64 >> 32) continue;
+      auto handler = found->second.handler;  // keeps it alive even if it removes itself
       (*handler)(ready[i].events);
     }
     while (!timers_.empty() && timers_.begin()->first.first <= Clock::now() && !stopped_) {
@@ -55,6 +58,7 @@ Result<void> EventLoop::run() {
       action();
     }
   }
+  stopped_ = false;  // it can be run again
   return {};
 }
 

@@ -22,6 +22,7 @@ class EventLoop {
 
   static Result<EventLoop> make();
 
+  // A descriptor that is watched already gets these events and this handler instead.
   Result<void> watch(int fd, uint32_t events, Handler handler);
   void unwatch(int fd);
   TimerId after(std::chrono::nanoseconds delay, std::function<void()> action);
@@ -32,8 +33,15 @@ class EventLoop {
   void stop() { stopped_ = true; }
 
  private:
+  // A number may be closed, and given out anew by the kernel, within one turn: an event of the old one must not reach
+  // the new one's handler. So each watch has a number of its own that no other ever had.
+  struct Watch {
+    uint32_t serial = 0;
+    std::shared_ptr<Handler> handler;
+  };
   Fd epoll_;
-  std::map<int, std::shared_ptr<Handler>> handlers_;
+  std::map<int, Watch> watches_;
+  uint32_t next_serial_ = 0;
   std::map<TimerId, std::function<void()>> timers_;
   uint64_t next_timer_ = 0;
   bool stopped_ = false;

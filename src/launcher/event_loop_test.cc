@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,30 @@ TEST(EventLoop, HangUp) {
   pipe.write.reset();
   ASSERT_TRUE(loop.run());
   EXPECT_TRUE(got & EPOLLHUP);
+}
+
+// Both are ready in one turn; whichever comes first replaces the other by a new pipe that gets the same number.
+TEST(EventLoop, AnEventOfAClosedDescriptorIsNotTakenForItsSuccessors) {
+  auto loop = make();
+  Pipe pipes[2];
+  std::optional<std::pair<Fd, Fd>> successor;
+  int calls = 0, wrong = 0;
+  for (int i : {0, 1})
+    ASSERT_TRUE(loop.watch(pipes[i].read.get(), EPOLLIN, [&, i](uint32_t) {
+      if (++calls > 1) return;
+      Pipe& other = pipes[1 - i];
+      const int number = other.read.get();
+      loop.unwatch(number);
+      other.read.reset();
+      successor = std::move(*kernel::make_pipe());
+      ASSERT_EQ(successor->first.get(), number) << "the kernel gives out the lowest free number";
+      ASSERT_TRUE(loop.watch(number, EPOLLIN, [&](uint32_t) { ++wrong; }));
+      loop.unwatch(pipes[i].read.get());
+    }));
+  loop.after(milliseconds(20), [&] { loop.stop(); });
+  ASSERT_TRUE(loop.run());
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(wrong, 0) << "nothing was ever written to the new pipe";
 }
 
 }  // namespace

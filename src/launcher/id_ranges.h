@@ -1,7 +1,7 @@
 // Host ids for sandboxes, machine-wide: each living sandbox has 65,536 ids of its own that nothing else on the machine
-// uses. A range is taken by making its symlink, which names the owner: one step that excludes others and says whose it
-// is, so several launchers (data directories) share one machine without talking to each other, and what a killed one
-// took and never wrote down is found again. /run is empty after a boot, and so are the ranges.
+// uses. A range is taken by making its symlink, which names the owner (and the sandbox): one step that excludes others
+// and says whose it is, so several launchers (data directories) share one machine without talking to each other, and
+// what a killed one took and never wrote down is found again. /run is empty after a boot, and so are the ranges.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,18 @@ class IdRanges {
   // `owner`: the data directory.
   static Result<IdRanges> open(const std::string& owner, const std::string& folder = "/run/isola/ids");
 
-  Result<uint32_t> take();  // the base of a free range
+  struct Taken {
+    uint32_t base = 0;
+    std::string sandbox;
+    bool operator==(const Taken&) const = default;
+  };
+
+  Result<uint32_t> take(const std::string& sandbox = "");  // the base of a free range
   void give_back(uint32_t base);
   // For a sandbox that was found alive after a restart: makes sure that its range is marked as taken.
-  Result<void> keep(uint32_t base);
+  Result<void> keep(uint32_t base, const std::string& sandbox = "");
   // Every range that this owner has.
-  Result<std::vector<uint32_t>> mine() const;
+  Result<std::vector<Taken>> mine() const;
 
  private:
   std::string folder_, owner_;

@@ -38,7 +38,7 @@ TEST_F(IdRangesTest, TwoLaunchersNeverShareARange) {
   auto mine = a.mine();
   ASSERT_TRUE(mine);
   EXPECT_EQ(mine->size(), 100u);
-  for (uint32_t base : *mine) EXPECT_TRUE(taken.contains(base));
+  for (const auto& one : *mine) EXPECT_TRUE(taken.contains(one.base));
 }
 
 TEST_F(IdRangesTest, GivenBackAndTakenAgain) {
@@ -72,7 +72,19 @@ TEST_F(IdRangesTest, KeepMarksAsTaken) {
   ASSERT_TRUE(a.keep(*next + 65536));
   ASSERT_TRUE(a.keep(*next + 65536));
   EXPECT_EQ(*b.take(), *next + 2 * 65536);
-  EXPECT_EQ(*a.mine(), std::vector<uint32_t>{*next + 65536});
+  EXPECT_EQ(*a.mine(), (std::vector<IdRanges::Taken>{{*next + 65536, ""}}));
+}
+
+TEST_F(IdRangesTest, ARangeSaysForWhichSandboxItWasTaken) {
+  auto a = open("/a"), b = open("/a/b");
+  auto one = a.take("i1"), other = b.take("i2");
+  ASSERT_TRUE(one && other);
+  EXPECT_EQ(*a.mine(), (std::vector<IdRanges::Taken>{{*one, "i1"}}));
+  EXPECT_EQ(*b.mine(), (std::vector<IdRanges::Taken>{{*other, "i2"}}));
+  a.give_back(*one);
+  ASSERT_TRUE(a.keep(*one, "i3"));
+  ASSERT_TRUE(a.keep(*one, "i4")) << "it is there already";
+  EXPECT_EQ(*a.mine(), (std::vector<IdRanges::Taken>{{*one, "i3"}}));
 }
 
 TEST_F(IdRangesTest, StrangeFilesAreNobodys) {

@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <charconv>
+
 #include "base/file.h"
 #include "base/log.h"
 #include "boundary/jail/jail.h"
@@ -115,12 +117,19 @@ Result<Fd> watch_signals(EventLoop& loop, std::function<void()> on_stop) {
   return fd;
 }
 
-uid_t service_user() {
-  const passwd* user = ::getpwnam("isola");
-  return user ? user->pw_uid : 0;
+// 0: root only.
+Result<uid_t> user_named(const std::string& name) {
+  if (name.empty()) return 0;
+  uid_t number = 0;
+  auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (bad == std::errc() && end == name.data() + name.size() && number != static_cast<uid_t>(-1)) return number;
+  const passwd* user = ::getpwnam(name.c_str());
+  if (!user) return fail(Code::invalid, "there is no user '" + name + "' on this machine");
+  return user->pw_uid;
 }
 
 Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
+  ISOLA_TRY(uid_t user, user_named(options.user));
   ISOLA_TRY(EventLoop loop, EventLoop::make());
   // Opened first: it may hold what an earlier launcher left mounted.
   const image::StoreOptions store{.provider = options.layer_store};
@@ -150,6 +159,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                .ranges = ranges,
                .journal = journal,
                .blobs = options.cache_dir + "/blobs",
+               .images = boundary::jail::kImages,
                .no_disk_limit = no_disk_limit});
   Server server(loop, cells,
                 {.version = ISOLA_VERSION,
@@ -189,7 +199,10 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   ISOLA_TRY(Fd signals, watch_signals(loop, [&] { stop(false); }));
   ISOLA_CHECK(cells.start());
   std::string socket = options.data_dir + "/launcher.sock";
-  ISOLA_CHECK(server.listen(socket, service_user()));
+  ISOLA_CHECK(server.listen(socket, user));
+  // Everything else in it is closed to others by its own mode.
+  if (::chmod(options.data_dir.c_str(), user == 0 ? 0700 : 0711) < 0)
+    return sys_error("cannot set the mode of " + options.data_dir);
   ready.say("ready\n");
   log::info("launcher", "ready on {} (boundary jail: shared kernel; disk limits by {})", options.data_dir,
             (*layers)->name());

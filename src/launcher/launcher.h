@@ -12,8 +12,11 @@ namespace isola::launcher {
 struct LauncherOptions {
   std::string data_dir = "/var/lib/isola";
   std::string cache_dir = "/var/cache/isola";
-  std::string guest_program;       // empty: isola-guest beside this program
-  std::string layer_store;         // empty: the first that works
+  std::string guest_program;  // empty: isola-guest beside this program
+  std::string layer_store;    // empty: the first that works
+  // A name or a uid: who, besides root, may ask for sandboxes (a server without privileges). The socket is that user's
+  // alone, and the data directory lets others pass to it and nowhere else. Empty: root only.
+  std::string user;
   std::chrono::seconds linger{0};  // 0: stays until told to go; else leaves when idle for so long
   bool daemon = false;             // detach, log into DIR/launcher.log
   int ready_fd = -1;               // told "ready\n", or why not, and closed

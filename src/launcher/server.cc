@@ -15,7 +15,11 @@ namespace isola::launcher {
 
 namespace {
 
-constexpr size_t kMaxQueued = 4096;  // replies that a client does not read; then it is dropped
+// Replies that a client does not read; beyond either it is dropped.
+constexpr size_t kMaxQueued = 4096;
+constexpr size_t kMaxQueuedBytes = 4 << 20;
+constexpr size_t kMaxConnections = 4096;
+constexpr auto kAcceptAgain = std::chrono::milliseconds(100);
 constexpr size_t kListPage = 256;
 
 template <typename T>
@@ -27,8 +31,8 @@ std::string encoded(const T& value) {
 
 }  // namespace
 
-Result<void> Server::listen(const std::string& path, uid_t allowed_user) {
-  allowed_user_ = allowed_user;
+Result<void> Server::listen(const std::string& path, uid_t user) {
+  user_ = user;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -40,19 +44,33 @@ Result<void> Server::listen(const std::string& path, uid_t allowed_user) {
   if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) < 0)
     return sys_error("cannot bind " + path);
   // Who may connect is decided by SO_PEERCRED; the mode keeps everybody else from even trying.
-  if (::chmod(path.c_str(), 0600) < 0 || (allowed_user != 0 && ::chown(path.c_str(), allowed_user, 0) < 0))
+  if (::chmod(path.c_str(), 0600) < 0 || (user != 0 && ::chown(path.c_str(), user, 0) < 0))
     return sys_error("cannot protect " + path);
   if (::listen(socket_.get(), 1024) < 0) return sys_error("cannot listen on " + path);
+  return hear();
+}
+
+Result<void> Server::hear() {
   return loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t) { accept(); });
 }
 
 void Server::accept() {
   Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    // Whoever knocks would wake us for ever without getting in: they wait until there may be room.
+    log::warn("launcher", "cannot take a connection: {}", std::strerror(errno));
+    loop_.unwatch(socket_.get());
+    loop_.after(kAcceptAgain, [this] { (void)hear(); });
+    return;
+  }
   if (!socket) return;
+  if (connections_.size() >= kMaxConnections) {
+    log::warn("launcher", "refused a connection: there are {} already", connections_.size());
+    return;
+  }
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
-      (peer.uid != 0 && peer.uid != allowed_user_)) {
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || (peer.uid != 0 && peer.uid != user_)) {
     log::warn("launcher", "refused a connection of user {} (process {})", peer.uid, peer.pid);
     return;
   }
@@ -126,6 +144,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
   if (op == Op::shutdown) {
     bool end_all = in.u8() != 0;
     if (!in.done()) return bad();
+    if (connections_.at(id).user != 0) return reply(id, tag, fail(Code::denied, "only root may end the launcher"));
     reply(id, tag, std::string());
     return on_shutdown(end_all);
   }
@@ -151,7 +170,10 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
                    stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
     }
     case Op::own: return answer(cells_.own(sandbox, id));
-    case Op::freeze: return answer(cells_.freeze(sandbox));
+    case Op::freeze:
+      return cells_.freeze(sandbox, [this, id, tag](const Result<void>& result) {
+        reply(id, tag, result ? Result<std::string>("") : Result<std::string>(std::unexpected(result.error())));
+      });
     case Op::thaw: return answer(cells_.thaw(sandbox));
     default: return bad();
   }
@@ -187,12 +209,14 @@ void Server::send_event(OwnerId owner, const Ended& ended) {
 void Server::send(OwnerId id, std::string bytes, std::vector<Fd> fds) {
   auto it = connections_.find(id);
   if (it == connections_.end()) return;  // gone meanwhile; descriptors close here
-  if (it->second.queue.size() >= kMaxQueued) {
+  auto& connection = it->second;
+  if (connection.queue.size() >= kMaxQueued || connection.queued_bytes + bytes.size() > kMaxQueuedBytes) {
     log::warn("launcher", "dropped a connection that does not read its replies");
     return drop(id);
   }
-  it->second.queue.push_back({std::move(bytes), std::move(fds)});
-  if (it->second.queue.size() == 1) flush(id);
+  connection.queued_bytes += bytes.size();
+  connection.queue.push_back({std::move(bytes), std::move(fds)});
+  if (connection.queue.size() == 1) flush(id);
 }
 
 void Server::flush(OwnerId id) {
@@ -204,6 +228,7 @@ void Server::flush(OwnerId id) {
     auto sent = kernel::send_message(connection.socket.get(), next.bytes, fds);
     if (!sent && sent.error().sys_errno == EAGAIN) break;
     if (!sent) return;  // the peer is gone; its EPOLLHUP drops the connection
+    connection.queued_bytes -= next.bytes.size();
     connection.queue.pop_front();
   }
   if (connection.waits_for_room == !connection.queue.empty()) return;

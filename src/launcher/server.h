@@ -20,7 +20,9 @@ class Server {
   // `info` is what the launcher says of itself (counts are filled in here).
   Server(EventLoop& loop, Cells& cells, InfoReply info) : loop_(loop), cells_(cells), info_(std::move(info)) {}
 
-  Result<void> listen(const std::string& path, uid_t allowed_user);
+  // The socket belongs to `user`; besides root nobody else is listened to. One who is not root may neither show folders
+  // of the host to a sandbox nor end the launcher.
+  Result<void> listen(const std::string& path, uid_t user);
   void send_event(OwnerId owner, const Ended& ended);
   size_t connections() const { return connections_.size(); }
   // A client asked the launcher to go.
@@ -37,8 +39,10 @@ class Server {
     uid_t user = 0;
     bool waits_for_room = false;  // EPOLLOUT is on
     std::deque<Outgoing> queue;
+    size_t queued_bytes = 0;
   };
 
+  Result<void> hear();
   void accept();
   void receive(OwnerId id, uint32_t events);
   void handle(OwnerId id, kernel::Message message);
@@ -53,7 +57,7 @@ class Server {
   Cells& cells_;
   InfoReply info_;
   Fd socket_;
-  uid_t allowed_user_ = 0;
+  uid_t user_ = 0;
   OwnerId last_ = 0;
   std::map<OwnerId, Connection> connections_;
 };

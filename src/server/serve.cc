@@ -21,9 +21,9 @@
 #include "http/workers.h"
 #include "launcher/client.h"
 #include "sandbox/service.h"
-#include "sandbox/tenants.h"
 #include "server/identity.h"
 #include "server/keeper.h"
+#include "store/key_ring.h"
 #include "store/sqlite_store.h"
 
 namespace isola::server {
@@ -131,7 +131,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .ledger = *ledger,
                               .cache_dir = config.cache,
                               .settings = settings_of(config)});
-  auto tenants = std::make_shared<sandbox::Tenants>(*store);
+  auto keys = std::make_shared<store::KeyRing>(*store);
 
   auto port = [&](const std::string& address) { return address.substr(address.rfind(':')); };
   native::Options native_options{.hosts = config.hosts,
@@ -139,7 +139,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                  .url_secret = secret,
                                  .scheme = config.tls_certificate.empty() ? "http" : "https",
                                  .port_suffix = port(config.listen.front())};
-  native::Api native(service, tenants, native_options);
+  native::Api native(service, keys, native_options);
   http::Router router;
   native.add_to(router);
   http::ServerOptions server_options{.listen = config.listen};
@@ -163,13 +163,14 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     }
     log::set_level(level_of(fresh->log_level));
     service->set_settings(settings_of(*fresh));
-    tenants->forget();
+    keys->reload();
     if (auto tls = server.reload_tls(); !tls) log::error("server", "TLS was not reloaded: {}", tls.error().message);
     log::info("server", "reloaded keys, limits and certificates");
   }
   log::info("server", "stopping; sandboxes live on");
   server.stop(config.grace);
   service->stop();
+  (void)keys->save_uses();
   record_server(*ledger, ledger::Kind::server_stopped);
   launcher->stop();
   workers.stop();

@@ -238,6 +238,7 @@ class CheckpointTest : public ::testing::Test {
   Result<void> check_protections(pid_t pid, uint32_t id_base, const std::string& cgroup) {
     wanted_.id_base = id_base;
     wanted_.cgroup = cgroup;
+    wanted_.open_files = limits_.open_files;
     return jail::verify(pid, wanted_);
   }
 

@@ -81,8 +81,8 @@ Done Island::sh(const std::string& script, Argv flags, ProgramOptions options) {
 
 Result<void> Island::start() {
   for (const auto& entry : options_.env) ::putenv(::strdup(entry.c_str()));
-  auto client =
-      launcher::Client::connect_or_start({.data_dir = data_, .program = kIsola, .linger = std::chrono::seconds(300)});
+  auto client = launcher::Client::connect_or_start(
+      {.data_dir = data_, .program = kIsola, .user = options_.user, .linger = std::chrono::seconds(300)});
   for (const auto& entry : options_.env) ::unsetenv(entry.substr(0, entry.find('=')).c_str());
   if (!client) return std::unexpected(client.error());
   // Whatever an earlier launcher left is cleared first.

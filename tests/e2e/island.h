@@ -41,6 +41,7 @@ struct IslandOptions {
   bool start = true;             // a launcher, at once
   std::vector<std::string> env;  // of the launcher, NAME=value
   std::string folder;            // the data directory; empty: a fresh one below /tmp
+  std::string user;              // who may use the launcher besides root
 };
 
 class Island {

@@ -75,6 +75,7 @@ TEST_F(ProtectionsTest, EachDifferenceIsNoticed) {
   differs("uid_map", [](auto& p) { p.id_count -= 1; });
   differs("CapBnd", [](auto& p) { p.capabilities ^= 1; });
   differs("seccomp", [](auto& p) { p.filter_hash[0] ^= 1; });
+  differs("Max open files", [](auto& p) { p.open_files -= 1; });
   differs("control group", [](auto& p) { p.cgroup = "i0123456789abcdefghij"; });
   for (size_t i = 0; i < good.mounts.size(); ++i) {
     SCOPED_TRACE("/" + good.mounts[i].target);
@@ -84,9 +85,36 @@ TEST_F(ProtectionsTest, EachDifferenceIsNoticed) {
     differs("mount table", [i](auto& p) { p.mounts[i].attributes.nodev ^= true; });
     differs("mount table", [i](auto& p) { p.mounts[i].attributes.noexec ^= true; });
     differs("mount table", [i](auto& p) { p.mounts[i].target += "x"; });
+    if (good.mounts[i].from == MountRule::From::stage)
+      differs("mount table", [i](auto& p) { p.mounts[i].source += "x"; });
+    for (size_t o = 0; o < good.mounts[i].options.size(); ++o) {
+      std::string key = good.mounts[i].options[o].key;
+      if (key == "size" || key == "nr_inodes" || key == "max")
+        differs("mount table", [i, o](auto& p) { p.mounts[i].options[o].value = "77"; });
+    }
   }
   differs("mount table", [](auto& p) { p.mounts.push_back({.target = "mnt", .from = MountRule::From::shown}); });
   EXPECT_TRUE(client.kill(sandbox->reply.id));
+}
+
+// What a launch adds of its own is compared too: these are launches that would fail if it were not found.
+TEST_F(ProtectionsTest, OtherLimitsThanTheStandardOnes) {
+  auto client = island().client();
+  auto few = client.launch({.digest = island().digest(), .limits = {.open_files = 99}});
+  ASSERT_OK(few);
+  pid_t pid = 0;
+  Protections p = wanted(few->reply.id, pid);
+  EXPECT_FALSE(verify(pid, p));
+  p.open_files = 99;
+  auto verified = verify(pid, p);
+  EXPECT_TRUE(verified) << verified.error().message;
+  auto slow = client.launch({.digest = island().digest(), .limits = {.io_bytes_per_second = 8 << 20}});
+  if (!slow && slow.error().code == Code::unsupported) GTEST_SKIP() << slow.error().message;
+  ASSERT_OK(slow);
+  p = wanted(slow->reply.id, pid);
+  p.limits.io_bytes_per_second = 8 << 20;
+  verified = verify(pid, p);
+  EXPECT_TRUE(verified) << verified.error().message;
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // The launcher's socket in front of all sorts of clients.
 #include "launcher/protocol.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -213,6 +215,110 @@ TEST_F(ProtocolTest, NewLinksCutOldOnes) {
     sandbox = std::move(*next);
   }
   EXPECT_TRUE(client.kill(sandbox->id));
+}
+
+// Runs `work` as that user, in a child; its exit code.
+int as_user(uid_t user, const std::function<int()>& work) {
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    if (::setgroups(0, nullptr) < 0 || ::setresgid(user, user, user) < 0 || ::setresuid(user, user, user) < 0)
+      ::_exit(99);
+    ::_exit(work());
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// A server without privileges may ask for sandboxes, and for nothing that is root's.
+TEST(Launcher, OneUserBesidesRoot) {
+  NEEDS_TEMPLATE("minimal");
+  constexpr uid_t kServer = 64990, kStranger = 64991;
+  Island island({.user = std::to_string(kServer)});
+  const std::string socket = island.data() + "/launcher.sock";
+  struct stat folder{}, door{};
+  ASSERT_EQ(::stat(island.data().c_str(), &folder), 0);
+  ASSERT_EQ(::stat(socket.c_str(), &door), 0);
+  EXPECT_EQ(folder.st_mode & 07777, 0711u);
+  EXPECT_EQ(door.st_mode & 07777, 0600u);
+  EXPECT_EQ(door.st_uid, kServer);
+  for (const auto& entry : std::filesystem::directory_iterator(island.data())) {
+    struct stat st{};
+    ASSERT_EQ(::lstat(entry.path().c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 077, 0u) << entry.path() << " is open to everybody who may pass";
+  }
+  const std::string shutdown = request(2, Op::shutdown, std::string(1, '\1'));
+  Writer shown;
+  encode(shown, launcher::LaunchRequest{.digest = island.digest(), .shown_targets = {"/mnt"}});
+  EXPECT_EQ(as_user(kServer,
+                    [&] {
+                      auto client = launcher::Client::connect(island.data());
+                      if (!client) return 1;
+                      auto sandbox = launch(*client, {.digest = island.digest()});
+                      if (!sandbox) return 2;
+                      if (hear(*sandbox->guest, {"echo", "hi"}).out != "hi\n") return 3;
+                      if (!client->freeze(sandbox->id) || !client->thaw(sandbox->id) || !client->stats(sandbox->id))
+                        return 4;
+                      if (!client->kill(sandbox->id)) return 5;
+                      Fd own(::open("/proc/self/root", O_PATH | O_DIRECTORY | O_CLOEXEC));
+                      auto denied = client->launch({.digest = island.digest(), .shown_targets = {"/mnt"}}, {own.get()});
+                      if (denied || denied.error().code != Code::denied) return 6;
+                      Fd raw = dial(island.data());
+                      if (ask(raw.get(), request(1, Op::launch, shown.data())) != 1) return 7;
+                      if (ask(raw.get(), shutdown) != 1) return 8;
+                      return ask(raw.get(), request(3, Op::info, "")) == 0 ? 0 : 9;
+                    }),
+            0);
+  EXPECT_EQ(as_user(kStranger, [&] { return dial(island.data()) ? 1 : 0; }), 0) << "the socket is not theirs";
+  ::chmod(socket.c_str(), 0666);
+  EXPECT_EQ(as_user(kStranger,
+                    [&] {
+                      Fd fd = dial(island.data());
+                      return fd && ask(fd.get(), request(1, Op::info, "")) == -1 ? 0 : 1;
+                    }),
+            0)
+      << "who they are is looked at as well";
+  EXPECT_EQ(island.run({"--", "echo", "root"}).out, "root\n");
+  auto nobody = island.isola({"--data", island.data() + "-x", "launcher", "--user", "no-such-user"});
+  EXPECT_NE(nobody.err.find("no user 'no-such-user'"), std::string::npos) << nobody.text();
+  std::filesystem::remove_all(island.data() + "-x");
+}
+
+uint64_t cpu_ticks(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text((std::istreambuf_iterator<char>(file)), {}), word;
+  std::istringstream words(text.substr(text.rfind(')') + 2));
+  uint64_t user = 0, system = 0;
+  for (int i = 0; i < 11; ++i) words >> word;
+  words >> user >> system;
+  return user + system;
+}
+
+// Out of descriptors: those who knock wait, the launcher does not go round and round, and later they are let in.
+TEST(Launcher, OutOfDescriptors) {
+  Island island;
+  pid_t pid = island.launcher_pid();
+  Fd known = dial(island.data());
+  ASSERT_EQ(ask(known.get(), request(1, Op::info, "")), 0);
+  size_t open = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid)))
+    ++open;
+  rlimit old{}, few{};
+  ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, nullptr, &old), 0);
+  few = old;
+  few.rlim_cur = open;
+  ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr), 0);
+  std::vector<Fd> knocking;
+  for (int i = 0; i < 8; ++i) {
+    knocking.push_back(dial(island.data()));
+    ASSERT_TRUE(knocking.back());
+  }
+  uint64_t before = cpu_ticks(pid);
+  ::poll(nullptr, 0, 1000);
+  EXPECT_LT(cpu_ticks(pid) - before, static_cast<uint64_t>(::sysconf(_SC_CLK_TCK)) / 4) << "it spins";
+  EXPECT_EQ(ask(known.get(), request(2, Op::info, "")), 0) << "who is in is still served";
+  ASSERT_EQ(::prlimit(pid, RLIMIT_NOFILE, &old, nullptr), 0);
+  for (auto& fd : knocking) EXPECT_EQ(ask(fd.get(), request(1, Op::info, "")), 0);
 }
 
 TEST(Launcher, OnePerDataDirectory) {

@@ -21,6 +21,8 @@
 #include <unistd.h>
 
 #include "image/loop.h"
+#include "kernel/netlink.h"
+#include "kernel/nftables.h"
 #include "probe.h"
 
 namespace isola::hostile {
@@ -132,6 +134,15 @@ void prepare_disk(const Stage& stage) {
   must(disk.has_value(), "attach a disk");
 }
 
+// One rule that turns a port elsewhere is enough: from then on the kernel records everything.
+void prepare_tracking() {
+  kernel::NftBatch nft("naive");
+  nft.chain({.name = "out", .kind = kernel::NftChain::Kind::nat_output});
+  nft.rule("out", kernel::NftRule().protocol(IPPROTO_TCP).port(1).redirect(2));
+  auto netfilter = kernel::NetlinkSocket::open(NETLINK_NETFILTER);
+  must(netfilter && netfilter->run(nft.take()), "make packet rules");
+}
+
 }  // namespace
 
 void prepare_outside(const Program& program, Stage& stage) {
@@ -140,6 +151,7 @@ void prepare_outside(const Program& program, Stage& stage) {
   else
     raise_interface("lo");
   if (program.flags & kControlDisk) prepare_disk(stage);
+  if (program.flags & kControlTracking) prepare_tracking();
   char name[65] = "control-host";
   must(::sethostname(name, ::strlen(name)) == 0, "name the host");
   stage.variables.push_back(

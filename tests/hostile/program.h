@@ -91,6 +91,7 @@ enum Flag : unsigned {
   kControlMayLack = 1 << 19,      // some kernels are built without the thing: the control is then skipped, and says so
   kControlSysResource = 1 << 20,  // the machine's root itself may lack CAP_SYS_RESOURCE (a container): the same
   kControlDisk = 1 << 21,         // a disk of its own: a machine may lock its real ones even against root
+  kControlTracking = 1 << 22,     // packet rules that make the kernel track every connection
 };
 
 struct Program {

@@ -1,6 +1,7 @@
 #include "boundary/jail/cell.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,9 @@ Result<Fd> JailCell::open_guest_fd(int number, int flags) const {
 
 Result<int> JailCell::prepare_link() {
   if (first_) return -1;
+  // The guest may have made new pipes for somebody who never took them: then the hang-up of the old ones says nothing.
+  pollfd old{current_.get(), 0, 0};
+  if (current_ && ::poll(&old, 1, 0) > 0) current_.reset();
   if (!current_) {
     ISOLA_TRY(current_, open_guest_fd(kGuestOutput, O_RDONLY));
   }

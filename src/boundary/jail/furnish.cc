@@ -138,16 +138,10 @@ Result<void> set_resource_limit(int resource, rlim_t value) {
 }
 
 Result<void> limit_resources(uint32_t open_files) {
-  ISOLA_CHECK(set_resource_limit(RLIMIT_NOFILE, open_files));
-  // Nothing of the launcher's own: a real-time priority would even escape the processor limit.
-  ISOLA_CHECK(set_resource_limit(RLIMIT_RTPRIO, 0));
-  ISOLA_CHECK(set_resource_limit(RLIMIT_NICE, 0));
-  ISOLA_CHECK(set_resource_limit(RLIMIT_MEMLOCK, 8 << 20));
-  ISOLA_CHECK(set_resource_limit(RLIMIT_MSGQUEUE, 819200));
+  for (const auto& limit : resource_limits(open_files)) ISOLA_CHECK(set_resource_limit(limit.resource, limit.value));
   sched_param plain{};
   if (::sched_setscheduler(0, SCHED_OTHER, &plain) < 0) return sys_error("cannot set the scheduling");
-  // 1, not 0: with 0 the kernel would still start a core handler of the host that is set as a pipe.
-  return set_resource_limit(RLIMIT_CORE, 1);
+  return {};
 }
 
 // Caps last but one: installing a filter without no_new_privs (which would break sudo inside) needs CAP_SYS_ADMIN.
@@ -212,7 +206,7 @@ Result<void> live(const Furnishing& f) {
   ISOLA_CHECK(cut_ties());
   ISOLA_CHECK(mount_everything(*f.protections, std::move(fds)));
   ISOLA_CHECK(arrange_descriptors(f));  // before the limit: it needs high numbers for a moment
-  ISOLA_CHECK(limit_resources(f.open_files));
+  ISOLA_CHECK(limit_resources(f.protections->open_files));
   ISOLA_CHECK(reset_signals());
   ISOLA_CHECK(give_up_privileges(f));
   constexpr int kControl = 7;

@@ -25,7 +25,6 @@ struct Furnishing {
   const Protections* protections = nullptr;
   const kernel::SeccompProgram* filter = nullptr;
   const kernel::CgroupDoors* cgroup = nullptr;
-  uint32_t open_files = 0;
   int control = -1;  // the child's end of the conversation
   int link[4] = {};  // guest's fds 3–6: in-read, out-write, in-write, out-read
 };

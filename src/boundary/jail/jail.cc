@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +38,23 @@ class BorrowedUser {
   int failed_ = 0;
 };
 
+// From clone to the first word, which the launcher waits for: well below a millisecond, on a busy machine some.
+constexpr int kBirthLimitMs = 10'000;
+
+// "pipe:[123]", as /proc/<pid>/fd has it.
+Result<std::string> descriptor_name(const char* kind, int fd) {
+  struct stat st{};
+  if (::fstat(fd, &st) < 0) return sys_error("cannot look at a descriptor");
+  return fmt::format("{}:[{}]", kind, st.st_ino);
+}
+
+kernel::CgroupLimits group_limits(const Limits& limits) {
+  return {.cpus = limits.cpus,
+          .memory = limits.memory,
+          .pids = limits.pids,
+          .io_bytes_per_second = limits.io_bytes_per_second};
+}
+
 class JailLaunching : public Launching {
  public:
   JailLaunching(LaunchSpec spec, Protections protections, const kernel::CgroupTree& cgroups,
@@ -68,6 +86,7 @@ class JailLaunching : public Launching {
   Result<Fd> assume_identity();
   Result<void> expect_born();
   Result<void> verify_all();
+  Result<std::vector<std::string>> expected_descriptors() const;
   Result<std::unique_ptr<Cell>> hand_over();
 
   LaunchSpec spec_;
@@ -78,6 +97,7 @@ class JailLaunching : public Launching {
   Stopwatch watch_;
   kernel::Child child_;
   Fd control_;
+  std::string its_control_;  // the child's end, as /proc names it
   Link link_;
   IslandSockets sockets_;
   std::vector<Fd> leftovers_;
@@ -96,7 +116,6 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
                         .protections = &protections_,
                         .filter = &filter,
                         .cgroup = &*doors,
-                        .open_files = spec_.limits.open_files,
                         .control = conversation.second.get(),
                         .link = {in.first.get(), out.second.get(), in.second.get(), out.first.get()}};
   {
@@ -114,6 +133,7 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
     child_ = std::move(*child);
   }
+  ISOLA_TRY(its_control_, descriptor_name("socket", conversation.second.get()));
   control_ = std::move(conversation.first);
   link_ = Link{std::move(in.second), std::move(out.first)};
   return {};
@@ -127,6 +147,11 @@ Result<Fd> JailLaunching::assume_identity() {
 }
 
 Result<void> JailLaunching::expect_born() {
+  pollfd word{control_.get(), POLLIN, 0};
+  int ready;
+  do ready = ::poll(&word, 1, kBirthLimitMs);
+  while (ready < 0 && errno == EINTR);
+  if (ready == 0) return fail(Code::timeout, "the sandbox's first process did not come to life in time");
   ISOLA_TRY(auto message, kernel::receive_message(control_.get()));
   if (message.bytes.empty()) return fail(Code::internal, "the sandbox's first process died at birth");
   if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
@@ -183,6 +208,14 @@ Error JailLaunching::cause_of(const Error& error) const {
   return message && !message->bytes.empty() && message->bytes[0] == kFailed ? decode_error(message->bytes) : error;
 }
 
+// 0–2 nothing, 3–6 both ends of both pipes, 7 our conversation, which the exec closes.
+Result<std::vector<std::string>> JailLaunching::expected_descriptors() const {
+  const std::string null = "/dev/null";
+  ISOLA_TRY(std::string in, descriptor_name("pipe", link_.to_guest.get()));
+  ISOLA_TRY(std::string out, descriptor_name("pipe", link_.from_guest.get()));
+  return std::vector<std::string>{null, null, null, in, out, in, out, its_control_};
+}
+
 // Nothing of the guest has run yet: it is born only if what is installed is what the protections say.
 Result<void> JailLaunching::verify_all() {
   ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
@@ -192,6 +225,8 @@ Result<void> JailLaunching::verify_all() {
   ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));
   ISOLA_TRY(std::string network, network_.describe(netns.get()));
   ISOLA_CHECK(verify_around(protections_, *limits, network));
+  ISOLA_TRY(auto descriptors, expected_descriptors());
+  ISOLA_CHECK(verify_descriptors(child_.pid, descriptors));
   return verify(child_.pid, protections_);
 }
 
@@ -209,6 +244,7 @@ Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
 Jail::Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network)
     : cgroups_(std::move(cgroups)), filter_(std::move(filter)), network_(std::move(network)) {
   protections_.id_count = kIdCount;
+  protections_.open_files = Limits{}.open_files;
   protections_.capabilities = kCapabilities;
   protections_.filter_hash = filter_.hash();
   protections_.mounts = standard_mounts();
@@ -226,7 +262,8 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
   Protections wanted = protections_;
   wanted.id_base = spec.id_base;
   wanted.cgroup = spec.cgroup;
-  wanted.limits = {.cpus = spec.limits.cpus, .memory = spec.limits.memory, .pids = spec.limits.pids};
+  wanted.limits = group_limits(spec.limits);
+  wanted.open_files = spec.limits.open_files;
   for (const auto& shown : spec.shown) {
     if (shown.target.size() < 2 || shown.target[0] != '/')
       return fail(Code::invalid, "a shown folder needs an absolute path");
@@ -247,7 +284,7 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
 
 Result<void> Jail::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {
   Protections now = protections_;
-  now.limits = {.cpus = wanted.cpus, .memory = wanted.memory, .pids = wanted.pids};
+  now.limits = group_limits(wanted);
   return verify_around(now, installed, now.network);
 }
 

@@ -37,6 +37,15 @@ extern const uint64_t kCapabilities;
 // cannot look into process 1 (guest/agent/secrecy.h). In a user namespace it allows nothing.
 extern const uint64_t kBadge;
 
+// A limit of every process in the sandbox (rlimit), soft and hard; lower where the launcher itself may not have so
+// much.
+struct ResourceLimit {
+  int resource;
+  const char* name;  // as /proc/<pid>/limits has it
+  uint64_t value;
+};
+std::vector<ResourceLimit> resource_limits(uint32_t open_files);
+
 struct Protections {
   uint32_t id_base = 0;
   uint32_t id_count = 0;
@@ -44,12 +53,18 @@ struct Protections {
   std::string filter_hash;        // of the seccomp program
   std::string cgroup;             // name
   kernel::CgroupLimits limits;    // of that group
+  uint32_t open_files = 0;        // resource_limits()
   std::string network;            // IslandNetwork::expected()
   std::vector<MountRule> mounts;  // the root first
 
   // Canonical text, one line each: what a manifest holds and what a person can read.
   std::string describe() const;
 };
+
+// Kinds of namespaces of which every jail has its own.
+inline constexpr const char* kOwnNamespaces[] = {"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"};
+// What the stage's tmpfs shows of its own bounds (stage.cc).
+inline constexpr const char* kStageBounds = "size=65536k";
 
 // The mounts of every jail on this machine (files of /proc that this kernel does not have are left out).
 std::vector<MountRule> standard_mounts();
@@ -59,7 +74,17 @@ Result<void> verify(pid_t pid, const Protections& wanted);
 // The same for what is not the process's own: the limits of its group and its network, as the launcher found them.
 Result<void> verify_around(const Protections& wanted, const kernel::CgroupLimits& limits, const std::string& network);
 
-// The mount table of a process in the form that describe() uses (exposed for tests).
+// The same for its descriptors: exactly these, by number, as /proc/<pid>/fd names them. Only before the exec: the guest
+// opens some of its own.
+Result<void> verify_descriptors(pid_t pid, const std::vector<std::string>& wanted);
+
+// A text like /proc/<pid>/cgroup: the first controller that limits a sandbox and does not lead into `group`, or "".
+std::string misplaced_controller(std::string_view cgroups, std::string_view group, bool limits_io);
+
+// A mount in the form that describe() uses: "/dev/pts devpts rw,nosuid,noexec / max=512", that is where, what, how,
+// which folder of it, and what limits it. `*` for what a shown folder may have of its own.
+std::string mount_line(const MountRule& rule);
+// The mount table of a process in that form.
 Result<std::vector<std::string>> mount_lines(std::string_view mountinfo);
 
 }  // namespace isola::boundary::jail

@@ -1,10 +1,18 @@
 #include "boundary/jail/protections.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <array>
+#include <cstring>
 
 #include "boundary/jail/furnish.h"
 #include "kernel/capability.h"
@@ -19,14 +27,27 @@ TEST(MountLines, ReadsTheKernelsTable) {
       "23 22 0:22 / /proc rw,nosuid,nodev,noexec,relatime shared:5 master:1 - proc isola rw\n"
       "24 23 0:22 /sys /proc/sys ro,nosuid,nodev,noexec - proc isola rw\n"
       "25 22 0:30 /dev /dev ro,nosuid - tmpfs isola rw,size=65536k\n"
-      "26 22 0:31 / /with\\040space ro - ext4 /dev/x rw\n");
+      "26 22 0:31 / /with\\040space ro - ext4 /dev/x rw\n"
+      "27 25 0:32 / /dev/pts rw,nosuid - devpts isola rw,gid=5,mode=620,max=512\n"
+      "28 25 0:33 / /dev/shm rw - tmpfs isola rw,nr_inodes=7,size=1024k\n");
   ASSERT_TRUE(lines);
-  ASSERT_EQ(lines->size(), 5u);
-  EXPECT_EQ((*lines)[0], "/ overlay rw,nodev");
-  EXPECT_EQ((*lines)[1], "/proc proc rw,nosuid,nodev,noexec");
-  EXPECT_EQ((*lines)[2], "/proc/sys proc ro,nosuid,nodev,noexec");
-  EXPECT_EQ((*lines)[3], "/dev tmpfs ro,nosuid");
-  EXPECT_TRUE((*lines)[4].starts_with("/with"));
+  ASSERT_EQ(lines->size(), 7u);
+  EXPECT_EQ((*lines)[0], "/ overlay rw,nodev / -");
+  EXPECT_EQ((*lines)[1], "/proc proc rw,nosuid,nodev,noexec / -");
+  EXPECT_EQ((*lines)[2], "/proc/sys proc ro,nosuid,nodev,noexec /sys -");
+  EXPECT_EQ((*lines)[3], "/dev tmpfs ro,nosuid /dev size=65536k");
+  EXPECT_EQ((*lines)[4], "/with\\040space ext4 ro / -");
+  EXPECT_EQ((*lines)[5], "/dev/pts devpts rw,nosuid / max=512");
+  EXPECT_EQ((*lines)[6], "/dev/shm tmpfs rw / size=1024k,nr_inodes=7");
+}
+
+TEST(MountLines, RulesReadTheSame) {
+  using From = MountRule::From;
+  EXPECT_EQ(mount_line({"dev/shm", From::filesystem, "tmpfs", {}, {{"nr_inodes", "7"}, {"mode", "1"}, {"size", "1m"}}}),
+            "/dev/shm tmpfs rw / size=1024k,nr_inodes=7");
+  EXPECT_EQ(mount_line({"proc/sys", From::itself, "", {.read_only = true}, {}}), "/proc/sys proc ro /sys -");
+  EXPECT_EQ(mount_line({"proc/kmsg", From::stage, "shut", {}, {}}), "/proc/kmsg tmpfs rw /shut size=65536k");
+  EXPECT_EQ(mount_line({"a b", From::shown, "", {.nodev = true}, {}}), "/a\\040b * rw,nodev * *");
 }
 
 TEST(MountLines, RefusesWhatItCannotRead) {
@@ -93,9 +114,9 @@ TEST(Protections, DescribeNamesEverything) {
   p.mounts = {{"", MountRule::From::filesystem, "overlay", {.nodev = true}, {}},
               {"mnt", MountRule::From::shown, "", {.read_only = true, .nosuid = true, .nodev = true}, {}}};
   std::string text = p.describe();
-  for (const char* part :
-       {"ids 0 7 65536", "capabilities 00000000000000ab", "seccomp hash", "cgroup group", "mount / overlay rw,nodev",
-        "mount /mnt * ro,nosuid,nodev", " user", " mnt", " pid", " net", " ipc", " uts", " cgroup"})
+  for (const char* part : {"ids 0 7 65536", "capabilities 00000000000000ab", "seccomp hash", "cgroup group",
+                           "mount / overlay rw,nodev", "mount /mnt * ro,nosuid,nodev * *", "limit Max core file size 1",
+                           " user", " mnt", " pid", " net", " ipc", " uts", " cgroup"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   Protections q = p;
   q.capabilities |= 1 << 2;
@@ -167,6 +188,72 @@ TEST(Verify, LimitsAndNetwork) {
   differs("limits", {.cpus = good.cpus, .memory = good.memory, .pids = 101}, "lo\n");
   differs("network", good, "lo\neth0\n");
   differs("network", good, "");
+}
+
+TEST(Verify, EveryControllerLeadsIntoTheGroup) {
+  const std::string v1 =
+      "9:name=systemd:/\n8:pids:/isola/x\n7:blkio:/\n6:freezer:/isola/x\n4:memory:/isola/x\n"
+      "1:cpu:/isola/x\n0::/\n";
+  EXPECT_EQ(misplaced_controller(v1, "x", false), "");
+  EXPECT_EQ(misplaced_controller(v1, "x", true), "blkio");
+  EXPECT_EQ(misplaced_controller(v1, "y", false), "cpu");
+  const std::string joined = "5:freezer:/isola/x\n4:cpuacct,cpu:/isola/x\n3:memory,pids:/isola/x\n2:blkio:/isola/x\n";
+  EXPECT_EQ(misplaced_controller(joined, "x", true), "");
+  auto moved = [](std::string text, const std::string& line) {
+    text.replace(text.find(line), line.size() + 8, line + "/other/x");
+    return text;
+  };
+  EXPECT_EQ(misplaced_controller("3:memory,pids,cpu:/isola/xx\n", "x", false), "cpu") << "another group's name";
+  EXPECT_EQ(misplaced_controller(moved(joined, "4:cpuacct,cpu:"), "x", true), "") << "any parent will do";
+  for (auto [from, to, missing] :
+       std::initializer_list<std::array<const char*, 3>>{{"cpuacct,cpu:/isola/x", "cpuacct,cpu:/", "cpu"},
+                                                         {"memory,pids:/isola/x", "memory,pids:/", "memory"},
+                                                         {"freezer:/isola/x", "freezer:/", "freezer"},
+                                                         {"blkio:/isola/x", "blkio:/", "blkio"}}) {
+    std::string text = joined;
+    text.replace(text.find(from), std::strlen(from), to);
+    EXPECT_EQ(misplaced_controller(text, "x", true), missing) << text;
+  }
+  EXPECT_EQ(misplaced_controller("0::/isola/x\n", "x", true), "");
+  EXPECT_EQ(misplaced_controller("0::/isola\n", "x", true), "cpu");
+  EXPECT_EQ(misplaced_controller("", "x", false), "cpu");
+  EXPECT_EQ(misplaced_controller("nonsense\n", "x", false), "unreadable");
+}
+
+TEST(Verify, LimitsOfIo) {
+  Protections wanted{.limits = {.cpus = 1, .memory = 1 << 20, .pids = 4, .io_bytes_per_second = 1 << 20}};
+  EXPECT_TRUE(verify_around(wanted, wanted.limits, ""));
+  auto without = wanted.limits;
+  without.io_bytes_per_second = 0;
+  EXPECT_FALSE(verify_around(wanted, without, ""));
+}
+
+TEST(Verify, DescriptorsAreExactlyThese) {
+  auto hold = kernel::make_pipe();
+  ASSERT_TRUE(hold);
+  struct stat held{};
+  ASSERT_EQ(::fstat(hold->first.get(), &held), 0);
+  auto child = kernel::spawn(0, [&] {
+    int null = ::open("/dev/null", O_RDWR);
+    if (::dup2(null, 0) < 0 || ::dup2(null, 1) < 0 || ::dup2(hold->first.get(), 2) < 0) return 1;
+    ::syscall(SYS_close_range, 3, ~0u, 0);
+    char c;
+    (void)!::read(2, &c, 1);
+    return 0;
+  });
+  ASSERT_TRUE(child);
+  const std::string pipe = "pipe:[" + std::to_string(held.st_ino) + "]";
+  auto verified = verify_descriptors(child->pid, {"/dev/null", "/dev/null", pipe});
+  for (int i = 0; i < 5000 && !verified; ++i, ::poll(nullptr, 0, 1))  // until the child has closed the rest
+    verified = verify_descriptors(child->pid, {"/dev/null", "/dev/null", pipe});
+  EXPECT_TRUE(verified) << verified.error().message;
+  for (const auto& wrong : std::initializer_list<std::vector<std::string>>{{"/dev/null", "/dev/null"},
+                                                                           {"/dev/null", "/dev/null", "pipe:[1]"},
+                                                                           {"/dev/null", pipe, pipe},
+                                                                           {"/dev/null", "/dev/null", pipe, pipe}})
+    EXPECT_FALSE(verify_descriptors(child->pid, wrong));
+  ::kill(child->pid, SIGKILL);
+  ::waitpid(child->pid, nullptr, 0);
 }
 
 TEST(Furnish, ErrorsTravel) {

@@ -27,8 +27,8 @@ std::string_view authority(std::string_view url) {
 
 }  // namespace
 
-Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<sandbox::Tenants> tenants, Options options)
-    : service_(std::move(service)), tenants_(std::move(tenants)), options_(std::move(options)) {}
+Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRing> keys, Options options)
+    : service_(std::move(service)), keys_(std::move(keys)), options_(std::move(options)) {}
 
 void Api::add_to(http::Router& router) {
   auto& group = router.group("/v1");
@@ -59,18 +59,19 @@ Task<bool> Api::guard(http::Exchange& ex) {
   }
   std::string_view key = ex.header("x-api-key");
   if (auto bearer = ex.header("authorization"); bearer.starts_with("Bearer ")) key = bearer.substr(7);
-  auto caller = tenants_->authenticate(key);
-  if (!caller) {
-    if (caller.error().code == Code::denied) {
+  auto found = keys_->authenticate(key, sandbox::now_millis());
+  if (!found) {
+    if (found.error().code == Code::denied) {
       ex.set_header("WWW-Authenticate", "Bearer");
-      ex.fail(http::ErrorReply{401, "unauthenticated", caller.error().message, {}});
+      ex.fail(http::ErrorReply{401, "unauthenticated", found.error().message, {}});
     } else {
-      ex.fail(caller.error());
+      ex.fail(found.error());
     }
     co_return false;
   }
+  const store::KeyRecord* caller = found->get();
   ex.note("project", caller->project);
-  ex.note("key", caller->key);
+  ex.note("key", caller->id);
   ex.note("scope", std::string(to_string(caller->scope)));
   // Reading is for every key; whatever changes something needs one that may use.
   bool reads = ex.method() == "GET" || ex.method() == "HEAD";

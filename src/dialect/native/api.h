@@ -9,7 +9,7 @@
 #include "http/exchange.h"
 #include "http/router.h"
 #include "sandbox/service.h"
-#include "sandbox/tenants.h"
+#include "store/key_ring.h"
 
 namespace isola::native {
 
@@ -23,7 +23,7 @@ struct Options {
 
 class Api {
  public:
-  Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<sandbox::Tenants> tenants, Options options);
+  Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRing> keys, Options options);
 
   // Everything of this dialect.
   void add_to(http::Router& router);
@@ -43,7 +43,7 @@ class Api {
   ::isola::Task<bool> guard(http::Exchange& ex);
 
   std::shared_ptr<sandbox::Service> service_;
-  std::shared_ptr<sandbox::Tenants> tenants_;
+  std::shared_ptr<store::KeyRing> keys_;
   Options options_;
 };
 

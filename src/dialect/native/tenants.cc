@@ -32,7 +32,7 @@ Result<void> operator_only(const http::Exchange& ex) {
   return fail(Code::denied, "only an admin key of the project \"default\" may do that");
 }
 
-Task<Result<void>> create_key(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> create_key(sandbox::Service& service, store::KeyRing& ring, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   auto name = fields.text("name", "unnamed");
@@ -42,8 +42,7 @@ Task<Result<void>> create_key(sandbox::Service& service, http::Exchange& ex) {
   if (name.size() > 200) fields.wrong("name", "is too long");
   ISOLA_CO_CHECK(fields.done());
   if (project != project_of(ex)) ISOLA_CO_CHECK(operator_only(ex));
-  ISOLA_CO_TRY(auto made, store::make_key(project, name, *scope, sandbox::now_millis()));
-  ISOLA_CO_CHECK(service.store().insert_key(made.record));
+  ISOLA_CO_TRY(auto made, ring.issue(project, name, *scope, sandbox::now_millis()));
   log_key(service, ledger::Kind::key_created, project, std::string(ex.noted("key")),
           {{"key", made.record.id}, {"scope", to_string(*scope)}});
   json out = view(made.record);
@@ -52,14 +51,13 @@ Task<Result<void>> create_key(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Task<Result<void>> revoke_key(sandbox::Service& service, sandbox::Tenants& tenants, http::Exchange& ex) {
+Task<Result<void>> revoke_key(sandbox::Service& service, store::KeyRing& ring, http::Exchange& ex) {
   std::string id(ex.param("key"));
   bool all = operator_only(ex).has_value();
   ISOLA_CO_TRY(auto keys, service.store().list_keys(all ? "" : project_of(ex)));
   for (const auto& key : keys) {
     if (key.id != id) continue;
-    ISOLA_CO_CHECK(service.store().revoke_key(id, sandbox::now_millis()));
-    tenants.forget();
+    ISOLA_CO_CHECK(ring.revoke(id, sandbox::now_millis()));
     log_key(service, ledger::Kind::key_revoked, key.project, std::string(ex.noted("key")), {{"key", id}});
     ex.reply(204);
     co_return Result<void>();
@@ -116,9 +114,9 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
 
 void Api::add_tenants(http::RouteGroup& group) {
   auto service = service_;
-  auto tenants = tenants_;
+  auto ring = keys_;
   group.add("POST", "/v1/keys",
-            handled(Scope::admin, [service](http::Exchange& ex) { return create_key(*service, ex); }));
+            handled(Scope::admin, [service, ring](http::Exchange& ex) { return create_key(*service, *ring, ex); }));
   group.add("GET", "/v1/keys", handled(Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               bool all = operator_only(ex).has_value();
               ISOLA_CO_TRY(auto keys, service->store().list_keys(all ? "" : project_of(ex)));
@@ -127,8 +125,8 @@ void Api::add_tenants(http::RouteGroup& group) {
               ex.reply(200, dump({{"keys", list}}));
               co_return Result<void>();
             }));
-  group.add("DELETE", "/v1/keys/{key}", handled(Scope::admin, [service, tenants](http::Exchange& ex) {
-              return revoke_key(*service, *tenants, ex);
+  group.add("DELETE", "/v1/keys/{key}", handled(Scope::admin, [service, ring](http::Exchange& ex) {
+              return revoke_key(*service, *ring, ex);
             }));
   group.add("POST", "/v1/projects",
             handled(Scope::admin, [service](http::Exchange& ex) { return create_project(*service, ex); }));

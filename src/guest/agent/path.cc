@@ -50,6 +50,10 @@ Result<Stat> stat_at(int dir, const std::string& name, bool follow) {
   return out;
 }
 
+Fd open_folder(int parent, const char* name) {
+  return Fd(::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+}
+
 Result<void> make_parents(const std::string& path, uint32_t mode) {
   for (size_t at = path.find_first_not_of('/'); at != std::string::npos;) {
     at = path.find('/', at);

@@ -17,20 +17,20 @@ namespace isola::guest {
 namespace {
 
 constexpr int kSlice = 256;
-constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
 
 struct CloseDir {
   void operator()(DIR* d) const { ::closedir(d); }
 };
 using Dir = std::unique_ptr<DIR, CloseDir>;
 
-Dir open_dir(int parent, const char* name, int flags = kOpenFolder) {
-  int fd = ::openat(parent, name, flags);
-  if (fd < 0) return nullptr;
-  DIR* dir = ::fdopendir(fd);
-  if (!dir) ::close(fd);
+Dir as_dir(Fd fd) {
+  if (!fd) return nullptr;
+  DIR* dir = ::fdopendir(fd.get());
+  if (dir) (void)fd.release();
   return Dir(dir);
 }
+
+Dir open_dir(int parent, const char* name) { return as_dir(open_folder(parent, name)); }
 
 // The next name that is not . or ..; null at the end (errno 0) or on an error.
 const char* next_name(DIR* dir) {
@@ -187,7 +187,8 @@ class RemoveChannel : public Channel {
 Result<Mux::Opened> open_list(const List& a) {
   if (a.depth == 0 || a.depth > kMaxListDepth) return fail(Code::invalid, "a listing goes 1 to 64 folders deep");
   ISOLA_TRY(User user, resolve_user(a.user));
-  Dir dir = open_dir(AT_FDCWD, a.path.c_str(), kOpenFolder & ~O_NOFOLLOW);
+  // The one place where a link is followed: whoever asks may name a folder by a link to it.
+  Dir dir = as_dir(Fd(::open(a.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK)));
   if (!dir) return sys_error("cannot list " + shown(a.path));
   return Mux::Opened{std::make_unique<ListChannel>(a, std::move(user), std::move(dir)), {}};
 }

@@ -28,5 +28,6 @@ Family exhaust_programs();
 Family ipc_programs();
 Family flood_programs();
 Family leak_programs();
+Family tracking_programs();
 
 }  // namespace isola::hostile

@@ -1,0 +1,58 @@
+#include "cli/parse.h"
+
+#include "base/units.h"
+
+namespace isola::cli {
+
+size_t command_begins(const std::vector<std::string>& words,
+                      const std::function<bool(bool in_run, const std::string& option)>& takes_value) {
+  bool in_run = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--" || word.size() < 2 || word[0] != '-') {
+      if (in_run || word == "--") return i;
+      if (word != "run") return words.size();
+      in_run = true;
+      continue;
+    }
+    // --name=value and -nVALUE carry their value with them.
+    if (word.starts_with("--") ? word.find('=') != std::string::npos : word.size() > 2) continue;
+    if (takes_value(in_run, word)) ++i;
+  }
+  return words.size();
+}
+
+Result<void> check_environment(const std::vector<std::string>& entries) {
+  for (const auto& entry : entries)
+    if (entry.find('=') == std::string::npos || entry[0] == '=')
+      return fail(Code::invalid, "--env " + entry + ": write it as NAME=value");
+  return {};
+}
+
+Result<Mount> parse_mount(const std::string& text) {
+  auto colon = text.find(':');
+  Mount mount{text.substr(0, colon), colon == std::string::npos ? text : text.substr(colon + 1)};
+  if (mount.host.empty()) return fail(Code::invalid, "--mount-ro " + text + ": show what? Write it as HOST[:INSIDE]");
+  if (mount.inside.empty() || mount.inside[0] != '/')
+    return fail(Code::invalid, "--mount-ro " + text + ": the place inside must be an absolute path");
+  return mount;
+}
+
+Result<boundary::Limits> limits_of(const RunOptions& options) {
+  boundary::Limits limits = options.limits;
+  auto size = [](const std::string& text, uint64_t& out) -> Result<void> {
+    if (text.empty()) return {};
+    ISOLA_TRY(out, parse_size(text));
+    return {};
+  };
+  ISOLA_CHECK(size(options.memory, limits.memory));
+  ISOLA_CHECK(size(options.disk, limits.disk));
+  ISOLA_CHECK(size(options.io, limits.io_bytes_per_second));
+  if (!options.timeout.empty()) {
+    ISOLA_TRY(limits.wall_time, parse_duration(options.timeout));
+    if (limits.wall_time.count() == 0) return fail(Code::invalid, "--timeout 0 would end before it began");
+  }
+  return limits;
+}
+
+}  // namespace isola::cli

@@ -1,0 +1,363 @@
+// Sandboxes from birth to end, on a boundary that does what the test says: one that never comes to life, a guest that
+// makes no link, processes that take their time to stop.
+#include "launcher/cells.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "kernel/fault.h"
+#include "kernel/mount.h"
+
+namespace isola::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What the fakes share with the test.
+struct Script {
+  bool comes_to_life = true;
+  int links_prepared = 0, links_taken = 0;
+  Fd hang_up;  // closing it lets the link that is being made be taken
+};
+
+class FakeCell : public boundary::Cell {
+ public:
+  FakeCell(Script& script, kernel::Child child) : script_(script), child_(std::move(child)) {}
+  ~FakeCell() override {
+    ::kill(child_.pid, SIGKILL);
+    ::waitpid(child_.pid, nullptr, 0);
+  }
+  BoundaryKind kind() const override { return BoundaryKind::jail; }
+  kernel::ProcessName process() const override { return {child_.pid, kernel::start_time(child_.pid).value_or(0)}; }
+  int exit_fd() const override { return child_.pidfd.get(); }
+  Result<int> prepare_link() override {
+    ++script_.links_prepared;
+    ISOLA_TRY(auto pipe, kernel::make_pipe());
+    pending_ = std::move(pipe.first);
+    script_.hang_up = std::move(pipe.second);
+    return pending_.get();
+  }
+  Result<boundary::Link> take_link() override {
+    ++script_.links_taken;
+    ISOLA_TRY(auto pipe, kernel::make_pipe());
+    return boundary::Link{std::move(pipe.second), std::move(pipe.first)};
+  }
+  Result<void> kill() override { return kernel::send_signal(child_.pidfd.get(), SIGKILL); }
+  std::optional<int> exit_status() override { return std::nullopt; }
+
+ private:
+  Script& script_;
+  kernel::Child child_;
+  Fd pending_;
+};
+
+class FakeLaunching : public boundary::Launching {
+ public:
+  FakeLaunching(Script& script, kernel::Child child, std::pair<Fd, Fd> word)
+      : script_(script), child_(std::move(child)), word_(std::move(word)) {
+    if (script.comes_to_life) (void)!::write(word_.second.get(), "x", 1);
+  }
+  ~FakeLaunching() override {
+    if (!child_.pidfd) return;
+    ::kill(child_.pid, SIGKILL);
+    ::waitpid(child_.pid, nullptr, 0);
+  }
+  int fd() const override { return word_.first.get(); }
+  pid_t pid() const override { return child_.pid; }
+  Result<std::unique_ptr<boundary::Cell>> advance() override {
+    return std::make_unique<FakeCell>(script_, std::move(child_));
+  }
+  const Latency& latency() const override { return latency_; }
+
+ private:
+  Script& script_;
+  kernel::Child child_;
+  std::pair<Fd, Fd> word_;
+  Latency latency_;
+};
+
+class FakeBoundary : public boundary::Boundary {
+ public:
+  FakeBoundary(Script& script, const kernel::CgroupTree& cgroups) : script_(script), cgroups_(cgroups) {}
+  BoundaryKind kind() const override { return BoundaryKind::jail; }
+  Result<std::unique_ptr<boundary::Launching>> begin(boundary::LaunchSpec spec) override {
+    ISOLA_TRY(auto word, kernel::make_pipe());
+    ISOLA_TRY(auto child, kernel::spawn(0, [] {
+                for (;;) ::pause();
+                return 0;
+              }));
+    ISOLA_TRY(auto group, cgroups_.adopt(spec.cgroup));
+    auto attached = group.attach(child.pid);
+    group.release();
+    ISOLA_CHECK(attached);
+    return std::make_unique<FakeLaunching>(script_, std::move(child), std::move(word));
+  }
+  Result<void> verify_limits(const boundary::Limits&, const kernel::CgroupLimits&) const override { return {}; }
+  Result<std::unique_ptr<boundary::Cell>> adopt(const kernel::ProcessName&) override {
+    return fail(Code::not_found, "gone");
+  }
+
+ private:
+  Script& script_;
+  const kernel::CgroupTree& cgroups_;
+};
+
+// An image that nobody looks into: the smallest filesystem that there is a maker for.
+Result<void> make_blob(const std::string& folder, const std::string& digest) {
+  std::string empty = folder + "/empty", blob = folder + "/" + digest + ".erofs";
+  std::filesystem::create_directory(empty);
+  if (std::system(("mkfs.erofs " + blob + " " + empty + " >/dev/null 2>&1").c_str()) != 0)
+    return fail(Code::unsupported, "mkfs.erofs is not here");
+  return {};
+}
+
+class CellsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    static const bool apart = ::unshare(CLONE_NEWNS) == 0 && kernel::make_all_slave();
+    ASSERT_TRUE(apart);
+    char name[] = "/tmp/isola-cells-XXXXXX";
+    ASSERT_TRUE(::mkdtemp(name));
+    folder_ = name;
+    ASSERT_EQ(::chdir(name), 0);  // as the stage is for a launcher: mounts are made below the working folder
+    if (auto made = make_blob(folder_, digest_); !made) GTEST_SKIP() << made.error().message;
+    auto tree = kernel::CgroupTree::detect({});
+    ASSERT_TRUE(tree);
+    if (!tree->missing().empty() || !tree->prepare()) GTEST_SKIP() << "no cgroups here";
+    cgroups_.emplace(*tree);
+    auto store = image::open_layer_store(folder_, {.provider = "unquotaed"}, image::AllowUnquotaedDisk{});
+    ASSERT_TRUE(store) << store.error().message;
+    layers_ = std::move(*store);
+    loop_.emplace(std::move(*EventLoop::make()));
+    ranges_.emplace(std::move(*IdRanges::open(folder_, folder_ + "/ids")));
+    journal_.emplace(std::move(*Journal::open(folder_ + "/run")));
+    boundary_.emplace(script_, *cgroups_);
+  }
+  void TearDown() override {
+    kernel::fault::disarm();
+    if (cells_) {
+      cells_->kill_all();
+      EXPECT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+      EXPECT_TRUE(ranges_->mine()->empty()) << "ids are kept";
+      EXPECT_TRUE(journal_->read_all()->empty()) << "the journal knows something";
+    }
+    cells_.reset();
+    if (!folder_.empty()) {
+      EXPECT_EQ(::chdir("/"), 0);
+      (void)kernel::detach(folder_ + "/images/" + digest_);
+      std::filesystem::remove_all(folder_);
+    }
+  }
+  void start(milliseconds limit = std::chrono::seconds(20)) {
+    cells_ = std::make_unique<Cells>(Cells::Parts{.loop = *loop_,
+                                                  .boundary = *boundary_,
+                                                  .cgroups = *cgroups_,
+                                                  .layers = *layers_,
+                                                  .ranges = *ranges_,
+                                                  .journal = *journal_,
+                                                  .blobs = folder_,
+                                                  .images = "images",
+                                                  .no_disk_limit = "none",
+                                                  .launch_limit = limit,
+                                                  .link_limit = limit,
+                                                  .freeze_limit = limit});
+    auto started = cells_->start();
+    ASSERT_TRUE(started) << started.error().message;
+  }
+  // Runs the loop until it is so; false: a hang.
+  bool until(const std::function<bool()>& condition) {
+    int left = 5000;
+    std::function<void()> look = [&] {
+      if (condition() || --left == 0) return loop_->stop();
+      loop_->after(milliseconds(1), look);
+    };
+    look();
+    (void)loop_->run();
+    return left > 0;
+  }
+  using Reply = std::optional<Result<std::pair<LaunchReply, boundary::Link>>>;
+  void launch(Reply& reply, OwnerId owner = 1) {
+    cells_->launch({.digest = digest_, .ephemeral = false, .cold = true, .allow_unquotaed = true}, {}, owner,
+                   [&](auto result) { reply.emplace(std::move(result)); });
+  }
+  std::string launched(OwnerId owner = 1) {
+    Reply reply;
+    launch(reply, owner);
+    EXPECT_TRUE(until([&] { return reply.has_value(); }));
+    EXPECT_TRUE(reply && *reply) << (reply && !*reply ? (*reply).error().message : "");
+    return reply && *reply ? (*reply)->first.id : "";
+  }
+  State state_of(const std::string& id) {
+    for (const auto& one : cells_->list("", 100))
+      if (one.id == id) return one.state;
+    return State::ended;
+  }
+
+  const std::string digest_ = std::string(64, 'a');
+  std::string folder_;
+  Script script_;
+  std::optional<kernel::CgroupTree> cgroups_;
+  std::unique_ptr<image::LayerStore> layers_;
+  std::optional<EventLoop> loop_;
+  std::optional<IdRanges> ranges_;
+  std::optional<Journal> journal_;
+  std::optional<FakeBoundary> boundary_;
+  std::unique_ptr<Cells> cells_;
+};
+
+TEST_F(CellsTest, ALaunchThatNeverFinishesIsGivenUp) {
+  start(milliseconds(50));
+  script_.comes_to_life = false;
+  Reply reply;
+  launch(reply);
+  EXPECT_FALSE(reply);
+  EXPECT_EQ(cells_->live(), 1u);
+  ASSERT_TRUE(until([&] { return reply.has_value(); }));
+  ASSERT_FALSE(*reply);
+  EXPECT_EQ((*reply).error().code, Code::timeout);
+  EXPECT_TRUE(cells_->empty()) << "told when nothing of it is left";
+  EXPECT_EQ(cells_->live(), 0u);
+  script_.comes_to_life = true;
+  EXPECT_FALSE(launched().empty());
+}
+
+TEST_F(CellsTest, WhoeverWaitsForALinkMayGoAway) {
+  start();
+  std::string id = launched();
+  std::optional<Result<boundary::Link>> first, second, third;
+  cells_->link(id, 7, [&](auto link) { first.emplace(std::move(link)); });
+  ASSERT_FALSE(first);
+  cells_->link(id, 8, [&](auto link) { second.emplace(std::move(link)); });
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->error().code, Code::unavailable) << "one at a time";
+  cells_->owner_gone(7);
+  cells_->link(id, 9, [&](auto link) { third.emplace(std::move(link)); });
+  EXPECT_FALSE(third);
+  EXPECT_EQ(script_.links_prepared, 1) << "the one that is being made will do";
+  script_.hang_up.reset();
+  ASSERT_TRUE(until([&] { return third.has_value(); }));
+  EXPECT_TRUE(*third);
+  EXPECT_FALSE(first) << "nobody is there to be told";
+  EXPECT_EQ(script_.links_taken, 2);
+}
+
+TEST_F(CellsTest, ALinkThatNobodyWaitsForIsNotTaken) {
+  start();
+  std::string id = launched();
+  cells_->link(id, 7, [](auto) { FAIL() << "it went away"; });
+  cells_->owner_gone(7);
+  script_.hang_up.reset();
+  ASSERT_TRUE(until([&] {
+    std::optional<Result<boundary::Link>> next;
+    cells_->link(id, 8, [&](auto link) { next.emplace(std::move(link)); });
+    cells_->owner_gone(8);
+    return script_.links_prepared == 2;  // so the loop has seen the hang-up
+  }));
+  EXPECT_EQ(script_.links_taken, 1) << "the first, with the launch";
+}
+
+TEST_F(CellsTest, AGuestThatMakesNoLinkIsGivenUp) {
+  start(milliseconds(30));
+  std::string id = launched();
+  std::optional<Result<boundary::Link>> link;
+  cells_->link(id, 7, [&](auto result) { link.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return link.has_value(); }));
+  EXPECT_EQ(link->error().code, Code::timeout);
+}
+
+TEST_F(CellsTest, FreezingWaitsForNobodyElse) {
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "built without fault injection";
+  start();
+  std::string id = launched();
+  // The first time it is asked it is not done yet.
+  ASSERT_TRUE(kernel::fault::arm("cgroup_frozen:1:" + std::to_string(EAGAIN)));
+  std::optional<Result<void>> one, two, again;
+  cells_->freeze(id, [&](auto result) { one.emplace(result); });
+  EXPECT_FALSE(one) << "the loop would have waited";
+  EXPECT_EQ(state_of(id), State::running);
+  cells_->freeze(id, [&](auto result) { two.emplace(result); });
+  std::optional<Result<boundary::Link>> link;
+  cells_->link(id, 7, [&](auto result) { link.emplace(std::move(result)); });
+  EXPECT_EQ(link->error().code, Code::unavailable);
+  if (cgroups_->version() == kernel::CgroupVersion::v1) {  // v2 would wait for the next change, and there is none
+    ASSERT_TRUE(until([&] { return one && two; }));
+    EXPECT_TRUE(*one && *two);
+    EXPECT_EQ(state_of(id), State::frozen);
+  }
+  ASSERT_TRUE(cells_->thaw(id));
+  EXPECT_TRUE(one && two) << "whoever waited is told that it was thawed";
+  EXPECT_EQ(state_of(id), State::running);
+  cells_->freeze(id, [&](auto result) { again.emplace(result); });
+  ASSERT_TRUE(until([&] { return again.has_value(); }));
+  EXPECT_TRUE(*again);
+}
+
+TEST_F(CellsTest, WhatCannotBeStoppedIsThawedAgain) {
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "built without fault injection";
+  start(milliseconds(1));
+  script_.comes_to_life = true;
+  std::string id = launched();
+  ASSERT_TRUE(kernel::fault::arm("cgroup_frozen:1:" + std::to_string(EIO)));
+  std::optional<Result<void>> frozen;
+  cells_->freeze(id, [&](auto result) { frozen.emplace(result); });
+  ASSERT_TRUE(frozen);
+  EXPECT_FALSE(*frozen);
+  EXPECT_EQ(state_of(id), State::running);
+  ASSERT_TRUE(kernel::fault::arm("cgroup_frozen:1:" + std::to_string(EAGAIN)));
+  frozen.reset();
+  cells_->freeze(id, [&](auto result) { frozen.emplace(result); });
+  ASSERT_TRUE(until([&] { return frozen.has_value(); }));  // in time or not: answered once
+  EXPECT_EQ(state_of(id), *frozen ? State::frozen : State::running);
+}
+
+TEST_F(CellsTest, KillingOneThatIsBeingFrozenTellsTheWaiters) {
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "built without fault injection";
+  start();
+  std::string id = launched();
+  ASSERT_TRUE(kernel::fault::arm("cgroup_frozen:1:" + std::to_string(EAGAIN)));
+  std::optional<Result<void>> frozen;
+  std::optional<Result<Ended>> ended;
+  cells_->freeze(id, [&](auto result) { frozen.emplace(result); });
+  cells_->kill(id, [&](auto result) { ended.emplace(result); });
+  ASSERT_TRUE(frozen);
+  EXPECT_EQ(frozen->error().code, Code::not_found);
+  EXPECT_TRUE(until([&] { return ended.has_value(); }));
+}
+
+// As a launcher leaves it that was killed, and whose journal was lost.
+TEST_F(CellsTest, GroupsThatNobodyKnowsAreClearedAway) {
+  const std::string lost = new_sandbox_id(), somebodys = new_sandbox_id();
+  auto other = IdRanges::open("/elsewhere", folder_ + "/ids");
+  ASSERT_TRUE(other);
+  ASSERT_TRUE(ranges_->take(lost) && other->take(somebodys));
+  pid_t inside = ::fork();
+  if (inside == 0)
+    for (;;) ::pause();
+  for (const auto& id : {lost, somebodys}) {
+    auto group = cgroups_->create(id, {.memory = 64 << 20, .pids = 8});
+    ASSERT_TRUE(group);
+    EXPECT_TRUE(id != lost || group->attach(inside));
+    group->release();
+  }
+  start();
+  EXPECT_TRUE(until([&] { return ranges_->mine()->empty(); }));
+  EXPECT_FALSE(cgroups_->adopt(lost));
+  int status = 0;
+  EXPECT_EQ(::waitpid(inside, &status, 0), inside);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  auto kept = cgroups_->adopt(somebodys);
+  EXPECT_TRUE(kept) << "another launcher's on the same machine";  // and goes with `kept`
+  EXPECT_EQ(other->mine()->size(), 1u);
+}
+
+}  // namespace
+}  // namespace isola::launcher
