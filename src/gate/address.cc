@@ -74,13 +74,15 @@ Placed look_up(const Address& address) {
 std::vector<Address> inner(const Address& address) {
   const auto& b = address.bytes();
   auto at = [&](size_t i) { return Address::v4(quad(&b[i])); };
-  auto starts = [&](std::initializer_list<uint8_t> prefix) { return std::equal(prefix.begin(), prefix.end(), b.begin()); };
-  if (starts({0x20, 0x02})) return {at(2)};                                                     // 6to4
-  if (starts({0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0})) return {at(12)};                // NAT64
-  if (starts({0x20, 0x01, 0x00, 0x00})) return {at(4), Address::v4(~quad(&b[12]))};             // Teredo
-  if (starts({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) && quad(&b[12]) > 1) return {at(12)};        // IPv4-compatible
-  if (starts({0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0})) return {at(12)};                      // IPv4-translated
-  if ((b[8] & 0xfd) == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe) return {at(12)};            // ISATAP
+  auto starts = [&](std::initializer_list<uint8_t> prefix) {
+    return std::equal(prefix.begin(), prefix.end(), b.begin());
+  };
+  if (starts({0x20, 0x02})) return {at(2)};                                                // 6to4
+  if (starts({0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0})) return {at(12)};           // NAT64
+  if (starts({0x20, 0x01, 0x00, 0x00})) return {at(4), Address::v4(~quad(&b[12]))};        // Teredo
+  if (starts({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) && quad(&b[12]) > 1) return {at(12)};   // IPv4-compatible
+  if (starts({0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0})) return {at(12)};                 // IPv4-translated
+  if ((b[8] & 0xfd) == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe) return {at(12)};  // ISATAP
   return {};
 }
 
@@ -104,8 +106,7 @@ Address Address::v4(uint32_t host_order) {
 }
 
 Result<Address> Address::of(const sockaddr* address) {
-  if (address->sa_family == AF_INET)
-    return v4(ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr));
+  if (address->sa_family == AF_INET) return v4(ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr));
   if (address->sa_family != AF_INET6) return fail(Code::invalid, "neither IPv4 nor IPv6");
   std::array<uint8_t, 16> bytes;
   std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, bytes.size());

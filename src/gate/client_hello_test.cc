@@ -67,7 +67,8 @@ TEST(ClientHello, EveryPrefixWantsMore) {
 
 TEST(ClientHello, HugeOnesAreReadUpToTheBound) {
   ClientHelloReader fits;
-  EXPECT_EQ(fits.feed(in_records(hello(extension(41, std::string(60000, 'p')) + sni("big.example")), 16000)), State::done)
+  EXPECT_EQ(fits.feed(in_records(hello(extension(41, std::string(60000, 'p')) + sni("big.example")), 16000)),
+            State::done)
       << fits.problem();
   EXPECT_EQ(fits.hello().server_name, "big.example");
   ClientHelloReader endless;
@@ -86,19 +87,19 @@ TEST(ClientHello, OddOnesAreBad) {
   using namespace std::string_literals;
   auto two = extension(0, sized(number(0, 1) + sized("a.example", 2) + number(0, 1) + sized("b.example", 2), 2));
   std::string cases[] = {
-      hello(sni("a.example") + sni("b.example")),       // the extension twice
-      hello(two),                                       // two names in one
-      hello(sni("a\0.example"s)),                       // NUL
-      hello(sni("a.example.")),                         // a dot at the end
-      hello(sni("")),                                   // empty
-      hello(sni("127.0.0.1")),                          // an address
-      hello(sni("b\xc3\xbc.example")),                  // not ASCII
-      hello(extension(0, "")),                          // nothing in it
+      hello(sni("a.example") + sni("b.example")),                   // the extension twice
+      hello(two),                                                   // two names in one
+      hello(sni("a\0.example"s)),                                   // NUL
+      hello(sni("a.example.")),                                     // a dot at the end
+      hello(sni("")),                                               // empty
+      hello(sni("127.0.0.1")),                                      // an address
+      hello(sni("b\xc3\xbc.example")),                              // not ASCII
+      hello(extension(0, "")),                                      // nothing in it
       hello(extension(0, sized(number(1, 1) + sized("a", 2), 2))),  // another kind of name
-      hello("\0\0\0"s),                                 // cut off
-      hello(extension(16, sized(std::string(1, '\0'), 2))),  // an empty protocol
-      number(2, 1) + sized("x", 3),                     // another message
-      hello(sni("a.example")) + "x",                    // more behind it
+      hello("\0\0\0"s),                                             // cut off
+      hello(extension(16, sized(std::string(1, '\0'), 2))),         // an empty protocol
+      number(2, 1) + sized("x", 3),                                 // another message
+      hello(sni("a.example")) + "x",                                // more behind it
   };
   for (const auto& message : cases) {
     ClientHelloReader reader;

@@ -19,7 +19,14 @@
 
 namespace isola::gate {
 
-enum class DnsCode : uint8_t { ok = 0, format_error = 1, server_failure = 2, no_such_name = 3, not_implemented = 4, refused = 5 };
+enum class DnsCode : uint8_t {
+  ok = 0,
+  format_error = 1,
+  server_failure = 2,
+  no_such_name = 3,
+  not_implemented = 4,
+  refused = 5
+};
 
 enum class DnsType : uint16_t { a = 1, ptr = 12, aaaa = 28, opt = 41, svcb = 64, https = 65, any = 255 };
 
@@ -28,9 +35,9 @@ struct DnsQuestion {
   uint16_t type = 0;
   bool recursion_desired = false;
   bool edns = false;
-  std::string name;      // in normal form, if it is one
-  bool is_name = false;  // else it holds odd bytes, is too long, is the root …
-  std::string raw;       // the question's bytes, to be repeated in the reply
+  std::string name;                         // in normal form, if it is one
+  bool is_name = false;                     // else it holds odd bytes, is too long, is the root …
+  std::string raw;                          // the question's bytes, to be repeated in the reply
   DnsCode problem = DnsCode::format_error;  // for QueryState::answer_error
 };
 

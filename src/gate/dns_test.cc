@@ -19,7 +19,15 @@ const std::string kOpt = "\0\0\x29\x04\xd0\0\0\0\0\0\0"s;
 
 TEST(Dns, ReadsAPlainQuestion) {
   DnsQuestion q;
-  ASSERT_EQ(parse_query(query("\x03"s "WWW" "\x07"s "example" "\x03"s "org", 28, kOpt, 1), q), QueryState::good);
+  ASSERT_EQ(parse_query(query("\x03"s
+                              "WWW"
+                              "\x07"s
+                              "example"
+                              "\x03"s
+                              "org",
+                              28, kOpt, 1),
+                        q),
+            QueryState::good);
   EXPECT_EQ(q.name, "www.example.org");
   EXPECT_TRUE(q.is_name);
   EXPECT_EQ(q.type, 28);
@@ -30,7 +38,17 @@ TEST(Dns, ReadsAPlainQuestion) {
 
 TEST(Dns, OddNamesAreNoNames) {
   DnsQuestion q;
-  for (const auto& labels : {"\x03"s "a.b", "\x02"s "a\0"s, "\x01"s "\xff", ""s, "\x03"s "127" "\x01"s "1"}) {
+  for (const auto& labels : {"\x03"s
+                             "a.b",
+                             "\x02"s
+                             "a\0"s,
+                             "\x01"s
+                             "\xff",
+                             ""s,
+                             "\x03"s
+                             "127"
+                             "\x01"s
+                             "1"}) {
     ASSERT_EQ(parse_query(query(labels, 1), q), QueryState::good);
     EXPECT_FALSE(q.is_name);
     EXPECT_EQ(build_reply(q, {.code = DnsCode::no_such_name}).size(), 12 + q.raw.size());
@@ -39,7 +57,10 @@ TEST(Dns, OddNamesAreNoNames) {
 
 TEST(Dns, WhatIsNoQuestionIsNotAnswered) {
   DnsQuestion q;
-  auto good = query("\x01"s "a", 1);
+  auto good = query(
+      "\x01"s
+      "a",
+      1);
   EXPECT_EQ(parse_query("", q), QueryState::ignore);
   EXPECT_EQ(parse_query(good.substr(0, 11), q), QueryState::ignore);
   auto reply = good;
@@ -49,9 +70,11 @@ TEST(Dns, WhatIsNoQuestionIsNotAnswered) {
 
 TEST(Dns, BrokenQuestionsAreErrors) {
   DnsQuestion q;
-  auto good = query("\x01"s "a", 1);
-  for (size_t i = 12; i < good.size(); ++i)
-    EXPECT_EQ(parse_query(good.substr(0, i), q), QueryState::answer_error) << i;
+  auto good = query(
+      "\x01"s
+      "a",
+      1);
+  for (size_t i = 12; i < good.size(); ++i) EXPECT_EQ(parse_query(good.substr(0, i), q), QueryState::answer_error) << i;
   EXPECT_EQ(parse_query(good + "x", q), QueryState::answer_error) << "bytes behind";
   EXPECT_EQ(parse_query(query("\xc0\x0c"s, 1), q), QueryState::answer_error) << "compression";
   EXPECT_EQ(parse_query(query("\x40"s + std::string(64, 'a'), 1), q), QueryState::answer_error);
@@ -73,13 +96,21 @@ TEST(Dns, BrokenQuestionsAreErrors) {
 
 TEST(Dns, RepliesCarryTheAnswer) {
   DnsQuestion q;
-  auto asked = query("\x01"s "a", 1);
+  auto asked = query(
+      "\x01"s
+      "a",
+      1);
   ASSERT_EQ(parse_query(asked, q), QueryState::good);
   EXPECT_EQ(build_reply(q, {.address = Address::parse("198.18.0.1").value(), .ttl = 30}),
             "\x12\x34\x81\x80\x00\x01\x00\x01\x00\x00\x00\x00"s + asked.substr(12) +
                 "\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x1e\x00\x04\xc6\x12\x00\x01"s);
-  EXPECT_EQ(build_reply(q, {.code = DnsCode::refused}), "\x12\x34\x81\x85\x00\x01\x00\x00\x00\x00\x00\x00"s + asked.substr(12));
-  ASSERT_EQ(parse_query(query("\x01"s "a", 1, kOpt, 1), q), QueryState::good);
+  EXPECT_EQ(build_reply(q, {.code = DnsCode::refused}),
+            "\x12\x34\x81\x85\x00\x01\x00\x00\x00\x00\x00\x00"s + asked.substr(12));
+  ASSERT_EQ(parse_query(query("\x01"s
+                              "a",
+                              1, kOpt, 1),
+                        q),
+            QueryState::good);
   auto told = build_reply(q, {.code = DnsCode::no_such_name, .why = "not allowed"});
   EXPECT_NE(told.find("not allowed"), std::string::npos);
   EXPECT_LE(build_reply(q, {.code = DnsCode::no_such_name, .why = std::string(5000, 'w')}).size(), 512U);

@@ -39,18 +39,24 @@ Loop::TimerId Loop::after(Clock::duration delay, std::function<void()> action) {
 Result<void> Loop::run() {
   epoll_event events[256];
   while (!stopped_) {
+    if (!retired_.empty()) std::erase_if(again_, [](auto* handler) { return handler->retired_; });
     retired_.clear();
     int wait = -1;
     if (!timers_.empty()) {
       auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now()).count();
       wait = static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
     }
+    if (!again_.empty()) wait = 0;
     int count = ::epoll_wait(epoll_.get(), events, static_cast<int>(std::size(events)), wait);
     if (count < 0 && errno != EINTR) return sys_error("cannot wait for events");
     now_ = Clock::now();
     for (int i = 0; i < count; ++i) {
       auto* handler = static_cast<Handler*>(events[i].data.ptr);
       if (!handler->retired_) handler->on_ready(events[i].events);
+    }
+    for (auto* handler : std::exchange(again_, {})) {
+      handler->queued_ = false;
+      if (!handler->retired_) handler->on_ready(0);
     }
     while (!timers_.empty() && timers_.begin()->first.first <= now_) {
       auto action = std::move(timers_.begin()->second);

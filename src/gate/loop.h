@@ -34,7 +34,7 @@ class Handler {
 
  private:
   friend class Loop;
-  bool retired_ = false;
+  bool retired_ = false, queued_ = false;
 };
 
 // For the few that do one thing only.
@@ -58,6 +58,11 @@ class Loop {
   void remove(int fd);  // before the descriptor is closed
   void retire(std::unique_ptr<Handler> handler);
 
+  // Calls it again next turn (with no events), after everybody else had one: for a handler that has more to do.
+  void again(Handler& handler) {
+    if (!std::exchange(handler.queued_, true)) again_.push_back(&handler);
+  }
+
   TimerId after(Clock::duration delay, std::function<void()> action);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
 
@@ -73,6 +78,7 @@ class Loop {
   uint64_t next_timer_ = 0;
   Clock::time_point now_ = Clock::now();
   std::vector<std::unique_ptr<Handler>> retired_;
+  std::vector<Handler*> again_;
   bool stopped_ = false;
 };
 

@@ -14,9 +14,26 @@ TEST(Name, HasOneSpelling) {
 
 TEST(Name, OddOnesAreRefused) {
   using namespace std::string_view_literals;
-  for (auto bad : {""sv, "."sv, "a..b"sv, ".a"sv, "a.."sv, "a b.example"sv, "a\0.example"sv, "example.org\0"sv,
-                   "\0"sv, "b\xc3\xbc.example"sv, "a/b"sv, "a:1"sv, "-a.example"sv, "a-.example"sv, "a@b"sv, "*.a"sv,
-                   "a%00.b"sv, "\xe3\x80\x82.a"sv, "a\n.b"sv, "a\\.b"sv})
+  for (auto bad : {""sv,
+                   "."sv,
+                   "a..b"sv,
+                   ".a"sv,
+                   "a.."sv,
+                   "a b.example"sv,
+                   "a\0.example"sv,
+                   "example.org\0"sv,
+                   "\0"sv,
+                   "b\xc3\xbc.example"sv,
+                   "a/b"sv,
+                   "a:1"sv,
+                   "-a.example"sv,
+                   "a-.example"sv,
+                   "a@b"sv,
+                   "*.a"sv,
+                   "a%00.b"sv,
+                   "\xe3\x80\x82.a"sv,
+                   "a\n.b"sv,
+                   "a\\.b"sv})
     EXPECT_FALSE(normal_name(bad)) << bad;
   EXPECT_FALSE(normal_name(std::string(64, 'a') + ".example"));
   EXPECT_TRUE(normal_name(std::string(63, 'a') + ".example"));

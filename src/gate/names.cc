@@ -77,7 +77,9 @@ Names::Entry* Names::behind(const Address& address) {
   return &it->second;
 }
 
-bool Names::is_synthetic(const Address& address) { return network4().contains(address) || network6().contains(address); }
+bool Names::is_synthetic(const Address& address) {
+  return network4().contains(address) || network6().contains(address);
+}
 
 Address Names::four(const Entry& entry) { return Address::v4(kBase4 + entry.number); }
 

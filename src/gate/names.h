@@ -50,9 +50,9 @@ class Names {
   void touch(Entry& entry) { order_.splice(order_.end(), order_, entry.used); }
 
   uint32_t next_;
-  std::unordered_map<uint32_t, Entry> entries_;            // by number
+  std::unordered_map<uint32_t, Entry> entries_;             // by number
   std::unordered_map<std::string_view, uint32_t> numbers_;  // by name; the text is the entry's
-  std::list<uint32_t> order_;                              // least recently used first
+  std::list<uint32_t> order_;                               // least recently used first
 };
 
 }  // namespace isola::gate

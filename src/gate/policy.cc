@@ -88,6 +88,8 @@ Verdict under(Verdict policy, const Verdict& ceiling) {
   return ceiling;
 }
 
+bool is_open(const Policy& ceiling) { return ceiling.rules.empty() && ceiling.otherwise == Action::allow; }
+
 Verdict learning(const Policy& policy, Verdict verdict) {
   if (policy.learn && verdict.reason == Reason::policy) verdict.reason = Reason::learnt;
   return verdict;
@@ -137,19 +139,29 @@ Verdict Egress::connect_address(std::string_view name, const Address& address, u
   // A ceiling that is open to everything has nothing to say about places: it is the policy that must name them.
   auto own = connect_by_address(policy_, name, address, port);
   auto above = connect_by_address(ceiling_, name, address, port);
-  if (above.reason == Reason::place && ceiling_ == Policy::all()) above.reason = Reason::allowed;
+  if (above.reason == Reason::place && is_open(ceiling_)) above.reason = Reason::allowed;
   return under(own, above);
 }
 
+bool Egress::names_address(const Address& address) const {
+  auto alone = Network::parse(address.text());
+  auto named_in = [&](const Policy& policy) {
+    return std::any_of(policy.rules.begin(), policy.rules.end(), [&](const Rule& rule) {
+      return rule.action == Action::allow && rule.network && *rule.network == *alone;
+    });
+  };
+  return alone && named_in(policy_) && (is_open(ceiling_) || named_in(ceiling_));
+}
+
 Limits Egress::limits() const {
-  Limits out = policy_.limits;
-  const Limits& above = ceiling_.limits;
-  out.connections = std::min(out.connections, above.connections);
-  out.connections_per_second = std::min(out.connections_per_second, above.connections_per_second);
-  if (above.bytes_per_second > 0)
-    out.bytes_per_second =
-        out.bytes_per_second > 0 ? std::min(out.bytes_per_second, above.bytes_per_second) : above.bytes_per_second;
-  return out;
+  auto pick = [](auto own, auto above, auto standard) {
+    auto value = own ? own : standard;
+    return above && (!value || above < value) ? above : value;
+  };
+  const Limits &own = policy_.limits, &above = ceiling_.limits;
+  return {pick(own.connections, above.connections, kStandardLimits.connections),
+          pick(own.connections_per_second, above.connections_per_second, kStandardLimits.connections_per_second),
+          pick(own.bytes_per_second, above.bytes_per_second, kStandardLimits.bytes_per_second)};
 }
 
 std::string_view to_string(Reason reason) {

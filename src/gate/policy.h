@@ -63,12 +63,15 @@ struct Rule {
   bool operator==(const Rule&) const = default;
 };
 
+// 0: nothing is said, and kStandardLimits hold.
 struct Limits {
-  uint32_t connections = 1024;
-  uint32_t connections_per_second = 200;
-  uint64_t bytes_per_second = 0;  // both directions together; 0: no limit
+  uint32_t connections = 0;
+  uint32_t connections_per_second = 0;
+  uint64_t bytes_per_second = 0;  // both directions together
   bool operator==(const Limits&) const = default;
 };
+
+inline constexpr Limits kStandardLimits{.connections = 1024, .connections_per_second = 200, .bytes_per_second = 0};
 
 struct Policy {
   std::vector<Rule> rules;
@@ -99,25 +102,25 @@ Result<Rule> make_rule(std::string_view action, std::string_view to, std::string
 // Why something was refused (or `allowed`). The spelling in to_string() is for logs, API and ledger.
 enum class Reason : uint8_t {
   allowed,
-  learnt,               // allowed because the policy learns
-  policy,               // a rule or the default says no
-  ceiling,              // the project's ceiling says no
-  place,                // somebody's inside
-  own_address,          // the host itself
-  not_a_name,           // odd bytes, too long, an address in some notation
-  public_resolver,      // DNS over HTTPS or TLS under a policy of names
-  unknown_address,      // in the synthetic range, but not given to this sandbox for a name
-  dns_rate,             // too many questions, or too many different names
-  no_such_name,         // it does not exist
-  unresolvable,         // the upstream servers do not answer
-  unreachable,          // the destination does not
-  sni_missing,          // TLS without a server name
-  sni_differs,          // TLS for another name
-  ech,                  // TLS that hides its name
-  bad_hello,            // a TLS ClientHello that cannot be read
+  learnt,           // allowed because the policy learns
+  policy,           // a rule or the default says no
+  ceiling,          // the project's ceiling says no
+  place,            // somebody's inside
+  own_address,      // the host itself
+  not_a_name,       // odd bytes, too long, an address in some notation
+  public_resolver,  // DNS over HTTPS or TLS under a policy of names
+  unknown_address,  // in the synthetic range, but not given to this sandbox for a name
+  dns_rate,         // too many questions, or too many different names
+  no_such_name,     // it does not exist
+  unresolvable,     // the upstream servers do not answer
+  unreachable,      // the destination does not
+  sni_missing,      // TLS without a server name
+  sni_differs,      // TLS for another name
+  ech,              // TLS that hides its name
+  bad_hello,        // a TLS ClientHello that cannot be read
   too_many_connections,
-  too_fast,             // new connections per second
-  policy_changed,       // cut by a new policy
+  too_fast,        // new connections per second
+  policy_changed,  // cut by a new policy
   count_,
 };
 std::string_view to_string(Reason reason);
@@ -128,7 +131,8 @@ struct Verdict {
   bool allowed() const { return reason == Reason::allowed || reason == Reason::learnt; }
 };
 
-// A sandbox's policy under its project's ceiling. Immutable and shared: a flow keeps the one that it was let through by.
+// A sandbox's policy under its project's ceiling. Immutable and shared: a flow keeps the one that it was let through
+// by.
 class Egress {
  public:
   explicit Egress(Policy policy, Policy ceiling = Policy::all());
@@ -139,9 +143,11 @@ class Egress {
   Verdict connect_name(std::string_view name, uint16_t port) const;
   // The address that a connection really goes to; `name` is empty for a literal address.
   Verdict connect_address(std::string_view name, const Address& address, uint16_t port) const;
+  // A rule allows exactly this address. Only then may it be one of the host's own.
+  bool names_address(const Address& address) const;
   // TLS to this name must say this name.
   bool verifies_tls() const { return verifies_tls_; }
-  // The sandbox may have at most what both say.
+  // The sandbox may have at most what both say. No bytes_per_second: no limit.
   Limits limits() const;
   const Policy& policy() const { return policy_; }
 

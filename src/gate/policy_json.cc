@@ -20,7 +20,8 @@ Result<void> only(const json& object, std::initializer_list<std::string_view> ke
 Result<std::string> text_of(const json& object, const char* key, const char* otherwise) {
   auto it = object.find(key);
   if (it == object.end() && otherwise) return otherwise;
-  if (it == object.end() || !it->is_string()) return fail(Code::invalid, std::string("\"") + key + "\" must be a string");
+  if (it == object.end() || !it->is_string())
+    return fail(Code::invalid, std::string("\"") + key + "\" must be a string");
   return it->get<std::string>();
 }
 

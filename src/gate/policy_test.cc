@@ -39,12 +39,36 @@ TEST(Policy, TextAndJsonSayTheSame) {
 }
 
 TEST(Policy, OddTextIsRefusedWithItsLine) {
-  for (const char* bad :
-       {"permit a", "allow", "allow a b", "allow a local local", "allow a:0", "allow a:65536", "allow a:", "allow a:1-",
-        "allow a:9-2", "allow a:1,,2", "allow **.a", "allow a.*", "allow a*.b", "allow 1.2.3.4/8", "allow 127.1",
-        "allow [::1", "allow [::1]80", "deny a local", "allow * local", "allow 10.0.0.0/8 local", "default", "default x",
-        "limit x 1", "limit connections", "limit connections -1", "limit connections 1x", "learn now",
-        "allow ex\xc3\xa4mple", "allow a..b", "allow a: 80"}) {
+  for (const char* bad : {"permit a",
+                          "allow",
+                          "allow a b",
+                          "allow a local local",
+                          "allow a:0",
+                          "allow a:65536",
+                          "allow a:",
+                          "allow a:1-",
+                          "allow a:9-2",
+                          "allow a:1,,2",
+                          "allow **.a",
+                          "allow a.*",
+                          "allow a*.b",
+                          "allow 1.2.3.4/8",
+                          "allow 127.1",
+                          "allow [::1",
+                          "allow [::1]80",
+                          "deny a local",
+                          "allow * local",
+                          "allow 10.0.0.0/8 local",
+                          "default",
+                          "default x",
+                          "limit x 1",
+                          "limit connections",
+                          "limit connections -1",
+                          "limit connections 1x",
+                          "learn now",
+                          "allow ex\xc3\xa4mple",
+                          "allow a..b",
+                          "allow a: 80"}) {
     auto read = parse_policy(std::string("\n") + bad);
     ASSERT_FALSE(read) << bad;
     EXPECT_TRUE(read.error().message.starts_with("line 2")) << read.error().message;
@@ -109,8 +133,8 @@ TEST(Policy, DeniedNetworksHoldForNamesToo) {
 }
 
 TEST(Policy, InsidePlacesAreRefusedUnlessARuleSpeaksOfThem) {
-  const char* inside[] = {"10.0.0.1",        "192.168.1.1", "172.16.0.1", "100.64.0.1",         "127.0.0.1",
-                          "169.254.169.254", "0.0.0.0",     "224.0.0.1",  "fd00::1",            "::1",
+  const char* inside[] = {"10.0.0.1",        "192.168.1.1",   "172.16.0.1",      "100.64.0.1",   "127.0.0.1",
+                          "169.254.169.254", "0.0.0.0",       "224.0.0.1",       "fd00::1",      "::1",
                           "fe80::1",         "fd00:ec2::254", "64:ff9b::7f00:1", "2002:a00:1::", "168.63.129.16"};
   for (const char* text : {"default allow", "allow *", "allow 0.0.0.0/0\nallow ::/0", "allow rebind.example",
                            "allow *.example\nallow rebind.example", "learn"})

@@ -86,12 +86,13 @@ Result<void> parse_limit(const std::vector<std::string_view>& words, Limits& lim
   if (words.size() != 3) return fail(Code::invalid, "write: limit NAME VALUE");
   if (words[1] == "bytes-per-second") {
     ISOLA_TRY(limits.bytes_per_second, parse_size(words[2]));
+    if (limits.bytes_per_second == 0) return fail(Code::invalid, "a limit of 0: write a rule that denies");
     return {};
   }
   uint32_t value = 0;
   auto [end, bad] = std::from_chars(words[2].data(), words[2].data() + words[2].size(), value);
-  if (bad != std::errc() || end != words[2].data() + words[2].size())
-    return fail(Code::invalid, shown(words[2]) + " is not a number");
+  if (bad != std::errc() || end != words[2].data() + words[2].size() || value == 0)
+    return fail(Code::invalid, shown(words[2]) + " is not a number above 0");
   if (words[1] == "connections")
     limits.connections = value;
   else if (words[1] == "connections-per-second")
@@ -126,8 +127,7 @@ Result<void> parse_line(const std::vector<std::string_view>& words, Policy& poli
 
 Result<Rule> make_rule(std::string_view action, std::string_view to, std::string_view ports, bool local) {
   Rule rule;
-  if (action != "allow" && action != "deny")
-    return fail(Code::invalid, shown(action) + " is neither allow nor deny");
+  if (action != "allow" && action != "deny") return fail(Code::invalid, shown(action) + " is neither allow nor deny");
   rule.action = action == "allow" ? Action::allow : Action::deny;
   rule.local = local;
   ISOLA_TRY(rule.ports, parse_ports(ports));
@@ -184,12 +184,10 @@ std::string to_text(const Policy& policy) {
   std::string out;
   for (const auto& rule : policy.rules) out += to_text(rule) + "\n";
   out += policy.otherwise == Action::allow ? "default allow\n" : "default deny\n";
-  const Limits standard;
-  if (policy.limits.connections != standard.connections)
-    out += "limit connections " + std::to_string(policy.limits.connections) + "\n";
-  if (policy.limits.connections_per_second != standard.connections_per_second)
+  if (policy.limits.connections) out += "limit connections " + std::to_string(policy.limits.connections) + "\n";
+  if (policy.limits.connections_per_second)
     out += "limit connections-per-second " + std::to_string(policy.limits.connections_per_second) + "\n";
-  if (policy.limits.bytes_per_second != standard.bytes_per_second)
+  if (policy.limits.bytes_per_second)
     out += "limit bytes-per-second " + std::to_string(policy.limits.bytes_per_second) + "\n";
   if (policy.learn) out += "learn\n";
   return out;

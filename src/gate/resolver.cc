@@ -44,8 +44,9 @@ void Resolver::answer(DnsQuestion question, std::function<void(std::string)> don
   auto reply = [&](const DnsReply& content) { done(build_reply(question, content)); };
   auto refuse = [&](DnsCode code, const Verdict& verdict) {
     parts_.denied(question.name, verdict);
-    reply({.code = code, .why = "isola: " + std::string(to_string(verdict.reason)) +
-                                (verdict.rule.empty() ? "" : " (" + verdict.rule + ")")});
+    reply({.code = code,
+           .why = "isola: " + std::string(to_string(verdict.reason)) +
+                  (verdict.rule.empty() ? "" : " (" + verdict.rule + ")")});
   };
   if (!questions_.take(parts_.now())) return refuse(DnsCode::refused, {Reason::dns_rate, "questions"});
   if (!question.is_name) return refuse(DnsCode::no_such_name, {Reason::not_a_name, ""});
@@ -90,7 +91,8 @@ bool Resolver::may_look_up(const std::string& name) {
   if (below_.size() >= kMaxParents && !below_.contains(parent)) {
     // Full again is as good as new.
     for (auto it = below_.begin(); it != below_.end();)
-      it = it->second.available(now) >= static_cast<uint64_t>(parts_.rates.below_burst) ? below_.erase(it) : std::next(it);
+      it = it->second.available(now) >= static_cast<uint64_t>(parts_.rates.below_burst) ? below_.erase(it)
+                                                                                        : std::next(it);
     if (below_.size() >= kMaxParents) return false;
   }
   auto& below = below_.try_emplace(std::move(parent), parts_.rates.below, parts_.rates.below_burst).first->second;

@@ -35,7 +35,7 @@ class Resolver {
     std::function<Clock::time_point()> now;
     std::function<std::shared_ptr<const Egress>()> egress;
     Denied denied;
-    bool ipv6 = true;   // the sandbox can connect by IPv6
+    bool ipv6 = true;    // the sandbox can connect by IPv6
     uint32_t start = 0;  // random: of the synthetic addresses
     DnsRates rates = {};
   };

@@ -30,13 +30,14 @@ class ResolverTest : public ::testing::Test {
   static Answer found() { return {Answer::State::found, {at("192.0.2.80")}, std::chrono::seconds(60)}; }
   void policy(std::string_view text) { egress = std::make_shared<Egress>(parse_policy(text).value()); }
   Resolver make(DnsRates rates = {}, uint32_t start = 77, bool ipv6 = true) {
-    return Resolver({.upstream = upstream,
-                     .now = [this] { return now; },
-                     .egress = [this] { return egress; },
-                     .denied = [this](const std::string& name, const Verdict& v) { denials.emplace_back(name, v.reason); },
-                     .ipv6 = ipv6,
-                     .start = start,
-                     .rates = rates});
+    return Resolver(
+        {.upstream = upstream,
+         .now = [this] { return now; },
+         .egress = [this] { return egress; },
+         .denied = [this](const std::string& name, const Verdict& v) { denials.emplace_back(name, v.reason); },
+         .ipv6 = ipv6,
+         .start = start,
+         .rates = rates});
   }
   static std::string query(std::string_view name, uint16_t type) {
     std::string out = "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"s;
@@ -103,7 +104,8 @@ TEST_F(ResolverTest, DeniedNamesNeverLeave) {
 
 TEST_F(ResolverTest, OtherTypesDoNotExistAndAreNotAsked) {
   auto resolver = make();
-  for (uint16_t type : {2, 5, 6, 15, 16, 33, 64, 65, 255, 252}) EXPECT_EQ(ask(resolver, "a.example", type), "0") << type;
+  for (uint16_t type : {2, 5, 6, 15, 16, 33, 64, 65, 255, 252})
+    EXPECT_EQ(ask(resolver, "a.example", type), "0") << type;
   EXPECT_TRUE(upstream.asked.empty());
   EXPECT_EQ(ask(resolver, "8.8.8.8.in-addr.arpa", 12), "3");
   EXPECT_TRUE(upstream.asked.empty());
@@ -144,7 +146,8 @@ TEST_F(ResolverTest, QuestionsForOneNameAreAskedOnce) {
 }
 
 TEST_F(ResolverTest, RatesBoundWhatCanLeaveInNames) {
-  auto resolver = make({.questions = 1, .questions_burst = 1000, .names = 1, .names_burst = 50, .below = 1, .below_burst = 10});
+  auto resolver =
+      make({.questions = 1, .questions_burst = 1000, .names = 1, .names_burst = 50, .below = 1, .below_burst = 10});
   int answered = 0;
   for (int i = 0; i < 100; ++i) answered += ask(resolver, "x" + std::to_string(i) + ".tunnel.example") == "3";
   EXPECT_EQ(answered, 10);
