@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
+#include "gate/gate.h"
 #include "launcher/launcher.h"
 
 namespace {
@@ -133,6 +134,8 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
   launcher->add_option("--guest", options->guest_program, "The isola-guest program (default: beside this one)");
   launcher->add_option("--layer-store", options->layer_store,
                        "project-quota, btrfs, ext4-file or unquotaed (default: the first that works)");
+  launcher->add_option("--name-servers", options->name_servers,
+                       "Where sandboxes' names are looked up, as 192.0.2.53:53 (default: as this machine does)");
   launcher->add_flag("--daemon", options->daemon, "Go into the background, log to DATA/launcher.log");
   launcher->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
   auto* status = launcher->add_subcommand("status", "Show the launcher that runs on --data");
@@ -152,6 +155,19 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
     options->data_dir = common.data_dir;
     options->cache_dir = common.cache_dir;
     code = isola::launcher::run_launcher(*options) ? 0 : isola::cli::kFailed;
+  });
+}
+
+// Started by the launcher, and of no use to anybody else.
+void add_gate(CLI::App& app, int& code) {
+  auto control = std::make_shared<int>(-1);
+  auto servers = std::make_shared<std::string>();
+  auto* gate = app.add_subcommand("gate", "The process that sandboxes reach the network through")->group("");
+  gate->add_option("--control", *control, "The descriptor of the conversation with the launcher")->required();
+  gate->add_option("--name-servers", *servers, "Instead of this machine's");
+  gate->callback([control, servers, &code] {
+    auto ran = isola::gate::run_gate({.control = isola::Fd(*control), .servers = *servers});
+    code = ran ? 0 : isola::cli::complain(ran.error().message);
   });
 }
 
@@ -175,6 +191,7 @@ int main(int argc, char** argv) {
   });
   add_prove(app, common, code);
   add_launcher(app, common, code);
+  add_gate(app, code);
   for (auto* command : app.get_subcommands({})) {
     add_common(*command, common);
     for (auto* nested : command->get_subcommands({})) add_common(*nested, common);

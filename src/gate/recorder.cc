@@ -81,7 +81,7 @@ Policy Recorder::smallest_policy() const {
 std::string Recorder::report() const {
   using nlohmann::json;
   json denials = json::array(), destinations = json::object();
-  size_t room = 40'000;  // a report is one message
+  size_t room = 30'000;  // a report is one message
   for (auto it = denials_.rbegin(); it != denials_.rend() && room > 500; ++it) {
     json one = {{"protocol", it->protocol == Event::Protocol::dns ? "dns" : "tcp"},
                 {"name", it->name},
@@ -94,7 +94,7 @@ std::string Recorder::report() const {
     room -= std::min(room, it->name.size() + it->rule.size() + 200);
     denials.push_back(std::move(one));
   }
-  room = 80'000;
+  room = 40'000;
   for (const auto& [key, counts] : counts_) {
     if (room < 400) break;
     room -= std::min(room, key.size() + 100);
@@ -106,7 +106,7 @@ std::string Recorder::report() const {
   // Bytes of a sandbox's choosing cannot be in here (names are plain), but a report must never fail to print.
   return json{{"denials", std::move(denials)},
               {"destinations", std::move(destinations)},
-              {"smallest_policy", to_text(smallest_policy()).substr(0, 48'000)}}
+              {"smallest_policy", to_text(smallest_policy()).substr(0, 30'000)}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

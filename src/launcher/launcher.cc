@@ -159,6 +159,11 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                  .disk_enforced = (*layers)->enforces(),
                  .protections = jail->protections().describe()});
 
+  GateKeeper gate(loop, {.folder = options.data_dir + "/gate", .servers = options.name_servers},
+                  [&](const std::string& id) { return cells.sockets(id); });
+  cells.on_drop = [&](const std::string& id) { gate.forget(id); };
+  server.set_gate(gate);
+
   bool stopping = false, wait_for_all = false;
   std::optional<EventLoop::TimerId> idle;
   auto look = [&] {
@@ -188,6 +193,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   server.on_shutdown = stop;
   ISOLA_TRY(Fd signals, watch_signals(loop, [&] { stop(false); }));
   ISOLA_CHECK(cells.start());
+  ISOLA_CHECK(gate.restore());
   std::string socket = options.data_dir + "/launcher.sock";
   ISOLA_CHECK(server.listen(socket, service_user()));
   ready.say("ready\n");

@@ -14,6 +14,7 @@ struct LauncherOptions {
   std::string cache_dir = "/var/cache/isola";
   std::string guest_program;       // empty: isola-guest beside this program
   std::string layer_store;         // empty: the first that works
+  std::string name_servers;        // for the gate, as "192.0.2.53:53"; empty: the host's
   std::chrono::seconds linger{0};  // 0: stays until told to go; else leaves when idle for so long
   bool daemon = false;             // detach, log into DIR/launcher.log
   int ready_fd = -1;               // told "ready\n", or why not, and closed

@@ -21,7 +21,7 @@ namespace isola::launcher {
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kMaxMessage = 64 << 10;
 
-enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, own, shutdown };
+enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, own, set_policy, gate_report, gate_events, shutdown };
 
 // Descriptors: one detached mount per entry of shown_targets, in that order.
 struct LaunchRequest {
@@ -77,6 +77,16 @@ struct ParkRequest {
   uint32_t count = 0;
 };
 
+// What a sandbox may reach (gate/policy.h has the language). A sandbox that was never given a policy has no network.
+// The reply comes when the gate has it.
+struct PolicyRequest {
+  std::string id;
+  std::string policy, ceiling;  // as text; an empty ceiling: none
+  bool cut = false;             // connections that the new policy denies end at once
+};
+// gate_report: an id; the reply is JSON text (gate/recorder.h).
+// gate_events: turns the connection into a stream: one reply with this request's tag per event, {u32 dropped, Event}.
+
 struct ShutdownRequest {
   bool end_all = false;  // else the sandboxes live on
 };
@@ -87,6 +97,7 @@ void encode(Writer& out, const SandboxSummary& v);
 void encode(Writer& out, const StatsReply& v);
 void encode(Writer& out, const Ended& v);
 void encode(Writer& out, const InfoReply& v);
+void encode(Writer& out, const PolicyRequest& v);
 void encode(Writer& out, const Error& v);
 void decode(Reader& in, LaunchRequest& v);
 void decode(Reader& in, LaunchReply& v);
@@ -94,6 +105,7 @@ void decode(Reader& in, SandboxSummary& v);
 void decode(Reader& in, StatsReply& v);
 void decode(Reader& in, Ended& v);
 void decode(Reader& in, InfoReply& v);
+void decode(Reader& in, PolicyRequest& v);
 void decode(Reader& in, Error& v);
 
 }  // namespace isola::launcher

@@ -114,6 +114,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       reply(id, tag, encoded(result->first), std::move(link));
     });
   }
+  if (dispatch_gate(id, tag, op, in)) return;
   if (op == Op::park) {
     std::string digest = in.str();
     uint32_t count = in.u32();
@@ -217,6 +218,7 @@ void Server::drop(OwnerId id) {
   if (it == connections_.end()) return;
   loop_.unwatch(it->second.socket.get());
   connections_.erase(it);
+  gate_watchers_.erase(id);
   cells_.owner_gone(id);
   if (on_change) on_change();
 }
