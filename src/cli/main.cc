@@ -68,6 +68,9 @@ void add_run(CLI::App& app, Common& common, int& code) {
   run->add_option("--env,-e", options->env, "NAME=value for the command; can be repeated")->allow_extra_args(false);
   run->add_option("--cwd,-w", options->cwd, "Working folder inside (default: the user's home)");
   run->add_option("--user,-u", options->user, "User inside: a name, or uid[:gid] (default root)");
+  run->add_option("--net", options->net,
+                  "What it may reach: none (default), all, package-registries, @FILE with a policy, or rules as "
+                  "'allow *.example.org:443; allow 192.0.2.0/24'");
   run->add_option("--mount-ro", options->mounts, "HOST[:INSIDE]: show a folder or file of this machine, read-only")
       ->allow_extra_args(false);
   run->add_flag("-t,--tty", options->terminal, "Give the command a terminal");
@@ -158,6 +161,38 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
   });
 }
 
+void add_net(CLI::App& app, Common& common, int& code) {
+  auto* group = app.add_subcommand("net", "What a sandbox may reach, and what it tried to")->require_subcommand(1);
+  auto id = std::make_shared<std::string>();
+  auto text = std::make_shared<std::string>();
+  auto cut = std::make_shared<bool>(false);
+  auto command = [&](const char* name, const char* what) {
+    auto* one = group->add_subcommand(name, what);
+    one->add_option("sandbox", *id, "Its id")->required();
+    return one;
+  };
+  auto changing = [&](CLI::App* one, const char* what) {
+    one->add_option("what", *text, what)->required();
+    one->add_flag("--cut", *cut, "End connections that are not allowed any longer, now");
+    return one;
+  };
+  command("show", "Its policy, what was refused and why, and where it has been")->callback([&, id] {
+    code = isola::cli::net_show(common, *id);
+  });
+  changing(command("set", "Give it another policy"), "none, all, package-registries, @FILE, or rules separated by ';'")
+      ->callback([&, id, text, cut] { code = isola::cli::net_set(common, *id, *text, *cut); });
+  for (std::string action : {"allow", "deny"})
+    changing(command(action.c_str(),
+                     action == "allow" ? "Put a rule in front that allows" : "Put a rule in front that denies"),
+             "NAME, *.NAME, NETWORK or *, with :PORTS")
+        ->callback([&, id, text, cut, action] { code = isola::cli::net_add(common, *id, action + " " + *text, *cut); });
+  command("learn", "Let it through and record; a second time: print the smallest policy that would have sufficed")
+      ->callback([&, id] { code = isola::cli::net_learn(common, *id); });
+  auto* watch = group->add_subcommand("watch", "Decisions as they are made");
+  watch->add_option("sandbox", *id, "Only this one");
+  watch->callback([&, id] { code = isola::cli::net_watch(common, *id); });
+}
+
 // Started by the launcher, and of no use to anybody else.
 void add_gate(CLI::App& app, int& code) {
   auto control = std::make_shared<int>(-1);
@@ -191,6 +226,7 @@ int main(int argc, char** argv) {
   });
   add_prove(app, common, code);
   add_launcher(app, common, code);
+  add_net(app, common, code);
   add_gate(app, code);
   for (auto* command : app.get_subcommands({})) {
     add_common(*command, common);

@@ -78,7 +78,7 @@ Policy Recorder::smallest_policy() const {
   return out;
 }
 
-std::string Recorder::report() const {
+std::string Recorder::report(const std::string& policy) const {
   using nlohmann::json;
   json denials = json::array(), destinations = json::object();
   size_t room = 30'000;  // a report is one message
@@ -104,7 +104,8 @@ std::string Recorder::report() const {
                          {"bytes_down", counts.down}};
   }
   // Bytes of a sandbox's choosing cannot be in here (names are plain), but a report must never fail to print.
-  return json{{"denials", std::move(denials)},
+  return json{{"policy", policy},
+              {"denials", std::move(denials)},
               {"destinations", std::move(destinations)},
               {"smallest_policy", to_text(smallest_policy()).substr(0, 30'000)}}
       .dump(-1, ' ', false, json::error_handler_t::replace);

@@ -33,8 +33,8 @@ class Recorder {
   const std::map<std::string, Counts>& counts() const { return counts_; }  // by "name:port" or "[address]:port"
   // One exact rule per name or address that was let through, with its ports, and nothing else.
   Policy smallest_policy() const;
-  // {"denials": […], "destinations": {…}, "smallest_policy": "…"}
-  std::string report() const;
+  // {"policy": "…", "denials": […], "destinations": {…}, "smallest_policy": "…"}
+  std::string report(const std::string& policy) const;
 
  private:
   void note_denial(Event& event, Clock::time_point now);

@@ -35,7 +35,7 @@ class Sandbox {
 
   Result<void> start();
   void set_egress(std::shared_ptr<const Egress> egress, bool cut);
-  std::string report() const { return recorder_.report(); }
+  std::string report() const { return recorder_.report(to_text(egress_->policy())); }
 
   // ---- for its flows ----
   Loop& loop() { return shared_.loop; }

@@ -70,10 +70,12 @@ Result<void> GateKeeper::start() {
 // ---- what it is asked -----------------------------------------------------------------------------------------------
 
 void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
+  auto known = entries_.find(wanted.id);
+  std::string ceiling = wanted.ceiling.value_or(known == entries_.end() ? "" : known->second.ceiling);
   // Judged here, so that nothing unreadable is kept; an error in it is the caller's.
-  if (auto read = gate::read_egress(wanted.policy, wanted.ceiling); !read) return done(std::unexpected(read.error()));
+  if (auto read = gate::read_egress(wanted.policy, ceiling); !read) return done(std::unexpected(read.error()));
   if (auto there = sockets_(wanted.id); !there) return done(std::unexpected(there.error()));
-  Entry next{wanted.policy, wanted.ceiling};
+  Entry next{wanted.policy, ceiling};
   if (auto kept = keep(wanted.id, next); !kept) return done(std::unexpected(kept.error()));
   auto& entry = entries_[wanted.id];
   next.told = entry.told;
@@ -81,7 +83,7 @@ void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
   if (auto started = start(); !started) return done(std::unexpected(started.error()));
   if (!entry.told) return add(wanted.id, std::move(done));
   Writer out;
-  encode(out, gate::SetPolicy{wanted.id, wanted.policy, wanted.ceiling, wanted.cut});
+  encode(out, gate::SetPolicy{wanted.id, wanted.policy, ceiling, wanted.cut});
   request(static_cast<uint8_t>(gate::ControlOp::policy), out.data(), std::move(done));
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,8 +82,9 @@ struct ParkRequest {
 // The reply comes when the gate has it.
 struct PolicyRequest {
   std::string id;
-  std::string policy, ceiling;  // as text; an empty ceiling: none
-  bool cut = false;             // connections that the new policy denies end at once
+  std::string policy;                  // as text
+  std::optional<std::string> ceiling;  // as text, empty: none; not given: as it was
+  bool cut = false;                    // connections that the new policy denies end at once
 };
 // gate_report: an id; the reply is JSON text (gate/recorder.h).
 // gate_events: turns the connection into a stream: one reply with this request's tag per event, {u32 dropped, Event}.
