@@ -77,6 +77,8 @@ class Cell {
   // descriptor that hangs up (POLLHUP) when it can.
   virtual Result<int> prepare_link() = 0;
   virtual Result<Link> take_link() = 0;
+  // What the gate answers on. The cell keeps them; whoever needs them longer copies.
+  virtual Result<const IslandSockets*> sockets() = 0;
   virtual Result<void> kill() = 0;
   // After exit_fd() became readable: how process 1 ended (waitpid status), if that can be known.
   virtual std::optional<int> exit_status() = 0;

@@ -237,6 +237,11 @@ Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering) con
   return sockets;
 }
 
+Result<IslandSockets> IslandNetwork::reopen(int netns_fd) const {
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+  return open_sockets(messages_->ipv6);
+}
+
 Result<std::string> IslandNetwork::describe(int netns_fd) const {
   ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
   ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));

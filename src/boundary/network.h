@@ -65,6 +65,10 @@ class IslandNetwork {
   // aborts the process.
   Result<IslandSockets> make(int netns_fd, Answering answering = Answering::nobody) const;
 
+  // The sockets once more, in a namespace that make() configured and whose earlier ones nobody holds any longer: for
+  // whoever takes over a sandbox from a process that died.
+  Result<IslandSockets> reopen(int netns_fd) const;
+
   // What is installed there now, one line per link, address, route, chain, rule and switch; the same text for every
   // namespace that make() configured. Compare it with expected().
   Result<std::string> describe(int netns_fd) const;

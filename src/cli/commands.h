@@ -1,6 +1,7 @@
 // The commands of `isola`: each takes its options as data and returns the exit code. main.cc only parses.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct RunOptions {
   std::vector<std::string> env;
   std::vector<std::string> mounts;  // HOST[:INSIDE]
   std::string cwd, user;
+  std::string net;  // as net_choice() reads it; empty: no network
   bool terminal = false;
   bool cold = false;
   bool latency = false;
@@ -31,6 +33,21 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 int run(const Common& common, const RunOptions& options);
+
+// What a sandbox may reach, and what its programs need to know to get there.
+struct NetChoice {
+  std::string policy;                        // as text
+  std::vector<std::string> env;              // NAME=value
+  std::map<std::string, std::string> files;  // path inside → content
+};
+// none, all, package-registries, @FILE with a policy, or rules separated by ';'.
+Result<NetChoice> net_choice(const std::string& text);
+
+int net_show(const Common& common, const std::string& id);
+int net_set(const Common& common, const std::string& id, const std::string& text, bool cut);
+int net_add(const Common& common, const std::string& id, const std::string& rule, bool cut);  // "allow a.example"
+int net_learn(const Common& common, const std::string& id);
+int net_watch(const Common& common, const std::string& id);  // empty: all sandboxes
 
 int template_list(const Common& common);
 int template_build(const Common& common, const std::vector<std::string>& names, bool again);

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/parse.h"
 #include "cli/serve.h"
+#include "gate/gate.h"
 #include "launcher/launcher.h"
 
 namespace {
@@ -46,6 +47,9 @@ void add_run(CLI::App& app, Common& common, int& code) {
   run->add_option("--env,-e", options->env, "NAME=value for the command; can be repeated")->allow_extra_args(false);
   run->add_option("--cwd,-w", options->cwd, "Working folder inside (default: the user's home)");
   run->add_option("--user,-u", options->user, "User inside: a name, or uid[:gid] (default root)");
+  run->add_option("--net", options->net,
+                  "What it may reach: none (default), all, package-registries, @FILE with a policy, or rules as "
+                  "'allow *.example.org:443; allow 192.0.2.0/24'");
   run->add_option("--mount-ro", options->mounts, "HOST[:INSIDE]: show a folder or file of this machine, read-only")
       ->allow_extra_args(false);
   run->add_flag("-t,--tty", options->terminal, "Give the command a terminal");
@@ -112,6 +116,8 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
   launcher->add_option("--layer-store", options->layer_store,
                        "project-quota, btrfs, ext4-file or unquotaed (default: the first that works)");
   launcher->add_option("--user", options->user, "Who may use it besides root: a name or a uid (default: nobody)");
+  launcher->add_option("--name-servers", options->name_servers,
+                       "Where sandboxes' names are looked up, as 192.0.2.53:53 (default: as this machine does)");
   launcher->add_flag("--daemon", options->daemon, "Go into the background, log to DATA/launcher.log");
   launcher->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
   auto* status = launcher->add_subcommand("status", "Show the launcher that runs on --data");
@@ -131,6 +137,51 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
     options->data_dir = common.data_dir;
     options->cache_dir = common.cache_dir;
     code = isola::launcher::run_launcher(*options) ? 0 : isola::cli::kFailed;
+  });
+}
+
+void add_net(CLI::App& app, Common& common, int& code) {
+  auto* group = app.add_subcommand("net", "What a sandbox may reach, and what it tried to")->require_subcommand(1);
+  auto id = std::make_shared<std::string>();
+  auto text = std::make_shared<std::string>();
+  auto cut = std::make_shared<bool>(false);
+  auto command = [&](const char* name, const char* what) {
+    auto* one = group->add_subcommand(name, what);
+    one->add_option("sandbox", *id, "Its id")->required();
+    return one;
+  };
+  auto changing = [&](CLI::App* one, const char* what) {
+    one->add_option("what", *text, what)->required();
+    one->add_flag("--cut", *cut, "End connections that are not allowed any longer, now");
+    return one;
+  };
+  command("show", "Its policy, what was refused and why, and where it has been")->callback([&, id] {
+    code = isola::cli::net_show(common, *id);
+  });
+  changing(command("set", "Give it another policy"), "none, all, package-registries, @FILE, or rules separated by ';'")
+      ->callback([&, id, text, cut] { code = isola::cli::net_set(common, *id, *text, *cut); });
+  for (std::string action : {"allow", "deny"})
+    changing(command(action.c_str(),
+                     action == "allow" ? "Put a rule in front that allows" : "Put a rule in front that denies"),
+             "NAME, *.NAME, NETWORK or *, with :PORTS")
+        ->callback([&, id, text, cut, action] { code = isola::cli::net_add(common, *id, action + " " + *text, *cut); });
+  command("learn", "Let it through and record; a second time: print the smallest policy that would have sufficed")
+      ->callback([&, id] { code = isola::cli::net_learn(common, *id); });
+  auto* watch = group->add_subcommand("watch", "Decisions as they are made");
+  watch->add_option("sandbox", *id, "Only this one");
+  watch->callback([&, id] { code = isola::cli::net_watch(common, *id); });
+}
+
+// Started by the launcher, and of no use to anybody else.
+void add_gate(CLI::App& app, int& code) {
+  auto control = std::make_shared<int>(-1);
+  auto servers = std::make_shared<std::string>();
+  auto* gate = app.add_subcommand("gate", "The process that sandboxes reach the network through")->group("");
+  gate->add_option("--control", *control, "The descriptor of the conversation with the launcher")->required();
+  gate->add_option("--name-servers", *servers, "Instead of this machine's");
+  gate->callback([control, servers, &code] {
+    auto ran = isola::gate::run_gate({.control = isola::Fd(*control), .servers = *servers});
+    code = ran ? 0 : isola::cli::complain(ran.error().message);
   });
 }
 
@@ -154,6 +205,8 @@ int main(int argc, char** argv) {
   });
   add_prove(app, common, code);
   add_launcher(app, common, code);
+  add_net(app, common, code);
+  add_gate(app, code);
   for (auto* command : app.get_subcommands({})) {
     add_common(*command, common);
     for (auto* nested : command->get_subcommands({})) add_common(*nested, common);

@@ -244,12 +244,24 @@ int report_failure(const Error& error, const Session& session, const RunOptions&
   return kFailed;
 }
 
+Result<void> open_network(launcher::Client& launcher, guest::PipeClient& guest, const std::string& id,
+                          const NetChoice& net) {
+  ISOLA_CHECK(launcher.set_policy({.id = id, .policy = net.policy}));
+  for (const auto& [path, content] : net.files) {
+    auto written = guest.write_file({.path = path}, content);
+    if (!written) return std::unexpected(written.error());
+  }
+  return {};
+}
+
 }  // namespace
 
 int run(const Common& common, const RunOptions& options) {
   using Clock = std::chrono::steady_clock;
   auto request = request_of(common, options);
   if (!request) return complain(request.error().message);
+  auto net = net_choice(options.net);
+  if (!net) return complain(net.error().message);
   auto shown = open_mounts(options.mounts);
   if (!shown) return complain(shown.error().message);
   request->shown_targets = shown->targets;
@@ -273,6 +285,14 @@ int run(const Common& common, const RunOptions& options) {
                      .user = options.user,
                      .stdin_mode = guest::Stdin::pipe,
                      .pty = options.terminal};
+  if (!options.net.empty()) {
+    if (auto opened = open_network(*launcher, guest, sandbox->reply.id, *net); !opened) {
+      complain(opened.error().message);
+      (void)launcher->kill(sandbox->reply.id);
+      return kFailed;
+    }
+    start.env.insert(start.env.begin(), net->env.begin(), net->env.end());  // what the caller sets comes last, and wins
+  }
   std::unique_ptr<RawTerminal> raw;
   if (options.terminal) {
     set_size(start);

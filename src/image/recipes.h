@@ -21,8 +21,9 @@ struct Recipe {
 // Facts about the inside that every template and the boundary agree on.
 inline constexpr std::string_view kGuestUser = "user";
 inline constexpr unsigned kGuestUid = 1000;
-inline constexpr std::string_view kGuestHostname = "isola";      // /etc/hosts knows it, so that sudo finds it
-inline constexpr std::string_view kGuestResolver = "127.0.0.1";  // the redirect rules catch DNS wherever it is sent
+inline constexpr std::string_view kGuestHostname = "isola";  // /etc/hosts knows it, so that sudo finds it
+// The sandbox's own address (boundary/network.h): questions to it are redirected, those to 127.0.0.0/8 are not.
+inline constexpr std::string_view kGuestResolver = "10.255.255.254";
 
 const std::vector<Recipe>& recipes();
 Result<Recipe> find_recipe(const std::string& name);

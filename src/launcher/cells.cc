@@ -455,6 +455,7 @@ void Cells::clear(One& one) {
   if (one.launching) parts_.loop.unwatch(one.launching->fd());
   fail_link(one, Error{Code::not_found, "the sandbox has ended"});
   finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
+  if (one.cell && on_drop) on_drop(one.entry.id);
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
   if (auto told = janitor_.clear(one.entry.id); !told) log::error("launcher", "{}", told.error().message);
@@ -484,6 +485,13 @@ Result<void> Cells::own(const std::string& id, OwnerId owner) {
   if (!one || one->entry.parked) return fail(Code::not_found, "there is no sandbox " + id);
   set_owner(*one, owner);
   return {};
+}
+
+Result<const boundary::IslandSockets*> Cells::sockets(const std::string& id) {
+  One* one = find(id);
+  if (!one || !one->cell || one->entry.parked || one->state == State::ending)
+    return fail(Code::not_found, "there is no sandbox " + id);
+  return one->cell->sockets();
 }
 
 void Cells::kill(const std::string& id, Gone done) {

@@ -60,6 +60,8 @@ class Cells {
   void link(const std::string& id, OwnerId owner, Linked done);
   // The owner hears of its end.
   Result<void> own(const std::string& id, OwnerId owner);
+  // Of a sandbox that somebody has (not of a parked one).
+  Result<const boundary::IslandSockets*> sockets(const std::string& id);
   void kill(const std::string& id, Gone done);
   // Answers when every process inside is really stopped.
   void freeze(const std::string& id, Done done);
@@ -80,6 +82,8 @@ class Cells {
   // Called when a sandbox is gone (everything freed), and when anything happened that may make the launcher idle.
   std::function<void(OwnerId, const Ended&)> on_ended;
   std::function<void()> on_change;
+  // Called when a cell is dropped, just before: its network must not be held any longer.
+  std::function<void(const std::string& id)> on_drop;
 
  private:
   // Under way until all processes have stopped.

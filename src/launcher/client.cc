@@ -220,6 +220,49 @@ Result<void> Client::park(const std::string& digest, uint32_t count) {
   return {};
 }
 
+Result<void> Client::set_policy(const PolicyRequest& request) {
+  Writer out;
+  encode(out, request);
+  ISOLA_TRY(auto message, call(Op::set_policy, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
+}
+
+Result<std::string> Client::gate_report(const std::string& id) {
+  Writer out;
+  out.str(id);
+  ISOLA_TRY(auto message, call(Op::gate_report, out.data()));
+  ISOLA_TRY(Reader in, open_reply(message.bytes));
+  std::string report = in.str();
+  if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
+  return report;
+}
+
+Result<void> Client::watch_gate() {
+  ISOLA_TRY(auto message, call(Op::gate_events, {}));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
+}
+
+Result<gate::Event> Client::next_gate_event() {
+  ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
+  if (message.bytes.empty()) return fail(Code::unavailable, "the launcher is gone");
+  ISOLA_TRY(Reader in, open_reply(message.bytes));
+  (void)in.u32();
+  gate::Event event;
+  decode(in, event);
+  if (!in.done()) return fail(Code::corrupt, "unreadable event from the launcher");
+  return event;
+}
+
+Result<void> Client::admit(uint32_t user) {
+  Writer out;
+  out.u32(user);
+  ISOLA_TRY(auto message, call(Op::admit, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
+}
+
 Result<void> Client::shutdown(bool end_all) {
   Writer out;
   out.u8(end_all);

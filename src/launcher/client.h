@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "kernel/process.h"
+#include "gate/event.h"
 #include "launcher/protocol.h"
 
 namespace isola::launcher {
@@ -53,6 +54,14 @@ class Client {
   Result<InfoReply> info();
   // Keeps `count` jails of this image parked.
   Result<void> park(const std::string& digest, uint32_t count);
+  Result<void> set_policy(const PolicyRequest& request);
+  // What a sandbox did on the network, as JSON (gate/recorder.h).
+  Result<std::string> gate_report(const std::string& id);
+  // Makes this connection a stream of the gate's events, and nothing else from then on.
+  Result<void> watch_gate();
+  Result<gate::Event> next_gate_event();  // waits
+  // That user may use this launcher from now on, whatever it was started with.
+  Result<void> admit(uint32_t user);
   // Returns when the launcher is gone.
   Result<void> shutdown(bool end_all);
 

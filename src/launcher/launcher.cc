@@ -169,6 +169,11 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                  .disk_enforced = (*layers)->enforces(),
                  .protections = jail->protections().describe()});
 
+  GateKeeper gate(loop, {.folder = options.data_dir + "/gate", .servers = options.name_servers},
+                  [&](const std::string& id) { return cells.sockets(id); });
+  cells.on_drop = [&](const std::string& id) { gate.forget(id); };
+  server.set_gate(gate);
+
   bool stopping = false, wait_for_all = false;
   std::optional<EventLoop::TimerId> idle;
   auto look = [&] {
@@ -198,11 +203,9 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   server.on_shutdown = stop;
   ISOLA_TRY(Fd signals, watch_signals(loop, [&] { stop(false); }));
   ISOLA_CHECK(cells.start());
+  ISOLA_CHECK(gate.restore());
   std::string socket = options.data_dir + "/launcher.sock";
   ISOLA_CHECK(server.listen(socket, user));
-  // Everything else in it is closed to others by its own mode.
-  if (::chmod(options.data_dir.c_str(), user == 0 ? 0700 : 0711) < 0)
-    return sys_error("cannot set the mode of " + options.data_dir);
   ready.say("ready\n");
   log::info("launcher", "ready on {} (boundary jail: shared kernel; disk limits by {})", options.data_dir,
             (*layers)->name());

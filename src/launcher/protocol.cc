@@ -137,6 +137,22 @@ void decode(Reader& in, InfoReply& v) {
   v.protections = in.str();
 }
 
+void encode(Writer& out, const PolicyRequest& v) {
+  out.str(v.id);
+  out.str(v.policy);
+  out.u8(v.ceiling.has_value());
+  out.str(v.ceiling.value_or(""));
+  out.u8(v.cut);
+}
+void decode(Reader& in, PolicyRequest& v) {
+  v.id = in.str();
+  v.policy = in.str();
+  bool given = in.u8() != 0;
+  v.ceiling = in.str();
+  if (!given) v.ceiling.reset();
+  v.cut = in.u8() != 0;
+}
+
 void encode(Writer& out, const Error& v) {
   out.u8(static_cast<uint8_t>(v.code));
   out.i32(v.sys_errno);

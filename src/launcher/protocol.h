@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,7 @@ namespace isola::launcher {
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kMaxMessage = 64 << 10;
 
-enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, own, shutdown };
+enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, own, admit, set_policy, gate_report, gate_events, shutdown };
 
 // Descriptors: one detached mount per entry of shown_targets, in that order.
 struct LaunchRequest {
@@ -77,6 +78,18 @@ struct ParkRequest {
   uint32_t count = 0;
 };
 
+// What a sandbox may reach (gate/policy.h has the language). A sandbox that was never given a policy has no network.
+// The reply comes when the gate has it.
+struct PolicyRequest {
+  std::string id;
+  std::string policy;                  // as text
+  std::optional<std::string> ceiling;  // as text, empty: none; not given: as it was
+  bool cut = false;                    // connections that the new policy denies end at once
+};
+// admit: a uid. From then on that user may ask for sandboxes, and nobody else but root; only root may say so.
+// gate_report: an id; the reply is JSON text (gate/recorder.h).
+// gate_events: turns the connection into a stream: one reply with this request's tag per event, {u32 dropped, Event}.
+
 struct ShutdownRequest {
   bool end_all = false;  // else the sandboxes live on
 };
@@ -87,6 +100,7 @@ void encode(Writer& out, const SandboxSummary& v);
 void encode(Writer& out, const StatsReply& v);
 void encode(Writer& out, const Ended& v);
 void encode(Writer& out, const InfoReply& v);
+void encode(Writer& out, const PolicyRequest& v);
 void encode(Writer& out, const Error& v);
 void decode(Reader& in, LaunchRequest& v);
 void decode(Reader& in, LaunchReply& v);
@@ -94,6 +108,7 @@ void decode(Reader& in, SandboxSummary& v);
 void decode(Reader& in, StatsReply& v);
 void decode(Reader& in, Ended& v);
 void decode(Reader& in, InfoReply& v);
+void decode(Reader& in, PolicyRequest& v);
 void decode(Reader& in, Error& v);
 
 }  // namespace isola::launcher

@@ -32,7 +32,7 @@ std::string encoded(const T& value) {
 }  // namespace
 
 Result<void> Server::listen(const std::string& path, uid_t user) {
-  user_ = user;
+  path_ = path;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -43,11 +43,20 @@ Result<void> Server::listen(const std::string& path, uid_t user) {
   ::unlink(path.c_str());  // a dead launcher's; a living one holds the lock
   if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) < 0)
     return sys_error("cannot bind " + path);
-  // Who may connect is decided by SO_PEERCRED; the mode keeps everybody else from even trying.
-  if (::chmod(path.c_str(), 0600) < 0 || (user != 0 && ::chown(path.c_str(), user, 0) < 0))
-    return sys_error("cannot protect " + path);
+  ISOLA_CHECK(admit(user));
   if (::listen(socket_.get(), 1024) < 0) return sys_error("cannot listen on " + path);
   return hear();
+}
+
+Result<void> Server::admit(uid_t user) {
+  // Who may connect is decided by SO_PEERCRED; the mode keeps everybody else from even trying.
+  if (::chmod(path_.c_str(), 0600) < 0 || ::chown(path_.c_str(), user, 0) < 0)
+    return sys_error("cannot protect " + path_);
+  // Everything else in the folder is closed to others by its own mode.
+  std::string folder = path_.substr(0, path_.rfind('/'));
+  if (::chmod(folder.c_str(), user == 0 ? 0700 : 0711) < 0) return sys_error("cannot set the mode of " + folder);
+  user_ = user;
+  return {};
 }
 
 Result<void> Server::hear() {
@@ -132,6 +141,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       reply(id, tag, encoded(result->first), std::move(link));
     });
   }
+  if (dispatch_gate(id, tag, op, in)) return;
   if (op == Op::park) {
     std::string digest = in.str();
     uint32_t count = in.u32();
@@ -140,6 +150,12 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
   if (op == Op::list) {
     std::string after = in.str();
     return in.done() ? reply(id, tag, list_page(after)) : bad();
+  }
+  if (op == Op::admit) {
+    uint32_t user = in.u32();
+    if (!in.done()) return bad();
+    if (connections_.at(id).user != 0) return reply(id, tag, fail(Code::denied, "only root may admit somebody"));
+    return answer(admit(user));
   }
   if (op == Op::shutdown) {
     bool end_all = in.u8() != 0;
@@ -242,6 +258,7 @@ void Server::drop(OwnerId id) {
   if (it == connections_.end()) return;
   loop_.unwatch(it->second.socket.get());
   connections_.erase(it);
+  gate_watchers_.erase(id);
   cells_.owner_gone(id);
   if (on_change) on_change();
 }

@@ -11,6 +11,7 @@
 
 #include "launcher/cells.h"
 #include "launcher/event_loop.h"
+#include "launcher/gate_keeper.h"
 #include "launcher/protocol.h"
 
 namespace isola::launcher {
@@ -20,9 +21,13 @@ class Server {
   // `info` is what the launcher says of itself (counts are filled in here).
   Server(EventLoop& loop, Cells& cells, InfoReply info) : loop_(loop), cells_(cells), info_(std::move(info)) {}
 
+  // Without one, requests about the network are refused.
+  void set_gate(GateKeeper& gate);
   // The socket belongs to `user`; besides root nobody else is listened to. One who is not root may neither show folders
   // of the host to a sandbox nor end the launcher.
   Result<void> listen(const std::string& path, uid_t user);
+  // Another user instead of that one.
+  Result<void> admit(uid_t user);
   void send_event(OwnerId owner, const Ended& ended);
   size_t connections() const { return connections_.size(); }
   // A client asked the launcher to go.
@@ -47,6 +52,8 @@ class Server {
   void receive(OwnerId id, uint32_t events);
   void handle(OwnerId id, kernel::Message message);
   void dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds);
+  bool dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in);
+  void send_gate_event(std::string_view event);
   void reply(OwnerId id, uint32_t tag, const Result<std::string>& result, std::vector<Fd> fds = {});
   void send(OwnerId id, std::string bytes, std::vector<Fd> fds);
   void flush(OwnerId id);
@@ -56,7 +63,10 @@ class Server {
   EventLoop& loop_;
   Cells& cells_;
   InfoReply info_;
+  GateKeeper* gate_ = nullptr;
+  std::map<OwnerId, std::pair<uint32_t, uint32_t>> gate_watchers_;  // tag, events dropped
   Fd socket_;
+  std::string path_;
   uid_t user_ = 0;
   OwnerId last_ = 0;
   std::map<OwnerId, Connection> connections_;

@@ -14,7 +14,7 @@ namespace isola::server {
 namespace {
 
 // The whole life of the keeper. It takes no argument from the server: there is only one thing it can be asked for.
-[[noreturn]] void keep(Fd socket, const launcher::StartOptions& options) {
+[[noreturn]] void keep(Fd socket, const launcher::StartOptions& options, unsigned user) {
   ::setsid();
   ::prctl(PR_SET_NAME, "isola-keeper", 0, 0, 0);
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -25,14 +25,16 @@ namespace {
     auto question = kernel::receive_message(kept, 16);
     if (!question || question->bytes.empty()) ::_exit(0);  // the server is gone
     auto started = launcher::Client::connect_or_start(options);
-    std::string answer = started ? "" : started.error().message.substr(0, 4000);
+    // One that was there already may have been started for somebody else.
+    auto admitted = started ? started->admit(user) : Result<void>(std::unexpected(started.error()));
+    std::string answer = admitted ? "" : admitted.error().message.substr(0, 4000);
     if (!kernel::send_message(kept, "." + answer)) ::_exit(0);
   }
 }
 
 }  // namespace
 
-Result<Keeper> Keeper::start(const launcher::StartOptions& options) {
+Result<Keeper> Keeper::start(const launcher::StartOptions& options, unsigned user) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return sys_error("cannot make a socket pair");
   Fd ours(ends[0]), theirs(ends[1]);
@@ -42,7 +44,7 @@ Result<Keeper> Keeper::start(const launcher::StartOptions& options) {
     // Twice, so that nobody has to wait for it.
     ours.reset();
     if (::fork() != 0) ::_exit(0);
-    keep(std::move(theirs), options);
+    keep(std::move(theirs), options, user);
   }
   ::waitpid(pid, nullptr, 0);
   return Keeper(std::move(ours));

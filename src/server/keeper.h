@@ -16,7 +16,8 @@ namespace isola::server {
 
 class Keeper {
  public:
-  static Result<Keeper> start(const launcher::StartOptions& options);
+  // `user`: who is to be admitted by the launcher.
+  static Result<Keeper> start(const launcher::StartOptions& options, unsigned user);
   Result<void> start_launcher();
 
  private:

@@ -60,7 +60,8 @@ void raise_file_limit() {
 Result<Fd> connect_launcher(const std::string& data, Keeper& keeper) {
   auto socket = launcher::connect_socket(data);
   if (socket) return socket;
-  if (socket.error().code != Code::unavailable) return socket;
+  // denied: it was started for somebody else, and the keeper can put that right.
+  if (socket.error().code != Code::unavailable && socket.error().code != Code::denied) return socket;
   ISOLA_CHECK(keeper.start_launcher());
   return launcher::connect_socket(data);
 }
@@ -111,7 +112,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   raise_file_limit();
   ISOLA_TRY(Identity identity, prepare_identity(config));
   ISOLA_TRY(Fd signals, watch_signals());
-  ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache}));
+  ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user},
+                                         identity.uid));
   ISOLA_CHECK(keeper.start_launcher());
   ISOLA_CHECK(drop_privileges(identity));
 

@@ -47,6 +47,17 @@ Result<Link> JailCell::take_link() {
   return link;
 }
 
+Result<const IslandSockets*> JailCell::sockets() {
+  if (!sockets_.tcp4 && network_) {
+    ISOLA_TRY(Fd netns, kernel::open_namespace(process_.pid, "net"));
+    // Still the same process: its namespace, and nobody else's, was opened.
+    ISOLA_CHECK(kernel::open_pidfd(process_));
+    ISOLA_TRY(sockets_, network_->reopen(netns.get()));
+  }
+  if (!sockets_.tcp4) return fail(Code::unsupported, "the sandbox has no sockets for a gate");
+  return &sockets_;
+}
+
 Result<void> JailCell::kill() {
   auto sent = kernel::send_signal(pidfd_.get(), SIGKILL);
   if (!sent && sent.error().sys_errno != ESRCH) return sent;

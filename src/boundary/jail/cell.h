@@ -15,11 +15,14 @@ class JailCell : public Cell {
   int exit_fd() const override { return pidfd_.get(); }
   Result<int> prepare_link() override;
   Result<Link> take_link() override;
+  Result<const IslandSockets*> sockets() override;
   Result<void> kill() override;
   std::optional<int> exit_status() override;
 
   void set_first_link(Link link) { first_ = std::move(link); }
   void set_network(IslandSockets sockets) { sockets_ = std::move(sockets); }
+  // An adopted cell opens them when they are asked for: whoever had them may still be on its way out.
+  void set_network(const IslandNetwork* network) { network_ = network; }
 
  private:
   Result<Fd> open_guest_fd(int number, int flags) const;
@@ -30,6 +33,7 @@ class JailCell : public Cell {
   std::optional<Link> first_;
   Fd current_;             // our copy of the out-pipe's read end: hangs up when the guest has made new pipes
   IslandSockets sockets_;  // held for the gate
+  const IslandNetwork* network_ = nullptr;
 };
 
 // The guest's numbers for its own ends, and the signal that makes it open new pipes (guest/link.h).

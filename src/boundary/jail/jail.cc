@@ -290,7 +290,9 @@ Result<void> Jail::verify_limits(const Limits& wanted, const kernel::CgroupLimit
 
 Result<std::unique_ptr<Cell>> Jail::adopt(const kernel::ProcessName& process) {
   ISOLA_TRY(Fd pidfd, kernel::open_pidfd(process));
-  return std::make_unique<JailCell>(process, std::move(pidfd), false);
+  auto cell = std::make_unique<JailCell>(process, std::move(pidfd), false);
+  cell->set_network(&network_);
+  return cell;
 }
 
 }  // namespace isola::boundary::jail

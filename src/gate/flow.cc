@@ -1,0 +1,360 @@
+#include "gate/flow.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "gate/sandbox.h"
+
+namespace isola::gate {
+
+namespace {
+
+constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+constexpr auto kConnectTimeout = std::chrono::seconds(5);  // of one address, where there are more
+constexpr int kRounds = 16;                                // of up to 64 KiB, before it is somebody else's turn
+constexpr size_t kReadAtOnce = 16 << 10;
+
+void set_option(const Fd& fd, int level, int name, int value) {
+  (void)::setsockopt(fd.get(), level, name, &value, sizeof value);
+}
+
+void reset_on_close(const Fd& fd) {
+  linger now{.l_onoff = 1, .l_linger = 0};
+  if (fd) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
+// Whether packets to this address come back to this machine: then something of the host listens there, not of the
+// outside. The kernel knows best: it would take that very address as the sender's.
+bool is_own_address(const Address& address) {
+  auto to = address.with_port(9);
+  Fd probe(::socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe || ::connect(probe.get(), to.get(), to.size) < 0) return false;  // unreachable: connecting will say so
+  SocketAddress from;
+  from.size = sizeof from.storage;
+  if (::getsockname(probe.get(), from.get(), &from.size) < 0) return true;
+  auto sender = Address::of(from.get());
+  return !sender || *sender == address;
+}
+
+}  // namespace
+
+Result<PipePool::Pipe> PipePool::take() {
+  if (!free_.empty()) {
+    Pipe pipe = std::move(free_.back());
+    free_.pop_back();
+    return pipe;
+  }
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) return sys_error("cannot create a pipe");
+  return Pipe{Fd(fds[0]), Fd(fds[1])};
+}
+
+void PipePool::give_back(Pipe pipe) {
+  if (free_.size() < 128) free_.push_back(std::move(pipe));
+}
+
+Flow::Flow(Sandbox& sandbox, Fd client, Address to, uint16_t port)
+    : sandbox_(sandbox), egress_(sandbox.egress()), asked_(to), port_(port) {
+  client_.fd = std::move(client);
+}
+
+void Flow::start() {
+  if (Names::is_synthetic(asked_)) {
+    auto* entry = sandbox_.resolver().names().behind(asked_);
+    if (!entry) return deny({Reason::unknown_address, ""}, asked_.text());
+    name_ = entry->name;
+    verdict_ = egress_->connect_name(name_, port_);
+  } else {
+    verdict_ = egress_->connect_address("", asked_, port_);
+  }
+  if (!verdict_.allowed()) return deny(verdict_, name_.empty() ? asked_.text() : "");
+  inspecting_ = !name_.empty() && egress_->verifies_tls();
+  set_option(client_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(client_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  if (!sandbox_.loop().add(client_.fd.get(), kEvents, client_)) return finish(true);
+  if (name_.empty()) return resolved({.state = Answer::State::found, .addresses = {asked_}});
+  sandbox_.resolver().addresses(name_, [this, alive = std::weak_ptr(alive_)](const Answer& answer) {
+    if (!alive.expired() && !done_) resolved(answer);
+  });
+}
+
+void Flow::resolved(const Answer& answer) {
+  if (answer.state != Answer::State::found)
+    return deny({answer.state == Answer::State::failed ? Reason::unresolvable : Reason::no_such_name, ""});
+  // Judged by the address that is really connected to, and by nothing that the sandbox said.
+  std::optional<std::pair<Verdict, Address>> refused;
+  for (auto it = answer.addresses.rbegin(); it != answer.addresses.rend(); ++it) {
+    auto verdict = egress_->connect_address(name_, *it, port_);
+    if (verdict.allowed() && is_own_address(*it) && !egress_->names_address(*it))
+      verdict = {Reason::own_address, it->text()};
+    if (verdict.allowed())
+      candidates_.push_back(*it);
+    else
+      refused = {verdict, *it};
+  }
+  if (candidates_.empty() && refused) return deny(refused->first, refused->second.text());
+  connect_next();
+}
+
+void Flow::connect_next() {
+  if (timer_) sandbox_.loop().cancel(*std::exchange(timer_, std::nullopt));
+  if (server_.fd) sandbox_.loop().remove(server_.fd.get());
+  for (;;) {
+    if (candidates_.empty()) return deny({Reason::unreachable, ""}, to_.text());
+    to_ = candidates_.back();
+    candidates_.pop_back();
+    auto address = to_.with_port(port_);
+    server_.fd = Fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!server_.fd) continue;
+    set_option(server_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(server_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    server_.readable = server_.writable = false;
+    if (::connect(server_.fd.get(), address.get(), address.size) < 0 && errno != EINPROGRESS) continue;
+    if (!sandbox_.loop().add(server_.fd.get(), kEvents, server_)) continue;
+    break;
+  }
+  if (!candidates_.empty()) timer_ = sandbox_.loop().after(kConnectTimeout, [this] { timer_.reset(), connect_next(); });
+}
+
+void Flow::connected() {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(server_.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error != 0) return connect_next();
+  // An event of an earlier attempt may have come late.
+  SocketAddress peer;
+  peer.size = sizeof peer.storage;
+  if (::getpeername(server_.fd.get(), peer.get(), &peer.size) < 0) {
+    server_.writable = false;
+    return;
+  }
+  connected_ = true;
+  candidates_ = {};
+  if (timer_) sandbox_.loop().cancel(*std::exchange(timer_, std::nullopt));
+  if (!hello_) sandbox_.grown_up(*this);
+  if (!inspecting_) inspected();
+}
+
+void Flow::side_ready(Side& side, uint32_t events) {
+  if (done_) return;
+  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) side.readable = true;
+  if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) side.writable = true;
+  if (&side == &server_ && !connected_) {
+    if (side.writable) connected();
+    if (done_ || !connected_) return;
+  }
+  // It gave up before it was let through: nothing is worth finishing.
+  if (&side == &client_ && !connected_ && (events & (EPOLLHUP | EPOLLERR))) return finish(true);
+  pump();
+}
+
+// Reads the client's first bytes until they say whether it is TLS, and for whom.
+void Flow::inspect() {
+  char buffer[kReadAtOnce];
+  while (inspecting_ && client_.readable && !client_.eof) {
+    ssize_t n = ::recv(client_.fd.get(), buffer, sizeof buffer, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      client_.readable = false;
+      return;
+    }
+    if (n < 0) return finish(true);
+    if (n == 0) {
+      client_.eof = true;
+      if (hello_) return deny({Reason::bad_hello, "cut off"});
+      return inspected();
+    }
+    if (!hello_) hello_ = std::make_unique<ClientHelloReader>();
+    std::string_view bytes(buffer, static_cast<size_t>(n));
+    held_.append(bytes);
+    switch (hello_->feed(bytes)) {
+      case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
+      case ClientHelloReader::State::not_tls: return inspected();
+      case ClientHelloReader::State::bad: return deny({Reason::bad_hello, hello_->problem()});
+      case ClientHelloReader::State::done: break;
+    }
+    const auto& hello = hello_->hello();
+    if (hello.ech) return deny({Reason::ech, ""});
+    if (hello.server_name.empty()) return deny({Reason::sni_missing, ""});
+    if (hello.server_name != name_) return deny({Reason::sni_differs, hello.server_name});
+    verified_ = true;
+    return inspected();
+  }
+}
+
+void Flow::inspected() {
+  inspecting_ = false;
+  hello_.reset();
+  if (!connected_) return;
+  sandbox_.grown_up(*this);
+  tell();
+}
+
+void Flow::tell() {
+  if (std::exchange(told_, true)) return;
+  sandbox_.record({.kind = Event::Kind::allowed,
+                   .name = name_,
+                   .address = to_.text(),
+                   .port = port_,
+                   .reason = verdict_.reason,
+                   .rule = verdict_.rule,
+                   .host_verified = verified_});
+}
+
+// What was read before the verdict goes first. True when it is all gone.
+bool Flow::send_held() {
+  while (!held_.empty() && server_.writable) {
+    ssize_t n = ::send(server_.fd.get(), held_.data(), held_.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      server_.writable = false;
+    } else if (n < 0) {
+      finish(true);
+      return false;
+    } else {
+      up_bytes_ += static_cast<uint64_t>(n);
+      sandbox_.bandwidth().spend(static_cast<uint64_t>(n));
+      held_.erase(0, static_cast<size_t>(n));
+    }
+  }
+  if (held_.empty()) held_ = std::string();
+  return held_.empty();
+}
+
+void Flow::pump() {
+  if (done_) return;
+  if (inspecting_) inspect();
+  if (done_ || !connected_) return;
+  if (!inspecting_ && !told_) inspected();
+  bool more = pump(down_);
+  if (done_) return;
+  if (!inspecting_ && send_held()) more |= pump(up_);
+  if (done_) return;
+  sandbox_.active(*this);
+  end_if_done();
+  if (!done_ && more) sandbox_.loop().again(*this);
+}
+
+// Moves what can be moved. True if there is more to do at once.
+bool Flow::pump(Direction& d) {
+  for (int round = 0; !d.ended; ++round) {
+    if (round == kRounds) return true;
+    bool moved = false;
+    if (!d.from.eof && d.from.readable && d.in_pipe < PipePool::kSize) {
+      uint64_t room =
+          std::min<uint64_t>(PipePool::kSize - d.in_pipe, sandbox_.bandwidth().available(sandbox_.loop().now()));
+      if (room == 0) {
+        sandbox_.wait_for_tokens(*this);
+      } else {
+        if (!d.pipe) {
+          auto pipe = sandbox_.pipes().take();
+          if (!pipe) return finish(true), false;
+          d.pipe = std::move(*pipe);
+        }
+        ssize_t n =
+            ::splice(d.from.fd.get(), nullptr, d.pipe->write.get(), nullptr, room, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+        if (n > 0) {
+          d.in_pipe += static_cast<size_t>(n);
+          sandbox_.bandwidth().spend(static_cast<uint64_t>(n));
+          moved = true;
+        } else if (n == 0) {
+          d.from.eof = true;
+        } else if (errno == EAGAIN) {
+          // Either the socket is empty or the pipe has no room: with bytes in it, nobody can tell.
+          if (d.in_pipe == 0) d.from.readable = false;
+        } else if (errno != EINTR) {
+          return finish(true), false;
+        }
+      }
+    }
+    if (d.in_pipe > 0 && d.to.writable) {
+      ssize_t n =
+          ::splice(d.pipe->read.get(), nullptr, d.to.fd.get(), nullptr, d.in_pipe, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+      if (n > 0) {
+        d.in_pipe -= static_cast<size_t>(n);
+        d.bytes += static_cast<uint64_t>(n);
+        moved = true;
+      } else if (n < 0 && errno == EAGAIN) {
+        d.to.writable = false;
+      } else if (n < 0 && errno != EINTR) {
+        // It does not listen any more; what it still has to say is worth hearing.
+        d.ended = true;
+        break;
+      }
+    }
+    if (d.from.eof && d.in_pipe == 0) {
+      ::shutdown(d.to.fd.get(), SHUT_WR);
+      d.ended = true;
+    }
+    if (!moved) break;
+  }
+  if (d.in_pipe == 0 || d.ended) release(d);
+  return false;
+}
+
+void Flow::release(Direction& d) {
+  if (!d.pipe) return;
+  if (d.in_pipe == 0) sandbox_.pipes().give_back(std::move(*d.pipe));
+  d.pipe.reset();
+}
+
+void Flow::end_if_done() {
+  if (up_.ended && down_.ended) finish(false);
+}
+
+void Flow::judge_again() {
+  auto now = sandbox_.egress();
+  bool good =
+      name_.empty() ? now->connect_address("", asked_, port_).allowed() : now->connect_name(name_, port_).allowed();
+  if (good && connected_ && !name_.empty()) good = now->connect_address(name_, to_, port_).allowed();
+  // One that was let through without a look at its first bytes, and would be looked at now, has to come again.
+  if (good && now->verifies_tls() && !egress_->verifies_tls() && !name_.empty()) good = false;
+  if (good)
+    egress_ = now;
+  else
+    deny({Reason::policy_changed, ""}, connected_ ? to_.text() : "");
+}
+
+void Flow::expire() {
+  if (young && hello_) return deny({Reason::bad_hello, "too slow"});
+  if (young) return deny({Reason::unreachable, "too slow"}, to_.text());
+  finish(true);
+}
+
+void Flow::deny(const Verdict& verdict, const std::string& address) {
+  denied_ = true;
+  sandbox_.record({.kind = Event::Kind::denied,
+                   .name = name_,
+                   .address = address,
+                   .port = port_,
+                   .reason = verdict.reason,
+                   .rule = verdict.rule});
+  finish(true);
+}
+
+void Flow::finish(bool reset) {
+  if (std::exchange(done_, true)) return;
+  alive_.reset();
+  if (connected_ && !denied_) tell();  // the client never spoke: let through, nothing to verify
+  if (told_)
+    sandbox_.record({.kind = Event::Kind::closed,
+                     .name = name_,
+                     .address = to_.text(),
+                     .port = port_,
+                     .reason = verdict_.reason,
+                     .host_verified = verified_,
+                     .up = up_bytes_,
+                     .down = down_bytes_});
+  for (Side* side : {&client_, &server_}) {
+    if (!side->fd) continue;
+    sandbox_.loop().remove(side->fd.get());
+    if (reset) reset_on_close(side->fd);
+    side->fd.reset();
+  }
+  release(up_), release(down_);
+  if (timer_) sandbox_.loop().cancel(*std::exchange(timer_, std::nullopt));
+  sandbox_.flow_ended(*this);
+}
+
+}  // namespace isola::gate

@@ -1,0 +1,109 @@
+// One TCP connection of a sandbox on its way out: judged, resolved, connected, forwarded.
+//
+// The client's first bytes are held back until they are judged (TLS must say the name), while the connection outwards
+// is made and the server may speak first. After that bytes move by splice through a pipe that is there only while there
+// is something in it: an idle flow costs two descriptors and a few hundred bytes.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "gate/client_hello.h"
+#include "gate/lookup.h"
+#include "gate/loop.h"
+#include "gate/policy.h"
+
+namespace isola::gate {
+
+class Sandbox;
+
+// Pipes that wait for work, so that a burst of data does not cost two system calls for a pipe.
+class PipePool {
+ public:
+  struct Pipe {
+    Fd read, write;
+  };
+  static constexpr size_t kSize = 64 << 10;
+  Result<Pipe> take();
+  void give_back(Pipe pipe);  // empty ones only
+
+ private:
+  std::vector<Pipe> free_;
+};
+
+class Flow : public Handler {
+ public:
+  Flow(Sandbox& sandbox, Fd client, Address to, uint16_t port);
+
+  // From accept to the first decision. May end the flow at once.
+  void start();
+  void on_ready(uint32_t) override { pump(); }  // again, or tokens came
+  // The policy has changed: ends if it would not be let through now.
+  void judge_again();
+  // Takes too long to begin, or is idle.
+  void expire();
+  void stop() { finish(true); }
+
+  // Where it stands in the gate's list of flows by age.
+  std::list<Flow*>::iterator place;
+  bool young = true;  // not yet connected, or its first bytes are not complete
+  Clock::time_point since;
+  bool waits_for_tokens = false;
+
+ private:
+  struct Side : Handler {
+    explicit Side(Flow& owner) : flow(owner) {}
+    void on_ready(uint32_t events) override { flow.side_ready(*this, events); }
+    Flow& flow;
+    Fd fd;
+    bool readable = false, writable = false;
+    bool eof = false;  // it has nothing more to say
+  };
+  struct Direction {
+    Side& from;
+    Side& to;
+    uint64_t& bytes;
+    std::optional<PipePool::Pipe> pipe;
+    size_t in_pipe = 0;
+    bool ended = false;
+  };
+
+  void side_ready(Side& side, uint32_t events);
+  void resolved(const Answer& answer);
+  void connect_next();
+  void connected();
+  void inspect();
+  void inspected();
+  bool send_held();
+  void pump();
+  bool pump(Direction& direction);
+  void release(Direction& direction);
+  void end_if_done();
+  void tell();
+  void deny(const Verdict& verdict, const std::string& address = "");
+  void finish(bool reset);
+
+  Sandbox& sandbox_;
+  std::shared_ptr<const Egress> egress_;
+  Address asked_;
+  uint16_t port_;
+  std::string name_;  // empty: a literal address
+  Side client_{*this}, server_{*this};
+  uint64_t up_bytes_ = 0, down_bytes_ = 0;
+  Direction up_{client_, server_, up_bytes_, {}, 0, false}, down_{server_, client_, down_bytes_, {}, 0, false};
+  std::vector<Address> candidates_;  // in reverse: the next one is at the back
+  Address to_;                       // the real one
+  Verdict verdict_;
+  std::unique_ptr<ClientHelloReader> hello_;  // while the first bytes are judged
+  std::string held_;                          // the client's first bytes
+  std::optional<Loop::TimerId> timer_;        // of the attempt to connect
+  bool connected_ = false, inspecting_ = false, verified_ = false;
+  bool told_ = false, denied_ = false, done_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace isola::gate

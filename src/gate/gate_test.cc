@@ -1,0 +1,274 @@
+// The gate as a process, with sandboxes on one side and an outside on the other.
+#include "gate/gate.h"
+
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "gate/test_world.h"
+
+namespace isola::gate::testing {
+namespace {
+
+class GateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    world.emplace();
+    world->outside->set("a.example", {"203.0.113.10"});
+    world->outside->set("b.example", {"203.0.113.11"});
+    world->outside->set("six.example", {"2001:db8:5::10"});
+    world->outside->set("both.example", {"203.0.113.10", "2001:db8:5::10"});
+  }
+  std::optional<World> world;
+};
+
+TEST_F(GateTest, ByNameAndBackInBothFamilies) {
+  Box box = world->box("allow *.example");
+  EXPECT_EQ(box.run([] { return talk("a.example", kEchoPort, "hello"); }), "hello");
+  EXPECT_EQ(box.run([] { return talk("six.example", kEchoPort, "hello six"); }), "hello six");
+  EXPECT_EQ(box.run([] { return talk_to(resolve("both.example", 28), kEchoPort, "by six"); }), "by six");
+  EXPECT_EQ(box.run([] { return talk("b.example", kGreetPort, ""); }), "hello from 203.0.113.11\n");
+  EXPECT_EQ(box.run([] { return resolve("a.example", 1, true); }).substr(0, 5), "198.1");
+  auto event = world->next(Event::Kind::closed);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->name, "a.example");
+  EXPECT_EQ(event->address, "203.0.113.10");
+  EXPECT_EQ(event->up, 5U);
+  EXPECT_EQ(event->down, 5U);
+}
+
+TEST_F(GateTest, NothingWithoutAPolicyThatSaysSo) {
+  Box box = world->box("");
+  EXPECT_EQ(box.run([] { return resolve("a.example"); }), "code 3");
+  EXPECT_EQ(world->next_denial(), "policy a.example:53");
+  EXPECT_EQ(box.run([] { return talk_to("203.0.113.10", kEchoPort, "x"); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "policy 203.0.113.10:7");
+  EXPECT_TRUE(world->outside->asked().empty());
+  EXPECT_EQ(world->outside->connections(), 0U);
+}
+
+TEST_F(GateTest, RulesByNamePortAndNetwork) {
+  Box box = world->box("allow a.example:7\nallow 203.0.113.11:7");
+  EXPECT_EQ(box.run([] { return talk("a.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([] { return talk("a.example", kGreetPort, "x"); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "policy a.example:22");
+  EXPECT_EQ(box.run([] { return talk_to("203.0.113.11", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([] { return talk_to("203.0.113.10", kEchoPort, "x"); }), "ECONNRESET")
+      << "the address of a name that is allowed is not allowed by itself";
+  EXPECT_EQ(world->next_denial(), "policy 203.0.113.10:7");
+}
+
+TEST_F(GateTest, AnothersSyntheticAddressMeansNothingHere) {
+  Box one = world->box("allow a.example"), two = world->box("allow b.example");
+  auto address = one.run([] { return resolve("a.example"); });
+  EXPECT_EQ(one.run([&] { return talk_to(address, kEchoPort, "x"); }), "x");
+  EXPECT_EQ(two.run([&] { return talk_to(address, kEchoPort, "x"); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "unknown-address " + address + ":7");
+}
+
+TEST_F(GateTest, InsidePlacesAreNotReachedByAnyName) {
+  for (const char* place : {"10.5.0.1", "169.254.169.254", "100.64.0.9", "fd00:ec2::254", "127.0.0.1", "::1",
+                            "64:ff9b::a05:1", "0.0.0.0", "192.0.2.1"}) {
+    world->outside->set("rebind.example", {place});
+    Box box = world->box("default allow");
+    EXPECT_EQ(box.run([] { return talk("rebind.example", kEchoPort, "x"); }), "ECONNRESET") << place;
+    auto denial = world->next_denial();
+    EXPECT_TRUE(denial == "place rebind.example:7" || denial == "own-address rebind.example:7") << place << denial;
+    EXPECT_EQ(world->outside->connections(), 0U) << place;
+  }
+  world->outside->set("inside.example", {"10.5.0.1"});
+  Box named = world->box("allow inside.example local\nallow 169.254.169.254");
+  EXPECT_EQ(named.run([] { return talk("inside.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(named.run([] { return talk_to("169.254.169.254", kEchoPort, "x"); }), "x");
+}
+
+TEST_F(GateTest, TheAddressThatCountsIsTheOneConnectedTo) {
+  world->outside->set("rebind.example", {"203.0.113.10"});
+  Box box = world->box("allow rebind.example");
+  auto address = box.run([] { return resolve("rebind.example"); });
+  world->outside->set("rebind.example", {"169.254.169.254"});
+  // Whatever the gate's own answer is by then (kept or asked again), the connection never goes inside.
+  EXPECT_EQ(box.run([&] { return talk_to(address, kGreetPort, ""); }), "hello from 203.0.113.10\n");
+}
+
+TEST_F(GateTest, TlsMustSayTheName) {
+  Box box = world->box("allow a.example");
+  auto good = tls_hello("a.example");
+  EXPECT_EQ(box.run([&] { return talk("a.example", kTlsPort, good); }), good);
+  auto event = world->next(Event::Kind::allowed);
+  ASSERT_TRUE(event);
+  EXPECT_TRUE(event->host_verified);
+  EXPECT_EQ(box.run([&] { return talk("a.example", kTlsPort, good, 1); }), good) << "one byte at a time";
+  auto huge = tls_hello("a.example", "\x00\x29\xc3\x50"s + std::string(50000, 'p'));
+  EXPECT_EQ(box.run([&] { return talk("a.example", kTlsPort, huge, 777); }), huge);
+
+  EXPECT_EQ(box.run([] { return talk("a.example", kTlsPort, tls_hello("b.example")); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "sni-differs a.example:443");
+  EXPECT_EQ(box.run([] { return talk("a.example", kTlsPort, tls_hello("")); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "sni-missing a.example:443");
+  EXPECT_EQ(box.run([] { return talk("a.example", kTlsPort, tls_hello("a.example", "\xfe\x0d\0\1x"s)); }),
+            "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "ech a.example:443");
+  EXPECT_EQ(box.run([] { return talk("a.example", 7, tls_hello("a.example\0.b"s), 3); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "bad-hello a.example:7");
+  EXPECT_EQ(box.run([] { return talk("a.example", 7, tls_hello("a.example").substr(0, 30)); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "bad-hello a.example:7");
+
+  Box open = world->box("default allow");
+  auto other = tls_hello("b.example");
+  EXPECT_EQ(open.run([&] { return talk("a.example", kTlsPort, other); }), other);
+}
+
+TEST_F(GateTest, ANewPolicyHoldsForTheNextConnectionOrCutsAll) {
+  Box box = world->box("allow a.example");
+  auto address = box.run([] { return resolve("a.example"); });
+  int to[2], from[2];
+  ASSERT_EQ(::pipe(to), 0);
+  ASSERT_EQ(::pipe(from), 0);
+  std::thread inside([&] {
+    box.run([&] {
+      Fd fd = dial(address, kEchoPort);
+      char c = 0;
+      for (;;) {
+        if (::read(to[0], &c, 1) != 1) return ""s;
+        ssize_t n = ::send(fd.get(), &c, 1, MSG_NOSIGNAL);
+        if (n == 1) n = ::recv(fd.get(), &c, 1, 0);
+        if (n != 1) c = '!';
+        if (::write(from[1], &c, 1) != 1 || c == '!') return ""s;
+      }
+    });
+  });
+  auto echo = [&](char c) {
+    (void)!::write(to[1], &c, 1);
+    (void)!::read(from[0], &c, 1);
+    return c;
+  };
+  EXPECT_EQ(echo('1'), '1');
+  EXPECT_EQ(world->set_policy(box, "allow b.example"), "");
+  EXPECT_EQ(echo('2'), '2') << "what is there stays";
+  EXPECT_EQ(box.run([&] { return talk_to(address, kEchoPort, "x"); }), "ECONNRESET");
+  EXPECT_EQ(box.run([] { return talk("b.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(world->set_policy(box, "allow b.example:7", true), "");
+  EXPECT_EQ(echo('3'), '!');
+  EXPECT_NE(world->set_policy(box, "allow nonsense nonsense"), "");
+  inside.join();
+  for (int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
+}
+
+TEST_F(GateTest, LimitsOfConnections) {
+  Box box = world->box("allow a.example\nlimit connections 4\nlimit connections-per-second 1000");
+  auto text = box.run([] {
+    auto address = resolve("a.example");
+    std::vector<Fd> held;
+    std::string out;
+    for (int i = 0; i < 6; ++i) {
+      held.push_back(dial(address, kEchoPort));
+      char c = 'x';
+      (void)!::send(held.back().get(), &c, 1, MSG_NOSIGNAL);
+      out += ::recv(held.back().get(), &c, 1, 0) == 1 ? "+" : "-";
+    }
+    held.pop_back(), held.pop_back();
+    ::shutdown(held[0].get(), SHUT_WR);
+    if (read_to_end(held[0]) != "") out += "?";
+    return out;
+  });
+  EXPECT_EQ(text, "++++--");
+  EXPECT_EQ(world->next_denial(), "too-many-connections a.example:7");
+  Box slow = world->box("allow a.example\nlimit connections-per-second 1");
+  auto counted = slow.run([] {
+    auto address = resolve("a.example");
+    int good = 0;
+    for (int i = 0; i < 60; ++i) good += talk_to(address, kEchoPort, "x") == "x";
+    return std::to_string(good);
+  });
+  EXPECT_LT(std::stoi(counted), 40);
+  EXPECT_GE(std::stoi(counted), 16);
+  EXPECT_EQ(world->next_denial(), "too-fast a.example:7");
+}
+
+TEST_F(GateTest, LargeStreamsArriveWholeInBothDirections) {
+  Box box = world->box("default allow");
+  auto sizes = box.run([] {
+    auto address = resolve("a.example");
+    Fd fd = dial(address, kSourcePort);
+    size_t wanted = 50'000'000, got = 0;
+    (void)!::send(fd.get(), &wanted, sizeof wanted, MSG_NOSIGNAL);
+    static char buffer[1 << 20];
+    for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) got += static_cast<size_t>(n);
+    // Echo of more than all buffers on the way, read only when all is written or nothing more can be.
+    Fd echo = dial(address, kEchoPort);
+    std::string sent;
+    for (int i = 0; i < 300'000; ++i) sent += std::to_string(i) + " ";
+    std::string back;
+    std::thread writer([&] {
+      for (size_t at = 0; at < sent.size();) {
+        ssize_t n = ::send(echo.get(), sent.data() + at, sent.size() - at, MSG_NOSIGNAL);
+        if (n <= 0) return;
+        at += static_cast<size_t>(n);
+      }
+      ::shutdown(echo.get(), SHUT_WR);
+    });
+    back = read_to_end(echo);
+    writer.join();
+    return std::to_string(got) + " " + (back == sent ? "same" : "different");
+  });
+  EXPECT_EQ(sizes, "50000000 same");
+}
+
+TEST_F(GateTest, BandwidthIsBounded) {
+  Box box = world->box("default allow\nlimit bytes-per-second 2M");
+  auto begin = Clock::now();
+  EXPECT_EQ(box.run([] {
+    Fd fd = dial(resolve("a.example"), kSourcePort);
+    size_t wanted = 4 << 20;
+    (void)!::send(fd.get(), &wanted, sizeof wanted, MSG_NOSIGNAL);
+    return std::to_string(read_to_end(fd).size());
+  }),
+            std::to_string(4 << 20));
+  // 4 MiB less the burst of half a MiB at 2 MiB a second: slower is possible on a busy machine, faster is not.
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(1500));
+}
+
+TEST_F(GateTest, LearningPrintsTheSmallestPolicy) {
+  Box box = world->box("learn");
+  EXPECT_EQ(box.run([] { return talk("a.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([] { return talk_to("203.0.113.11", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([] { return talk_to("169.254.169.254", kEchoPort, "x"); }), "ECONNRESET");
+  auto report = world->report(box);
+  EXPECT_NE(report.find("allow 203.0.113.11/32:7\\nallow a.example:7\\ndefault deny"), std::string::npos) << report;
+  EXPECT_NE(report.find("\"reason\":\"place\""), std::string::npos) << report;
+}
+
+TEST_F(GateTest, KilledAndBackWithTheSameSockets) {
+  Box box = world->box("allow a.example");
+  auto address = box.run([] { return resolve("a.example"); });
+  world->stop_gate(SIGKILL);
+  // Nobody answers, and nothing gets out: connections wait in the backlog or are cut, they never go anywhere.
+  world->start_gate();
+  EXPECT_EQ(world->add(box, "allow b.example"), "");
+  EXPECT_EQ(box.run([] { return talk("b.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([&] { return talk_to(address, kEchoPort, "x"); }), "ECONNRESET") << "old answers mean nothing";
+}
+
+TEST_F(GateTest, ARemovedSandboxIsCutOff) {
+  Box box = world->box("allow a.example");
+  EXPECT_EQ(box.run([] { return talk("a.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(world->remove(box), "");
+  EXPECT_NE(world->report(box), "");
+  EXPECT_EQ(world->call(ControlOp::report, "nonsense"), "unreadable request");
+}
+
+TEST_F(GateTest, HasNothingToLose) {
+  Box box = world->box("allow a.example");
+  auto status = read_file("/proc/" + std::to_string(world->gate()) + "/status").value();
+  for (const char* line :
+       {"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"})
+    EXPECT_NE(status.find(line), std::string::npos) << line << "\n" << status;
+  EXPECT_EQ(status.find("Uid:\t0"), std::string::npos);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_NE(status.find("Seccomp:\t2"), std::string::npos);
+#endif
+}
+
+}  // namespace
+}  // namespace isola::gate::testing

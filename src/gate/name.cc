@@ -1,0 +1,119 @@
+#include "gate/name.h"
+
+#include <algorithm>
+#include <array>
+
+namespace isola::gate {
+
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// 1, 127, 0x7f, 0x: what address parsers of one program or another take for a number.
+bool looks_like_a_number(std::string_view label) {
+  if (std::all_of(label.begin(), label.end(), is_digit)) return true;
+  if (!label.starts_with("0x")) return false;
+  return std::all_of(label.begin() + 2, label.end(), [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); });
+}
+
+constexpr auto kPublicResolvers = std::to_array<std::string_view>({
+    "1dot1dot1dot1.cloudflare-dns.com",
+    "adblock.dns.mullvad.net",
+    "anycast.dns.nextdns.io",
+    "base.dns.mullvad.net",
+    "chrome.cloudflare-dns.com",
+    "cloudflare-dns.com",
+    "dns.adguard-dns.com",
+    "dns.adguard.com",
+    "dns.alidns.com",
+    "dns.cloudflare.com",
+    "dns.digitale-gesellschaft.ch",
+    "dns.google",
+    "dns.google.com",
+    "dns.mullvad.net",
+    "dns.nextdns.io",
+    "dns.opendns.com",
+    "dns.quad9.net",
+    "dns.sb",
+    "dns.switch.ch",
+    "dns0.eu",
+    "dns10.quad9.net",
+    "dns11.quad9.net",
+    "dns64.dns.google",
+    "dns9.quad9.net",
+    "dnsforge.de",
+    "doh.applied-privacy.net",
+    "doh.cleanbrowsing.org",
+    "doh.dns.apple.com",
+    "doh.dns.sb",
+    "doh.familyshield.opendns.com",
+    "doh.libredns.gr",
+    "doh.mullvad.net",
+    "doh.opendns.com",
+    "doh.pub",
+    "doh.tiar.app",
+    "doh.xfinity.com",
+    "dot.pub",
+    "family.cloudflare-dns.com",
+    "freedns.controld.com",
+    "mozilla.cloudflare-dns.com",
+    "odvr.nic.cz",
+    "one.one.one.one",
+    "ordns.he.net",
+    "security.cloudflare-dns.com",
+    "unfiltered.adguard-dns.com",
+    "wikimedia-dns.org",
+});
+static_assert(std::is_sorted(kPublicResolvers.begin(), kPublicResolvers.end()));
+
+}  // namespace
+
+Result<std::string> normal_name(std::string_view text) {
+  if (text.ends_with('.')) text.remove_suffix(1);
+  if (text.empty()) return fail(Code::invalid, "a host name is empty");
+  if (text.size() > kMaxName) return fail(Code::invalid, "a host name has more than 253 characters");
+  std::string name;
+  name.reserve(text.size());
+  size_t label = 0;  // where it began
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i == text.size() || text[i] == '.') {
+      size_t size = i - label;
+      if (size == 0) return fail(Code::invalid, "a host name has an empty label");
+      if (size > kMaxLabel) return fail(Code::invalid, "a label of a host name has more than 63 characters");
+      if (text[label] == '-' || text[i - 1] == '-')
+        return fail(Code::invalid, "a label of a host name begins or ends with '-'");
+      label = i + 1;
+      if (i < text.size()) name.push_back('.');
+      continue;
+    }
+    char c = text[i];
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (!((c >= 'a' && c <= 'z') || is_digit(c) || c == '-' || c == '_'))
+      return fail(Code::invalid, "a host name has a character other than letters, digits, '-' and '_'");
+    name.push_back(c);
+  }
+  if (looks_like_a_number(tail_of(name, 1)))
+    return fail(Code::invalid, "a host name ends in a number: it is an address in some notation");
+  return name;
+}
+
+bool is_below(std::string_view name, std::string_view parent) {
+  return name.size() > parent.size() + 1 && name.ends_with(parent) && name[name.size() - parent.size() - 1] == '.';
+}
+
+std::string_view tail_of(std::string_view name, size_t labels) {
+  size_t at = name.size();
+  while (labels-- > 0) {
+    if (at == 0) return name;
+    size_t dot = name.rfind('.', at - 1);
+    if (dot == std::string_view::npos) return name;
+    at = dot;
+  }
+  return name.substr(at + 1);
+}
+
+bool is_public_resolver(std::string_view name) {
+  return std::binary_search(kPublicResolvers.begin(), kPublicResolvers.end(), name);
+}
+
+}  // namespace isola::gate

@@ -1,0 +1,194 @@
+#include "gate/policy.h"
+
+#include <algorithm>
+
+#include "gate/name.h"
+
+namespace isola::gate {
+
+namespace {
+
+constexpr uint16_t kDotPort = 853;
+
+Verdict by(const Policy& policy, const Rule* rule, Reason reason) {
+  return {reason, rule ? to_text(*rule) : policy.otherwise == Action::allow ? "default allow" : "default deny"};
+}
+
+Reason reason_of(Action action) { return action == Action::allow ? Reason::allowed : Reason::policy; }
+
+// Could some port be reached under this name?
+Verdict resolve(const Policy& policy, std::string_view name) {
+  for (const auto& rule : policy.rules) {
+    if (!rule.matches_name(name)) continue;
+    if (rule.action == Action::allow) {
+      if (rule.kind != Rule::Kind::name && policy.restricts_names() && is_public_resolver(name))
+        return by(policy, &rule, Reason::public_resolver);
+      return by(policy, &rule, Reason::allowed);
+    }
+    if (rule.ports.all()) return by(policy, &rule, Reason::policy);
+  }
+  if (policy.otherwise == Action::allow && policy.restricts_names() && is_public_resolver(name))
+    return by(policy, nullptr, Reason::public_resolver);
+  return by(policy, nullptr, reason_of(policy.otherwise));
+}
+
+Verdict connect_by_name(const Policy& policy, std::string_view name, uint16_t port) {
+  const Rule* found = nullptr;
+  for (const auto& rule : policy.rules)
+    if (rule.matches_name(name) && rule.ports.contain(port)) {
+      found = &rule;
+      break;
+    }
+  Action action = found ? found->action : policy.otherwise;
+  if (action == Action::allow && policy.restricts_names()) {
+    bool exact = found && found->kind == Rule::Kind::name;
+    if (is_public_resolver(name) && !exact) return by(policy, found, Reason::public_resolver);
+    if (port == kDotPort && !(found && found->ports.name(port))) return by(policy, found, Reason::public_resolver);
+  }
+  return by(policy, found, reason_of(action));
+}
+
+// Whether a rule that allows speaks of this inside place, rather than of everything.
+bool speaks_of(const Rule& rule, const Placed& placed) {
+  if (rule.kind == Rule::Kind::network) return placed.block->contains(*rule.network);
+  return rule.kind != Rule::Kind::any && rule.local && placed.place == Place::local;
+}
+
+Verdict connect_by_address(const Policy& policy, std::string_view name, const Address& address, uint16_t port) {
+  const Placed placed = place_of(address);
+  const Rule* found = nullptr;
+  bool spoken_of = false;
+  for (const auto& rule : policy.rules) {
+    if (!rule.ports.contain(port)) continue;
+    bool match = rule.kind == Rule::Kind::network ? rule.network->contains(address)
+                 : name.empty()                   ? rule.kind == Rule::Kind::any
+                                                  : rule.matches_name(name);
+    if (!match) continue;
+    if (!found) found = &rule;
+    if (placed.place == Place::open) break;
+    // A name that is allowed and a network that is allowed further down go together: the name says who, the network
+    // that this inside place is meant.
+    if (rule.action == Action::deny) break;
+    if (placed.place != Place::open && speaks_of(rule, placed)) {
+      spoken_of = true;
+      break;
+    }
+  }
+  Action action = found ? found->action : policy.otherwise;
+  if (action == Action::deny && !policy.learn) return by(policy, found, Reason::policy);
+  if (placed.place != Place::open && !spoken_of)
+    return {Reason::place, std::string(to_string(placed.place)) + " " + placed.block->text()};
+  return by(policy, found, action == Action::allow ? Reason::allowed : Reason::learnt);
+}
+
+// Both must allow; if both do, the policy's own words count.
+Verdict under(Verdict policy, const Verdict& ceiling) {
+  if (!policy.allowed() || ceiling.allowed()) return policy;
+  if (ceiling.reason == Reason::policy) return {Reason::ceiling, ceiling.rule};
+  return ceiling;
+}
+
+bool is_open(const Policy& ceiling) { return ceiling.rules.empty() && ceiling.otherwise == Action::allow; }
+
+Verdict learning(const Policy& policy, Verdict verdict) {
+  if (policy.learn && verdict.reason == Reason::policy) verdict.reason = Reason::learnt;
+  return verdict;
+}
+
+}  // namespace
+
+bool Ports::contain(uint16_t port) const {
+  return all() || std::any_of(ranges.begin(), ranges.end(),
+                              [port](const auto& range) { return port >= range.first && port <= range.second; });
+}
+
+bool Rule::matches_name(std::string_view other) const {
+  switch (kind) {
+    case Kind::any: return true;
+    case Kind::name: return other == name;
+    case Kind::below: return is_below(other, name);
+    case Kind::network: return false;
+  }
+  return false;
+}
+
+bool Policy::restricts_names() const {
+  if (learn) return false;
+  for (const auto& rule : rules) {
+    if (rule.kind == Rule::Kind::network) continue;
+    if (rule.action == Action::deny) return true;
+    if (rule.kind == Rule::Kind::any && rule.ports.all()) return false;  // nothing behind it is ever asked
+  }
+  return otherwise == Action::deny;
+}
+
+Egress::Egress(Policy policy, Policy ceiling)
+    : policy_(std::move(policy)),
+      ceiling_(std::move(ceiling)),
+      verifies_tls_(policy_.restricts_names() || ceiling_.restricts_names()) {}
+
+Verdict Egress::may_resolve(std::string_view name) const {
+  return under(learning(policy_, resolve(policy_, name)), resolve(ceiling_, name));
+}
+
+Verdict Egress::connect_name(std::string_view name, uint16_t port) const {
+  return under(learning(policy_, connect_by_name(policy_, name, port)), connect_by_name(ceiling_, name, port));
+}
+
+Verdict Egress::connect_address(std::string_view name, const Address& address, uint16_t port) const {
+  // A ceiling that is open to everything has nothing to say about places: it is the policy that must name them.
+  auto own = connect_by_address(policy_, name, address, port);
+  auto above = connect_by_address(ceiling_, name, address, port);
+  if (above.reason == Reason::place && is_open(ceiling_)) above.reason = Reason::allowed;
+  return under(own, above);
+}
+
+bool Egress::names_address(const Address& address) const {
+  auto alone = Network::parse(address.text());
+  auto named_in = [&](const Policy& policy) {
+    return std::any_of(policy.rules.begin(), policy.rules.end(), [&](const Rule& rule) {
+      return rule.action == Action::allow && rule.network && *rule.network == *alone;
+    });
+  };
+  return alone && named_in(policy_) && (is_open(ceiling_) || named_in(ceiling_));
+}
+
+Limits Egress::limits() const {
+  auto pick = [](auto own, auto above, auto standard) {
+    auto value = own ? own : standard;
+    return above && (!value || above < value) ? above : value;
+  };
+  const Limits &own = policy_.limits, &above = ceiling_.limits;
+  return {pick(own.connections, above.connections, kStandardLimits.connections),
+          pick(own.connections_per_second, above.connections_per_second, kStandardLimits.connections_per_second),
+          pick(own.bytes_per_second, above.bytes_per_second, kStandardLimits.bytes_per_second)};
+}
+
+std::string_view to_string(Reason reason) {
+  switch (reason) {
+    case Reason::allowed: return "allowed";
+    case Reason::learnt: return "learnt";
+    case Reason::policy: return "policy";
+    case Reason::ceiling: return "ceiling";
+    case Reason::place: return "place";
+    case Reason::own_address: return "own-address";
+    case Reason::not_a_name: return "not-a-name";
+    case Reason::public_resolver: return "public-resolver";
+    case Reason::unknown_address: return "unknown-address";
+    case Reason::dns_rate: return "dns-rate";
+    case Reason::no_such_name: return "no-such-name";
+    case Reason::unresolvable: return "unresolvable";
+    case Reason::unreachable: return "unreachable";
+    case Reason::sni_missing: return "sni-missing";
+    case Reason::sni_differs: return "sni-differs";
+    case Reason::ech: return "ech";
+    case Reason::bad_hello: return "bad-hello";
+    case Reason::too_many_connections: return "too-many-connections";
+    case Reason::too_fast: return "too-fast";
+    case Reason::policy_changed: return "policy-changed";
+    case Reason::count_: break;
+  }
+  return "?";
+}
+
+}  // namespace isola::gate

@@ -1,0 +1,205 @@
+#include "gate/policy.h"
+
+#include <gtest/gtest.h>
+
+namespace isola::gate {
+namespace {
+
+Policy policy(std::string_view text) {
+  auto read = parse_policy(text);
+  EXPECT_TRUE(read) << read.error().message << "\n" << text;
+  return read ? *read : Policy();
+}
+Egress egress(std::string_view text, std::string_view ceiling = "default allow") {
+  return Egress(policy(text), policy(ceiling));
+}
+Address at(std::string_view text) { return Address::parse(text).value(); }
+Reason by_name(const Egress& e, std::string_view name, uint16_t port) { return e.connect_name(name, port).reason; }
+Reason by_address(const Egress& e, std::string_view address, uint16_t port, std::string_view name = "") {
+  return e.connect_address(name, at(address), port).reason;
+}
+
+TEST(Policy, TextAndJsonSayTheSame) {
+  const char* text =
+      "allow api.example.org\n"
+      "allow *.example.net:443\n"
+      "allow db.corp.example:5432 local\n"
+      "deny 203.0.113.0/24\n"
+      "allow [2001:db8::/32]:80,8000-8100\n"
+      "deny *:25\n"
+      "default allow\n"
+      "limit connections 12\n"
+      "limit connections-per-second 7\n"
+      "limit bytes-per-second 1048576\n"
+      "learn\n";
+  EXPECT_EQ(to_text(policy(text)), text);
+  auto again = parse_policy_json(to_json(policy(text)));
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(*again, policy(text));
+}
+
+TEST(Policy, OddTextIsRefusedWithItsLine) {
+  for (const char* bad : {"permit a",
+                          "allow",
+                          "allow a b",
+                          "allow a local local",
+                          "allow a:0",
+                          "allow a:65536",
+                          "allow a:",
+                          "allow a:1-",
+                          "allow a:9-2",
+                          "allow a:1,,2",
+                          "allow **.a",
+                          "allow a.*",
+                          "allow a*.b",
+                          "allow 1.2.3.4/8",
+                          "allow 127.1",
+                          "allow [::1",
+                          "allow [::1]80",
+                          "deny a local",
+                          "allow * local",
+                          "allow 10.0.0.0/8 local",
+                          "default",
+                          "default x",
+                          "limit x 1",
+                          "limit connections",
+                          "limit connections -1",
+                          "limit connections 1x",
+                          "learn now",
+                          "allow ex\xc3\xa4mple",
+                          "allow a..b",
+                          "allow a: 80"}) {
+    auto read = parse_policy(std::string("\n") + bad);
+    ASSERT_FALSE(read) << bad;
+    EXPECT_TRUE(read.error().message.starts_with("line 2")) << read.error().message;
+  }
+  EXPECT_FALSE(parse_policy(std::string(kMaxPolicyText + 1, '\n')));
+  for (const char* bad : {"", "[]", "{\"x\":1}", "{\"default\":\"maybe\"}", "{\"rules\":{}}", "{\"rules\":[{}]}",
+                          "{\"rules\":[{\"action\":\"allow\",\"to\":1}]}", "{\"limits\":{\"connections\":-1}}",
+                          "{\"limits\":{\"connections\":4294967296}}", "{\"learn\":1}",
+                          "{\"rules\":[{\"action\":\"allow\",\"to\":\"a\\u0000b\"}]}"})
+    EXPECT_FALSE(parse_policy_json(bad)) << bad;
+}
+
+TEST(Policy, TheFirstMatchDecides) {
+  auto e = egress("deny secret.example.net\nallow *.example.net:443\ndeny *:25\ndefault allow");
+  EXPECT_EQ(by_name(e, "secret.example.net", 443), Reason::policy);
+  EXPECT_EQ(by_name(e, "a.example.net", 443), Reason::allowed);
+  EXPECT_EQ(by_name(e, "other.example", 25), Reason::policy);
+  EXPECT_EQ(by_name(e, "other.example", 80), Reason::allowed);
+  EXPECT_EQ(e.connect_name("secret.example.net", 1).rule, "deny secret.example.net");
+  EXPECT_EQ(e.connect_name("x.example", 1).rule, "default allow");
+}
+
+TEST(Policy, NoneDeniesAndIsTheDefault) {
+  Egress e{Policy::none()};
+  EXPECT_EQ(by_name(e, "example.org", 443), Reason::policy);
+  EXPECT_EQ(by_address(e, "8.8.8.8", 443), Reason::policy);
+  EXPECT_FALSE(e.may_resolve("example.org").allowed());
+  EXPECT_EQ(policy(""), Policy::none());
+}
+
+TEST(Policy, WildcardsMeanWholeLabelsBelow) {
+  auto e = egress("allow *.example.net");
+  EXPECT_EQ(by_name(e, "a.example.net", 1), Reason::allowed);
+  EXPECT_EQ(by_name(e, "a.b.example.net", 1), Reason::allowed);
+  for (const char* other : {"example.net", "evilexample.net", "example.net.evil.org", "a.example.net.evil", "net"})
+    EXPECT_EQ(by_name(e, other, 1), Reason::policy) << other;
+}
+
+TEST(Policy, ANameIsLookedUpOnlyIfSomePortCouldBeReached) {
+  auto e = egress("deny a.example:80\nallow a.example:443\nallow 10.0.0.0/8\ndefault deny");
+  EXPECT_TRUE(e.may_resolve("a.example").allowed());
+  EXPECT_FALSE(e.may_resolve("b.example").allowed()) << "a rule about addresses is no reason to look a name up";
+  auto closed = egress("deny a.example\ndefault allow");
+  EXPECT_FALSE(closed.may_resolve("a.example").allowed());
+  EXPECT_TRUE(closed.may_resolve("b.example").allowed());
+}
+
+TEST(Policy, LiteralAddressesMatchOnlyRulesAboutAddresses) {
+  auto e = egress("allow example.org\nallow 8.8.8.0/24:53\ndefault deny");
+  EXPECT_EQ(by_address(e, "8.8.8.8", 53), Reason::allowed);
+  EXPECT_EQ(by_address(e, "8.8.8.8", 443), Reason::policy);
+  EXPECT_EQ(by_address(e, "93.184.216.34", 443), Reason::policy);
+  EXPECT_EQ(by_address(e, "93.184.216.34", 443, "example.org"), Reason::allowed);
+  EXPECT_EQ(by_address(e, "8.8.8.8", 53, "other.org"), Reason::allowed) << "the name was judged before";
+  EXPECT_EQ(by_name(e, "other.org", 53), Reason::policy);
+}
+
+TEST(Policy, DeniedNetworksHoldForNamesToo) {
+  auto e = egress("deny 203.0.113.0/24\nallow *\n");
+  EXPECT_EQ(by_address(e, "203.0.113.9", 443, "a.example"), Reason::policy);
+  EXPECT_EQ(by_address(e, "198.51.100.9", 443, "a.example"), Reason::allowed);
+}
+
+TEST(Policy, InsidePlacesAreRefusedUnlessARuleSpeaksOfThem) {
+  const char* inside[] = {"10.0.0.1",        "192.168.1.1",   "172.16.0.1",      "100.64.0.1",   "127.0.0.1",
+                          "169.254.169.254", "0.0.0.0",       "224.0.0.1",       "fd00::1",      "::1",
+                          "fe80::1",         "fd00:ec2::254", "64:ff9b::7f00:1", "2002:a00:1::", "168.63.129.16"};
+  for (const char* text : {"default allow", "allow *", "allow 0.0.0.0/0\nallow ::/0", "allow rebind.example",
+                           "allow *.example\nallow rebind.example", "learn"})
+    for (const char* address : inside) {
+      EXPECT_EQ(by_address(egress(text), address, 80, "rebind.example"), Reason::place) << text << " " << address;
+      auto literal = by_address(egress(text), address, 80);
+      EXPECT_TRUE(literal == Reason::place || literal == Reason::policy) << text << " " << address;
+    }
+  EXPECT_EQ(by_address(egress("allow 10.1.0.0/16"), "10.1.2.3", 80), Reason::allowed);
+  EXPECT_EQ(by_address(egress("allow 10.1.0.0/16"), "10.2.0.1", 80), Reason::policy);
+  EXPECT_EQ(by_address(egress("default allow\nallow 10.1.0.0/16"), "10.2.0.1", 80), Reason::place);
+  EXPECT_EQ(by_address(egress("allow 169.254.169.254"), "169.254.169.254", 80), Reason::allowed);
+  EXPECT_EQ(by_address(egress("allow 169.254.0.0/16"), "169.254.169.254", 80), Reason::place)
+      << "metadata must be named by itself";
+  // Marked names reach private places, and nothing worse.
+  auto marked = egress("allow db.corp.example local");
+  EXPECT_EQ(by_address(marked, "10.0.0.1", 5432, "db.corp.example"), Reason::allowed);
+  EXPECT_EQ(by_address(marked, "127.0.0.1", 5432, "db.corp.example"), Reason::place);
+  EXPECT_EQ(by_address(marked, "169.254.169.254", 80, "db.corp.example"), Reason::place);
+  // Name and network together.
+  auto both = egress("allow db.corp.example\nallow 10.0.0.0/8");
+  EXPECT_EQ(by_address(both, "10.0.0.1", 5432, "db.corp.example"), Reason::allowed);
+  auto denied = egress("allow db.corp.example\ndeny 10.0.0.1\nallow 10.0.0.0/8");
+  EXPECT_EQ(by_address(denied, "10.0.0.1", 5432, "db.corp.example"), Reason::place);
+}
+
+TEST(Policy, NothingExceedsTheCeiling) {
+  auto e = egress("default allow\nlimit connections 5000\nlimit bytes-per-second 9000",
+                  "allow *.example\nlimit connections 10\nlimit bytes-per-second 1000");
+  EXPECT_EQ(by_name(e, "a.example", 443), Reason::allowed);
+  EXPECT_EQ(by_name(e, "a.org", 443), Reason::ceiling);
+  EXPECT_EQ(e.may_resolve("a.org").reason, Reason::ceiling);
+  EXPECT_EQ(by_address(e, "8.8.8.8", 443), Reason::ceiling);
+  EXPECT_EQ(e.limits().connections, 10U);
+  EXPECT_EQ(e.limits().bytes_per_second, 1000U);
+  EXPECT_TRUE(e.verifies_tls());
+  auto inside = egress("allow 10.0.0.0/8", "allow *");
+  EXPECT_EQ(by_address(inside, "10.0.0.1", 80), Reason::place) << "a ceiling with rules must speak of the place, too";
+  EXPECT_EQ(by_address(egress("allow 10.0.0.0/8"), "10.0.0.1", 80), Reason::allowed);
+  auto learnt = egress("learn", "allow *.example");
+  EXPECT_EQ(by_name(learnt, "a.org", 443), Reason::ceiling);
+  EXPECT_EQ(by_name(learnt, "a.example", 443), Reason::learnt);
+}
+
+TEST(Policy, ResolversOutsideMustBeNamedUnderAPolicyOfNames) {
+  auto e = egress("allow dns.quad9.net:443,853\nallow *.google:443\nallow *:853\ndefault deny");
+  EXPECT_EQ(by_name(e, "dns.google", 443), Reason::public_resolver);
+  EXPECT_EQ(e.may_resolve("dns.google").reason, Reason::public_resolver);
+  EXPECT_EQ(by_name(e, "dns.quad9.net", 443), Reason::allowed);
+  EXPECT_EQ(by_name(e, "dns.quad9.net", 853), Reason::allowed);
+  EXPECT_EQ(by_name(egress("allow a.example"), "a.example", 853), Reason::public_resolver);
+  EXPECT_EQ(by_name(egress("allow a.example:853"), "a.example", 853), Reason::allowed);
+  EXPECT_EQ(by_name(Egress(Policy::all()), "dns.google", 443), Reason::allowed);
+  EXPECT_EQ(by_name(Egress(Policy::all()), "a.example", 853), Reason::allowed);
+}
+
+TEST(Policy, KnowsWhetherNamesMatter) {
+  EXPECT_FALSE(Policy::all().restricts_names());
+  EXPECT_FALSE(policy("deny 10.0.0.0/8\ndefault allow").restricts_names());
+  EXPECT_FALSE(policy("allow *\ndeny a.example\ndefault deny").restricts_names());
+  EXPECT_TRUE(policy("deny a.example\ndefault allow").restricts_names());
+  EXPECT_TRUE(policy("allow *:443").restricts_names());
+  EXPECT_TRUE(Policy::none().restricts_names());
+  EXPECT_FALSE(policy("learn").restricts_names());
+}
+
+}  // namespace
+}  // namespace isola::gate

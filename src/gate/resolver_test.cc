@@ -1,0 +1,194 @@
+#include "gate/resolver.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace isola::gate {
+namespace {
+
+using namespace std::string_literals;
+
+Address at(std::string_view text) { return Address::parse(text).value(); }
+
+class FakeUpstream : public Upstream {
+ public:
+  void look_up(const std::string& name, std::function<void(Answer)> done) override {
+    asked.push_back(name);
+    if (hold) return held.push_back([this, name, done] { done(answers[name]); });
+    done(answers.contains(name) ? answers[name] : Answer{.state = Answer::State::no_such_name});
+  }
+  std::map<std::string, Answer> answers;
+  std::vector<std::string> asked;
+  std::vector<std::function<void()>> held;
+  bool hold = false;
+};
+
+class ResolverTest : public ::testing::Test {
+ protected:
+  void SetUp() override { upstream.answers["a.example"] = upstream.answers["b.example"] = found(); }
+  static Answer found() { return {Answer::State::found, {at("192.0.2.80")}, std::chrono::seconds(60)}; }
+  void policy(std::string_view text) { egress = std::make_shared<Egress>(parse_policy(text).value()); }
+  Resolver make(DnsRates rates = {}, uint32_t start = 77, bool ipv6 = true) {
+    return Resolver(
+        {.upstream = upstream,
+         .now = [this] { return now; },
+         .egress = [this] { return egress; },
+         .denied = [this](const std::string& name, const Verdict& v) { denials.emplace_back(name, v.reason); },
+         .ipv6 = ipv6,
+         .start = start,
+         .rates = rates});
+  }
+  static std::string query(std::string_view name, uint16_t type) {
+    std::string out = "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"s;
+    while (!name.empty()) {
+      auto label = name.substr(0, name.find('.'));
+      out += static_cast<char>(label.size()) + std::string(label);
+      name.remove_prefix(std::min(label.size() + 1, name.size()));
+    }
+    return out + '\0' + static_cast<char>(type >> 8) + static_cast<char>(type) + "\0\1"s;
+  }
+  // "code" or "code address".
+  static std::string ask(Resolver& resolver, std::string_view name, uint16_t type = 1) {
+    auto answered = std::make_shared<std::string>("no answer");  // the answer may come when nobody waits here any more
+    resolver.answer(query(name, type), [answered, type](std::string reply) {
+      std::string& out = *answered;
+      out = std::to_string(reply[3] & 15);
+      if (reply[7] == 0) return;
+      std::string_view bytes = reply;
+      if (type == 1) {
+        uint32_t four = 0;
+        for (char c : bytes.substr(bytes.size() - 4)) four = four << 8 | static_cast<uint8_t>(c);
+        out += " " + Address::v4(four).text();
+      } else if (type == 28) {
+        std::array<uint8_t, 16> six;
+        std::copy(bytes.end() - 16, bytes.end(), six.begin());
+        out += " " + Address::v6(six).text();
+      }
+    });
+    return *answered;
+  }
+
+  FakeUpstream upstream;
+  Clock::time_point now = Clock::now();
+  std::shared_ptr<const Egress> egress = std::make_shared<Egress>(Policy::all());
+  std::vector<std::pair<std::string, Reason>> denials;
+};
+
+TEST_F(ResolverTest, PermittedNamesGetSyntheticAddresses) {
+  auto resolver = make();
+  EXPECT_EQ(ask(resolver, "a.example"), "0 198.18.0.77");
+  EXPECT_EQ(ask(resolver, "A.example"), "0 198.18.0.77");
+  EXPECT_EQ(ask(resolver, "b.example"), "0 198.18.0.78");
+  EXPECT_EQ(ask(resolver, "a.example", 28), "0 fd69:736f:6c61:5359::4d");
+  EXPECT_EQ(resolver.names().behind(at("198.18.0.77"))->name, "a.example");
+  EXPECT_EQ(resolver.names().behind(at("fd69:736f:6c61:5359::4e"))->name, "b.example");
+  EXPECT_EQ(resolver.names().behind(at("198.18.0.79")), nullptr);
+  EXPECT_EQ(resolver.names().behind(at("192.0.2.80")), nullptr);
+  EXPECT_EQ(upstream.asked, (std::vector<std::string>{"a.example", "b.example"})) << "and the answers are kept";
+  auto four_only = make({}, 1, false);
+  EXPECT_EQ(ask(four_only, "a.example", 28), "0");
+}
+
+TEST_F(ResolverTest, DeniedNamesNeverLeave) {
+  policy("allow a.example\nallow 10.0.0.0/8");
+  auto resolver = make();
+  EXPECT_EQ(ask(resolver, "secret-data.evil.example"), "3");
+  EXPECT_EQ(ask(resolver, "a.example.evil"), "3");
+  EXPECT_EQ(ask(resolver, "evil.example", 16), "3");
+  EXPECT_TRUE(upstream.asked.empty());
+  ASSERT_EQ(denials.size(), 3U);
+  EXPECT_EQ(denials[0].second, Reason::policy);
+  EXPECT_EQ(ask(resolver, "a.example"), "0 198.18.0.77");
+}
+
+TEST_F(ResolverTest, OtherTypesDoNotExistAndAreNotAsked) {
+  auto resolver = make();
+  for (uint16_t type : {2, 5, 6, 15, 16, 33, 64, 65, 255, 252})
+    EXPECT_EQ(ask(resolver, "a.example", type), "0") << type;
+  EXPECT_TRUE(upstream.asked.empty());
+  EXPECT_EQ(ask(resolver, "8.8.8.8.in-addr.arpa", 12), "3");
+  EXPECT_TRUE(upstream.asked.empty());
+}
+
+TEST_F(ResolverTest, NegativeAnswersAreNegativeAndKept) {
+  upstream.answers["none.example"] = {.state = Answer::State::no_address};
+  upstream.answers["down.example"] = {.state = Answer::State::failed};
+  auto resolver = make();
+  EXPECT_EQ(ask(resolver, "missing.example"), "3");
+  EXPECT_EQ(ask(resolver, "missing.example"), "3");
+  EXPECT_EQ(ask(resolver, "none.example"), "0");
+  EXPECT_EQ(ask(resolver, "down.example"), "2");
+  EXPECT_EQ(upstream.asked.size(), 3U);
+}
+
+TEST_F(ResolverTest, AnswersAreAskedAgainWhenTheyAreOld) {
+  auto resolver = make();
+  ask(resolver, "a.example");
+  now += std::chrono::seconds(59);
+  ask(resolver, "a.example");
+  EXPECT_EQ(upstream.asked.size(), 1U);
+  now += std::chrono::seconds(2);
+  EXPECT_EQ(ask(resolver, "a.example"), "0 198.18.0.77") << "the synthetic address stays";
+  EXPECT_EQ(upstream.asked.size(), 2U);
+}
+
+TEST_F(ResolverTest, QuestionsForOneNameAreAskedOnce) {
+  upstream.hold = true;
+  auto resolver = make();
+  EXPECT_EQ(ask(resolver, "a.example"), "no answer");
+  EXPECT_EQ(ask(resolver, "a.example", 28), "no answer");
+  EXPECT_EQ(upstream.asked.size(), 1U);
+  int told = 0;
+  resolver.addresses("a.example", [&](const Answer& answer) { told += answer.addresses.size() == 1; });
+  upstream.held[0]();
+  EXPECT_EQ(told, 1);
+}
+
+TEST_F(ResolverTest, RatesBoundWhatCanLeaveInNames) {
+  auto resolver =
+      make({.questions = 1, .questions_burst = 1000, .names = 1, .names_burst = 50, .below = 1, .below_burst = 10});
+  int answered = 0;
+  for (int i = 0; i < 100; ++i) answered += ask(resolver, "x" + std::to_string(i) + ".tunnel.example") == "3";
+  EXPECT_EQ(answered, 10);
+  EXPECT_EQ(upstream.asked.size(), 10U);
+  for (int i = 0; i < 100; ++i) ask(resolver, "www.site" + std::to_string(i) + ".org");
+  EXPECT_EQ(upstream.asked.size(), 50U);
+  EXPECT_EQ(denials.back().second, Reason::dns_rate);
+  now += std::chrono::seconds(3);
+  for (int i = 0; i < 100; ++i) ask(resolver, "y" + std::to_string(i) + ".tunnel.example");
+  EXPECT_EQ(upstream.asked.size(), 53U);
+  for (int i = 0; i < 2000; ++i) ask(resolver, "a.example");
+  EXPECT_EQ(ask(resolver, "a.example"), "5");
+}
+
+TEST_F(ResolverTest, OddQuestionsAreRefused) {
+  auto resolver = make();
+  EXPECT_EQ(ask(resolver, "a\0.example"s), "3");
+  EXPECT_EQ(ask(resolver, "\xff.example"), "3");
+  EXPECT_EQ(ask(resolver, "127.0.0.1"), "3");
+  EXPECT_EQ(denials.size(), 3U);
+  EXPECT_EQ(denials[0].second, Reason::not_a_name);
+  bool silent = false;
+  resolver.answer("x", [&](std::string reply) { silent = reply.empty(); });
+  EXPECT_TRUE(silent);
+  EXPECT_TRUE(upstream.asked.empty());
+}
+
+TEST_F(ResolverTest, TheTableIsBoundedAndAddressesRest) {
+  Names names(131000);
+  std::string first;
+  for (size_t i = 0; i < Names::kMax + 10; ++i) {
+    auto* entry = names.enter("n" + std::to_string(i) + ".example");
+    ASSERT_TRUE(entry);
+    if (i == 0) first = Names::four(*entry).text();
+    EXPECT_NE(Names::four(*entry).v4() & 0xff, 0U);
+    EXPECT_NE(Names::four(*entry).v4() & 0xff, 0xffU);
+    EXPECT_TRUE(Names::is_synthetic(Names::four(*entry)) && Names::is_synthetic(Names::six(*entry)));
+  }
+  EXPECT_EQ(names.size(), Names::kMax);
+  EXPECT_EQ(names.behind(at(first)), nullptr) << "forgotten, and not yet another's";
+}
+
+}  // namespace
+}  // namespace isola::gate
