@@ -309,7 +309,7 @@ class Files(unittest.TestCase):
 class Ports(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.made = server.create(template="base")
+        cls.made = server.create()
         cls.id = cls.made["id"]
         server.request("PUT", f"/v1/sandboxes/{cls.id}/files?path=/srv/www/index.html", b"hello from inside")
         server.request("PUT", f"/v1/sandboxes/{cls.id}/files?path=/srv/www/sub/page", b"a page")
