@@ -50,10 +50,12 @@ class FakeCell : public boundary::Cell {
     ISOLA_TRY(auto pipe, kernel::make_pipe());
     return boundary::Link{std::move(pipe.second), std::move(pipe.first)};
   }
+  Result<const boundary::IslandSockets*> sockets() override { return &sockets_; }
   Result<void> kill() override { return kernel::send_signal(child_.pidfd.get(), SIGKILL); }
   std::optional<int> exit_status() override { return std::nullopt; }
 
  private:
+  boundary::IslandSockets sockets_;
   Script& script_;
   kernel::Child child_;
   Fd pending_;
