@@ -136,6 +136,10 @@ NetlinkBatch rule_messages() {
   nft.rule(leave, fresh_tcp().flows_over(kMostOpen).reject_with_reset());
   nft.rule(leave,
            NftRule().fresh().protocol(IPPROTO_UDP).port(kDnsPort).rate_over(kMostPerSecond, kMostAtOnce).reject());
+  // The answers' port begins nothing; but between a launcher that died and the next one, a program inside could take
+  // it.
+  nft.rule(leave,
+           NftRule().fresh().protocol(IPPROTO_UDP).from_port(kDnsPort).rate_over(kMostPerSecond, kMostAtOnce).reject());
   nft.rule(leave, NftRule().to_loopback4().accept());
   nft.rule(leave, NftRule().to(kOwnAddress4).accept());
   nft.rule(leave, NftRule().to("::1").accept());

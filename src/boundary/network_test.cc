@@ -407,6 +407,25 @@ TEST_F(Island, RecordsOfWhatIsRedirectedAreBounded) {
   EXPECT_EQ(guest.result(), "few questions, few connections, few records");
 }
 
+// A launcher that died holds the ports no longer, and the next one not yet.
+TEST_F(Island, RecordsAreBoundedForWhoeverTakesTheGatesPorts) {
+  Guest guest([] {
+    Fd udp(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    Address port("127.0.0.1", kDnsPort);
+    if (::bind(udp.get(), port.get(), port.size) < 0) return error_name(errno);
+    for (int i = 0; i < 10000; ++i) {
+      Address to(i % 2 ? kOwnAddress4 : "127.0.0.9", static_cast<uint16_t>(20000 + i));
+      ::sendto(udp.get(), "x", 1, 0, to.get(), to.size);
+    }
+    long count = std::stol(tracked());
+    return count > 0 && count < 4000 ? std::string("few") : tracked();
+  });
+  if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";
+  ASSERT_TRUE(network_->make(guest.netns()));  // and its sockets are gone
+  guest.go();
+  EXPECT_EQ(guest.result(), "few");
+}
+
 // The rules as the kernel has them. A change of them is a change of the boundary: it has to be seen here.
 TEST_F(Island, TheRulesAreTheseAndNoOthers) {
   Guest guest([] { return ""; });
