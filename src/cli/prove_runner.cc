@@ -30,7 +30,7 @@ constexpr const char* kFloodsRecords = "connection-records";
 constexpr const char* kNeedShownProgram[] = {"self-exe", "shebang-self-exe", "lease-shared"};
 
 // Milliseconds. Whoever shall time out need not do so for long.
-uint64_t timeout_of(const HostileProgram& program) { return program.expect == "times-out" ? 3000 : 20000; }
+uint64_t timeout_of(const HostileProgram& program) { return program.expect == "times-out" ? 3000 : 60000; }
 constexpr size_t kKeep = 64 << 10;
 
 boundary::Limits small_limits() {

@@ -177,6 +177,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   if (request.template_name.empty()) request.template_name = settings.default_template;
   ISOLA_CO_TRY(std::string digest, digest_of(request.template_name));
   store::SandboxRecord record;
+  ISOLA_CO_TRY(record.network, policy_text(request.network));
   record.project = request.project;
   record.limits = request.limits;
   // Looked at before anything is made, so that a flood of refused creates costs nothing; the insert decides for good.
@@ -249,10 +250,18 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
 }
 
 Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
-  if (!request.env.empty()) {
+  // First of all: whatever runs from here on runs under it.
+  std::string policy = box->record().network;
+  if (!policy.empty()) ISOLA_CO_CHECK(co_await apply_network(box, policy, false));
+  store::Labels env = request.env;
+  if (request.network == "package-registries") {
+    for (const auto& [name, value] : parts_.registries.environment) env.emplace(name, value);
+    ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
+  }
+  if (!env.empty()) {
     ISOLA_CO_TRY(auto link, co_await this->link(box));
     guest::Configure configure;
-    for (const auto& [key, value] : request.env) configure.env.push_back(key + "=" + value);
+    for (const auto& [key, value] : env) configure.env.push_back(key + "=" + value);
     auto done = co_await link->call(guest::Op::configure, guest::encode(configure));
     if (!done) co_return std::unexpected(std::move(done).error());
   }

@@ -55,7 +55,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   LauncherLink* owner = nullptr;
   std::atomic<bool> connected = false, stopped = false;
   bool writing = false;
-  uint32_t last_tag = 0;
+  uint32_t last_tag = 0, gate_tag = 0;
   std::map<uint32_t, std::shared_ptr<Question>> pending;
   std::deque<std::string> queue;
   std::chrono::milliseconds pause{10};
@@ -77,8 +77,21 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     connected = true;
     writing = false;
     read_soon();
+    watch_gate();
     if (owner && owner->on_connected) owner->on_connected();
   }
+
+  // The answer to this question never ends: every event comes as one.
+  void watch_gate() {
+    gate_tag = next_tag();
+    Writer out;
+    out.u32(gate_tag);
+    out.u8(static_cast<uint8_t>(Op::gate_events));
+    queue.push_back(out.take());
+    flush();
+  }
+
+  uint32_t next_tag() { return ++last_tag ? last_tag : ++last_tag; }
 
   void broken(const Error& why) {
     if (!connected.exchange(false)) return;
@@ -120,6 +133,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
       if (in.done() && owner && owner->on_ended) owner->on_ended(event);
       return;
     }
+    if (tag == gate_tag) return handle_gate(in);
     auto at = pending.find(tag);
     if (at == pending.end()) return;
     auto question = std::move(at->second);
@@ -130,9 +144,17 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     question->set(std::unexpected(in.done() ? error : Error{Code::corrupt, "unreadable reply from the launcher"}));
   }
 
+  void handle_gate(Reader in) {
+    if (in.u8() != 0 || in.done()) return;  // refused, or only the word that it begins
+    uint32_t dropped = in.u32();
+    gate::Event event;
+    decode(in, event);
+    if (in.done() && owner && owner->on_gate_event) owner->on_gate_event(event, dropped);
+  }
+
   void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
     if (!connected) return question->set(fail(Code::unavailable, "the launcher is being restarted; try again"));
-    uint32_t tag = ++last_tag ? last_tag : ++last_tag;
+    uint32_t tag = next_tag();
     Writer out;
     out.u32(tag);
     out.u8(static_cast<uint8_t>(op));
@@ -273,6 +295,22 @@ Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
   auto answer = co_await ask(Op::park, out.take());
   if (!answer) co_return std::unexpected(std::move(answer).error());
   co_return Result<void>();
+}
+
+Task<Result<void>> LauncherLink::set_policy(launcher::PolicyRequest request) {
+  Writer out;
+  encode(out, request);
+  auto answer = co_await ask(Op::set_policy, out.take());
+  if (!answer) co_return std::unexpected(std::move(answer).error());
+  co_return Result<void>();
+}
+
+Task<Result<std::string>> LauncherLink::gate_report(std::string id) {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::gate_report, only_id(id)));
+  Reader in = answer.in();
+  std::string text = in.str();
+  if (!in.done()) co_return std::unexpected(unreadable());
+  co_return text;
 }
 
 Task<Result<std::vector<launcher::SandboxSummary>>> LauncherLink::list() {

@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/task.h"
+#include "gate/event.h"
 #include "launcher/protocol.h"
 
 namespace isola::sandbox {
@@ -35,6 +36,7 @@ class LauncherLink {
 
   // Called on the home worker. Set both before the first request.
   std::function<void(const launcher::Ended&)> on_ended;
+  std::function<void(const gate::Event&, uint32_t dropped)> on_gate_event;
   std::function<void()> on_connected;  // again after a break: whoever owns sandboxes says so anew
 
   Task<Result<Launched>> launch(launcher::LaunchRequest request);
@@ -48,6 +50,10 @@ class LauncherLink {
   Task<Result<std::vector<launcher::SandboxSummary>>> list();
   Task<Result<launcher::InfoReply>> info();
   Task<Result<void>> park(std::string digest, uint32_t count);
+
+  // Returns when the gate has it.
+  Task<Result<void>> set_policy(launcher::PolicyRequest request);
+  Task<Result<std::string>> gate_report(std::string id);  // JSON
 
   bool connected() const;
   void stop();

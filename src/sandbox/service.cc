@@ -37,6 +37,9 @@ Task<Result<void>> Service::start() {
   parts_.launcher->on_ended = [weak = weak_from_this()](const launcher::Ended& ended) {
     if (auto self = weak.lock()) self->heard_end(ended);
   };
+  parts_.launcher->on_gate_event = [weak = weak_from_this()](const gate::Event& event, uint32_t dropped) {
+    if (auto self = weak.lock()) self->heard_gate(event, dropped);
+  };
   ISOLA_CO_TRY(auto there, co_await parts_.launcher->list());
   std::set<std::string> alive;
   for (const auto& summary : there)

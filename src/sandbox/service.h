@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/task.h"
+#include "gate/registries.h"
 #include "ledger/ledger.h"
 #include "ledger/usage.h"
 #include "sandbox/box.h"
@@ -50,6 +51,7 @@ struct CreateRequest {
   store::Labels metadata, env;
   std::vector<std::string> on_create, on_resume;
   std::string probe;
+  std::string network;  // a preset (none, package-registries, all) or a policy as text; empty: none
   bool public_ports = false;
   bool cold = false;
 };
@@ -95,6 +97,7 @@ class Service : public std::enable_shared_from_this<Service> {
     store::Store& store;
     ledger::Ledger& ledger;
     std::string cache_dir;
+    gate::Registries registries;  // of this machine, read while that was allowed
     Settings settings;
   };
   explicit Service(Parts parts);
@@ -115,6 +118,11 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<store::SandboxPage> list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit);
   Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update);
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {});
+  // In force for the next connection; `cut`: those that it denies end at once.
+  Task<Result<void>> set_network(BoxPtr box, std::string network, bool cut);
+  Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
+  // A ceiling holds for the project's living sandboxes, too.
+  Task<Result<void>> set_ceiling(std::string project, std::string ceiling);
   Task<Result<void>> freeze(BoxPtr box);
   Task<Result<void>> thaw(BoxPtr box);
   Task<Result<launcher::StatsReply>> stats(BoxPtr box) { return parts_.launcher->stats(box->id()); }
@@ -160,6 +168,10 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
   Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
+  Result<std::string> policy_text(const std::string& network) const;
+  Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
+  Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
+  void heard_gate(const gate::Event& event, uint32_t dropped);
   Task<Result<void>> run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when);
   Task<Result<void>> wait_ready(BoxPtr box, std::string probe);
   void adopt(const store::SandboxRecord& record);

@@ -112,9 +112,11 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   raise_file_limit();
   ISOLA_TRY(Identity identity, prepare_identity(config));
   ISOLA_TRY(Fd signals, watch_signals());
-  ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user},
-                                         identity.uid));
+  ISOLA_TRY(Keeper keeper,
+            Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user}, identity.uid));
   ISOLA_CHECK(keeper.start_launcher());
+  // Read while that is allowed: root's own pip.conf and .npmrc are not everybody's.
+  auto registries = gate::read_registries({.environment = gate::own_environment()});
   ISOLA_CHECK(drop_privileges(identity));
 
   ISOLA_TRY(auto store, store::SqliteStore::open(identity.folder + "/store.db"));
@@ -132,6 +134,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .store = *store,
                               .ledger = *ledger,
                               .cache_dir = config.cache,
+                              .registries = registries,
                               .settings = settings_of(config)});
   auto keys = std::make_shared<store::KeyRing>(*store);
 

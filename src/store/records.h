@@ -58,6 +58,7 @@ struct SandboxRecord {
   std::string probe;                              // shell command: exit 0 = ready
   std::string traffic_token;                      // opens its ports; empty: public
   bool secure = true;
+  std::string network;  // its policy, as text; empty: none at all
 };
 
 // Limits of one tenant. 0: no limit.
@@ -85,6 +86,7 @@ struct ProjectRecord {
   Millis created = 0;
   ProjectLimits limits;
   Budget budget;
+  std::string ceiling;  // a network policy that no sandbox of it exceeds; empty: none
 };
 
 enum class Scope : uint8_t { read, use, admin };  // each includes the ones before it

@@ -10,12 +10,12 @@ const std::string_view kSandboxColumns =
     "id, project, name, key, task, actor, template, digest, boundary, birth, state, end_reason, end_detail, "
     "created, ended, last_active, cpus, memory, pids, disk, open_files, io_rate, wall_time, "
     "deadline, idle_limit, at_end, auto_resume, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, "
-    "metadata, env, on_create, on_resume, probe, traffic_token, secure";
+    "metadata, env, on_create, on_resume, probe, traffic_token, secure, network";
 const std::string_view kSandboxMarks =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?";
 
 namespace {
 
@@ -51,7 +51,7 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
               s.limits.io_bytes_per_second, s.limits.wall_time.count());
   insert.bind(s.lifetime.deadline, s.lifetime.idle_limit, to_string(s.lifetime.at_end), s.lifetime.auto_resume);
   bind_budget(insert, s.budget);
-  insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure);
+  insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network);
   return {};
 }
 
@@ -87,6 +87,7 @@ Result<SandboxRecord> read_sandbox(const sqlite::Statement& statement) {
   s.probe = row.text();
   s.traffic_token = row.text();
   s.secure = row.flag();
+  s.network = row.text();
   if (!boundary || !birth || !state || !reason || !at_end)
     return fail(Code::corrupt, "the store holds a word that this version does not know, in sandbox " + s.id);
   s.boundary = *boundary;

@@ -174,6 +174,10 @@ Result<void> SqliteStore::set_metadata(const std::string& id, const Labels& meta
   return update_sandbox(id, "metadata = ?", json);
 }
 
+Result<void> SqliteStore::set_network(const std::string& id, const std::string& network) {
+  return update_sandbox(id, "network = ?", network);
+}
+
 Result<void> SqliteStore::touch(const Touched& sandboxes) {
   if (sandboxes.empty()) return {};
   return write([&](Database& db) -> Result<void> {

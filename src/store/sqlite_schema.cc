@@ -88,7 +88,12 @@ CREATE TRIGGER use_ends AFTER DELETE ON sandboxes WHEN old.state <> 'ended' BEGI
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1};
+constexpr std::string_view kVersion2 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '';
+ALTER TABLE projects ADD COLUMN ceiling TEXT NOT NULL DEFAULT '';
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2};
 
 }  // namespace
 

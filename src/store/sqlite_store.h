@@ -25,6 +25,7 @@ class SqliteStore final : public Store {
   Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) override;
   Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) override;
   Result<void> set_metadata(const std::string& id, const Labels& metadata) override;
+  Result<void> set_network(const std::string& id, const std::string& network) override;
   Result<void> touch(const Touched& sandboxes) override;
   Result<SandboxRecord> find_sandbox(const std::string& id) override;
   Result<SandboxRecord> find_by_name(const std::string& project, const std::string& name) override;
@@ -38,6 +39,7 @@ class SqliteStore final : public Store {
   Result<ProjectRecord> find_project_by_name(const std::string& name) override;
   Result<std::vector<ProjectRecord>> list_projects() override;
   Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) override;
+  Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) override;
   Result<ProjectUse> project_use(const std::string& id) override;
 
   Result<void> insert_key(const KeyRecord& key) override;

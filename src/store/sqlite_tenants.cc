@@ -14,7 +14,7 @@ using sqlite::Row;
 constexpr std::string_view kProject =
     "SELECT id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, limit_creates, budget_cpu, "
     "budget_wall, "
-    "budget_commands, budget_bytes, budget_money FROM projects WHERE ";
+    "budget_commands, budget_bytes, budget_money, ceiling FROM projects WHERE ";
 constexpr std::string_view kKey =
     "SELECT id, project, name, hash, prefix, scope, created, revoked, last_used FROM keys WHERE ";
 
@@ -29,6 +29,7 @@ ProjectRecord read_project(const sqlite::Statement& statement) {
                     .disk = row.integer<uint64_t>(),
                     .creates_per_second = row.real()};
   project.budget = read_budget(row);
+  project.ceiling = row.text();
   return project;
 }
 
@@ -59,12 +60,12 @@ Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
     query.reset();
     ISOLA_TRY(auto insert,
               db.prepare("INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
-                         "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money) "
-                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+                         "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, ceiling) "
+                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
     insert.bind(project.id, project.name, project.created);
     bind_limits(insert, project.limits);
     bind_budget(insert, project.budget);
-    return insert.run();
+    return insert.bind(project.ceiling).run();
   });
 }
 
@@ -102,6 +103,15 @@ Result<void> SqliteStore::set_project_limits(const std::string& id, const Projec
     bind_limits(update, limits);
     bind_budget(update, budget);
     ISOLA_CHECK(update.bind(id).run());
+    if (db.changed() == 0) return no_project(id);
+    return {};
+  });
+}
+
+Result<void> SqliteStore::set_project_ceiling(const std::string& id, const std::string& ceiling) {
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE projects SET ceiling = ? WHERE id = ?"));
+    ISOLA_CHECK(update.bind(ceiling, id).run());
     if (db.changed() == 0) return no_project(id);
     return {};
   });

@@ -55,6 +55,7 @@ class Store {
   virtual Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) = 0;
   virtual Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) = 0;
   virtual Result<void> set_metadata(const std::string& id, const Labels& metadata) = 0;
+  virtual Result<void> set_network(const std::string& id, const std::string& network) = 0;
   // last_active of many at once, never backwards; unknown and ended ones are passed over.
   virtual Result<void> touch(const Touched& sandboxes) = 0;
   virtual Result<SandboxRecord> find_sandbox(const std::string& id) = 0;
@@ -74,6 +75,7 @@ class Store {
   virtual Result<ProjectRecord> find_project_by_name(const std::string& name) = 0;
   virtual Result<std::vector<ProjectRecord>> list_projects() = 0;  // by name
   virtual Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) = 0;
+  virtual Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) = 0;
   virtual Result<ProjectUse> project_use(const std::string& id) = 0;
 
   // --- keys --- (keys.h makes and checks them)

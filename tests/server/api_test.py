@@ -306,15 +306,39 @@ class Files(unittest.TestCase):
         self.assertEqual(server.get(self.path + "?path=/tmp/kept").body, b"old")
 
 
+# As little Python as the smallest template has: no http.server there.
+WEB_SERVER = rb"""
+import os, socket
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", 8000))
+listener.listen(64)
+while True:
+    peer, _ = listener.accept()
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += peer.recv(65536)
+    path = head.split(b" ")[1].split(b"?")[0].decode()
+    if path == "/headers":
+        status, body = "200 OK", head
+    elif os.path.isfile("/srv/www" + path):
+        status, body = "200 OK", open("/srv/www" + path, "rb").read()
+    else:
+        status, body = "404 Not Found", b"no such page"
+    peer.sendall(("HTTP/1.1 %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body))).encode() + body)
+    peer.close()
+"""
+
+
 class Ports(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.made = server.create()
         cls.id = cls.made["id"]
-        server.request("PUT", f"/v1/sandboxes/{cls.id}/files?path=/srv/www/index.html", b"hello from inside")
-        server.request("PUT", f"/v1/sandboxes/{cls.id}/files?path=/srv/www/sub/page", b"a page")
-        server.post(f"/v1/sandboxes/{cls.id}/commands", {
-            "command": "cd /srv/www && python3 -m http.server 8000 --bind 127.0.0.1", "background": True})
+        for path, content in (("/srv/www/index.html", b"hello from inside"), ("/srv/www/sub/page", b"a page"),
+                              ("/srv/web.py", WEB_SERVER)):
+            server.request("PUT", f"/v1/sandboxes/{cls.id}/files?path={path}", content)
+        server.post(f"/v1/sandboxes/{cls.id}/commands", {"command": "python3 /srv/web.py", "background": True})
         eventually(lambda: 8000 in [p["port"] for p in server.get(f"/v1/sandboxes/{cls.id}/ports").json["ports"]])
 
     @classmethod
@@ -359,12 +383,35 @@ class Ports(unittest.TestCase):
         self.assertIn(b"<h1>", page.body)
 
     def test_keys_do_not_get_in(self):
-        server.post(f"/v1/sandboxes/{self.id}/commands", {"background": True, "command":
-                    "python3 -c 'import http.server as h\nclass H(h.BaseHTTPRequestHandler):\n def do_GET(s):\n  b=str(s.headers).encode()\n  s.send_response(200);s.send_header(\"Content-Length\",str(len(b)));s.end_headers();s.wfile.write(b)\nh.HTTPServer((\"127.0.0.1\",8002),H).serve_forever()'"})
-        eventually(lambda: 8002 in [p["port"] for p in server.get(f"/v1/sandboxes/{self.id}/ports").json["ports"]])
-        seen = server.get(f"/v1/sandboxes/{self.id}/ports/8002/").body.decode()
+        seen = server.get(f"/v1/sandboxes/{self.id}/ports/8000/headers").body.decode()
+        self.assertIn("Host: localhost:8000", seen)
         self.assertNotIn(server.key, seen)
         self.assertNotIn("uthorization", seen)
+
+
+class Network(unittest.TestCase):
+    def test_none_unless_asked_and_changed_while_it_runs(self):
+        made = server.create()
+        self.assertEqual(made["network"], "none")
+        path = f"/v1/sandboxes/{made['id']}/network"
+        look = "import socket\ntry: print(socket.getaddrinfo('denied.example', 80)[0][4][0])\nexcept OSError as e: print('no')"
+        self.assertEqual(server.run(made["id"], f"python3 -c \"{look}\"")["stdout"], "no\n")
+        changed = server.request("PUT", path, {"policy": "allow allowed.example:443\ndefault deny"})
+        self.assertEqual(changed.status, 200, changed)
+        self.assertIn("allow allowed.example:443", changed.json["network"])
+        self.assertEqual(server.run(made["id"], f"python3 -c \"{look}\"")["stdout"], "no\n")
+        report = eventually(lambda: (r := server.get(path).json).get("denials") and r, what="a denial")
+        self.assertEqual(report["denials"][0]["name"], "denied.example")
+        eventually(lambda: "egress.denied" in [e["kind"] for e in
+                   server.get(f"/v1/ledger?sandbox={made['id']}").json["events"]], what="an entry of the ledger")
+        bad = server.request("PUT", path, {"policy": "alow x"})
+        self.assertEqual(bad.status, 400)
+        self.assertEqual(server.delete(f"/v1/sandboxes/{made['id']}").status, 204)
+
+    def test_a_bad_policy_creates_nothing(self):
+        before = len(server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"])
+        self.assertEqual(server.post("/v1/sandboxes", {"network": "allow"}).status, 400)
+        self.assertEqual(len(server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"]), before)
 
 
 class Tenants(unittest.TestCase):

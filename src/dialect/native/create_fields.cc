@@ -47,6 +47,7 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   request.on_create = fields.texts("on_create");
   request.on_resume = fields.texts("on_resume");
   request.probe = fields.text("probe");
+  request.network = fields.text("network");
   request.public_ports = fields.flag("public_ports");
   request.cold = fields.flag("cold");
   return request;

@@ -105,6 +105,35 @@ Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
+Task<Result<void>> network(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  std::string policy = box->record().network;
+  json out = {{"policy", policy.empty() ? "default deny\n" : policy}};
+  // The gate knows nothing of a sandbox that never had a policy.
+  auto report = co_await service.network_report(box);
+  if (report) {
+    json told = json::parse(*report, nullptr, false);
+    if (told.is_object()) out.update(told);
+  } else if (report.error().code != Code::not_found) {
+    co_return std::unexpected(report.error());
+  }
+  ex.reply(200, dump(out));
+  co_return Result<void>();
+}
+
+Task<Result<void>> set_network(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  auto policy = fields.maybe_text("policy");
+  if (!policy) fields.wrong("policy", "give a preset (none, package-registries, all) or a policy");
+  bool cut = fields.flag("cut");
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_CHECK(co_await service.set_network(box, *policy, cut));
+  ex.reply(200, dump(view(box->record())));
+  co_return Result<void>();
+}
+
 }  // namespace
 
 void Api::add_sandboxes(http::RouteGroup& group) {
@@ -146,6 +175,10 @@ void Api::add_sandboxes(http::RouteGroup& group) {
               ex.reply(200, dump(view(box->record())));
               co_return Result<void>();
             }));
+  group.add("GET", "/v1/sandboxes/{id}/network",
+            handled([service](http::Exchange& ex) { return network(*service, ex); }));
+  group.add("PUT", "/v1/sandboxes/{id}/network",
+            handled(Scope::use, [service](http::Exchange& ex) { return set_network(*service, ex); }));
   group.add("GET", "/v1/sandboxes/{id}/metrics",
             handled([service](http::Exchange& ex) { return metrics(*service, ex); }));
 }

@@ -103,7 +103,12 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   if (fields.has("limits")) project.limits = read_limits(fields);
   if (fields.has("budget")) project.budget = read_budget(fields, "budget");
+  auto ceiling = fields.maybe_text("ceiling");
   ISOLA_CO_CHECK(fields.done());
+  if (ceiling) {
+    ISOLA_CO_CHECK(co_await service.set_ceiling(project.id, *ceiling));
+    ISOLA_CO_TRY(project, service.store().find_project(project.id));
+  }
   ISOLA_CO_CHECK(service.store().set_project_limits(project.id, project.limits, project.budget));
   log_key(service, ledger::Kind::project_updated, project.id, std::string(ex.noted("key")), json::object());
   ex.reply(200, dump(view(project)));
@@ -125,9 +130,8 @@ void Api::add_tenants(http::RouteGroup& group) {
               ex.reply(200, dump({{"keys", list}}));
               co_return Result<void>();
             }));
-  group.add("DELETE", "/v1/keys/{key}", handled(Scope::admin, [service, ring](http::Exchange& ex) {
-              return revoke_key(*service, *ring, ex);
-            }));
+  group.add("DELETE", "/v1/keys/{key}",
+            handled(Scope::admin, [service, ring](http::Exchange& ex) { return revoke_key(*service, *ring, ex); }));
   group.add("POST", "/v1/projects",
             handled(Scope::admin, [service](http::Exchange& ex) { return create_project(*service, ex); }));
   group.add("GET", "/v1/projects", handled(Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {

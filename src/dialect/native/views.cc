@@ -49,6 +49,7 @@ json view(const store::SandboxRecord& sandbox) {
               {"pids", sandbox.limits.pids},
               {"metadata", sandbox.metadata},
               {"public_ports", sandbox.traffic_token.empty()}};
+  out["network"] = sandbox.network.empty() ? "none" : sandbox.network;
   if (!sandbox.name.empty()) out["name"] = sandbox.name;
   if (!sandbox.key.empty()) out["key"] = sandbox.key;
   if (!sandbox.task.empty()) out["task"] = sandbox.task;
@@ -108,11 +109,8 @@ json view(const store::ProjectRecord& project) {
   if (project.limits.memory) limits["memory"] = project.limits.memory;
   if (project.limits.disk) limits["disk"] = project.limits.disk;
   if (project.limits.creates_per_second > 0) limits["creates_per_second"] = project.limits.creates_per_second;
-  return {{"id", project.id},
-          {"name", project.name},
-          {"created", when(project.created)},
-          {"limits", limits},
-          {"budget", view(project.budget)}};
+  return {{"id", project.id}, {"name", project.name},           {"created", when(project.created)},
+          {"limits", limits}, {"budget", view(project.budget)}, {"ceiling", project.ceiling}};
 }
 
 json view(const ledger::Event& event) {

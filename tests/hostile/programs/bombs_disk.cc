@@ -54,7 +54,7 @@ Outcome fallocate_bytes(const Args& args) {
 }
 
 Outcome fill_inodes(const Args& args) {
-  long goal = args.number(0, 300000), end = now_ms() + 15000;
+  long goal = args.number(0, 300000), end = now_ms() + 45000;
   std::string root = disk_dir() + "/isola-inodes";
   if (::mkdir(root.c_str(), 0700) != 0 && errno != EEXIST) return contained("mkdir: " + errno_name(errno));
   Outcome outcome = breach(fmt::format("{} inodes", goal));
@@ -68,7 +68,7 @@ Outcome fill_inodes(const Args& args) {
       dir = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
       if (dir < 0) break;
       if (now_ms() > end) {
-        outcome = untried(fmt::format("only {} inodes in 15 s", made));
+        outcome = untried(fmt::format("only {} inodes in 45 s", made));
         break;
       }
     }

@@ -1,0 +1,95 @@
+// What a sandbox may reach: its policy on the way to the gate, and what the gate tells on the way to the ledger.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "gate/policy.h"
+#include "sandbox/service.h"
+
+namespace isola::sandbox {
+
+using nlohmann::json;
+
+// Presets and policies alike become the text that the store keeps: what a preset meant at the time stays what it was.
+Result<std::string> Service::policy_text(const std::string& network) const {
+  if (network.empty() || network == "none") return std::string();
+  if (network == "all" || network == "package-registries") {
+    if (network == "package-registries" && parts_.registries.endpoints.empty())
+      return fail(Code::unsupported, "network: no package registry is configured on this machine");
+    ISOLA_TRY(auto policy, gate::preset_policy(network, parts_.registries));
+    return gate::to_text(policy);
+  }
+  auto policy = network.starts_with('{') ? gate::parse_policy_json(network) : gate::parse_policy(network);
+  if (!policy) return fail(Code::invalid, "network: " + policy.error().message);
+  return gate::to_text(*policy);
+}
+
+Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
+  ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
+  launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = project.ceiling, .cut = cut};
+  co_return co_await parts_.launcher->set_policy(std::move(request));
+}
+
+Task<Result<void>> Service::set_network(BoxPtr box, std::string network, bool cut) {
+  ISOLA_CO_TRY(std::string policy, policy_text(network));
+  // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
+  ISOLA_CO_CHECK(co_await apply_network(box, policy, cut));
+  ISOLA_CO_CHECK(parts_.store.set_network(box->id(), policy));
+  box->change([&](auto& r) { r.network = policy; });
+  json data = {{"network", policy}};
+  record(ledger::Kind::sandbox_updated, box, data.dump());
+  co_return Result<void>();
+}
+
+Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling) {
+  ISOLA_CO_TRY(std::string text, policy_text(ceiling));
+  ISOLA_CO_CHECK(parts_.store.set_project_ceiling(project, text));
+  std::vector<BoxPtr> boxes;
+  {
+    std::shared_lock lock(mutex_);
+    for (const auto& [id, box] : boxes_)
+      if (box->project() == project) boxes.push_back(box);
+  }
+  for (const auto& box : boxes) {
+    std::string policy = box->record().network;
+    if (policy.empty()) continue;  // it reaches nothing as it is
+    auto applied = co_await apply_network(box, policy, true);
+    if (!applied && applied.error().code != Code::not_found) co_return std::unexpected(applied.error());
+  }
+  co_return Result<void>();
+}
+
+Task<Result<void>> Service::place_files(BoxPtr box, const std::map<std::string, std::string>& files) {
+  ISOLA_CO_TRY(auto link, co_await this->link(box));
+  for (const auto& [path, content] : files) {
+    guest::Write write{.path = path, .parents = true};
+    auto channel = link->open(guest::Op::write, guest::encode(write));
+    ISOLA_CO_TRY(std::string ready, co_await channel->reply());
+    ISOLA_CO_CHECK(co_await channel->write(content));
+    channel->close_write();
+    ISOLA_CO_TRY(std::string done, co_await channel->end());
+  }
+  co_return Result<void>();
+}
+
+void Service::heard_gate(const gate::Event& event, uint32_t dropped) {
+  if (dropped) log::warn("sandbox", "{} events of the gate were lost", dropped);
+  auto box = find_any(event.sandbox);
+  if (!box) return;
+  if (event.kind == gate::Event::Kind::closed) (*box)->bytes_out += event.up;
+  json data = {{"what", gate::to_string(event.kind)},
+               {"protocol", event.protocol == gate::Event::Protocol::dns ? "dns" : "tcp"},
+               {"port", event.port},
+               {"reason", gate::to_string(event.reason)},
+               {"host_verified", event.host_verified}};
+  if (!event.name.empty()) data["name"] = event.name;
+  if (!event.address.empty()) data["address"] = event.address;
+  if (!event.rule.empty()) data["rule"] = event.rule;
+  if (event.count > 1) data["count"] = event.count;
+  if (event.kind == gate::Event::Kind::closed) data["bytes_out"] = event.up, data["bytes_in"] = event.down;
+  bool denied = event.kind == gate::Event::Kind::denied;
+  record(denied ? ledger::Kind::egress_denied : ledger::Kind::egress_allowed, *box,
+         data.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+}  // namespace isola::sandbox
