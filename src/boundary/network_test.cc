@@ -400,7 +400,7 @@ TEST_F(Island, RecordsOfWhatIsRedirectedAreBounded) {
     }
     out += refused > kTries / 2 ? ", few connections" : ", " + std::to_string(kTries - refused) + " connections";
     long count = std::stol(tracked());
-    return out + (count >= 2000 && count < kMany ? ", few records" : ", " + tracked() + " records");
+    return out + (count >= 1000 && count < kMany ? ", few records" : ", " + tracked() + " records");
   });
   run(guest, Answering::gate);  // it answers nothing, so every connection stays open
   if (IsSkipped() || HasFatalFailure()) return;
