@@ -1,6 +1,7 @@
 #include "server/serve.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -72,14 +73,18 @@ void log_access(const http::AccessEntry& entry) {
             entry.bytes_out, entry.peer, entry.request_id);
 }
 
-// Waits for a signal; true: stop, false: reload.
-bool next_signal(int fd) {
+enum class Word { stop, reload, nothing };
+
+// Waits for a signal, or until it is time to tidy up.
+Word next_word(int fd, std::chrono::milliseconds patience) {
   for (;;) {
+    pollfd ready{fd, POLLIN, 0};
+    int n = ::poll(&ready, 1, static_cast<int>(patience.count()));
+    if (n == 0) return Word::nothing;
     signalfd_siginfo info{};
-    ssize_t n = ::read(fd, &info, sizeof info);
-    if (n < 0 && errno == EINTR) continue;
-    if (n != static_cast<ssize_t>(sizeof info)) return true;
-    return info.ssi_signo != SIGHUP;
+    if (n < 0) continue;
+    if (::read(fd, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) continue;
+    return info.ssi_signo == SIGHUP ? Word::reload : Word::stop;
   }
 }
 
@@ -92,6 +97,17 @@ Result<Fd> watch_signals() {
   Fd fd(::signalfd(-1, &set, SFD_CLOEXEC));
   if (!fd) return sys_error("cannot watch for signals");
   return fd;
+}
+
+constexpr auto kTidyEvery = std::chrono::minutes(1);
+
+// What nobody waits for: when keys were last used, and records that are old enough to be forgotten.
+void tidy_up(store::Store& store, store::KeyRing& keys, const Config& config) {
+  if (auto saved = keys.save_uses(); !saved)
+    log::warn("server", "cannot note the use of keys: {}", saved.error().message);
+  auto oldest = sandbox::now_millis() - static_cast<store::Millis>(config.keep_ended_days) * 24 * 3600 * 1000;
+  if (auto forgotten = store.forget_ended_before(oldest, 1000); !forgotten)
+    log::warn("server", "cannot forget old records: {}", forgotten.error().message);
 }
 
 void record_server(ledger::Ledger& ledger, ledger::Kind kind) {
@@ -160,7 +176,9 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   if (first) log::info("server", "the first API key is in {}/key", config.data);
   say("ready " + url + "\n");
 
-  while (!next_signal(signals.get())) {
+  for (Word word; (word = next_word(signals.get(), kTidyEvery)) != Word::stop;) {
+    tidy_up(*store, *keys, config);
+    if (word == Word::nothing) continue;
     auto fresh = options.reload ? options.reload() : Result<Config>(config);
     if (!fresh) {
       log::error("server", "the configuration was not reloaded: {}", fresh.error().message);
