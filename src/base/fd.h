@@ -1,6 +1,7 @@
 // Owns one file descriptor; closes it when it goes.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -32,5 +33,15 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+// Descriptors that live long are kept from this number on, so that what is needed for a moment has low numbers: a child
+// that is to inherit only those can then leave all others behind in one step.
+inline constexpr int kKeptFrom = 512;
+// The same descriptor, out of the way. It stays where it is if there is no room.
+inline Fd kept(Fd fd) {
+  if (!fd || fd.get() >= kKeptFrom) return fd;
+  int high = ::fcntl(fd.get(), F_DUPFD_CLOEXEC, kKeptFrom);
+  return high < 0 ? std::move(fd) : Fd(high);
+}
 
 }  // namespace isola

@@ -47,8 +47,7 @@ TEST(Bell, TheTimeCanBeUpFirst) {
 TEST(Bell, ABellThatGoesWakesWhoWaits) {
   Threads threads;
   auto bell = std::make_unique<Bell>();
-  auto waited =
-      net::co_spawn(threads.one, bell->wait_for(bell->ticket(), std::chrono::hours(1)), net::use_future);
+  auto waited = net::co_spawn(threads.one, bell->wait_for(bell->ticket(), std::chrono::hours(1)), net::use_future);
   bell.reset();
   EXPECT_TRUE(waited.get());
 }

@@ -45,13 +45,19 @@ std::string slot(const std::string& project, const std::string& name) { return p
 struct Service::Reservation {
   Service& service;
   std::string name, key;
+  std::string mark = "?" + new_command_id();  // what stands there until the sandbox does
   bool kept = false;
   ~Reservation() {
     if (kept) return;
     {
       std::unique_lock lock(service.mutex_);
-      if (!name.empty()) service.names_.erase(name);
-      if (!key.empty()) service.keys_.erase(key);
+      // Only while it is ours: once the sandbox stood there, its own end frees the name.
+      auto free = [this](auto& map, const std::string& what) {
+        auto at = map.find(what);
+        if (at != map.end() && at->second == mark) map.erase(at);
+      };
+      if (!name.empty()) free(service.names_, name);
+      if (!key.empty()) free(service.keys_, key);
     }
     service.key_bell_.ring();
   }
@@ -70,7 +76,7 @@ Result<void> Service::check(const CreateRequest& request) const {
   if (request.boundary && *request.boundary != BoundaryKind::jail)
     return fail(Code::unsupported, "boundary: this server offers jail (a shared kernel) and no other");
   if (request.on_create.size() + request.on_resume.size() > 32) return fail(Code::invalid, "hooks: at most 32");
-  ISOLA_CHECK(check_labels(request.metadata, "metadata", 64 << 10));
+  ISOLA_CHECK(check_labels(request.metadata, "metadata", kMaxMetadata));
   ISOLA_CHECK(check_labels(request.env, "env", 128 << 10));
   for (const auto& [key, value] : request.env)
     if (key.find('=') != std::string::npos) return fail(Code::invalid, "env: a name must not hold '='");
@@ -87,6 +93,8 @@ Result<std::string> Service::digest_of(const std::string& name) {
 
 Result<void> Service::admit(const CreateRequest& request) {
   ISOLA_TRY(auto project, parts_.store.find_project(request.project));
+  if (auto spent = project_over_budget(project); !spent.empty())
+    return fail(Code::exhausted, "this project's budget of " + spent + " is spent");
   const auto& limits = project.limits;
   if (limits.creates_per_second > 0) {
     std::unique_lock lock(mutex_);
@@ -137,12 +145,12 @@ Task<Result<Created>> Service::create(CreateRequest request) {
       std::unique_lock lock(mutex_);
       if (!key.empty() && keys_.contains(key)) {
         existing = keys_[key];
-        wait = existing.empty();
+        wait = existing.starts_with('?');
       } else if (!name.empty() && names_.contains(name)) {
         co_return fail(Code::exists, "the name '" + request.name + "' is taken by another sandbox");
       } else {
-        if (!key.empty()) keys_[reserved.key = key] = "";
-        if (!name.empty()) names_[reserved.name = name] = "";
+        if (!key.empty()) keys_[reserved.key = key] = reserved.mark;
+        if (!name.empty()) names_[reserved.name = name] = reserved.mark;
         break;
       }
     }

@@ -195,7 +195,7 @@ std::shared_ptr<LauncherLink> LauncherLink::start(net::io_context& home, Connect
 LauncherLink::~LauncherLink() { stop(); }
 
 void LauncherLink::stop() {
-  inner_->stopped = true;
+  if (inner_->stopped.exchange(true)) return;
   net::post(inner_->home, [inner = inner_] {
     inner->owner = nullptr;
     inner->retry.cancel();

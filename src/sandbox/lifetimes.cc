@@ -88,7 +88,7 @@ void Service::arm_sample(const BoxPtr& box) {
   timer.cancel();
   if (over(box)) return;
   auto record = box->record();
-  bool watched = record.budget.cpu_seconds > 0 || record.budget.money > 0;
+  bool watched = record.budget.cpu_seconds > 0 || record.budget.money > 0 || record.budget.bytes_out > 0;
   timer.expires_after(watched ? std::chrono::milliseconds(500) : settings().sample);
   timer.async_wait([self = shared_from_this(), weak = std::weak_ptr(box)](boost::system::error_code error) {
     if (auto alive = weak.lock(); alive && !error) net::co_spawn(alive->home(), self->sample(alive), net::detached);
@@ -106,6 +106,9 @@ Task<void> Service::sample(BoxPtr box) {
     }
     if (auto budget = over_budget(box); !budget.empty())
       co_return time_is_up(box, EndReason::limit, "its budget of " + budget + " is spent");
+    auto project = parts_.store.find_project(box->project());
+    std::string spent = project ? project_over_budget(*project) : "";
+    if (!spent.empty()) co_return time_is_up(box, EndReason::limit, "its project's budget of " + spent + " is spent");
   }
   arm_sample(box);
 }
@@ -152,8 +155,34 @@ void Service::write_usage(const BoxPtr& box) {
     meter.bytes_out = box->bytes_out;
     meter.written = to;
   }
+  {
+    std::lock_guard lock(used_mutex_);
+    auto& all = used_[row.project];
+    all.cpu_usec += row.used.cpu_usec;
+    all.memory_byte_seconds += row.used.memory_byte_seconds;
+    all.disk_byte_seconds += row.used.disk_byte_seconds;
+    all.bytes_out += row.used.bytes_out;
+    all.commands += row.used.commands;
+    all.wall_ms += row.used.wall_ms;
+  }
   if (auto written = parts_.ledger.record_usage(row); !written)
     log::error("sandbox", "cannot write down usage: {}", written.error().message);
+}
+
+std::string Service::project_over_budget(const store::ProjectRecord& project) {
+  const auto& budget = project.budget;
+  if (budget == store::Budget{}) return {};
+  ledger::Usage used;
+  {
+    std::lock_guard lock(used_mutex_);
+    used = used_[project.id];
+  }
+  if (budget.cpu_seconds > 0 && static_cast<double>(used.cpu_usec) / 1e6 >= budget.cpu_seconds) return "cpu_seconds";
+  if (budget.wall_seconds > 0 && static_cast<double>(used.wall_ms) / 1e3 >= budget.wall_seconds) return "wall_seconds";
+  if (budget.commands > 0 && used.commands >= budget.commands) return "commands";
+  if (budget.bytes_out > 0 && used.bytes_out >= budget.bytes_out) return "bytes_out";
+  if (budget.money > 0 && ledger::price(used, settings().prices).total() >= budget.money) return "money";
+  return {};
 }
 
 std::string Service::over_budget(const BoxPtr& box) {

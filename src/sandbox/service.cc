@@ -44,6 +44,11 @@ Task<Result<void>> Service::start() {
   std::set<std::string> alive;
   for (const auto& summary : there)
     if (!summary.parked) alive.insert(summary.id);
+  ISOLA_CO_TRY(auto totals, parts_.ledger.usage({}, ledger::GroupBy::project));
+  {
+    std::lock_guard lock(used_mutex_);
+    for (const auto& total : totals) used_[total.key] = total.used;
+  }
   ISOLA_CO_TRY(auto known, parts_.store.living());
   for (const auto& record : known) {
     auto box = std::make_shared<Box>(parts_.next_worker(), record);
@@ -179,6 +184,9 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update) {
     arm(box);
   }
   if (update.metadata) {
+    size_t bytes = 0;
+    for (const auto& [key, value] : *update.metadata) bytes += key.size() + value.size();
+    if (bytes > kMaxMetadata) co_return fail(Code::invalid, "metadata is too large");
     ISOLA_CO_CHECK(parts_.store.set_metadata(box->id(), *update.metadata));
     box->change([&](auto& r) { r.metadata = *update.metadata; });
   }

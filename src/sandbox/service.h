@@ -38,6 +38,8 @@ struct Settings {
   ledger::PriceSheet prices;
 };
 
+inline constexpr size_t kMaxMetadata = 64 << 10;
+
 struct CreateRequest {
   std::string project = "default";
   std::string name, key, task, actor;
@@ -188,19 +190,23 @@ class Service : public std::enable_shared_from_this<Service> {
   void charge(const BoxPtr& box, const launcher::StatsReply& stats);
   void write_usage(const BoxPtr& box);
   std::string over_budget(const BoxPtr& box);
+  // Which budget of the project is spent; empty: none.
+  std::string project_over_budget(const store::ProjectRecord& project);
   Task<void> watch_command(BoxPtr box, std::string command, uint32_t pid);
   Result<void> may_run(const BoxPtr& box);
 
   Parts parts_;
   mutable std::shared_mutex mutex_;
   std::unordered_map<std::string, BoxPtr> boxes_;              // by id
-  std::unordered_map<std::string, std::string> names_, keys_;  // project + '\n' + name → id ("" while being created)
+  std::unordered_map<std::string, std::string> names_, keys_;  // project + '\n' + name → id ("?…" while being created)
   Bell key_bell_;                                              // rings when a create by key is over
   struct Rate {
     double tokens = 0;
     std::chrono::steady_clock::time_point at{};
   };
   std::unordered_map<std::string, Rate> rates_;  // of creates, by project; under mutex_
+  std::mutex used_mutex_;
+  std::unordered_map<std::string, ledger::Usage> used_;  // by project: all that was ever written down
   EventBus events_;
   std::atomic<bool> ready_ = false;
 };

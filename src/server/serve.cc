@@ -197,7 +197,10 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   record_server(*ledger, ledger::Kind::server_stopped);
   launcher->stop();
   workers.stop();
-  return ledger->flush();
+  if (auto flushed = ledger->flush(); !flushed) return flushed;
+  // Whatever still waits on the workers holds links to one another across them: no order of destruction is right, and
+  // the process is over. Store and ledger are on disk.
+  ::_exit(0);
 }
 
 }  // namespace

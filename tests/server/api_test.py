@@ -113,6 +113,16 @@ class Sandboxes(unittest.TestCase):
         self.assertEqual(ended["end_reason"], "limit")
         self.assertIn("cpu_seconds", ended["end_detail"])
 
+    def test_a_projects_budget(self):
+        project = server.post("/v1/projects", {"name": "thrifty", "budget": {"commands": 1}}).json
+        key = server.post("/v1/keys", {"project": project["id"]}).json["secret"]
+        made = server.post("/v1/sandboxes", {}, key=key).json
+        server.post(f"/v1/sandboxes/{made['id']}/commands", {"command": "true"}, key=key)
+        ended = eventually(lambda: (r := server.get(f"/v1/sandboxes/{made['id']}", key=key).json)["state"] == "ended" and r)
+        self.assertIn("project's budget of commands", ended["end_detail"])
+        refused = server.post("/v1/sandboxes", {}, key=key)
+        self.assertEqual((refused.status, refused.json["error"]["code"]), (429, "exhausted"))
+
     def test_frozen_and_thawed(self):
         made = server.create()
         self.assertEqual(server.post(f"/v1/sandboxes/{made['id']}/freeze").json["state"], "frozen")
@@ -283,6 +293,7 @@ class Files(unittest.TestCase):
         back = server.get(self.path + "/tar?path=/tmp/tree").body
         with tarfile.open(fileobj=io.BytesIO(back)) as tar:
             self.assertIn("./deep/er/two", tar.getnames())
+        self.assertNotIn(".isola-", server.run(self.id, "ls -a /tmp")["stdout"])
         broken = server.request("PUT", self.path + "/tar?path=/tmp/tree", b"this is no tar" * 100)
         self.assertEqual(broken.status, 400)
 
@@ -387,6 +398,12 @@ class Ports(unittest.TestCase):
         self.assertIn("Host: localhost:8000", seen)
         self.assertNotIn(server.key, seen)
         self.assertNotIn("uthorization", seen)
+        headers = {"X-Isola-Sandbox": self.id, "X-Isola-Port": "8000", "X-API-Key": server.key,
+                   "Cookie": f"a=b; isola_token={self.made['port_token']}"}
+        seen = server.get("/headers", headers=headers).body.decode()
+        self.assertNotIn(server.key, seen)
+        self.assertNotIn(self.made["port_token"], seen)
+        self.assertIn("a=b", seen)
 
 
 class Network(unittest.TestCase):
@@ -483,6 +500,8 @@ class BadInput(unittest.TestCase):
             "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
         self.assertEqual(reply.status, 401)
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}/terminal").status, 400)
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}/commands").json["commands"], [])
         server.delete(f"/v1/sandboxes/{made['id']}")
 
     def test_system(self):

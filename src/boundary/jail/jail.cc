@@ -2,11 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "base/file.h"
 #include "boundary/jail/cell.h"
@@ -37,6 +42,14 @@ class BorrowedUser {
  private:
   int failed_ = 0;
 };
+
+// In the child: an own table, without everything that the launcher keeps; then tells the launcher so.
+bool leave_with_low_descriptors(int apart) {
+  if (kernel::fault::at("unshare_files")) return false;
+  if (::syscall(SYS_close_range, kKeptFrom, ~0u, CLOSE_RANGE_UNSHARE) < 0) return false;
+  uint64_t one = 1;
+  return ::write(apart, &one, sizeof one) == static_cast<ssize_t>(sizeof one);
+}
 
 // From clone to the first word, which the launcher waits for: well below a millisecond, on a busy machine some.
 constexpr int kBirthLimitMs = 10'000;
@@ -84,6 +97,7 @@ class JailLaunching : public Launching {
  private:
   Result<void> clone(const kernel::SeccompProgram& filter);
   Result<Fd> assume_identity();
+  Result<void> expect_apart(int apart);
   Result<void> expect_born();
   Result<void> verify_all();
   Result<std::vector<std::string>> expected_descriptors() const;
@@ -118,13 +132,25 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
                         .cgroup = &*doors,
                         .control = conversation.second.get(),
                         .link = {in.first.get(), out.second.get(), in.second.get(), out.first.get()}};
+  std::vector<int> needed = {conversation.first.get(), conversation.second.get(), in.first.get(),
+                             in.second.get(),          out.first.get(),           out.second.get()};
+  for (const auto& door : doors->files) needed.push_back(door.get());
+  // The kernel copies the whole table of descriptors for a new process, which then closes it again: with thousands of
+  // sandboxes alive that alone would double the price of the next. So the child shares the table for a moment and
+  // leaves with its low numbers only; whatever the launcher keeps for long lies above them.
+  bool shared = std::ranges::all_of(needed, [](int fd) { return fd < kKeptFrom - 1; });
+  Fd apart;
+  if (shared) apart = Fd(::eventfd(0, EFD_CLOEXEC));
+  if (apart.get() >= kKeptFrom) apart.reset();
+  shared = static_cast<bool>(apart);
   {
     BorrowedUser user(spec_.id_base);
     if (user.failed()) return sys_error("cannot take the sandbox's id", user.failed());
     // The user namespace comes first in the kernel's order too: every other one belongs to it.
     auto child = kernel::spawn(
-        CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
+        CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | (shared ? CLONE_FILES : 0),
         [&] {
+          if (shared && !leave_with_low_descriptors(apart.get())) return 1;
           // Else the child would hold the launcher's end itself, and never hear that it died.
           conversation.first.reset();
           return become_guest(furnishing);
@@ -133,10 +159,22 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
     child_ = std::move(*child);
   }
+  if (shared) ISOLA_CHECK(expect_apart(apart.get()));
   ISOLA_TRY(its_control_, descriptor_name("socket", conversation.second.get()));
   control_ = std::move(conversation.first);
   link_ = Link{std::move(in.second), std::move(out.first)};
   return {};
+}
+
+// Until then nothing may be closed here: the child has no other copy.
+Result<void> JailLaunching::expect_apart(int apart) {
+  pollfd words[2] = {{apart, POLLIN, 0}, {child_.pidfd.get(), POLLIN, 0}};
+  int ready;
+  do ready = ::poll(words, 2, kBirthLimitMs);
+  while (ready < 0 && errno == EINTR);
+  if (words[0].revents & POLLIN) return {};
+  if (ready == 0) return fail(Code::timeout, "the sandbox's first process did not come to life in time");
+  return fail(Code::internal, "the sandbox's first process died at birth");
 }
 
 Result<Fd> JailLaunching::assume_identity() {
@@ -233,8 +271,11 @@ Result<void> JailLaunching::verify_all() {
 Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
   watch_.lap(Step::exec);
   ISOLA_TRY(uint64_t started, kernel::start_time(child_.pid));
-  auto cell = std::make_unique<JailCell>(kernel::ProcessName{child_.pid, started}, std::move(child_.pidfd), true);
+  auto cell = std::make_unique<JailCell>(kernel::ProcessName{child_.pid, started}, kept(std::move(child_.pidfd)), true);
   cell->set_first_link(std::move(link_));
+  for (Fd* socket :
+       {&sockets_.tcp4, &sockets_.tcp6, &sockets_.dns_udp4, &sockets_.dns_udp6, &sockets_.dns_tcp4, &sockets_.dns_tcp6})
+    *socket = kept(std::move(*socket));
   cell->set_network(std::move(sockets_));
   return cell;
 }

@@ -108,6 +108,11 @@ http::Handler handled(store::Scope needed, Step step) {
     }
     auto done = co_await step(ex);
     if (!done && !ex.replied()) {
+      // The sandbox's own disk: waiting does not help.
+      if (done.error().sys_errno == ENOSPC || done.error().sys_errno == EDQUOT) {
+        ex.fail(http::ErrorReply{507, "disk_full", done.error().message, {}});
+        co_return;
+      }
       std::optional<int> retry;
       if (done.error().code == Code::exhausted || done.error().code == Code::unavailable) retry = 1;
       ex.fail(done.error(), retry);

@@ -25,9 +25,9 @@ struct Asked {
   bool background = false, stream = false;
 };
 
-Asked read_asked(Fields& fields) {
+Asked read_asked(Fields& fields, const char* env, const char* timeout) {
   Asked asked;
-  asked.spec = read_command(fields);
+  asked.spec = read_command(fields, env, timeout);
   asked.output.clean = fields.flag("clean") ? Clean::yes : Clean::no;
   auto encoding = fields.text("encoding", "text");
   if (encoding == "base64")
@@ -60,9 +60,7 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(16 << 20));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
-  Asked asked = read_asked(fields);
-  asked.spec.env = fields.labels("env");
-  if (auto timeout = fields.seconds("timeout")) asked.spec.timeout = std::chrono::milliseconds(*timeout);
+  Asked asked = read_asked(fields, "env", "timeout");
   asked.spec.task = fields.text("task");
   asked.spec.actor = fields.text("actor", std::string(ex.noted("key")));
   ISOLA_CO_CHECK(fields.done());
@@ -83,7 +81,7 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
 Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(16 << 20));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
-  Asked asked = read_asked(fields);
+  Asked asked = read_asked(fields, "command_env", "command_timeout");
   ISOLA_CO_TRY(auto request, read_create(fields, service.settings()));
   auto files = fields.labels("files");
   if (asked.background) fields.wrong("background", "a one-shot run ends with its command");

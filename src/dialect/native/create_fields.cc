@@ -53,16 +53,16 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   return request;
 }
 
-sandbox::CommandSpec read_command(Fields& fields) {
+sandbox::CommandSpec read_command(Fields& fields, const char* env, const char* timeout) {
   sandbox::CommandSpec spec;
   spec.shell = fields.text("command");
   spec.argv = fields.texts("argv");
   if (spec.shell.empty() == spec.argv.empty())
     fields.wrong("command", "give either command (a line for bash) or argv (a list of words)");
-  spec.env = fields.labels("command_env");
+  spec.env = fields.labels(env);
   spec.cwd = fields.text("cwd");
   spec.user = fields.text("user");
-  spec.timeout = std::chrono::milliseconds(fields.seconds("command_timeout").value_or(0));
+  spec.timeout = std::chrono::milliseconds(fields.seconds(timeout).value_or(0));
   return spec;
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
@@ -49,12 +50,9 @@ Result<uint64_t> number(const http::Exchange& ex, std::string_view name, uint64_
   return value;
 }
 
-Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::Read args{.path = at.path, .user = at.user};
-  ISOLA_CO_TRY(args.offset, number(ex, "offset", 0));
-  ISOLA_CO_TRY(args.length, number(ex, "length", UINT64_MAX));
-  auto channel = at.link->open(guest::Op::read, guest::encode(args), 1 << 20);
+Task<Result<void>> send_file(http::Exchange& ex, sandbox::GuestLink& link, const guest::Read& args,
+                             std::string_view type) {
+  auto channel = link.open(guest::Op::read, guest::encode(args), 1 << 20);
   ISOLA_CO_TRY(std::string reply, co_await channel->reply());
   ISOLA_CO_TRY(guest::Stat stat, guest::decode<guest::Stat>(reply));
   ex.set_header("X-Isola-Untrusted", "body");
@@ -62,7 +60,7 @@ Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
   ex.set_header("Content-Disposition", "attachment");
   ex.set_header("X-Isola-File-Size", std::to_string(stat.size));
   // The length is the guest's word, and a file may grow or shrink while it is read: chunks, not a promise.
-  ex.begin(200, "application/octet-stream");
+  ex.begin(200, type);
   for (;;) {
     auto piece = co_await channel->read();
     if (!piece) break;
@@ -74,6 +72,14 @@ Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
   else
     (void)co_await ex.finish();
   co_return Result<void>();
+}
+
+Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
+  guest::Read args{.path = at.path, .user = at.user};
+  ISOLA_CO_TRY(args.offset, number(ex, "offset", 0));
+  ISOLA_CO_TRY(args.length, number(ex, "length", UINT64_MAX));
+  co_return co_await send_file(ex, *at.link, args, "application/octet-stream");
 }
 
 Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
@@ -177,6 +183,7 @@ std::string needed(Fields& fields, const char* name) {
 
 uint32_t octal(Fields& fields, const char* name, uint32_t otherwise) {
   auto text = fields.maybe_text(name);
+  if (!text && otherwise > 07777) fields.wrong(name, "is missing");
   if (!text) return otherwise;
   char* end = nullptr;
   auto value = static_cast<uint32_t>(std::strtoul(text->c_str(), &end, 8));
@@ -213,45 +220,26 @@ Task<Result<void>> watch(sandbox::Service& service, http::Exchange& ex) {
 
 // ---- whole trees, as tar: the sandbox's own tar packs and unpacks, so that nothing of it is resolved out here ----
 
+// Into a file inside first: the output of a command waits for nobody, a file waits for slow readers.
 Task<Result<void>> tar_out(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  sandbox::CommandSpec spec;
-  spec.argv = {"tar", "-C", at.path, "-cf", "-", "."};
-  spec.user = at.user;
-  ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
-  ex.set_header("X-Isola-Untrusted", "body");
-  bool begun = false;
-  std::string complaint;
-  for (;;) {
-    auto frame = co_await running.channel->read_frame();
-    if (!frame) break;
-    std::string_view piece(*frame);
-    bool err = !piece.empty() && piece[0] == static_cast<char>(guest::Stream::err);
-    piece.remove_prefix(std::min(piece.size(), guest::kPieceHeader));
-    if (err) {
-      complaint.append(piece.substr(0, 500));
-      continue;
-    }
-    if (!begun) ex.begin(200, "application/x-tar");
-    begun = true;
-    if (auto sent = co_await ex.write(piece); !sent) {
-      service.detach(std::move(running));
-      co_return Result<void>();
-    }
-  }
-  ISOLA_CO_TRY(std::string end, co_await running.channel->end());
-  ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(end));
-  service.command_ended(at.box, running.info.id, exit);
-  if (exit.code != 0) {
-    if (begun) {
-      ex.abort();
-      co_return Result<void>();
-    }
-    co_return fail(Code::invalid, "tar: " + log::quoted(complaint));
-  }
-  if (!begun) ex.begin(200, "application/x-tar");
-  (void)co_await ex.finish();
-  co_return Result<void>();
+  const std::string packed = "/tmp/.isola-" + new_command_id() + ".tar";
+  guest::Remove remove{packed, at.user, false};
+  auto work = [&]() -> ::isola::Task<Result<void>> {
+    sandbox::CommandSpec spec;
+    spec.argv = {"tar", "-C", at.path, "-cf", packed, "."};
+    spec.user = at.user;
+    ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
+    OutputOptions options;
+    ISOLA_CO_TRY(json result, co_await collect(service, running, options));
+    if (result["exit_code"] != 0)
+      co_return fail(Code::invalid, "tar: " + log::quoted(result["stderr"].get<std::string>()));
+    guest::Read args{.path = packed, .user = at.user};
+    co_return co_await send_file(ex, *at.link, args, "application/x-tar");
+  };
+  auto worked = co_await work();
+  (void)co_await at.link->call(guest::Op::remove, guest::encode(remove));
+  co_return worked;
 }
 
 Task<Result<void>> tar_in(sandbox::Service& service, http::Exchange& ex) {
@@ -314,7 +302,7 @@ void Api::add_files(http::RouteGroup& group) {
   group.add("POST", files + "/chmod",
             changes<guest::Chmod>(service, guest::Op::chmod, [](Fields& fields, guest::Chmod& args) {
               args.path = needed(fields, "path");
-              args.mode = octal(fields, "mode", 0644);
+              args.mode = octal(fields, "mode", UINT32_MAX);
             }));
   group.add("POST", files + "/chown",
             changes<guest::Chown>(service, guest::Op::chown, [](Fields& fields, guest::Chown& args) {

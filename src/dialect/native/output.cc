@@ -152,6 +152,12 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
     co_return Result<void>();
   }
   auto exit = co_await finish(service, running);
+  for (bool err : {false, true}) {
+    std::string last = feeds[err].finish();  // a character that was cut off
+    if (last.empty()) continue;
+    line = dump({{"type", err ? "stderr" : "stdout"}, {"data", last}}) + "\n";
+    (void)co_await ex.write(line);
+  }
   if (exit) {
     json event = view(*exit);
     event["type"] = "exit";

@@ -8,6 +8,7 @@
 
 #include "http/error_reply.h"
 #include "http/message.h"
+#include "store/keys.h"
 
 namespace isola::native {
 
@@ -48,8 +49,21 @@ std::set<std::string> named_by_connection(std::span<const http::Field> fields) {
   return names;
 }
 
-std::string head_for(const http::Exchange& ex, const std::string& target, uint16_t port, bool keyed, bool upgrade,
-                     bool chunked) {
+// Cookies without the one that opened the door.
+std::string without_token(std::string_view cookies) {
+  std::string out;
+  while (!cookies.empty()) {
+    auto end = cookies.find(';');
+    auto part = cookies.substr(0, end);
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    if (!part.empty() && !part.starts_with("isola_token=")) out += (out.empty() ? "" : "; ") + std::string(part);
+    if (end == std::string_view::npos) break;
+    cookies.remove_prefix(end + 1);
+  }
+  return out;
+}
+
+std::string head_for(const http::Exchange& ex, const std::string& target, uint16_t port, bool upgrade, bool chunked) {
   std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: localhost:{}\r\n", ex.method(), target, port);
   auto hop = named_by_connection(ex.headers());
   for (const auto& field : ex.headers()) {
@@ -57,7 +71,15 @@ std::string head_for(const http::Exchange& ex, const std::string& target, uint16
     if (name == "host" || name == "content-length" || name == "expect" || of_this_hop(name) || hop.contains(name))
       continue;
     if (name.starts_with("x-isola-") || name.starts_with("x-forwarded-")) continue;
-    if (keyed && (name == "authorization" || name == "x-api-key")) continue;
+    if (name == "x-api-key" || name == "authorization") {
+      std::string_view key = field.value.starts_with("Bearer ") ? field.value.substr(7) : field.value;
+      if (store::is_key(key)) continue;
+    }
+    if (name == "cookie") {
+      std::string cookies = without_token(field.value);
+      if (!cookies.empty()) head += fmt::format("{}: {}\r\n", field.name, cookies);
+      continue;
+    }
     // Decoded on its way through us.
     if (name == "content-encoding" && ex.has_body()) continue;
     head += fmt::format("{}: {}\r\n", field.name, field.value);
@@ -81,7 +103,10 @@ std::string head_for(const http::Exchange& ex, const std::string& target, uint16
 Task<bool> send_body(http::Exchange& ex, ChannelPtr channel, bool chunked) {
   while (ex.has_body()) {
     auto piece = co_await ex.read_some();
-    if (!piece) co_return false;
+    if (!piece) {
+      channel->cancel();  // the service inside must not wait for a rest that never comes, nor we for its answer
+      co_return false;
+    }
     if (piece->empty()) break;
     std::string bytes = chunked ? fmt::format("{:x}\r\n", piece->size()) : std::string();
     bytes += *piece;
@@ -158,7 +183,7 @@ void say_no(http::Exchange& ex, int status, const std::string& code, const std::
 }
 
 Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
-                   std::string target, bool keyed) {
+                   std::string target) {
   using namespace boost::asio::experimental::awaitable_operators;
   auto use = box->use();
   auto link = co_await service.link(box);
@@ -171,7 +196,7 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
         fmt::format("nothing answers on port {} of sandbox {}: {}", port, box->id(), dialled.error().message));
   bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();
   bool chunked = ex.has_body() && !ex.body_length();
-  std::string head = head_for(ex, target, port, keyed, upgrade, chunked);
+  std::string head = head_for(ex, target, port, upgrade, chunked);
   if (auto sent = co_await channel->write(head); !sent)
     co_return say_no(ex, 502, "bad_gateway", "the service inside closed the connection");
 

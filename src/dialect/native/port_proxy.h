@@ -8,9 +8,9 @@
 
 namespace isola::native {
 
-// `keyed`: the request carried our API key, which must not reach the sandbox.
+// Keys and tokens of ours that the request carried stay outside.
 Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
-                   std::string target, bool keyed);
+                   std::string target);
 
 // A page for people, the error shape for programs.
 void say_no(http::Exchange& ex, int status, const std::string& code, const std::string& message);

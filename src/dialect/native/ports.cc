@@ -114,7 +114,7 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
       rest = at == std::string_view::npos ? std::string_view() : rest.substr(at);
     }
     std::string target = rest.empty() ? "/" : std::string(rest);
-    co_await forward(*service, ex, box, *port, target, /*keyed=*/true);
+    co_await forward(*service, ex, box, *port, target);
     co_return Result<void>();
   });
   for (const char* method : {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}) {
@@ -137,7 +137,7 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
         co_return;
       }
       ex.body_limit(http::Exchange::kNoLimit);
-      co_await forward(*service, ex, *box, target->port, without_grant(ex.target()), /*keyed=*/false);
+      co_await forward(*service, ex, *box, target->port, without_grant(ex.target()));
     };
   });
 }

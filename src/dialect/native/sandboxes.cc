@@ -64,9 +64,8 @@ Result<void> list(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_TRY(auto page, service.list(filter, cursor, limit));
   json all = json::array();
   for (auto& record : page.sandboxes) {
-    record.traffic_token.clear();  // a list is looked over shoulders; the single view has it
     json item = view(record);
-    item.erase("public_ports");
+    item.erase("port_token");  // a list is looked at over shoulders; the single view has it
     all.push_back(std::move(item));
   }
   ex.reply(200, dump({{"sandboxes", all}, {"next", page.next.empty() ? json(nullptr) : json(page.next)}}));
@@ -145,8 +144,9 @@ void Api::add_sandboxes(http::RouteGroup& group) {
             handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> { co_return list(*service, ex); }));
   group.add("GET", "/v1/sandboxes/{id}", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(auto record, service->look(project_of(ex), std::string(ex.param("id"))));
-              if (!store::allows(scope_of(ex), Scope::use)) record.traffic_token.clear();
-              ex.reply(200, dump(view(record)));
+              json out = view(record);
+              if (!store::allows(scope_of(ex), Scope::use)) out.erase("port_token");
+              ex.reply(200, dump(out));
               co_return Result<void>();
             }));
   group.add("PATCH", "/v1/sandboxes/{id}",

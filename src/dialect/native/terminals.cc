@@ -35,7 +35,7 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
       continue;
     }
     json order = json::parse((*message)->data, nullptr, false);
-    if (order.is_discarded() || !order.is_object()) continue;
+    if (order.is_discarded() || !order.is_object() || !order["type"].is_string()) continue;
     if (order.value("type", "") == "resize" && order["rows"].is_number_unsigned() &&
         order["cols"].is_number_unsigned()) {
       guest::Resize size{running.info.pid, order["rows"].get<uint16_t>(), order["cols"].get<uint16_t>()};
@@ -60,6 +60,8 @@ Task<bool> screen(http::WebSocket& socket, Running& running) {
 Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
   using namespace boost::asio::experimental::awaitable_operators;
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  if (!ex.wants_upgrade() || ex.header("upgrade").empty())
+    co_return fail(Code::invalid, "a terminal is a WebSocket: ask for the upgrade");
   std::optional<Running> running;
   if (auto attach = ex.query("attach")) {
     uint64_t from = std::strtoull(std::string(ex.query("from").value_or("0")).c_str(), nullptr, 10);
