@@ -30,7 +30,9 @@ class Net : public ::testing::Test {
   void TearDown() override {
     island_.reset();
     outside_.reset();
-    if (home_) ASSERT_EQ(::setns(home_.get(), CLONE_NEWNET), 0);
+    if (home_) {
+      ASSERT_EQ(::setns(home_.get(), CLONE_NEWNET), 0);
+    }
   }
 
   // Templates that were made before the gate name another resolver.
