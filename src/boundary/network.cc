@@ -166,6 +166,10 @@ struct SocketAddress {
   socklen_t size;
 };
 
+bool set_reuse(const Fd& fd, int value) {
+  return ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &value, sizeof value) == 0;
+}
+
 Result<Fd> bound_socket(int family, int type, uint16_t port) {
   if (int e = kernel::fault::at("island_socket")) return sys_error("cannot open a socket inside the sandbox", e);
   Fd fd(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -173,8 +177,13 @@ Result<Fd> bound_socket(int family, int type, uint16_t port) {
   // Redirected packets go to exactly this address; and a UDP answer must come from it, else connection tracking would
   // not know it for the answer and would not turn it back.
   SocketAddress address(family == AF_INET ? "127.0.0.1" : "::1", port);
-  if (::bind(fd.get(), address.get(), address.size) < 0)
-    return sys_error("cannot take port " + std::to_string(port) + " inside the sandbox");
+  if (::bind(fd.get(), address.get(), address.size) < 0) {
+    // Connections of an earlier gate linger on the port for a minute. Shared with those, and with nobody who comes
+    // later.
+    if (errno != EADDRINUSE || type != SOCK_STREAM || !set_reuse(fd, 1) ||
+        ::bind(fd.get(), address.get(), address.size) < 0 || !set_reuse(fd, 0))
+      return sys_error("cannot take port " + std::to_string(port) + " inside the sandbox");
+  }
   if (type == SOCK_DGRAM) {
     // A bound UDP socket would swallow questions that nobody reads. Connected to a peer that does not exist, it holds
     // the port and receives nothing: whoever asks is told "port unreachable". The peer has the sandbox's own address
@@ -207,8 +216,12 @@ Result<Fd> open_own_netns() {
 }  // namespace
 
 Result<void> IslandSockets::start_answering() {
-  for (const Fd* fd : {&tcp4, &tcp6, &dns_tcp4, &dns_tcp6})
-    if (fd->valid() && ::listen(fd->get(), kBacklog) < 0) return sys_error("cannot listen inside the sandbox");
+  for (const Fd* fd : {&tcp4, &tcp6, &dns_tcp4, &dns_tcp6}) {
+    if (!fd->valid()) continue;
+    // Shared with what lingers of earlier connections, and by those that will be accepted, so that reopen() can have
+    // the port. Nobody inside gains by it: a port that somebody listens on is never shared.
+    if (!set_reuse(*fd, 1) || ::listen(fd->get(), kBacklog) < 0) return sys_error("cannot listen inside the sandbox");
+  }
   sockaddr nobody{.sa_family = AF_UNSPEC};
   for (const Fd* fd : {&dns_udp4, &dns_udp6})
     if (fd->valid() && ::connect(fd->get(), &nobody, sizeof nobody) < 0)

@@ -440,6 +440,29 @@ TEST_F(Island, TheRulesAreTheseAndNoOthers) {
   EXPECT_EQ("\n" + *rules, kGoldenRules);
 }
 
+TEST_F(Island, TheSocketsCanBeOpenedAgainWhileOldConnectionsLinger) {
+  Guest guest([] { return talk(SOCK_STREAM, "93.184.216.34", 443) + "."; });  // until the gate ends it
+  run(guest, Answering::gate);
+  if (IsSkipped() || HasFatalFailure()) return;
+  ASSERT_TRUE(readable(sockets_.tcp4));
+  Fd accepted(::accept4(sockets_.tcp4.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(accepted);
+  sockets_ = {};
+  ::shutdown(accepted.get(), SHUT_WR);  // ended by this side first, so this side is the one that lingers
+  EXPECT_EQ(guest.result().substr(0, 1), ".");
+  accepted.reset();
+  auto again = network_->reopen(guest.netns());
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(own_netns(), home_);
+  // Nobody listens yet, and still nobody inside can have the port.
+  Fd home(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::setns(guest.netns(), CLONE_NEWNET), 0);
+  EXPECT_EQ(take_port(SOCK_STREAM, "127.0.0.1", kGatePort, {SO_REUSEADDR}), "EADDRINUSE");
+  ASSERT_EQ(::setns(home.get(), CLONE_NEWNET), 0);
+  EXPECT_FALSE(network_->reopen(guest.netns())) << "only one at a time";
+  EXPECT_TRUE(again->start_answering());
+}
+
 TEST_F(Island, NobodyInsideCanChangeIt) {
   Guest guest([] {
     Fd fd(::socket(AF_INET, SOCK_DGRAM, 0));

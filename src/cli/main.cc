@@ -116,8 +116,10 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
   launcher->add_option("--layer-store", options->layer_store,
                        "project-quota, btrfs, ext4-file or unquotaed (default: the first that works)");
   launcher->add_option("--user", options->user, "Who may use it besides root: a name or a uid (default: nobody)");
-  launcher->add_option("--name-servers", options->name_servers,
-                       "Where sandboxes' names are looked up, as 192.0.2.53:53 (default: as this machine does)");
+  launcher
+      ->add_option("--name-servers", options->name_servers,
+                   "Where sandboxes' names are looked up, as 192.0.2.53:53 (default: as this machine does)")
+      ->envname("ISOLA_NAME_SERVERS");
   launcher->add_flag("--daemon", options->daemon, "Go into the background, log to DATA/launcher.log");
   launcher->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
   auto* status = launcher->add_subcommand("status", "Show the launcher that runs on --data");

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include <deque>
@@ -173,6 +174,7 @@ size_t flows_that_fit() {
 
 Result<void> run_gate(GateOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
+  ::prctl(PR_SET_NAME, "isola-gate", 0, 0, 0);
   int flags = ::fcntl(options.control.get(), F_GETFL);
   if (flags < 0 || ::fcntl(options.control.get(), F_SETFL, flags | O_NONBLOCK) < 0 ||
       ::fcntl(options.control.get(), F_SETFD, FD_CLOEXEC) < 0)

@@ -368,16 +368,14 @@ class Outside {
   std::thread thread_;
 };
 
-class World {
- public:
-  World() {
-    auto network = boundary::IslandNetwork::prepare();
-    if (!network) std::abort();
-    network_.emplace(*network);
-    gate_ns_ = new_netns(), outside_ns_ = new_netns();
-    inside(gate_ns_, [] { ip("link set lo up && ip link add g type veth peer name o"); });
-    inside(gate_ns_, [&] { ip("link set o netns /proc/self/fd/" + std::to_string(inherited(outside_ns_).get())); });
-    inside(outside_ns_, [] {
+// Two namespaces and a cable between them: where the gate lives, and the outside.
+struct Cable {
+  Fd gate, outside;
+  Cable() {
+    gate = new_netns(), outside = new_netns();
+    inside(gate, [] { ip("link set lo up && ip link add g type veth peer name o"); });
+    inside(gate, [&] { ip("link set o netns /proc/self/fd/" + std::to_string(inherited(outside).get())); });
+    inside(outside, [] {
       ip("link set lo up && ip addr add 192.0.2.2/24 dev o && ip addr add 2001:db8:1::2/64 dev o nodad && ip link set "
          "o up");
       for (const auto& at : kOutside)
@@ -385,11 +383,23 @@ class World {
       ip("addr add "s + kNameServer + "/32 dev lo");
       ip("route add default via 192.0.2.1");
     });
-    inside(gate_ns_, [] {
+    inside(gate, [] {
       ip("addr add 192.0.2.1/24 dev g && ip addr add 2001:db8:1::1/64 dev g nodad && ip link set g up");
       ip("route add default via 192.0.2.2 && ip -6 route add default via 2001:db8:1::2");
     });
-    outside = std::make_unique<Outside>(outside_ns_);
+  }
+
+ private:
+  static Fd inherited(const Fd& fd) { return Fd(::fcntl(fd.get(), F_DUPFD, 100)); }
+};
+
+class World {
+ public:
+  World() {
+    auto network = boundary::IslandNetwork::prepare();
+    if (!network) std::abort();
+    network_.emplace(*network);
+    outside = std::make_unique<Outside>(cable_.outside);
     start_gate();
   }
   ~World() { stop_gate(); }
@@ -400,7 +410,7 @@ class World {
     if (gate_ == 0) {
       pair.first.reset();
       // A parent that is gone closes the other end, and the gate leaves.
-      if (::setns(gate_ns_.get(), CLONE_NEWNET) < 0) ::_exit(1);
+      if (::setns(cable_.gate.get(), CLONE_NEWNET) < 0) ::_exit(1);
       auto ran = run_gate({.control = std::move(pair.second), .servers = kNameServer + ":53"s});
       if (!ran) std::fprintf(stderr, "gate: %s\n", ran.error().text().c_str());
       ::_exit(ran ? 0 : 1);
@@ -482,8 +492,6 @@ class World {
   std::unique_ptr<Outside> outside;
 
  private:
-  static Fd inherited(const Fd& fd) { return Fd(::fcntl(fd.get(), F_DUPFD, 100)); }
-
   bool receive(std::optional<std::string>* answer) {
     pollfd ready{control_.get(), POLLIN, 0};
     if (::poll(&ready, 1, kLongMs) != 1) return false;
@@ -505,7 +513,8 @@ class World {
   }
 
   std::optional<boundary::IslandNetwork> network_;
-  Fd gate_ns_, outside_ns_, control_;
+  Cable cable_;
+  Fd control_;
   pid_t gate_ = -1;
   int boxes_ = 0;
   uint32_t tag_ = 0;
