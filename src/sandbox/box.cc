@@ -68,15 +68,21 @@ Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher) {
     if (!wait) break;
     co_await link_bell_.wait(ticket);
   }
+  // Also when whoever waits here is cancelled: nobody else may wait for a link that never comes.
+  struct Over {
+    Box& box;
+    ~Over() {
+      {
+        std::lock_guard lock(box.mutex_);
+        box.linking_ = false;
+      }
+      box.link_bell_.ring();
+    }
+  } over{*this};
   auto fds = co_await launcher.link(id_);
   std::shared_ptr<GuestLink> link;
   if (fds) link = GuestLink::start(home_, std::move(*fds));
-  {
-    std::lock_guard lock(mutex_);
-    linking_ = false;
-    if (link) link_ = link;
-  }
-  link_bell_.ring();
+  if (link) set_link(link);
   if (!fds) co_return std::unexpected(std::move(fds).error());
   co_return link;
 }

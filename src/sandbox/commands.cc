@@ -53,13 +53,20 @@ json end_of(const guest::Exit& exit) {
 
 Result<void> Service::may_run(const BoxPtr& box) {
   auto budget = box->record().budget;
-  if (budget.commands && box->command_count >= budget.commands)
+  // Taken at once: of two at the same time only one may have the last.
+  uint64_t before = box->command_count.fetch_add(1);
+  if (budget.commands && before >= budget.commands) {
+    box->command_count.fetch_sub(1);
     return fail(Code::exhausted, "the sandbox's budget of " + std::to_string(budget.commands) + " commands is spent");
+  }
   return {};
 }
 
 Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   if (spec.argv.empty() && spec.shell.empty()) co_return fail(Code::invalid, "a command is missing");
+  if (spec.task.size() > kMaxWord || spec.actor.size() > kMaxWord || spec.user.size() > kMaxWord ||
+      spec.cwd.size() > 4096)
+    co_return fail(Code::invalid, "task, actor, user or cwd: too long");
   ISOLA_CO_CHECK(may_run(box));
   Box::Use use = box->use();
   ISOLA_CO_TRY(auto link, co_await this->link(box));
@@ -78,7 +85,6 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   ISOLA_CO_TRY(guest::Started started, guest::decode<guest::Started>(bytes));
   info.pid = started.pid;
   box->remember(info);
-  ++box->command_count;
   ++counters.commands;
   this->record(ledger::Kind::command_started, box,
                dumped({{"command_id", info.id}, {"command", info.command}, {"user", info.user}, {"cwd", info.cwd}}),

@@ -68,6 +68,12 @@ Result<void> Service::check(const CreateRequest& request) const {
     return fail(Code::invalid,
                 "name: use 1 to 63 of letters, digits, '-', '_' and '.', starting with a letter or digit, and nothing "
                 "that looks like an id");
+  if (request.task.size() > kMaxWord || request.actor.size() > kMaxWord)
+    return fail(Code::invalid, "task and actor: at most 256 bytes");
+  if (request.probe.size() > kMaxLine) return fail(Code::invalid, "probe: is too long");
+  for (const auto* hooks : {&request.on_create, &request.on_resume})
+    for (const auto& line : *hooks)
+      if (line.size() > kMaxLine) return fail(Code::invalid, "hooks: a command is too long");
   if (request.key.size() > 256) return fail(Code::invalid, "key: at most 256 characters");
   if (request.timeout && *request.timeout < 0) return fail(Code::invalid, "timeout must not be negative");
   if (request.idle_limit < 0) return fail(Code::invalid, "idle_timeout must not be negative");
@@ -229,7 +235,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     (void)co_await parts_.launcher->kill(record.id);
     co_return std::unexpected(std::move(inserted).error());
   }
-  add(box);
+  add(box);  // its name and key follow when it is ready for others
   json data = {{"template", record.template_name}, {"boundary", to_string(record.boundary)},
                {"birth", to_string(record.birth)}, {"cpus", record.limits.cpus},
                {"memory", record.limits.memory},   {"disk", record.limits.disk}};
@@ -245,6 +251,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     (void)co_await kill(box, EndReason::killed, why.message);
     co_return std::unexpected(why);
   }
+  publish(box);
   if (settings.pool > 0) {
     // The next one finds a parked jail waiting.
     net::co_spawn(

@@ -43,7 +43,10 @@ Task<Result<void>> Service::set_network(BoxPtr box, std::string network, bool cu
 
 Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling) {
   ISOLA_CO_TRY(std::string text, policy_text(ceiling));
+  // An empty one is no ceiling at all; `none` is the lowest.
+  if (ceiling == "none") text = gate::to_text(gate::Policy::none());
   ISOLA_CO_CHECK(parts_.store.set_project_ceiling(project, text));
+  Result<void> result;
   std::vector<BoxPtr> boxes;
   {
     std::shared_lock lock(mutex_);
@@ -53,10 +56,11 @@ Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling
   for (const auto& box : boxes) {
     std::string policy = box->record().network;
     if (policy.empty()) continue;  // it reaches nothing as it is
+    // All of them, whatever happens with one.
     auto applied = co_await apply_network(box, policy, true);
-    if (!applied && applied.error().code != Code::not_found) co_return std::unexpected(applied.error());
+    if (!applied && applied.error().code != Code::not_found && result) result = std::unexpected(applied.error());
   }
-  co_return Result<void>();
+  co_return result;
 }
 
 Task<Result<void>> Service::place_files(BoxPtr box, const std::map<std::string, std::string>& files) {

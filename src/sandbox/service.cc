@@ -57,11 +57,13 @@ Task<Result<void>> Service::start() {
       finish(box, EndReason::host_restart, "it ended while the server was away", nullptr);
       continue;
     }
-    auto owned = co_await parts_.launcher->own(record.id);
-    if (!owned) {
+    auto taken = co_await take_over(box);
+    if (!taken && taken.error().code == Code::not_found) {
       finish(box, EndReason::host_restart, "it ended while the server was away", nullptr);
       continue;
     }
+    if (!taken) co_return std::unexpected(taken.error());
+    publish(box);
     arm(box);
   }
   // What is left was made and never acknowledged. Ephemeral ones (isola run) belong to whoever holds their connection.
@@ -86,10 +88,38 @@ Task<void> Service::reown() {
     for (const auto& [id, box] : boxes_) boxes.push_back(box);
   }
   for (const auto& box : boxes) {
-    auto owned = co_await parts_.launcher->own(box->id());
-    if (!owned && owned.error().code == Code::not_found)
+    auto taken = co_await take_over(box);
+    if (!taken && taken.error().code == Code::not_found)
       finish(box, EndReason::boundary_failure, "it ended while the launcher was away", nullptr);
+    else if (!taken)
+      log::warn("sandbox", "{} could not be taken over: {}", box->id(), taken.error().message);
   }
+}
+
+// A sandbox that an earlier server, or an earlier launcher, had: ours again, and in the state that the record says.
+Task<Result<void>> Service::take_over(BoxPtr box) {
+  Result<void> owned;
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    owned = co_await parts_.launcher->own(box->id());
+    if (owned || owned.error().code != Code::unavailable) break;
+    Bell never;  // the launcher is just being restarted
+    (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));
+  }
+  if (!owned) co_return owned;
+  auto record = box->record();
+  if (record.state == State::ending) {
+    net::co_spawn(
+        box->home(),
+        [self = shared_from_this(), box, reason = record.end_reason, detail = record.end_detail]() -> Task<void> {
+          (void)co_await self->kill(box, reason, detail);
+        },
+        net::detached);
+    co_return Result<void>();
+  }
+  if (record.state == State::frozen) ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
+  // What is written down and what is in force are the same again, whoever died between the two.
+  if (!record.network.empty()) ISOLA_CO_CHECK(co_await apply_network(box, record.network, false));
+  co_return Result<void>();
 }
 
 void Service::stop() {
@@ -109,10 +139,17 @@ void Service::add(const BoxPtr& box) {
   auto record = box->record();
   std::unique_lock lock(mutex_);
   boxes_[record.id] = box;
-  if (!record.name.empty()) names_[record.project + "\n" + record.name] = record.id;
-  if (!record.key.empty()) keys_[record.project + "\n" + record.key] = record.id;
   lock.unlock();
   arm(box);
+}
+
+// From here on it is found by its name and its key.
+void Service::publish(const BoxPtr& box) {
+  auto record = box->record();
+  std::unique_lock lock(mutex_);
+  if (!boxes_.contains(record.id)) return;  // ended meanwhile
+  if (!record.name.empty()) names_[record.project + "\n" + record.name] = record.id;
+  if (!record.key.empty()) keys_[record.project + "\n" + record.key] = record.id;
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ struct Settings {
 };
 
 inline constexpr size_t kMaxMetadata = 64 << 10;
+// What goes into every entry of the ledger must never be what makes it too large.
+inline constexpr size_t kMaxWord = 256, kMaxLine = 64 << 10;
 
 struct CreateRequest {
   std::string project = "default";
@@ -179,6 +181,8 @@ class Service : public std::enable_shared_from_this<Service> {
   void adopt(const store::SandboxRecord& record);
   Task<void> reown();
   void add(const BoxPtr& box);
+  void publish(const BoxPtr& box);
+  Task<Result<void>> take_over(BoxPtr box);
   void heard_end(const launcher::Ended& ended);
   void finish(const BoxPtr& box, EndReason reason, const std::string& detail, const launcher::StatsReply* usage);
   void arm(const BoxPtr& box);

@@ -170,7 +170,11 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   ISOLA_CHECK(server.start());
 
   auto started = net::co_spawn(workers.next(), service->start(), net::use_future).get();
-  if (!started) return std::unexpected(started.error());
+  if (!started) {
+    say(started.error().message + "\n");
+    log::error("server", "{}", started.error().message);
+    ::_exit(1);  // as below: nothing can be destroyed in order here
+  }
   std::string url = url_of(config, server);
   log::info("server", "ready on {} (boundary jail: shared kernel); {} sandboxes live", url, service->living());
   if (first) log::info("server", "the first API key is in {}/key", config.data);

@@ -150,6 +150,14 @@ class Sandboxes(unittest.TestCase):
         self.assertGreater(metrics["oom_kills"], 0, done)
         server.delete(f"/v1/sandboxes/{made['id']}")
 
+    def test_who_leaves_keeps_nothing(self):
+        connection = server.connection()
+        connection.request("POST", "/v1/run", json.dumps({"command": "sleep 1000", "timeout": 0, "metadata": {"left": "1"}}),
+                           {"Authorization": "Bearer " + server.key})
+        one = eventually(lambda: server.get("/v1/sandboxes?metadata.left=1&state=running").json["sandboxes"])
+        connection.close()
+        eventually(lambda: server.get(f"/v1/sandboxes/{one[0]['id']}").json["state"] == "ended", what="the end")
+
     def test_one_shot_runs(self):
         reply = server.post("/v1/run", {"command": "cat /tmp/in/x; cat; exit 7", "stdin": "two", "files": {"/tmp/in/x": "one "}})
         self.assertEqual((reply.status, reply.json["stdout"], reply.json["exit_code"]), (200, "one two", 7))
@@ -332,6 +340,9 @@ while True:
     path = head.split(b" ")[1].split(b"?")[0].decode()
     if path == "/headers":
         status, body = "200 OK", head
+    elif path == "/switch":
+        peer.sendall(b"HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: x\\r\\nConnection: Upgrade\\r\\n\\r\\n")
+        continue
     elif os.path.isfile("/srv/www" + path):
         status, body = "200 OK", open("/srv/www" + path, "rb").read()
     else:
@@ -392,6 +403,9 @@ class Ports(unittest.TestCase):
         self.assertEqual((dead.status, dead.json["error"]["code"]), (502, "bad_gateway"))
         page = self.by_host(port=9, Accept="text/html", **headers)
         self.assertIn(b"<h1>", page.body)
+
+    def test_nobody_switches_protocols_unasked(self):
+        self.assertEqual(server.get(f"/v1/sandboxes/{self.id}/ports/8000/switch").status, 502)
 
     def test_keys_do_not_get_in(self):
         seen = server.get(f"/v1/sandboxes/{self.id}/ports/8000/headers").body.decode()
@@ -481,6 +495,7 @@ class BadInput(unittest.TestCase):
         self.refused(server.post("/v1/sandboxes", {"budget": {"cpus": 1}}), '"budget.cpus"')
         self.refused(server.post("/v1/sandboxes", {"memory": "lots"}), "memory")
         self.refused(server.post("/v1/sandboxes", {"timeout": -1}), "timeout")
+        self.refused(server.post("/v1/sandboxes", {"task": "x" * 1000}), "task")
         self.refused(server.post("/v1/sandboxes", "[" * 100000), "deep")
         self.refused(server.post("/v1/sandboxes", {"template": "nope"}), "nope", status=404)
         self.refused(server.post("/v1/sandboxes", {"boundary": "microvm"}), "jail", status=501)

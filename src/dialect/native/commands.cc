@@ -1,6 +1,7 @@
 // /v1/sandboxes/{id}/commands, and /v1/run: a command in a sandbox that nobody has to hold.
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 
 namespace isola::native {
 
+using namespace boost::asio::experimental::awaitable_operators;
 using nlohmann::json;
 using sandbox::BoxPtr;
 using sandbox::Running;
@@ -72,8 +74,14 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
     co_return Result<void>();
   }
   if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
-  ISOLA_CO_TRY(json result, co_await collect(service, running, asked.output));
-  ex.reply(200, dump(result));
+  auto first = co_await (collect(service, running, asked.output) || ex.gone());
+  if (first.index() == 1) {
+    service.detach(std::move(running));  // nobody waits for the answer; the command goes on
+    co_return Result<void>();
+  }
+  auto& result = std::get<0>(first);
+  if (!result) co_return std::unexpected(std::move(result).error());
+  ex.reply(200, dump(*result));
   co_return Result<void>();
 }
 
@@ -105,9 +113,12 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
     ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(asked.spec)));
     if (asked.input) feed(running, std::move(*asked.input));
     if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
-    ISOLA_CO_TRY(json result, co_await collect(service, running, asked.output));
-    result["sandbox"] = box->id();
-    ex.reply(200, dump(result));
+    auto first = co_await (collect(service, running, asked.output) || ex.gone());
+    if (first.index() == 1) co_return fail(Code::unavailable, "the caller has left");
+    auto& result = std::get<0>(first);
+    if (!result) co_return std::unexpected(std::move(result).error());
+    (*result)["sandbox"] = box->id();
+    ex.reply(200, dump(*result));
     co_return Result<void>();
   };
   auto worked = co_await work();

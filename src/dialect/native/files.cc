@@ -18,6 +18,8 @@ using sandbox::BoxPtr;
 
 namespace {
 
+constexpr size_t kMaxListing = 8 << 20;  // names may be long and deep
+
 struct Place {
   BoxPtr box;
   std::shared_ptr<sandbox::GuestLink> link;
@@ -132,9 +134,17 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   if (args.limit > 100000) co_return fail(Code::invalid, "limit: must be at most 100000");
   auto channel = at.link->open(guest::Op::list, guest::encode(args));
   json entries = json::array();
+  size_t bytes = 0;
+  bool cut = false;
   for (;;) {
     auto frame = co_await channel->read_frame();
     if (!frame) break;
+    bytes += frame->size();
+    if (bytes > kMaxListing) {
+      cut = true;
+      channel->cancel();
+      break;
+    }
     bool good = guest::each_record<guest::Entry>(*frame, [&](const guest::Entry& entry) {
       json item = view(entry.stat);
       item["path"] = entry.path;
@@ -142,8 +152,11 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
     });
     if (!good || entries.size() > args.limit) co_return fail(Code::corrupt, "the sandbox sent a malformed listing");
   }
-  ISOLA_CO_TRY(std::string end, co_await channel->end());
-  ISOLA_CO_TRY(guest::Listed listed, guest::decode<guest::Listed>(end));
+  guest::Listed listed{.truncated = true};
+  if (!cut) {
+    ISOLA_CO_TRY(std::string end, co_await channel->end());
+    ISOLA_CO_TRY(listed, guest::decode<guest::Listed>(end));
+  }
   ex.reply(200, dump({{"path", at.path}, {"entries", entries}, {"truncated", listed.truncated}}));
   co_return Result<void>();
 }

@@ -208,9 +208,14 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   auto& answered = std::get<1>(both);
   while (answered && parser.status >= 100 && parser.status < 200 && parser.status != 101) {
     parser.reset();  // 103 Early Hints and the like: the real one follows
+    if (ex.method() == "HEAD") parser.no_body();
     answered = co_await read_head(channel, parser, rest);
   }
   if (!answered) co_return say_no(ex, 502, "bad_gateway", answered.error().message);
+  if (parser.status == 101 && !upgrade) {
+    channel->cancel();
+    co_return say_no(ex, 502, "bad_gateway", "the service inside switched protocols although nobody asked");
+  }
   if (parser.status == 101) {
     std::string already(parser.text());
     already += rest;
