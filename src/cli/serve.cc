@@ -1,5 +1,5 @@
 // isola serve, isola up: the server in the foreground, or in the background with a word about it.
-#include "cli/serve.h"
+#include "server/serve.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -10,11 +10,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "base/file.h"
+#include "cli/register.h"
+#include "cli/server_url.h"
 #include "kernel/process.h"
 #include "server/config.h"
-#include "server/serve.h"
 
 namespace isola::cli {
 
@@ -50,11 +52,31 @@ Result<server::Config> load(const Common& common, const Options& options) {
   return server::load_config(file, flags);
 }
 
+// Serves, and says in DIR/server.url where for as long as it does.
+Result<void> serve_on(const server::Config& config, const Common& common, const Options& options, int ready_fd) {
+  std::optional<ServerUrl> place;
+  if (make_dirs(config.data, 0711)) {
+    auto claimed = ServerUrl::claim(config.data);
+    if (!claimed && claimed.error().code == Code::exists) {
+      Fd ready(ready_fd);
+      if (ready) (void)write_all(ready.get(), claimed.error().message + "\n");
+      return std::unexpected(claimed.error());
+    }
+    if (claimed) place.emplace(std::move(*claimed));
+  }
+  return server::serve({.config = config,
+                        .reload = [&] { return load(common, options); },
+                        .ready_fd = ready_fd,
+                        .on_ready =
+                            [&](const std::string& url) {
+                              if (place) (void)place->publish(url);
+                            }});
+}
+
 int serve(const Common& common, const Options& options) {
   auto config = load(common, options);
   if (!config) return complain(config.error().message);
-  auto served =
-      server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = options.ready_fd});
+  auto served = serve_on(*config, common, options, options.ready_fd);
   if (!served) return complain(served.error().message);
   return 0;
 }
@@ -80,8 +102,7 @@ int up(const Common& common, const Options& options) {
     ::dup2(log.get(), 2);
     word->first.reset();
     int ready = word->second.release();
-    auto served =
-        server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = ready});
+    auto served = serve_on(*config, common, options, ready);
     ::_exit(served ? 0 : 1);
   }
   word->second.reset();
