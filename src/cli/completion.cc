@@ -64,7 +64,7 @@ std::string bash_completion(const CLI::App& app) {
                          fmt::join(node.options, " "));
     if (node.sandbox) ids += (ids.empty() ? "" : " | ") + fmt::format("'{}'", node.path);
   });
-  return fmt::format(R"(# bash completion for isola: source <(isola completion bash)
+  return fmt::format(R"sh(# bash completion for isola: source <(isola completion bash)
 _isola() {{
   local cur=${{COMP_WORDS[COMP_CWORD]}} path= next words i
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -79,7 +79,7 @@ _isola() {{
 }
 }
 complete -o default -F _isola isola
-)",
+)sh",
                      paths, words, ids);
 }
 
