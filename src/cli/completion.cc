@@ -76,8 +76,7 @@ _isola() {{
 {}  esac
   [[ $cur == -* ]] || case $path in {}) words+=" $(isola sandbox ls -q 2>/dev/null)" ;; esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
-}
-}
+}}
 complete -o default -F _isola isola
 )sh",
                      paths, words, ids);

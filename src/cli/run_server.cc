@@ -22,7 +22,6 @@ constexpr std::chrono::hours kLongest{24};
 // What only the launcher can do, by its option; empty: nothing.
 std::string needs_launcher(const RunOptions& options) {
   if (!options.mounts.empty()) return "--mount-ro";
-  if (!options.net.empty()) return "--net";
   if (options.terminal) return "--tty";
   if (!options.io.empty()) return "--io";
   if (options.latency) return "--latency";
@@ -45,6 +44,12 @@ Result<json> body_of(const RunOptions& options, const std::string& name) {
   if (options.pids) body["pids"] = *options.pids;
   if (options.open_files) body["open_files"] = *options.open_files;
   if (options.cold) body["cold"] = true;
+  if (!options.net.empty()) {
+    // The server knows the presets, and what registries this machine has; a file is read here.
+    ISOLA_TRY(NetChoice net, net_choice(options.net));
+    bool preset = options.net == "none" || options.net == "all" || options.net == "package-registries";
+    body["network"] = preset ? options.net : net.policy;
+  }
   ISOLA_TRY(json env, parse_labels(options.env, "--env"));
   if (!env.empty()) body["command_env"] = env;
   double longest = std::chrono::duration<double>(kLongest).count();

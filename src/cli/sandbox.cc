@@ -27,6 +27,10 @@ struct CreateOptions {
 Result<json> body_of(const CreateOptions& options) {
   json body = json::object();
   for (const auto& [name, text] : options.texts) body[name] = text;
+  if (auto net = body.value("network", ""); net.find_first_of("@; ") != std::string::npos) {
+    ISOLA_TRY(NetChoice choice, net_choice(net));  // a file of this machine, or rules in one line
+    body["network"] = choice.policy;
+  }
   for (const auto& [name, number] : options.numbers) {
     if (number == static_cast<double>(static_cast<uint64_t>(number)))
       body[name] = static_cast<uint64_t>(number);  // counts have no fraction
@@ -143,6 +147,9 @@ void describe(const json& sandbox) {
   line("AT END", text_of(sandbox, "at_end"));
   line("LIMITS", fmt::format("{} cpus, memory {}, disk {}, {} processes", text_of(sandbox, "cpus"),
                              size_of(sandbox, "memory"), size_of(sandbox, "disk"), text_of(sandbox, "pids")));
+  std::string net = text_of(sandbox, "network");
+  for (auto at = net.find('\n'); at != std::string::npos; at = net.find('\n')) net.replace(at, 1, "; ");
+  line("NETWORK", net);
   line("LABELS", join_labels(sandbox.value("metadata", json::object())));
   line("TASK", text_of(sandbox, "task"));
   line("ACTOR", text_of(sandbox, "actor"));
@@ -201,6 +208,7 @@ void add_create(CLI::App& group, Common& common, int& code) {
   text("--key", "key", "Give back the sandbox that was made with this key, if it lives");
   text("--template", "template", "What it starts from (default: the server's)");
   text("--boundary", "boundary", "auto, jail, gvisor, uml or microvm");
+  text("--net", "network", "What it may reach: none (default), all, package-registries, @FILE, or rules");
   text("--memory", "memory", "Memory limit, as 64M or 2G");
   text("--disk", "disk", "Limit of what it can write");
   number("--cpus", "cpus", "Processor limit, in cores");
