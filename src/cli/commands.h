@@ -1,11 +1,13 @@
-// The commands of `isola`: each takes its options as data and returns the exit code. main.cc only parses.
+// The commands of `isola`: each takes its options as data and returns the exit code. register.h has what parses.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "boundary/boundary.h"
+#include "base/error.h"
 
 namespace isola::cli {
 
@@ -16,16 +18,19 @@ struct Common {
   std::string data_dir = "/var/lib/isola";
   std::string cache_dir = "/var/cache/isola";
   bool json = false;
+  // Of commands that talk to a server (api.h says what stands in for them).
+  std::string url, key_file;
 };
 
 struct RunOptions {
-  std::string template_name = "base";
-  boundary::Limits limits;
+  std::string template_name;              // empty: base, or the server's default
   std::string memory, disk, timeout, io;  // as written; parsed by run()
+  std::optional<double> cpus;
+  std::optional<uint32_t> pids, open_files;
   std::vector<std::string> env;
+  std::string net;                  // as net_choice() reads it; empty: no network
   std::vector<std::string> mounts;  // HOST[:INSIDE]
   std::string cwd, user;
-  std::string net;  // as net_choice() reads it; empty: no network
   bool terminal = false;
   bool cold = false;
   bool latency = false;
@@ -33,6 +38,8 @@ struct RunOptions {
   std::vector<std::string> command;
 };
 int run(const Common& common, const RunOptions& options);
+// The same through a server, if there is one and nothing was asked for that only the launcher can do.
+std::optional<int> run_on_server(const Common& common, const RunOptions& options);
 
 // What a sandbox may reach, and what its programs need to know to get there.
 struct NetChoice {

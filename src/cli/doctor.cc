@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "base/units.h"
 #include "boundary/network.h"
 #include "cli/commands.h"
+#include "cli/register.h"
 #include "image/layer_store_probe.h"
 #include "image/template_cache.h"
 #include "kernel/cgroup.h"
@@ -211,6 +213,12 @@ int doctor(const Common& common) {
   }
   std::puts(good ? "\nSandboxes can run here." : "\nSandboxes cannot run here yet: mend what FAILS.");
   return good ? 0 : 1;
+}
+
+void add_doctor(CLI::App& app, Common& common, int& code) {
+  app.add_subcommand("doctor", "What works on this machine, and what to do about what does not")->callback([&] {
+    code = doctor(common);
+  });
 }
 
 }  // namespace isola::cli

@@ -1,10 +1,12 @@
 // isola net, and the network of isola run.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/register.h"
 #include "gate/registries.h"
 #include "launcher/client.h"
 
@@ -146,6 +148,38 @@ int net_watch(const Common& common, const std::string& id) {
                 event->rule.empty() ? "" : ")");
     std::fflush(stdout);
   }
+}
+
+void add_net(CLI::App& app, Common& common, int& code) {
+  auto* group = app.add_subcommand("net", "What a sandbox may reach, and what it tried to")->require_subcommand(1);
+  auto id = std::make_shared<std::string>();
+  auto text = std::make_shared<std::string>();
+  auto cut = std::make_shared<bool>(false);
+  auto command = [&](const char* name, const char* what) {
+    auto* one = group->add_subcommand(name, what);
+    one->add_option("sandbox", *id, "Its id")->required();
+    return one;
+  };
+  auto changing = [&](CLI::App* one, const char* what) {
+    one->add_option("what", *text, what)->required();
+    one->add_flag("--cut", *cut, "End connections that are not allowed any longer, now");
+    return one;
+  };
+  command("show", "Its policy, what was refused and why, and where it has been")->callback([&, id] {
+    code = net_show(common, *id);
+  });
+  changing(command("set", "Give it another policy"), "none, all, package-registries, @FILE, or rules separated by ';'")
+      ->callback([&, id, text, cut] { code = net_set(common, *id, *text, *cut); });
+  for (std::string action : {"allow", "deny"})
+    changing(command(action.c_str(),
+                     action == "allow" ? "Put a rule in front that allows" : "Put a rule in front that denies"),
+             "NAME, *.NAME, NETWORK or *, with :PORTS")
+        ->callback([&, id, text, cut, action] { code = net_add(common, *id, action + " " + *text, *cut); });
+  command("learn", "Let it through and record; a second time: print the smallest policy that would have sufficed")
+      ->callback([&, id] { code = net_learn(common, *id); });
+  auto* watch = group->add_subcommand("watch", "Decisions as they are made");
+  watch->add_option("sandbox", *id, "Only this one");
+  watch->callback([&, id] { code = net_watch(common, *id); });
 }
 
 }  // namespace isola::cli

@@ -4,24 +4,6 @@
 
 namespace isola::cli {
 
-size_t command_begins(const std::vector<std::string>& words,
-                      const std::function<bool(bool in_run, const std::string& option)>& takes_value) {
-  bool in_run = false;
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (word == "--" || word.size() < 2 || word[0] != '-') {
-      if (in_run || word == "--") return i;
-      if (word != "run") return words.size();
-      in_run = true;
-      continue;
-    }
-    // --name=value and -nVALUE carry their value with them.
-    if (word.starts_with("--") ? word.find('=') != std::string::npos : word.size() > 2) continue;
-    if (takes_value(in_run, word)) ++i;
-  }
-  return words.size();
-}
-
 Result<void> check_environment(const std::vector<std::string>& entries) {
   for (const auto& entry : entries)
     if (entry.find('=') == std::string::npos || entry[0] == '=')
@@ -39,7 +21,10 @@ Result<Mount> parse_mount(const std::string& text) {
 }
 
 Result<boundary::Limits> limits_of(const RunOptions& options) {
-  boundary::Limits limits = options.limits;
+  boundary::Limits limits;
+  if (options.cpus) limits.cpus = *options.cpus;
+  if (options.pids) limits.pids = *options.pids;
+  if (options.open_files) limits.open_files = *options.open_files;
   auto size = [](const std::string& text, uint64_t& out) -> Result<void> {
     if (text.empty()) return {};
     ISOLA_TRY(out, parse_size(text));

@@ -1,6 +1,7 @@
 // isola prove: attack the sandboxes of this machine and show that they hold.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/prove_runner.h"
+#include "cli/register.h"
 #include "image/template_cache.h"
 
 namespace isola::cli {
@@ -87,6 +89,18 @@ int prove(const Common& common, const ProveOptions& options) {
                 counts[Proof::Verdict::held], counts[Proof::Verdict::breach], counts[Proof::Verdict::error],
                 counts[Proof::Verdict::untried]);
   return bad == 0 ? 0 : 1;
+}
+
+void add_prove(CLI::App& app, Common& common, int& code) {
+  auto options = std::make_shared<ProveOptions>();
+  auto* prove =
+      app.add_subcommand("prove", "Attack sandboxes of this machine with the hostile programs and show that they hold");
+  prove->add_option("--template", options->templates, "Only these (default: all that are built)")
+      ->allow_extra_args(false);
+  prove->add_option("--program", options->programs, "Only these programs")->allow_extra_args(false);
+  prove->add_option("--birth", options->births, "Only these births: cold, pooled")->allow_extra_args(false);
+  prove->add_flag("--verbose,-v", options->verbose, "Print what each program found");
+  prove->callback([&, options] { code = isola::cli::prove(common, *options); });
 }
 
 }  // namespace isola::cli

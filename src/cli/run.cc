@@ -2,19 +2,21 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
-#include <termios.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
 #include "base/file.h"
 #include "base/units.h"
+#include "cli/api.h"
 #include "cli/commands.h"
+#include "cli/inner_command.h"
 #include "cli/parse.h"
+#include "cli/register.h"
+#include "cli/terminal.h"
 #include "guest/client.h"
 #include "image/template_cache.h"
 #include "kernel/mount.h"
@@ -23,26 +25,6 @@
 namespace isola::cli {
 
 namespace {
-
-// The caller's terminal in raw mode for as long as a remote one shows through it.
-class RawTerminal {
- public:
-  RawTerminal() {
-    if (::tcgetattr(STDIN_FILENO, &saved_) < 0) return;
-    termios raw = saved_;
-    ::cfmakeraw(&raw);
-    active_ = ::tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-  }
-  ~RawTerminal() {
-    if (active_) ::tcsetattr(STDIN_FILENO, TCSADRAIN, &saved_);
-  }
-  RawTerminal(const RawTerminal&) = delete;
-  RawTerminal& operator=(const RawTerminal&) = delete;
-
- private:
-  termios saved_{};
-  bool active_ = false;
-};
 
 struct Shown {
   std::vector<Fd> trees;
@@ -63,21 +45,19 @@ Result<Shown> open_mounts(const std::vector<std::string>& mounts) {
 Result<launcher::LaunchRequest> request_of(const Common& common, const RunOptions& options) {
   launcher::LaunchRequest request{.cold = options.cold, .allow_unquotaed = options.allow_unquotaed};
   ISOLA_TRY(request.limits, limits_of(options));
-  auto found = image::TemplateCache(common.cache_dir).find(options.template_name);
+  std::string name = options.template_name.empty() ? "base" : options.template_name;
+  auto found = image::TemplateCache(common.cache_dir).find(name);
   if (!found && found.error().code == Code::not_found)
-    return fail(Code::not_found, "there is no template '" + options.template_name +
-                                     "' here; `isola template ls` shows what "
-                                     "there is, `isola template build " +
-                                     options.template_name + "` makes it");
+    return fail(Code::not_found, "there is no template '" + name +
+                                     "' here; `isola template ls` shows what there is, `isola template build " + name +
+                                     "` makes it");
   if (!found) return std::unexpected(found.error());
   request.digest = found->digest;
   return request;
 }
 
 void set_size(guest::Start& start) {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0)
-    start.rows = size.ws_row, start.cols = size.ws_col;
+  if (auto size = terminal_size()) start.rows = size->rows, start.cols = size->cols;
 }
 
 void print_latency(const launcher::LaunchReply& reply, std::chrono::nanoseconds connect,
@@ -125,20 +105,7 @@ class Session {
 
 void Session::put(int fd, std::string_view bytes) {
   if (first_output == std::chrono::steady_clock::time_point{}) first_output = std::chrono::steady_clock::now();
-  while (!bytes.empty()) {
-    ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EAGAIN) {  // somebody made our output non-blocking
-      pollfd room{fd, POLLOUT, 0};
-      ::poll(&room, 1, -1);
-      continue;
-    }
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      broken_output_ = true;
-      return;
-    }
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
+  if (!put_out(fd, bytes)) broken_output_ = true;
 }
 
 void Session::read_stdin() {
@@ -257,11 +224,12 @@ Result<void> open_network(launcher::Client& launcher, guest::PipeClient& guest, 
 }  // namespace
 
 int run(const Common& common, const RunOptions& options) {
+  if (auto code = run_on_server(common, options)) return *code;
   using Clock = std::chrono::steady_clock;
-  auto request = request_of(common, options);
-  if (!request) return complain(request.error().message);
   auto net = net_choice(options.net);
   if (!net) return complain(net.error().message);
+  auto request = request_of(common, options);
+  if (!request) return complain(request.error().message);
   auto shown = open_mounts(options.mounts);
   if (!shown) return complain(shown.error().message);
   request->shown_targets = shown->targets;
@@ -315,6 +283,48 @@ int run(const Common& common, const RunOptions& options) {
       complain(gone.error().message);
   }
   return code;
+}
+
+void add_run(CLI::App& app, Common& common, int& code) {
+  auto options = std::make_shared<RunOptions>();
+  auto* command = app.add_subcommand(
+      "run", "Run one command in a fresh sandbox, then throw the sandbox away: isola run [OPTIONS] [--] COMMAND...");
+  command->add_option("--template", options->template_name, "What the sandbox starts from (default base)");
+  command->add_option("--memory", options->memory, "Memory limit, as 64M or 2G (default 512M)");
+  command->add_option("--cpus", options->cpus, "Processor limit, in cores (default 1)");
+  command->add_option("--disk", options->disk, "Limit of what it can write, as 64M or 2G (default 2G)");
+  command->add_option("--pids", options->pids, "Limit of processes and threads");
+  command->add_option("--open-files", options->open_files, "Limit of open files per process");
+  command->add_option("--io", options->io, "Limit of disk traffic per second, as 50M (see `isola doctor`)");
+  command->add_option("--timeout", options->timeout, "End it after this time, as 5s or 10m (exit code 124)");
+  command->add_option("--env,-e", options->env, "NAME=value for the command; can be repeated")->allow_extra_args(false);
+  command->add_option("--cwd,-w", options->cwd, "Working folder inside (default: the user's home)");
+  command->add_option("--user,-u", options->user, "User inside: a name, or uid[:gid] (default root)");
+  command->add_option("--net", options->net,
+                      "What it may reach: none (default), all, package-registries, @FILE with a policy, or rules as "
+                      "'allow *.example.org:443; allow 192.0.2.0/24'");
+  command->add_option("--mount-ro", options->mounts, "HOST[:INSIDE]: show a folder or file of this machine, read-only")
+      ->allow_extra_args(false);
+  command->add_flag("-t,--tty", options->terminal, "Give the command a terminal");
+  command->add_flag("--cold", options->cold, "Make a sandbox from nothing, even if a parked one waits");
+  command->add_flag("--latency", options->latency, "Print where the time went");
+  command->add_flag("--allow-unquotaed-disk", options->allow_unquotaed,
+                    "Run even where nothing can limit what the sandbox writes (it could fill this machine's disk)");
+  command->add_option("command", options->command, "The command and its arguments");  // for the help text
+  add_server_options(*command, common);
+  auto words = takes_inner_command(*command, 0);
+  command->callback([options, words, &common, &code] {
+    options->command = *words;
+    if (options->command.empty()) {
+      code = complain("run what? Give a command: isola run -- echo hello");
+      return;
+    }
+    if (auto named = check_environment(options->env); !named) {
+      code = complain(named.error().message);
+      return;
+    }
+    code = run(common, *options);
+  });
 }
 
 }  // namespace isola::cli

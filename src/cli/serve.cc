@@ -1,7 +1,8 @@
 // isola serve, isola up: the server in the foreground, or in the background with a word about it.
-#include "cli/serve.h"
+#include "server/serve.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,11 +11,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "base/file.h"
+#include "cli/register.h"
+#include "cli/server_url.h"
 #include "kernel/process.h"
+#include "launcher/client.h"
 #include "server/config.h"
-#include "server/serve.h"
 
 namespace isola::cli {
 
@@ -50,11 +54,31 @@ Result<server::Config> load(const Common& common, const Options& options) {
   return server::load_config(file, flags);
 }
 
+// Serves, and says in DIR/server.url where for as long as it does.
+Result<void> serve_on(const server::Config& config, const Common& common, const Options& options, int ready_fd) {
+  std::optional<ServerUrl> place;
+  if (make_dirs(config.data, 0711)) {
+    auto claimed = ServerUrl::claim(config.data);
+    if (!claimed && claimed.error().code == Code::exists) {
+      Fd ready(ready_fd);
+      if (ready) (void)write_all(ready.get(), claimed.error().message + "\n");
+      return std::unexpected(claimed.error());
+    }
+    if (claimed) place.emplace(std::move(*claimed));
+  }
+  return server::serve({.config = config,
+                        .reload = [&] { return load(common, options); },
+                        .ready_fd = ready_fd,
+                        .on_ready =
+                            [&](const std::string& url) {
+                              if (place) (void)place->publish(url);
+                            }});
+}
+
 int serve(const Common& common, const Options& options) {
   auto config = load(common, options);
   if (!config) return complain(config.error().message);
-  auto served =
-      server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = options.ready_fd});
+  auto served = serve_on(*config, common, options, options.ready_fd);
   if (!served) return complain(served.error().message);
   return 0;
 }
@@ -80,8 +104,7 @@ int up(const Common& common, const Options& options) {
     ::dup2(log.get(), 2);
     word->first.reset();
     int ready = word->second.release();
-    auto served =
-        server::serve({.config = *config, .reload = [&] { return load(common, options); }, .ready_fd = ready});
+    auto served = serve_on(*config, common, options, ready);
     ::_exit(served ? 0 : 1);
   }
   word->second.reset();
@@ -107,6 +130,25 @@ int up(const Common& common, const Options& options) {
   return 0;
 }
 
+// The server that runs on the data directory, and everything that it started.
+int down(const Common& common) {
+  if (auto pid = find_server(common.data_dir)) {
+    auto process = kernel::open_pidfd(*pid);
+    if (process) {
+      (void)kernel::send_signal(process->get(), SIGTERM);
+      pollfd gone{process->get(), POLLIN, 0};
+      if (::poll(&gone, 1, 60'000) <= 0)
+        return complain("the server does not stop; see " + common.data_dir + "/server.log");
+    }
+  }
+  auto launcher = launcher::Client::connect(common.data_dir);
+  if (launcher) {
+    if (auto stopped = launcher->shutdown(true); !stopped) return complain(stopped.error().message);
+  }
+  if (!common.json) std::printf("Isola is down; no sandbox of %s is left.\n", common.data_dir.c_str());
+  return 0;
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, Common& common, int& code) {
@@ -117,6 +159,9 @@ void add_serve(CLI::App& app, Common& common, int& code) {
   auto* up_command = app.add_subcommand("up", "Start the sandbox server in the background");
   auto up_options = add_settings(*up_command);
   up_command->callback([&common, &code, up_options] { code = up(common, *up_options); });
+  app.add_subcommand("down", "Stop the server, its launcher and all its sandboxes")->callback([&common, &code] {
+    code = down(common);
+  });
 }
 
 }  // namespace isola::cli

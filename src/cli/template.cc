@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/register.h"
 #include "image/template_cache.h"
 
 namespace isola::cli {
@@ -112,6 +114,24 @@ int template_remove(const Common& common, const std::string& name) {
   if (!freed) return complain(freed.error().message);
   std::printf("%s: removed (%s freed)\n", name.c_str(), format_size(*freed).c_str());
   return 0;
+}
+
+void add_template(CLI::App& app, Common& common, int& code) {
+  auto* group = app.add_subcommand("template", "What sandboxes start from")->require_subcommand(1);
+  group->add_subcommand("ls", "List the templates on this machine")->callback([&] { code = template_list(common); });
+  auto names = std::make_shared<std::vector<std::string>>();
+  auto again = std::make_shared<bool>(false);
+  auto* build = group->add_subcommand("build", "Make a template, if it is not there and current");
+  build->add_option("name", *names, "base or minimal")->required();
+  build->add_flag("--again", *again, "Make it anew in any case");
+  build->callback([&, names, again] { code = template_build(common, *names, *again); });
+  auto name = std::make_shared<std::string>();
+  auto* verify = group->add_subcommand("verify", "Read a template's blob and compare it with its digest");
+  verify->add_option("name", *name)->required();
+  verify->callback([&, name] { code = template_verify(common, *name); });
+  auto* remove = group->add_subcommand("rm", "Remove a template");
+  remove->add_option("name", *name)->required();
+  remove->callback([&, name] { code = template_remove(common, *name); });
 }
 
 }  // namespace isola::cli

@@ -192,6 +192,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   ISOLA_CO_TRY(std::string digest, digest_of(request.template_name));
   store::SandboxRecord record;
   ISOLA_CO_TRY(record.network, policy_text(request.network));
+  if (request.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(request.project, record.network));
   record.project = request.project;
   record.limits = request.limits;
   // Looked at before anything is made, so that a flood of refused creates costs nothing; the insert decides for good.

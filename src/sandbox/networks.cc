@@ -24,6 +24,38 @@ Result<std::string> Service::policy_text(const std::string& network) const {
   return gate::to_text(*policy);
 }
 
+namespace {
+
+// Whether a policy speaks of addresses that are somebody's inside: the host's own, its network's, a cloud's metadata.
+bool opens_inside(const gate::Policy& policy) {
+  for (const auto& rule : policy.rules) {
+    if (rule.action != gate::Action::allow) continue;
+    if (rule.local) return true;
+    if (!rule.network) continue;
+    std::string text = rule.network->text();
+    auto base = gate::Address::parse(text.substr(0, text.find('/')));
+    if (!base) continue;
+    auto placed = gate::place_of(*base);
+    // Only a network that lies within such a block opens it: 0.0.0.0/0 does not.
+    if (placed.block && placed.block->contains(*rule.network)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// On a machine with several tenants it is the operator who opens what lies inside, by a ceiling that says so.
+Result<void> Service::may_ask_for(const std::string& project, const std::string& policy) {
+  if (project == "default" || policy.empty()) return {};
+  ISOLA_TRY(auto record, parts_.store.find_project(project));
+  if (!record.ceiling.empty()) return {};
+  ISOLA_TRY(auto parsed, gate::parse_policy(policy));
+  if (opens_inside(parsed))
+    return fail(Code::denied,
+                "network: private and local addresses are open to this project only under a ceiling that names them");
+  return {};
+}
+
 Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = project.ceiling, .cut = cut};
@@ -32,6 +64,7 @@ Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool c
 
 Task<Result<void>> Service::set_network(BoxPtr box, std::string network, bool cut) {
   ISOLA_CO_TRY(std::string policy, policy_text(network));
+  if (network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
   ISOLA_CO_CHECK(co_await apply_network(box, policy, cut));
   ISOLA_CO_CHECK(parts_.store.set_network(box->id(), policy));

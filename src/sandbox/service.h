@@ -173,6 +173,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<Created>> launch(CreateRequest request);
   Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
   Result<std::string> policy_text(const std::string& network) const;
+  Result<void> may_ask_for(const std::string& project, const std::string& policy);
   Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
   void heard_gate(const gate::Event& event, uint32_t dropped);

@@ -178,6 +178,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   std::string url = url_of(config, server);
   log::info("server", "ready on {} (boundary jail: shared kernel); {} sandboxes live", url, service->living());
   if (first) log::info("server", "the first API key is in {}/key", config.data);
+  if (options.on_ready) options.on_ready(url);
   say("ready " + url + "\n");
 
   for (Word word; (word = next_word(signals.get(), kTidyEvery)) != Word::stop;) {

@@ -469,6 +469,8 @@ class Tenants(unittest.TestCase):
                 reply = server.request(method, f"/v1/sandboxes/{name}{path}", "{}" if method != "GET" else None, key=key)
                 self.assertEqual(reply.status, 404, (method, path, reply))
         self.assertEqual(server.get("/v1/sandboxes", key=key).json["sandboxes"], [])
+        for inside in ("allow 127.0.0.1/32", "allow 169.254.169.254/32", "allow 10.0.0.0/8", "allow x.example local"):
+            self.assertEqual(server.post("/v1/sandboxes", {"network": inside}, key=key).status, 403, inside)
         self.assertEqual(server.post("/v1/projects", {"name": "x"}, key=key).status, 403)
         theirs = server.post("/v1/sandboxes", {"name": "mine"}, key=key)
         self.assertEqual(theirs.status, 201)

@@ -1,0 +1,156 @@
+#include "cli/output_events.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+
+namespace isola::cli {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMaxLine = 64 << 20;
+
+int digit(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (c >= '0' && c <= '9') return c - '0' + 52;
+  if (c == '+') return 62;
+  if (c == '/') return 63;
+  return -1;
+}
+
+uint64_t number(const json& object, const char* name) {
+  auto at = object.find(name);
+  return at != object.end() && at->is_number_unsigned() ? at->get<uint64_t>() : 0;
+}
+
+bool flag(const json& object, const char* name) {
+  auto at = object.find(name);
+  return at != object.end() && at->is_boolean() && at->get<bool>();
+}
+
+}  // namespace
+
+Result<std::string> decode_base64(std::string_view text) {
+  if (text.size() % 4) return fail(Code::corrupt, "malformed base64");
+  std::string out;
+  out.reserve(text.size() / 4 * 3);
+  for (size_t i = 0; i < text.size(); i += 4) {
+    bool last = i + 4 == text.size();
+    int padding = last && text[i + 3] == '=' ? (text[i + 2] == '=' ? 2 : 1) : 0;
+    uint32_t group = 0;
+    for (int k = 0; k < 4; ++k) {
+      int value = k >= 4 - padding ? 0 : digit(text[i + static_cast<size_t>(k)]);
+      if (value < 0) return fail(Code::corrupt, "malformed base64");
+      group = group << 6 | static_cast<uint32_t>(value);
+    }
+    out += static_cast<char>(group >> 16);
+    if (padding < 2) out += static_cast<char>(group >> 8 & 255);
+    if (padding < 1) out += static_cast<char>(group & 255);
+  }
+  return out;
+}
+
+Result<OutputEvent> parse_output(std::string_view line, bool encoded) {
+  json parsed = json::parse(line, nullptr, false);
+  if (!parsed.is_object()) return fail(Code::corrupt, "the server sent a line that is not JSON");
+  OutputEvent event;
+  std::string type = text_of(parsed, "type", "");
+  event.seq = number(parsed, "seq");
+  if (type == "start") {
+    event.kind = OutputEvent::start;
+    event.command_id = text_of(parsed, "command_id", "");
+  } else if (type == "stdout" || type == "stderr") {
+    event.kind = type == "stdout" ? OutputEvent::out : OutputEvent::err;
+    event.data = text_of(parsed, "data", "");
+    if (encoded) {
+      ISOLA_TRY(event.data, decode_base64(event.data));
+    }
+  } else if (type == "gap") {
+    event.kind = OutputEvent::gap;
+    event.lost = number(parsed, "lost_bytes");
+  } else if (type == "exit") {
+    event.kind = OutputEvent::exit;
+    event.exit_code = static_cast<int>(number(parsed, "exit_code"));
+    event.timed_out = flag(parsed, "timed_out");
+    event.out_of_memory = flag(parsed, "killed_by_memory_limit");
+  } else if (type == "error") {
+    event.kind = OutputEvent::error;
+    event.message = shown(text_of(parsed.value("error", json::object()), "message", "the server gave no reason"));
+  }
+  return event;
+}
+
+Result<void> OutputPrinter::feed(std::string_view piece) {
+  while (!piece.empty()) {
+    auto end = piece.find('\n');
+    if (end == std::string_view::npos) {
+      if (line_.size() + piece.size() > kMaxLine) return fail(Code::corrupt, "the server sent too long a line");
+      line_ += piece;
+      return {};
+    }
+    line_ += piece.substr(0, end);
+    piece.remove_prefix(end + 1);
+    std::string line = std::move(line_);
+    line_.clear();
+    if (!line.empty()) ISOLA_CHECK(take(line));
+  }
+  return {};
+}
+
+Result<void> OutputPrinter::take(std::string_view line) {
+  ISOLA_TRY(OutputEvent event, parse_output(line, options_.encoded));
+  switch (event.kind) {
+    case OutputEvent::start:
+      if (command_id_.empty() && options_.started) options_.started(event.command_id);
+      command_id_ = event.command_id;
+      break;
+    case OutputEvent::out:
+    case OutputEvent::err: {
+      auto put = put_out(event.kind == OutputEvent::out ? STDOUT_FILENO : STDERR_FILENO, event.data);
+      if (!put) unread_ = true;
+      ISOLA_CHECK(put);
+      seq_ = event.seq;
+      break;
+    }
+    case OutputEvent::gap:
+      std::fprintf(stderr, "isola: %llu bytes of output were lost\n", static_cast<unsigned long long>(event.lost));
+      break;
+    case OutputEvent::exit:
+    case OutputEvent::error: end_ = event; break;
+    case OutputEvent::other: break;
+  }
+  return {};
+}
+
+int exit_code_of(const OutputEvent& end) {
+  if (end.kind == OutputEvent::error) return exit_code_of(Error{Code::unavailable, end.message});
+  if (end.timed_out) {
+    complain("the command took longer than its timeout and was ended");
+    return kTimedOut;
+  }
+  if (end.out_of_memory) complain("the command was killed, most likely because the memory limit was reached");
+  return end.exit_code;
+}
+
+int exit_code_of(const Error& error) {
+  complain(error.message);
+  // The server's words for what has a code of its own among shells.
+  auto says = [&](std::string_view words) { return error.message.find(words) != std::string::npos; };
+  if (says("no such command: ")) return kNoSuchCommand;
+  if (says("not allowed to execute: ") || says("cannot execute ") || says("too long for one command"))
+    return kCannotRun;
+  if (says("the sandbox ended (deadline)") || error.message.starts_with("the run took longer")) return kTimedOut;
+  if (says("the sandbox ended (oom)")) return 128 + SIGKILL;
+  return kFailed;
+}
+
+}  // namespace isola::cli

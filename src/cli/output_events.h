@@ -1,0 +1,64 @@
+// The output of a command as the server streams it: one JSON object per line, bytes in base64 so that they stay exact.
+//
+//   OutputPrinter printer({.encoded = true});
+//   api.request({.target = …, .sink = [&](std::string_view piece) { return printer.feed(piece); }});
+//   if (printer.end()) exit code…; else go on from printer.seq()
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace isola::cli {
+
+struct OutputEvent {
+  enum Kind { start, out, err, gap, exit, error, other } kind = other;
+  std::string command_id;  // start
+  std::string data;        // out, err: the bytes
+  uint64_t seq = 0;        // out, err, gap, exit: where to go on
+  uint64_t lost = 0;       // gap
+  int exit_code = 0;       // exit
+  bool timed_out = false, out_of_memory = false;
+  std::string message;  // error
+};
+
+Result<OutputEvent> parse_output(std::string_view line, bool encoded);
+Result<std::string> decode_base64(std::string_view text);
+
+// Puts what comes onto our own standard output and error, as it comes.
+class OutputPrinter {
+ public:
+  struct Options {
+    bool encoded = true;                                 // data is base64
+    std::function<void(const std::string& id)> started;  // once
+  };
+  explicit OutputPrinter(Options options) : options_(std::move(options)) {}
+
+  Result<void> feed(std::string_view piece);
+  void cut() { line_.clear(); }  // the stream broke: what is left of a line is void
+
+  const std::string& command_id() const { return command_id_; }
+  uint64_t seq() const { return seq_; }
+  bool unread() const { return unread_; }  // nobody reads our output
+  // The exit or the error that ended it.
+  const std::optional<OutputEvent>& end() const { return end_; }
+
+ private:
+  Result<void> take(std::string_view line);
+  Options options_;
+  std::string line_, command_id_;
+  uint64_t seq_ = 0;
+  bool unread_ = false;
+  std::optional<OutputEvent> end_;
+};
+
+// Our exit code for how it ended, after saying what has to be said.
+int exit_code_of(const OutputEvent& end);
+// … and for a command that did not even start, or whose end nobody knows.
+int exit_code_of(const Error& error);
+
+}  // namespace isola::cli

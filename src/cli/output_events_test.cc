@@ -1,0 +1,105 @@
+#include "cli/output_events.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "cli/commands.h"
+#include "kernel/process.h"
+
+namespace isola::cli {
+namespace {
+
+TEST(Base64, DecodesEveryLength) {
+  EXPECT_EQ(*decode_base64(""), "");
+  EXPECT_EQ(*decode_base64("YQ=="), "a");
+  EXPECT_EQ(*decode_base64("YWI="), "ab");
+  EXPECT_EQ(*decode_base64("YWJj"), "abc");
+  EXPECT_EQ(*decode_base64("AP+A"), std::string("\0\xff\x80", 3));
+  for (const char* bad : {"Y", "YQ=", "Y!==", "====", "YQ==YQ==", "Y=Q="}) EXPECT_FALSE(decode_base64(bad)) << bad;
+}
+
+TEST(OutputEvents, Parse) {
+  auto start = parse_output(R"({"type":"start","command_id":"c1","pid":7})", true);
+  ASSERT_TRUE(start);
+  EXPECT_EQ(start->kind, OutputEvent::start);
+  EXPECT_EQ(start->command_id, "c1");
+  auto out = parse_output(R"({"type":"stdout","seq":3,"data":"AAEC"})", true);
+  EXPECT_EQ(out->data, std::string("\0\1\2", 3));
+  EXPECT_EQ(out->seq, 3u);
+  EXPECT_EQ(parse_output(R"({"type":"stderr","data":"plain"})", false)->data, "plain");
+  auto exit = parse_output(R"({"type":"exit","exit_code":137,"signal":9,"timed_out":true})", true);
+  EXPECT_EQ(exit->exit_code, 137);
+  EXPECT_TRUE(exit->timed_out);
+  EXPECT_EQ(parse_output(R"({"type":"error","error":{"code":"x","message":"gone"}})", true)->message, "gone");
+  EXPECT_EQ(parse_output(R"({"type":"ping"})", true)->kind, OutputEvent::other);
+  EXPECT_FALSE(parse_output("no", true));
+  EXPECT_FALSE(parse_output(R"({"type":"stdout","data":"%"})", true));
+  // Types that are not what they should be must not throw.
+  EXPECT_TRUE(parse_output(R"({"type":7,"seq":"x","exit_code":null})", true));
+}
+
+TEST(OutputEvents, CodesOfWhatNeverRan) {
+  EXPECT_EQ(exit_code_of(Error{Code::not_found, "no such command: nope (request 1)"}), kNoSuchCommand);
+  EXPECT_EQ(exit_code_of(Error{Code::denied, "not allowed to execute: /etc/passwd"}), kCannotRun);
+  EXPECT_EQ(exit_code_of(Error{Code::unavailable, "the sandbox ended (oom): memory"}), 137);
+  EXPECT_EQ(exit_code_of(Error{Code::not_found, "there is no sandbox"}), kFailed);
+  OutputEvent end{.kind = OutputEvent::exit, .exit_code = 137, .timed_out = true};
+  EXPECT_EQ(exit_code_of(end), kTimedOut);
+}
+
+// Our own standard output, caught in a pipe.
+class Caught {
+ public:
+  Caught() : saved_(::dup(1)) {
+    auto ends = kernel::make_pipe();
+    read_ = std::move(ends->first);
+    ::dup2(ends->second.get(), 1);
+  }
+  ~Caught() { give_back(); }
+  std::string text() {
+    give_back();
+    std::string out(65536, '\0');
+    ssize_t n = ::read(read_.get(), out.data(), out.size());
+    out.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    return out;
+  }
+  void hang_up() { read_.reset(); }
+
+ private:
+  void give_back() {
+    if (saved_) ::dup2(saved_.get(), 1);
+    saved_.reset();
+  }
+  Fd saved_, read_;
+};
+
+TEST(OutputPrinter, LinesMayComeInAnyPieces) {
+  std::string stream =
+      "{\"type\":\"start\",\"command_id\":\"c9\"}\n\n{\"type\":\"stdout\",\"seq\":2,\"data\":\"YWI=\"}\n"
+      "{\"type\":\"ping\"}\n{\"type\":\"stdout\",\"seq\":3,\"data\":\"Yw==\"}\n{\"type\":\"exit\",\"exit_code\":4}\n";
+  std::string started;
+  OutputPrinter printer({.started = [&](const std::string& id) { started += id; }});
+  Caught caught;
+  for (char c : stream) ASSERT_TRUE(printer.feed(std::string_view(&c, 1)));
+  EXPECT_EQ(caught.text(), "abc");
+  EXPECT_EQ(started, "c9");
+  EXPECT_EQ(printer.seq(), 3u);
+  ASSERT_TRUE(printer.end());
+  EXPECT_EQ(printer.end()->exit_code, 4);
+}
+
+TEST(OutputPrinter, NoticesThatNobodyReads) {
+  ::signal(SIGPIPE, SIG_IGN);
+  OutputPrinter printer({});
+  Caught caught;
+  caught.hang_up();
+  EXPECT_FALSE(printer.feed("{\"type\":\"stdout\",\"seq\":2,\"data\":\"YWI=\"}\n"));
+  EXPECT_TRUE(printer.unread());
+  EXPECT_EQ(printer.seq(), 0u);
+}
+
+}  // namespace
+}  // namespace isola::cli

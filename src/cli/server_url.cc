@@ -1,0 +1,69 @@
+#include "cli/server_url.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+namespace isola::cli {
+
+namespace {
+
+std::string file_of(const std::string& data_dir) { return data_dir + "/server.url"; }
+
+struct flock whole(short type) {
+  struct flock lock{};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+}  // namespace
+
+std::optional<pid_t> find_server(const std::string& data_dir) {
+  Fd file(::open(file_of(data_dir).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  struct flock lock = whole(F_WRLCK);
+  if (::fcntl(file.get(), F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK || lock.l_pid <= 0) return std::nullopt;
+  return lock.l_pid;
+}
+
+std::optional<std::string> find_server_url(const std::string& data_dir) {
+  Fd file(::open(file_of(data_dir).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  struct flock lock = whole(F_WRLCK);
+  if (::fcntl(file.get(), F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK) return std::nullopt;
+  char text[512];
+  ssize_t n = ::read(file.get(), text, sizeof text);
+  if (n <= 0) return std::nullopt;
+  std::string url(text, static_cast<size_t>(n));
+  // The end of the line says that it is all there.
+  if (auto end = url.find('\n'); end != std::string::npos) return url.substr(0, end);
+  return std::nullopt;
+}
+
+Result<ServerUrl> ServerUrl::claim(const std::string& data_dir) {
+  std::string path = file_of(data_dir);
+  Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file) return sys_error("cannot open " + path);
+  struct flock lock = whole(F_WRLCK);
+  if (::fcntl(file.get(), F_SETLK, &lock) < 0) {
+    if (errno == EAGAIN || errno == EACCES) return fail(Code::exists, "a server runs on " + data_dir + " already");
+    return sys_error("cannot lock " + path);
+  }
+  if (::ftruncate(file.get(), 0) < 0) return sys_error("cannot clear " + path);
+  return ServerUrl(std::move(file));
+}
+
+ServerUrl::~ServerUrl() {
+  if (file_ && ::ftruncate(file_.get(), 0) < 0) return;
+}
+
+Result<void> ServerUrl::publish(const std::string& url) {
+  std::string line = url + "\n";
+  if (::pwrite(file_.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size()))
+    return sys_error("cannot write down the server's URL");
+  return {};
+}
+
+}  // namespace isola::cli
