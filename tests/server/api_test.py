@@ -341,7 +341,7 @@ while True:
     if path == "/headers":
         status, body = "200 OK", head
     elif path == "/switch":
-        peer.sendall(b"HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: x\\r\\nConnection: Upgrade\\r\\n\\r\\n")
+        peer.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
         continue
     elif os.path.isfile("/srv/www" + path):
         status, body = "200 OK", open("/srv/www" + path, "rb").read()
