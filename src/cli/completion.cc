@@ -60,13 +60,13 @@ std::string bash_completion(const CLI::App& app) {
   std::string paths, words, ids;
   walk(app, "", [&](const CLI::App&, const Node& node) {
     if (!node.path.empty()) paths += (paths.empty() ? "" : " | ") + fmt::format("'{}'", node.path);
-    words += fmt::format("    '{}') words='{} {}' ;;\n", node.path, fmt::join(node.commands, " "),
+    words += fmt::format("    '{}') words='{}' options='{}' ;;\n", node.path, fmt::join(node.commands, " "),
                          fmt::join(node.options, " "));
     if (node.sandbox) ids += (ids.empty() ? "" : " | ") + fmt::format("'{}'", node.path);
   });
   return fmt::format(R"sh(# bash completion for isola: source <(isola completion bash)
 _isola() {{
-  local cur=${{COMP_WORDS[COMP_CWORD]}} path= next words i
+  local cur=${{COMP_WORDS[COMP_CWORD]}} path= next words options i
   for ((i = 1; i < COMP_CWORD; i++)); do
     [[ ${{COMP_WORDS[i]}} == -- ]] && return
     next="${{path:+$path }}${{COMP_WORDS[i]}}"
@@ -74,7 +74,11 @@ _isola() {{
   done
   case $path in
 {}  esac
-  [[ $cur == -* ]] || case $path in {}) words+=" $(isola sandbox ls -q 2>/dev/null)" ;; esac
+  if [[ $cur == -* ]]; then
+    words=$options
+  else
+    case $path in {}) words+=" $(isola sandbox ls -q 2>/dev/null)" ;; esac
+  fi
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }}
 complete -o default -F _isola isola

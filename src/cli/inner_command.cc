@@ -10,7 +10,7 @@ namespace {
 
 struct Holder {
   int before = 0;
-  Words words;
+  std::weak_ptr<std::vector<std::string>> words;  // goes with the command's callback, so with the command
 };
 
 std::map<const CLI::App*, Holder>& holders() {
@@ -29,24 +29,25 @@ Words takes_inner_command(CLI::App& app, int words_before) {
 // Only the first `--` is ours; a later one belongs to the command (git checkout -- file).
 int cut_inner_command(CLI::App& app, int argc, char** argv) {
   CLI::App* here = &app;
-  const Holder* holder = nullptr;
+  Words words;  // of the command that we are in
   int before = 0;
   for (int i = 1; i < argc; ++i) {
     std::string_view word = argv[i];
     if (word == "--" || word.size() < 2 || word[0] != '-') {
-      if (holder && before == 0) {
-        holder->words->assign(argv + i + (word == "--" ? 1 : 0), argv + argc);
+      if (words && before == 0) {
+        words->assign(argv + i + (word == "--" ? 1 : 0), argv + argc);
         return i;
       }
       if (word == "--") return argc;
-      if (holder) {
+      if (words) {
         --before;
         continue;
       }
       auto named = here->get_subcommands([&](CLI::App* one) { return one->get_name() == word; });
       if (named.empty()) return argc;
       here = named[0];
-      if (auto at = holders().find(here); at != holders().end()) holder = &at->second, before = holder->before;
+      if (auto at = holders().find(here); at != holders().end())
+        words = at->second.words.lock(), before = at->second.before;
       continue;
     }
     bool is_long = word.starts_with("--");

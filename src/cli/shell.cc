@@ -87,8 +87,8 @@ std::optional<Session::Outcome> Session::hear() {
     if (!event) return Outcome::lost;
     if (event->kind == http::WebSocketEvent::nothing) return std::nullopt;
     if (event->kind == http::WebSocketEvent::closed) return Outcome::lost;
-    heard_ = true;
     if (!event->text) {
+      heard_ = true;
       seen_ += event->data.size();
       if (!put_out(STDOUT_FILENO, event->data)) {
         failure_ = "nobody reads the output";

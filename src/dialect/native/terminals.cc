@@ -45,16 +45,30 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
   }
 }
 
-// true: the command has ended; false: the socket did.
-Task<bool> screen(http::WebSocket& socket, Running& running) {
+// What is on the screen, and how it ended (`over`). All of it happens while keys() still reads: a WebSocket whose read
+// was cancelled says nothing more.
+Task<void> screen(sandbox::Service& service, http::WebSocket& socket, Running& running, bool& over) {
   for (;;) {
     auto frame = co_await running.channel->read_frame();
-    if (!frame) co_return true;
+    if (!frame) break;
     std::string_view piece(*frame);
     if (piece.empty() || piece[0] == static_cast<char>(guest::Stream::gap)) continue;
     piece.remove_prefix(std::min(piece.size(), guest::kPieceHeader));
-    if (auto sent = co_await socket.write(piece, false); !sent) co_return false;
+    if (auto sent = co_await socket.write(piece, false); !sent) co_return;
   }
+  auto end = co_await running.channel->end();
+  auto exit = end ? guest::decode<guest::Exit>(*end) : Result<guest::Exit>(std::unexpected(end.error()));
+  json last = {{"type", "exit"}};
+  if (exit) {
+    service.command_ended(running.box, running.info.id, *exit);
+    last.update(view(*exit));
+  } else {
+    last["error"] = exit.error().message;
+  }
+  over = true;
+  std::string text = dump(last);
+  if (auto sent = co_await socket.write(text, true); !sent) co_return;
+  (void)co_await socket.close();
 }
 
 Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
@@ -91,24 +105,10 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
   }
   std::string text = dump({{"type", "start"}, {"command_id", running->info.id}, {"pid", running->info.pid}});
   (void)co_await (*socket)->write(text, true);
-  auto first = co_await (keys(service, **socket, *running) || screen(**socket, *running));
-  if (first.index() == 0 || !std::get<1>(first)) {
-    // The person has left; the terminal stays, to be attached again.
-    service.detach(std::move(*running));
-    co_return Result<void>();
-  }
-  auto end = co_await running->channel->end();
-  auto exit = end ? guest::decode<guest::Exit>(*end) : Result<guest::Exit>(std::unexpected(end.error()));
-  json last = {{"type", "exit"}};
-  if (exit) {
-    service.command_ended(box, running->info.id, *exit);
-    last.update(view(*exit));
-  } else {
-    last["error"] = exit.error().message;
-  }
-  text = dump(last);
-  (void)co_await (*socket)->write(text, true);
-  (void)co_await (*socket)->close();
+  bool over = false;
+  co_await (keys(service, **socket, *running) || screen(service, **socket, *running, over));
+  // The person has left; the terminal stays, to be attached again.
+  if (!over) service.detach(std::move(*running));
   co_return Result<void>();
 }
 
