@@ -39,7 +39,7 @@ namespace isola::gate::testing {
 using namespace std::string_literals;
 
 constexpr int kLongMs = 20'000;  // only a hang takes that long
-constexpr uint16_t kEchoPort = 7, kGreetPort = 22, kTlsPort = 443, kSourcePort = 9000;
+constexpr uint16_t kEchoPort = 7, kGreetPort = 22, kTlsPort = 443, kSourcePort = 9000, kUdpPort = 9001;
 inline const std::vector<std::string> kOutside = {"203.0.113.10", "203.0.113.11",    "198.51.100.7",   "10.5.0.1",
                                                   "100.64.0.9",   "169.254.169.254", "2001:db8:5::10", "fd00:ec2::254"};
 inline constexpr char kNameServer[] = "203.0.113.53";
@@ -175,6 +175,28 @@ inline std::string tls_hello(const std::string& name, const std::string& more = 
   return out;
 }
 
+// What `body` returns in a process of its own; empty if it died.
+inline std::string in_child(const std::function<std::string()>& body) {
+  auto pipe = kernel::make_pipe().value();
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    auto text = body();
+    for (size_t at = 0; at < text.size();) {
+      ssize_t n = ::write(pipe.second.get(), text.data() + at, text.size() - at);
+      if (n <= 0) ::_exit(1);
+      at += static_cast<size_t>(n);
+    }
+    ::_exit(0);
+  }
+  pipe.second.reset();
+  std::string out;
+  char buffer[65536];
+  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
+    out.append(buffer, static_cast<size_t>(n));
+  ::waitpid(pid, nullptr, 0);
+  return out;
+}
+
 // ---- a sandbox ------------------------------------------------------------------------------------------------------
 
 class Box {
@@ -213,28 +235,13 @@ class Box {
   const Fd& netns() const { return netns_; }
   // In a process of its own in there, without any capability.
   std::string run(const std::function<std::string()>& body) const {
-    auto pipe = kernel::make_pipe().value();
-    pid_t pid = ::fork();
-    if (pid == 0) {
+    return in_child([&] {
       if (::setns(netns_.get(), CLONE_NEWNET) < 0 || ::setns(userns_.get(), CLONE_NEWUSER) < 0) ::_exit(1);
       __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
       __user_cap_data_struct none[2] = {};
       ::syscall(SYS_capset, &head, none);
-      auto text = body();
-      for (size_t at = 0; at < text.size();) {
-        ssize_t n = ::write(pipe.second.get(), text.data() + at, text.size() - at);
-        if (n <= 0) ::_exit(1);
-        at += static_cast<size_t>(n);
-      }
-      ::_exit(0);
-    }
-    pipe.second.reset();
-    std::string out;
-    char buffer[65536];
-    for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
-      out.append(buffer, static_cast<size_t>(n));
-    ::waitpid(pid, nullptr, 0);
-    return out;
+      return body();
+    });
   }
 
   std::string id;
@@ -255,6 +262,9 @@ class Outside {
       for (const auto& at : kOutside)
         for (uint16_t port : {kEchoPort, kGreetPort, kTlsPort, kSourcePort})
           listeners_.push_back({listen(at, port), at, port});
+      auto echo = Address::parse("203.0.113.11")->with_port(kUdpPort);
+      udp_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (::bind(udp_.get(), echo.get(), echo.size) < 0) std::abort();
       auto address = Address::parse(kNameServer)->with_port(53);
       dns_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
       if (::bind(dns_.get(), address.get(), address.size) < 0) std::abort();
@@ -298,14 +308,15 @@ class Outside {
 
   void serve() {
     for (;;) {
-      std::vector<pollfd> polls = {{stop_read_.get(), POLLIN, 0}, {dns_.get(), POLLIN, 0}};
+      std::vector<pollfd> polls = {{stop_read_.get(), POLLIN, 0}, {dns_.get(), POLLIN, 0}, {udp_.get(), POLLIN, 0}};
       for (const auto& one : listeners_) polls.push_back({one.fd.get(), POLLIN, 0});
       if (::poll(polls.data(), polls.size(), -1) < 0) continue;
       if (polls[0].revents) return;
       if (polls[1].revents) answer();
-      for (size_t i = 2; i < polls.size(); ++i) {
+      if (polls[2].revents) echo();
+      for (size_t i = 3; i < polls.size(); ++i) {
         if (!polls[i].revents) continue;
-        auto& one = listeners_[i - 2];
+        auto& one = listeners_[i - 3];
         Fd client(::accept4(one.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!client) continue;
         ++connections_;
@@ -338,6 +349,14 @@ class Outside {
         if (::send(fd.get(), buffer, static_cast<size_t>(n), MSG_NOSIGNAL) != n) return;
   }
 
+  void echo() {
+    char buffer[2048];
+    SocketAddress from;
+    from.size = sizeof from.storage;
+    ssize_t n = ::recvfrom(udp_.get(), buffer, sizeof buffer, 0, from.get(), &from.size);
+    if (n >= 0) (void)!::sendto(udp_.get(), buffer, static_cast<size_t>(n), 0, from.get(), from.size);
+  }
+
   void answer() {
     char buffer[2048];
     SocketAddress from;
@@ -360,7 +379,7 @@ class Outside {
   }
 
   std::vector<Listener> listeners_;
-  Fd dns_, stop_read_, stop_write_;
+  Fd dns_, udp_, stop_read_, stop_write_;
   std::mutex mutex_;
   std::vector<std::string> asked_;
   std::atomic<size_t> connections_ = 0;
@@ -434,6 +453,13 @@ class World {
     out.sockets = std::move(*sockets);
     EXPECT_EQ(add(out, policy, ceiling), "");
     return out;
+  }
+  // In a namespace that has a way out like any other, as root.
+  std::string run_plainly(const std::function<std::string()>& body) const {
+    return in_child([&] {
+      if (::setns(cable_.gate.get(), CLONE_NEWNET) < 0) ::_exit(1);
+      return body();
+    });
   }
   // "" or why not.
   std::string add(const Box& box, const std::string& policy, const std::string& ceiling = "") {
