@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -276,7 +277,8 @@ class Outside {
   ~Outside() {
     stop_write_.reset();
     thread_.join();
-    for (auto& one : talkers_) one.join();
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return talking_ == 0; });
   }
 
   std::map<std::string, std::vector<std::string>> names;  // set before the gate asks
@@ -306,6 +308,15 @@ class Outside {
     return fd;
   }
 
+  void begin() {
+    std::lock_guard lock(mutex_);
+    ++talking_;
+  }
+  void end() {
+    std::lock_guard lock(mutex_);
+    if (--talking_ == 0) idle_.notify_all();
+  }
+
   void serve() {
     for (;;) {
       std::vector<pollfd> polls = {{stop_read_.get(), POLLIN, 0}, {dns_.get(), POLLIN, 0}, {udp_.get(), POLLIN, 0}};
@@ -320,7 +331,13 @@ class Outside {
         Fd client(::accept4(one.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!client) continue;
         ++connections_;
-        talkers_.emplace_back([fd = std::move(client), at = one.at, port = one.port] { talk(fd, at, port); });
+        begin();
+        // Detached and counted: thousands of finished threads that wait to be joined would keep their stacks.
+        std::thread([this, fd = std::move(client), at = one.at, port = one.port]() mutable {
+          talk(fd, at, port);
+          fd.reset();
+          end();
+        }).detach();
       }
     }
   }
@@ -383,7 +400,8 @@ class Outside {
   std::mutex mutex_;
   std::vector<std::string> asked_;
   std::atomic<size_t> connections_ = 0;
-  std::vector<std::thread> talkers_;
+  size_t talking_ = 0;
+  std::condition_variable idle_;
   std::thread thread_;
 };
 
@@ -506,6 +524,14 @@ class World {
       }
       if (!receive(nullptr)) return std::nullopt;
     }
+  }
+  bool pending_events() {
+    pollfd ready{control_.get(), POLLIN, 0};
+    return !events_.empty() || ::poll(&ready, 1, 0) == 1;
+  }
+  void drop_event() {
+    if (events_.empty()) (void)receive(nullptr);
+    events_.clear();
   }
   // "reason name address:port rule" of the next denial.
   std::string next_denial() {
