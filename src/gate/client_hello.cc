@@ -40,6 +40,14 @@ class Fields {
   bool ok_ = true;
 };
 
+// A server may forgive what comes before a hello (an alert, say), and take one in the form of SSL 2, which cannot carry
+// a name: so whatever some TLS server could understand is TLS.
+bool could_be_tls(std::string_view head) {
+  auto at = [&](size_t i) { return static_cast<uint8_t>(head[i]); };
+  if (at(0) >= 0x80) return (head.size() < 3 || at(2) == kClientHello) && (head.size() < 4 || at(3) <= 3);
+  return at(0) >= 20 && at(0) <= 24 && (head.size() < 2 || at(1) == 3);
+}
+
 const char* read_server_name(std::string_view body, ClientHello& hello) {
   Fields outer(body);
   Fields list(outer.vector(2));
@@ -111,9 +119,11 @@ ClientHelloReader::State ClientHelloReader::feed(std::string_view bytes) {
       head_.push_back(bytes[0]);
       bytes.remove_prefix(1);
       auto at = [this](size_t i) { return static_cast<uint8_t>(head_[i]); };
-      if (head_.size() == 1 && at(0) != kHandshakeRecord)
-        return records_ == 0 ? state_ = State::not_tls : bad("another record inside the hello");
-      if (head_.size() == 2 && at(1) != 3) return records_ == 0 ? state_ = State::not_tls : bad("an odd version");
+      if (records_ == 0 && !could_be_tls(head_)) return state_ = State::not_tls;
+      if (head_.size() == 2 && at(0) != kHandshakeRecord && at(0) < 0x80)
+        return bad(records_ == 0 ? "another record before the hello" : "another record inside the hello");
+      if (head_.size() == 2 && at(1) != 3 && at(0) < 0x80) return bad("an odd version");
+      if (head_.size() == 4 && at(0) >= 0x80) return bad("a hello in the form of SSL 2");
       if (head_.size() < kRecordHead) continue;
       record_left_ = size_t{at(3)} << 8 | at(4);
       head_.clear();

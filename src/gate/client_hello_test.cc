@@ -77,7 +77,8 @@ TEST(ClientHello, HugeOnesAreReadUpToTheBound) {
 
 TEST(ClientHello, OtherProtocolsAreNotTls) {
   using namespace std::string_view_literals;
-  for (auto other : {"GET / HTTP/1.1\r\n"sv, "SSH-2.0-x\r\n"sv, "\0\0\0\x08\x04\xd2\x16\x2f"sv, "\x16\x02"sv}) {
+  for (auto other : {"GET / HTTP/1.1\r\n"sv, "SSH-2.0-x\r\n"sv, "\0\0\0\x08\x04\xd2\x16\x2f"sv, "\x16\x02"sv,
+                     "\x80\x01\x02\x03"sv, "\x15\x04"sv}) {
     ClientHelloReader reader;
     EXPECT_EQ(reader.feed(other), State::not_tls);
   }
@@ -107,6 +108,11 @@ TEST(ClientHello, OddOnesAreBad) {
   }
   ClientHelloReader empty_record;
   EXPECT_EQ(empty_record.feed("\x16\x03\x01\0\0"s), State::bad);
+  for (const auto& first : {"\x15\x03\x01\x00\x02\x01\x70"s, "\x14\x03\x03\x00\x01\x01"s, "\x80\x2e\x01\x03\x01"s,
+                            "\x80\x2e\x01\x00\x02"s}) {
+    ClientHelloReader before;
+    EXPECT_EQ(before.feed(first + in_records(hello(sni("a.example")), 16000)), State::bad);
+  }
   ClientHelloReader alert;
   EXPECT_EQ(alert.feed(in_records(hello(sni("a.example")), 10).substr(0, 15) + "\x15\x03\x01"), State::bad);
 }

@@ -258,6 +258,46 @@ TEST_F(GateTest, ARemovedSandboxIsCutOff) {
   EXPECT_EQ(world->call(ControlOp::report, "nonsense"), "unreadable request");
 }
 
+// Kilobytes that the gate has in memory.
+long memory_of(pid_t pid) {
+  auto status = read_file("/proc/" + std::to_string(pid) + "/status").value();
+  return std::atol(status.c_str() + status.find("VmRSS:") + 6);
+}
+
+TEST_F(GateTest, ManyConnectionsLeaveNothingBehind) {
+  // Each sandbox may begin about a thousand connections at once; then the rules inside make it wait.
+  const int kPerBox = 800;
+  const int boxes = std::getenv("ISOLA_TEST_FULL") ? 125 : 6;
+  std::printf("%d connections (ISOLA_TEST_FULL=1: 100000)\n", boxes * kPerBox);
+  auto work = [] {
+    auto address = resolve("a.example");
+    int good = 0;
+    for (int i = 0; i < kPerBox; ++i) good += talk_to(address, kEchoPort, "hello") == "hello";
+    return std::to_string(good);
+  };
+  auto one = [&] {
+    Box box = world->box("allow a.example\nlimit connections-per-second 100000");
+    EXPECT_EQ(box.run(work), std::to_string(kPerBox));
+    world->remove(box);
+    while (world->pending_events()) world->drop_event();
+  };
+  one();
+  long before = memory_of(world->gate());
+  for (int i = 1; i < boxes; ++i) one();
+  EXPECT_LT(memory_of(world->gate()), before + 1024) << "was " << before << " KiB";
+}
+
+TEST_F(GateTest, AnIdleSandboxCostsLittle) {
+  const int kBoxes = 100;
+  std::vector<Box> boxes;
+  boxes.push_back(world->box("allow a.example"));
+  long before = memory_of(world->gate());
+  for (int i = 0; i < kBoxes; ++i) boxes.push_back(world->box("allow a.example"));
+  long each = (memory_of(world->gate()) - before) * 1024 / kBoxes;
+  std::printf("%ld bytes each\n", each);
+  EXPECT_LT(each, 50 << 10);
+}
+
 TEST_F(GateTest, HasNothingToLose) {
   Box box = world->box("allow a.example");
   auto status = read_file("/proc/" + std::to_string(world->gate()) + "/status").value();

@@ -14,11 +14,13 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -39,7 +41,7 @@ namespace isola::gate::testing {
 using namespace std::string_literals;
 
 constexpr int kLongMs = 20'000;  // only a hang takes that long
-constexpr uint16_t kEchoPort = 7, kGreetPort = 22, kTlsPort = 443, kSourcePort = 9000;
+constexpr uint16_t kEchoPort = 7, kGreetPort = 22, kTlsPort = 443, kSourcePort = 9000, kUdpPort = 9001;
 inline const std::vector<std::string> kOutside = {"203.0.113.10", "203.0.113.11",    "198.51.100.7",   "10.5.0.1",
                                                   "100.64.0.9",   "169.254.169.254", "2001:db8:5::10", "fd00:ec2::254"};
 inline constexpr char kNameServer[] = "203.0.113.53";
@@ -175,6 +177,28 @@ inline std::string tls_hello(const std::string& name, const std::string& more = 
   return out;
 }
 
+// What `body` returns in a process of its own; empty if it died.
+inline std::string in_child(const std::function<std::string()>& body) {
+  auto pipe = kernel::make_pipe().value();
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    auto text = body();
+    for (size_t at = 0; at < text.size();) {
+      ssize_t n = ::write(pipe.second.get(), text.data() + at, text.size() - at);
+      if (n <= 0) ::_exit(1);
+      at += static_cast<size_t>(n);
+    }
+    ::_exit(0);
+  }
+  pipe.second.reset();
+  std::string out;
+  char buffer[65536];
+  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
+    out.append(buffer, static_cast<size_t>(n));
+  ::waitpid(pid, nullptr, 0);
+  return out;
+}
+
 // ---- a sandbox ------------------------------------------------------------------------------------------------------
 
 class Box {
@@ -213,28 +237,13 @@ class Box {
   const Fd& netns() const { return netns_; }
   // In a process of its own in there, without any capability.
   std::string run(const std::function<std::string()>& body) const {
-    auto pipe = kernel::make_pipe().value();
-    pid_t pid = ::fork();
-    if (pid == 0) {
+    return in_child([&] {
       if (::setns(netns_.get(), CLONE_NEWNET) < 0 || ::setns(userns_.get(), CLONE_NEWUSER) < 0) ::_exit(1);
       __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
       __user_cap_data_struct none[2] = {};
       ::syscall(SYS_capset, &head, none);
-      auto text = body();
-      for (size_t at = 0; at < text.size();) {
-        ssize_t n = ::write(pipe.second.get(), text.data() + at, text.size() - at);
-        if (n <= 0) ::_exit(1);
-        at += static_cast<size_t>(n);
-      }
-      ::_exit(0);
-    }
-    pipe.second.reset();
-    std::string out;
-    char buffer[65536];
-    for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
-      out.append(buffer, static_cast<size_t>(n));
-    ::waitpid(pid, nullptr, 0);
-    return out;
+      return body();
+    });
   }
 
   std::string id;
@@ -255,6 +264,9 @@ class Outside {
       for (const auto& at : kOutside)
         for (uint16_t port : {kEchoPort, kGreetPort, kTlsPort, kSourcePort})
           listeners_.push_back({listen(at, port), at, port});
+      auto echo = Address::parse("203.0.113.11")->with_port(kUdpPort);
+      udp_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      if (::bind(udp_.get(), echo.get(), echo.size) < 0) std::abort();
       auto address = Address::parse(kNameServer)->with_port(53);
       dns_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
       if (::bind(dns_.get(), address.get(), address.size) < 0) std::abort();
@@ -266,7 +278,8 @@ class Outside {
   ~Outside() {
     stop_write_.reset();
     thread_.join();
-    for (auto& one : talkers_) one.join();
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return talking_ == 0; });
   }
 
   std::map<std::string, std::vector<std::string>> names;  // set before the gate asks
@@ -296,20 +309,36 @@ class Outside {
     return fd;
   }
 
+  void begin() {
+    std::lock_guard lock(mutex_);
+    ++talking_;
+  }
+  void end() {
+    std::lock_guard lock(mutex_);
+    if (--talking_ == 0) idle_.notify_all();
+  }
+
   void serve() {
     for (;;) {
-      std::vector<pollfd> polls = {{stop_read_.get(), POLLIN, 0}, {dns_.get(), POLLIN, 0}};
+      std::vector<pollfd> polls = {{stop_read_.get(), POLLIN, 0}, {dns_.get(), POLLIN, 0}, {udp_.get(), POLLIN, 0}};
       for (const auto& one : listeners_) polls.push_back({one.fd.get(), POLLIN, 0});
       if (::poll(polls.data(), polls.size(), -1) < 0) continue;
       if (polls[0].revents) return;
       if (polls[1].revents) answer();
-      for (size_t i = 2; i < polls.size(); ++i) {
+      if (polls[2].revents) echo();
+      for (size_t i = 3; i < polls.size(); ++i) {
         if (!polls[i].revents) continue;
-        auto& one = listeners_[i - 2];
+        auto& one = listeners_[i - 3];
         Fd client(::accept4(one.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!client) continue;
         ++connections_;
-        talkers_.emplace_back([fd = std::move(client), at = one.at, port = one.port] { talk(fd, at, port); });
+        begin();
+        // Detached and counted: thousands of finished threads that wait to be joined would keep their stacks.
+        std::thread([this, fd = std::move(client), at = one.at, port = one.port]() mutable {
+          talk(fd, at, port);
+          fd.reset();
+          end();
+        }).detach();
       }
     }
   }
@@ -338,6 +367,14 @@ class Outside {
         if (::send(fd.get(), buffer, static_cast<size_t>(n), MSG_NOSIGNAL) != n) return;
   }
 
+  void echo() {
+    char buffer[2048];
+    SocketAddress from;
+    from.size = sizeof from.storage;
+    ssize_t n = ::recvfrom(udp_.get(), buffer, sizeof buffer, 0, from.get(), &from.size);
+    if (n >= 0) (void)!::sendto(udp_.get(), buffer, static_cast<size_t>(n), 0, from.get(), from.size);
+  }
+
   void answer() {
     char buffer[2048];
     SocketAddress from;
@@ -360,11 +397,12 @@ class Outside {
   }
 
   std::vector<Listener> listeners_;
-  Fd dns_, stop_read_, stop_write_;
+  Fd dns_, udp_, stop_read_, stop_write_;
   std::mutex mutex_;
   std::vector<std::string> asked_;
   std::atomic<size_t> connections_ = 0;
-  std::vector<std::thread> talkers_;
+  size_t talking_ = 0;
+  std::condition_variable idle_;
   std::thread thread_;
 };
 
@@ -435,6 +473,24 @@ class World {
     EXPECT_EQ(add(out, policy, ceiling), "");
     return out;
   }
+  // In a namespace that has a way out like any other, as root.
+  std::string run_plainly(const std::function<std::string()>& body) const {
+    return in_child([&] {
+      if (::setns(cable_.gate.get(), CLONE_NEWNET) < 0) ::_exit(1);
+      return body();
+    });
+  }
+  // A program there.
+  pid_t spawn_plainly(std::vector<std::string> argv) const {
+    pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    std::vector<char*> words;
+    for (auto& word : argv) words.push_back(word.data());
+    words.push_back(nullptr);
+    if (::setns(cable_.gate.get(), CLONE_NEWNET) == 0) ::execvp(words[0], words.data());
+    ::_exit(127);
+  }
   // "" or why not.
   std::string add(const Box& box, const std::string& policy, const std::string& ceiling = "") {
     AddSandbox request{box.id, policy, ceiling};
@@ -480,6 +536,14 @@ class World {
       }
       if (!receive(nullptr)) return std::nullopt;
     }
+  }
+  bool pending_events() {
+    pollfd ready{control_.get(), POLLIN, 0};
+    return !events_.empty() || ::poll(&ready, 1, 0) == 1;
+  }
+  void drop_event() {
+    if (events_.empty()) (void)receive(nullptr);
+    events_.clear();
   }
   // "reason name address:port rule" of the next denial.
   std::string next_denial() {
