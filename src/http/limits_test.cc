@@ -190,7 +190,9 @@ TEST(Limits, ASlowHeadIs408AndAnIdleConnectionIsClosed) {
   EXPECT_TRUE(slow.at_end());
   RawClient idle(server.port());
   EXPECT_TRUE(idle.at_end());
-  RawClient kept(server.port());
+  options.limits.idle_time = 1s;  // enough for a first request on a busy machine
+  TestServer patient(routes, options);
+  RawClient kept(patient.port());
   EXPECT_EQ(kept.get("/").status, 200);
   EXPECT_TRUE(kept.at_end());
 }
@@ -291,6 +293,9 @@ TEST(Limits, ALargeUploadTakesLittleMemory) {
     if (sent % (16 << 20) == 0) most = std::max(most, resident_kib());
   }
   EXPECT_EQ(client.reply().body, std::to_string(size));
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer keeps what is freed: memory says nothing here";
+#endif
   EXPECT_LT(most - before, 4096u);
 }
 
