@@ -96,6 +96,10 @@ bool Exchange::has_body() const {
   const auto& parser = state_->connection.parser();
   return parser.chunked || parser.length.value_or(0) > 0;
 }
+void Exchange::keep_encoding() {
+  state_->inflater.reset();
+  if (!state_->body_failed) state_->body_status = 0;
+}
 void Exchange::body_limit(uint64_t bytes) { state_->body_limit = bytes; }
 
 void Exchange::reply(int status, std::string body, std::string_view type) {
@@ -158,8 +162,12 @@ void Exchange::begin_raw(int status, std::string_view reason, std::span<const Fi
   s.raw_head = fmt::format("HTTP/1.1 {} ", status);
   for (char c : reason) s.raw_head += static_cast<unsigned char>(c) < ' ' || c == 127 ? ' ' : c;
   s.raw_head += "\r\n";
+  std::string_view named;  // the sender's own list of fields that are meant for us alone
   for (const Field& field : headers) {
-    if (!hop_by_hop(field.name)) put_field(s.raw_head, field.name, field.value);
+    if (equal_nocase(field.name, "Connection")) named = field.value;
+  }
+  for (const Field& field : headers) {
+    if (!hop_by_hop(field.name) && !has_item(named, field.name)) put_field(s.raw_head, field.name, field.value);
   }
 }
 

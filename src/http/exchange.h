@@ -86,6 +86,7 @@ class Exchange {
   Task<Result<std::string>> read_all(size_t max);
   std::optional<uint64_t> body_length() const;  // where the client said it and nothing is encoded
   bool has_body() const;
+  void keep_encoding();             // before the first piece: a proxy wants the body as it came
   void body_limit(uint64_t bytes);  // instead of the route's; kNoLimit for streams
 
   // ---- a whole reply: kept until the handler returns or send() is called; a second one replaces the first. Large
@@ -101,7 +102,8 @@ class Exchange {
   // ---- a streamed reply. The head goes out with the first write (an empty one sends the head alone). write() returns
   // when the kernel took everything: that is the back-pressure. Without a length it is chunked.
   void begin(int status, std::string_view type, std::optional<uint64_t> length = {});
-  // The same with a head that is passed on from elsewhere: nothing is added but framing, date and request id.
+  // The same with a head that is passed on from elsewhere: hop-by-hop fields are left out, framing and request id
+  // added.
   void begin_raw(int status, std::string_view reason, std::span<const Field> headers, std::optional<uint64_t> length);
   Task<Result<void>> write(std::string_view bytes);
   Task<Result<void>> finish();

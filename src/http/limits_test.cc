@@ -1,6 +1,8 @@
 // What strangers send: shapes that two programs could read differently, floods, and clients that are slow on purpose.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstdio>
@@ -188,7 +190,9 @@ TEST(Limits, ASlowHeadIs408AndAnIdleConnectionIsClosed) {
   EXPECT_TRUE(slow.at_end());
   RawClient idle(server.port());
   EXPECT_TRUE(idle.at_end());
-  RawClient kept(server.port());
+  options.limits.idle_time = 1s;  // enough for a first request on a busy machine
+  TestServer patient(routes, options);
+  RawClient kept(patient.port());
   EXPECT_EQ(kept.get("/").status, 200);
   EXPECT_TRUE(kept.at_end());
 }
@@ -269,38 +273,6 @@ TEST(Limits, AFullServerSays503) {
   EXPECT_EQ(RawClient(server.port()).get("/").status, 200);
 }
 
-uint64_t resident_kib();
-
-TEST(Limits, ManyIdleConnectionsLeaveRoomForOthers) {
-  const size_t count = std::getenv("ISOLA_TEST_FULL") ? 15'000 : 1'500;
-  rlimit old{}, wanted{};
-  ::getrlimit(RLIMIT_NOFILE, &old);
-  wanted = {2 * count + 2000, std::max<rlim_t>(old.rlim_max, 2 * count + 2000)};
-  if (old.rlim_cur < wanted.rlim_cur && ::setrlimit(RLIMIT_NOFILE, &wanted) < 0) GTEST_SKIP() << "too few descriptors";
-  {
-    ServerOptions options;
-    options.limits.connections = count + 1;
-    TestServer server(routes, options);
-    uint64_t before = resident_kib();
-    std::vector<std::unique_ptr<RawClient>> idle;
-    for (size_t i = 0; i < count; i++) {
-      idle.push_back(std::make_unique<RawClient>(server.port()));
-      ASSERT_EQ(idle.back()->get("/").status, 200) << i;
-    }
-    std::printf("[ %zu connections%s ] %.1f KiB each, with the client's side\n", count,
-                count < 15'000 ? ", reduced" : "",
-                static_cast<double>(resident_kib() - before) / static_cast<double>(count));
-    {
-      RawClient another(server.port());
-      EXPECT_EQ(another.get("/").status, 200);
-      EXPECT_EQ(RawClient(server.port()).get("/").status, 503);
-    }
-    EXPECT_EQ(idle.front()->get("/").status, 200);
-    EXPECT_EQ(idle.back()->get("/").status, 200);
-  }
-  ::setrlimit(RLIMIT_NOFILE, &old);
-}
-
 uint64_t resident_kib() {
   auto text = read_file("/proc/self/status");
   size_t at = text->find("VmRSS:");
@@ -321,7 +293,74 @@ TEST(Limits, ALargeUploadTakesLittleMemory) {
     if (sent % (16 << 20) == 0) most = std::max(most, resident_kib());
   }
   EXPECT_EQ(client.reply().body, std::to_string(size));
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer keeps what is freed: memory says nothing here";
+#endif
   EXPECT_LT(most - before, 4096u);
+}
+
+// The clients live in a process of their own, so that each side has its own descriptors.
+int be_many_clients(size_t count, int from_parent, int to_parent) {
+  uint16_t port = 0;
+  if (::read(from_parent, &port, sizeof port) != sizeof port) return 1;
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (size_t i = 0; i < count; i++) {
+    idle.push_back(std::make_unique<RawClient>(port));
+    if (idle.back()->get("/").status != 200) return 2;
+  }
+  char word = 'x';
+  if (::write(to_parent, &word, 1) != 1 || ::read(from_parent, &word, 1) != 1) return 3;
+  {
+    RawClient another(port);
+    if (another.get("/").status != 200) return 4;
+    if (RawClient(port).get("/").status != 503) return 5;
+  }
+  if (idle.front()->get("/").status != 200 || idle.back()->get("/").status != 200) return 6;
+  return 0;
+}
+
+TEST(Limits, ManyIdleConnectionsLeaveRoomForOthers) {
+  const size_t count = std::getenv("ISOLA_TEST_FULL") ? 15'000 : 1'500;
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_max < count + 500) GTEST_SKIP() << "this process may have " << files.rlim_max << " descriptors only";
+  rlimit more = files;
+  more.rlim_cur = std::max<rlim_t>(files.rlim_cur, count + 500);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &more), 0);
+  int down[2], up[2];
+  ASSERT_EQ(::pipe2(down, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(up, O_CLOEXEC), 0);
+  pid_t child = ::fork();  // before there are threads
+  if (child == 0) {
+    int code = 9;
+    try {
+      code = be_many_clients(count, down[0], up[1]);
+    } catch (const std::exception&) {
+    }
+    ::_exit(code);
+  }
+  Fd from_child(up[0]), to_child(down[1]);
+  ::close(up[1]);
+  ::close(down[0]);
+  {
+    ServerOptions options;
+    options.limits.connections = count + 1;
+    TestServer server(routes, options);
+    uint64_t before = resident_kib();
+    uint16_t port = server.port();
+    ASSERT_EQ(::write(to_child.get(), &port, sizeof port), ssize_t{sizeof port});
+    char word;
+    if (::read(from_child.get(), &word, 1) == 1) {
+      std::printf("[ %zu connections%s ] %.1f KiB each\n", count, count < 15'000 ? ", reduced" : "",
+                  static_cast<double>(resident_kib() - before) / static_cast<double>(count));
+      EXPECT_EQ(server.server().connections(), count);
+      ASSERT_EQ(::write(to_child.get(), &word, 1), 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+  }
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 }  // namespace

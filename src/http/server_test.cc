@@ -332,6 +332,39 @@ TEST(Server, HeaderValuesCannotBecomeLines) {
   EXPECT_EQ(reply.header("X-Name"), "a  Set-Cookie: evil");
 }
 
+TEST(Server, PassesOnAForeignHeadAndAnEncodedBody) {
+  TestServer server([&](Router& r) {
+    r.add("POST", "/", [](Exchange& ex) -> Task<void> {
+      ex.keep_encoding();
+      auto body = co_await ex.read_all(1000);
+      if (!body) co_return ex.fail(body.error());
+      std::vector<Field> fields = {{"X-Theirs", "a\r\nb"},   {"Connection", "close, X-Hop"},
+                                   {"X-Hop", "1"},           {"Transfer-Encoding", "chunked"},
+                                   {"Content-Length", "99"}, {"Set-Cookie", "c"}};
+      ex.begin_raw(299, "Fine\r\nX: y", fields, body->size());
+      (void)co_await ex.write(*body);
+    });
+  });
+  RawClient client(server.port());
+  client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\n12345");
+  RawReply reply = client.reply();
+  EXPECT_EQ(reply.status, 299);
+  EXPECT_EQ(reply.body, "12345");
+  EXPECT_EQ(reply.header("X-Theirs"), "a  b");
+  EXPECT_EQ(reply.header("Set-Cookie"), "c");
+  EXPECT_EQ(reply.header("Content-Length"), "5");
+  for (std::string_view gone : {"X-Hop", "Connection", "X"}) EXPECT_EQ(reply.header(gone), "") << gone;
+  client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1");
+  EXPECT_EQ(client.reply().status, 299);
+}
+
+TEST(Server, AnUnknownEncodingIs415) {
+  TestServer server(routes);
+  RawClient client(server.port());
+  client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\n12345");
+  EXPECT_EQ(client.reply().status, 415);
+}
+
 TEST(Server, LogsEachRequest) {
   std::mutex mutex;
   std::vector<std::string> lines;
