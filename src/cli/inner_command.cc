@@ -26,6 +26,8 @@ Words takes_inner_command(CLI::App& app, int words_before) {
   return words;
 }
 
+void forget_inner_commands() { holders().clear(); }
+
 // Only the first `--` is ours; a later one belongs to the command (git checkout -- file).
 int cut_inner_command(CLI::App& app, int argc, char** argv) {
   CLI::App* here = &app;

@@ -19,6 +19,8 @@ namespace isola::cli {
 using Words = std::shared_ptr<std::vector<std::string>>;
 
 Words takes_inner_command(CLI::App& app, int words_before);
+// The commands are gone (tests make and unmake them).
+void forget_inner_commands();
 int cut_inner_command(CLI::App& app, int argc, char** argv);
 
 }  // namespace isola::cli

@@ -21,6 +21,7 @@ class InnerCommand : public ::testing::Test {
     exec->add_option("--user,-u", user_);
     exec_ = takes_inner_command(*exec, 1);
   }
+  ~InnerCommand() override { forget_inner_commands(); }
   // How many words are left for the parser.
   int cut(std::vector<std::string> words) {
     words.insert(words.begin(), "isola");

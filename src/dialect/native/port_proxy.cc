@@ -80,8 +80,6 @@ std::string head_for(const http::Exchange& ex, const std::string& target, uint16
       if (!cookies.empty()) head += fmt::format("{}: {}\r\n", field.name, cookies);
       continue;
     }
-    // Decoded on its way through us.
-    if (name == "content-encoding" && ex.has_body()) continue;
     head += fmt::format("{}: {}\r\n", field.name, field.value);
   }
   head += fmt::format("X-Forwarded-For: {}\r\nX-Forwarded-Host: {}\r\nX-Forwarded-Proto: {}\r\n", ex.peer(),
@@ -194,6 +192,7 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
     co_return say_no(
         ex, 502, "bad_gateway",
         fmt::format("nothing answers on port {} of sandbox {}: {}", port, box->id(), dialled.error().message));
+  ex.keep_encoding();
   bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();
   bool chunked = ex.has_body() && !ex.body_length();
   std::string head = head_for(ex, target, port, upgrade, chunked);
