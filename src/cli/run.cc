@@ -289,7 +289,8 @@ void add_run(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<RunOptions>();
   auto* command = app.add_subcommand(
       "run", "Run one command in a fresh sandbox, then throw the sandbox away: isola run [OPTIONS] [--] COMMAND...");
-  command->add_option("--template", options->template_name, "What the sandbox starts from (default base)");
+  command->add_option("--template", options->template_name, "What the sandbox starts from (default base)")
+      ->check([](const std::string& name) { return name.empty() ? std::string("a template needs a name") : ""; });
   command->add_option("--memory", options->memory, "Memory limit, as 64M or 2G (default 512M)");
   command->add_option("--cpus", options->cpus, "Processor limit, in cores (default 1)");
   command->add_option("--disk", options->disk, "Limit of what it can write, as 64M or 2G (default 2G)");

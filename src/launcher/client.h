@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "kernel/process.h"
 #include "gate/event.h"
+#include "kernel/process.h"
 #include "launcher/protocol.h"
 
 namespace isola::launcher {

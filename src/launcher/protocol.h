@@ -22,7 +22,23 @@ namespace isola::launcher {
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kMaxMessage = 64 << 10;
 
-enum class Op : uint8_t { info, launch, link, kill, freeze, thaw, stats, list, park, own, admit, set_policy, gate_report, gate_events, shutdown };
+enum class Op : uint8_t {
+  info,
+  launch,
+  link,
+  kill,
+  freeze,
+  thaw,
+  stats,
+  list,
+  park,
+  own,
+  admit,
+  set_policy,
+  gate_report,
+  gate_events,
+  shutdown
+};
 
 // Descriptors: one detached mount per entry of shown_targets, in that order.
 struct LaunchRequest {

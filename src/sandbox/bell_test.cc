@@ -44,14 +44,6 @@ TEST(Bell, TheTimeCanBeUpFirst) {
   EXPECT_FALSE(waited.get());
 }
 
-TEST(Bell, ABellThatGoesWakesWhoWaits) {
-  Threads threads;
-  auto bell = std::make_unique<Bell>();
-  auto waited = net::co_spawn(threads.one, bell->wait_for(bell->ticket(), std::chrono::hours(1)), net::use_future);
-  bell.reset();
-  EXPECT_TRUE(waited.get());
-}
-
 // Producer and consumer on two threads: every item arrives, whatever the order of looks and rings.
 TEST(Bell, NoWakeUpIsMissedBetweenThreads) {
   Threads threads;

@@ -11,8 +11,8 @@ namespace isola::server {
 
 struct ServeOptions {
   Config config;
-  std::function<Result<Config>()> reload;  // on SIGHUP: what the configuration says now
-  int ready_fd = -1;                       // told "ready URL\n", or why not, and closed
+  std::function<Result<Config>()> reload;                          // on SIGHUP: what the configuration says now
+  int ready_fd = -1;                                               // told "ready URL\n", or why not, and closed
   std::function<void(const std::string& url)> on_ready = nullptr;  // before ready_fd is told
 };
 

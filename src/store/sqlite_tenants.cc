@@ -58,10 +58,11 @@ Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
     ISOLA_TRY(bool taken, query.bind(project.id, project.name).step());
     if (taken) return fail(Code::exists, fmt::format("there is a project {} already", project.name));
     query.reset();
-    ISOLA_TRY(auto insert,
-              db.prepare("INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
-                         "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, ceiling) "
-                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    ISOLA_TRY(
+        auto insert,
+        db.prepare("INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
+                   "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, ceiling) "
+                   "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
     insert.bind(project.id, project.name, project.created);
     bind_limits(insert, project.limits);
     bind_budget(insert, project.budget);

@@ -263,8 +263,9 @@ class Shell(WithSandbox):
         terminal.shows(b"here-42\r\n")
         fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 43, 117, 0, 0))
         terminal.type(b"until stty size | grep '43 117'; do :; done\r")
-        terminal.shows(b"\n43 117\r\n")
-        terminal.type(b"echo s-t-arted | tr -d -; sleep 1000\r")
+        terminal.shows(b"\r43 117\r\n")
+        # Not a shell's own words before the sleep: between its last echo and the exec it may swallow an interrupt.
+        terminal.type(b"python3 -c \"import signal; signal.signal(2, signal.SIG_DFL); print('star' + 'ted', flush=True); signal.pause()\"\r")
         terminal.shows(b"started\r\n")
         terminal.type(b"\x03")
         terminal.type(b"echo interrupted-$?\r")
@@ -300,13 +301,19 @@ class Shell(WithSandbox):
 
 class Ports(WithSandbox):
     def test_forward(self):
-        service = ("import http.server\n"
-                   "class H(http.server.BaseHTTPRequestHandler):\n"
-                   "  def do_GET(self):\n"
-                   "    body=(self.path+' '+str(sorted(k.lower() for k in self.headers))).encode()\n"
-                   "    self.send_response(200); self.send_header('Content-Length',str(len(body))); self.end_headers()\n"
-                   "    self.wfile.write(body)\n"
-                   "http.server.HTTPServer(('127.0.0.1',3000),H).serve_forever()\n")
+        # As little Python as the smallest template has: no http.server there.
+        service = ("import socket\n"
+                   "listener = socket.socket()\n"
+                   "listener.bind(('127.0.0.1', 3000))\n"
+                   "listener.listen(8)\n"
+                   "while True:\n"
+                   "  peer, _ = listener.accept()\n"
+                   "  head = b''\n"
+                   "  while b'\\r\\n\\r\\n' not in head: head += peer.recv(65536)\n"
+                   "  lines = head.decode().split('\\r\\n')\n"
+                   "  body = (lines[0].split()[1] + ' ' + str(sorted(l.split(':')[0].lower() for l in lines[1:] if l))).encode()\n"
+                   "  peer.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(body) + body)\n"
+                   "  peer.close()\n")
         isola("exec", "-d", self.id, "python3", "-c", service)
         eventually(lambda: re.search(rb"^3000 +loopback", isola("sandbox", "port", self.id).stdout, re.M), what="the service")
         forward = start("sandbox", "port", self.id, "3000")
