@@ -273,7 +273,7 @@ long memory_of(pid_t pid) {
 TEST_F(GateTest, ManyConnectionsLeaveNothingBehind) {
   // Each sandbox may begin about a thousand connections at once; then the rules inside make it wait.
   const int kPerBox = 800;
-  const int boxes = std::getenv("ISOLA_TEST_FULL") ? 125 : 6;
+  const int boxes = std::getenv("ISOLA_TEST_FULL") ? 125 : 3;
   std::printf("%d connections (ISOLA_TEST_FULL=1: 100000)\n", boxes * kPerBox);
   auto work = [] {
     auto address = resolve("a.example");
