@@ -133,7 +133,12 @@ class Exec(WithSandbox):
         self.assertEqual((done["stdout"], done["exit_code"]), ("out\n", 4))
 
     def test_signals_go_inside(self):
-        program = start("exec", self.id, "sh", "-c", "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.1; done")
+        # Not a shell: what it has just forked has its traps, too, and the signal goes to all of them.
+        waits = ("import os, signal\n"
+                 "signal.signal(signal.SIGINT, lambda *_: (os.write(1, b'caught\\n'), os._exit(9)))\n"
+                 "os.write(1, b'ready\\n')\n"
+                 "while True: signal.pause()\n")
+        program = start("exec", self.id, "python3", "-c", waits)
         self.assertEqual(program.stdout.readline(), b"ready\n")
         program.send_signal(signal.SIGINT)
         self.assertEqual(program.communicate(timeout=60)[0], b"caught\n")
@@ -248,6 +253,10 @@ class OnTerminal:
         until = time.monotonic() + 60
         while self.pump(until - time.monotonic()):
             pass
+        if time.monotonic() >= until:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            raise AssertionError(f"it does not end: {self.screen!r}")
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.fd)
         return status
@@ -342,6 +351,8 @@ class Run(unittest.TestCase):
         self.assertEqual(isola("run", "--", "sh", "-c", "cat; exit 3", input=b"in\n", code=3).stdout, b"in\n")
         self.assertEqual(len(self.sandboxes()), before + 1)
         isola("run", "no-such-program", code=127)
+        isola("run", "--template", "", "true", code=125)
+        isola("run", "--template", "no-such", "true", code=125)
         isola("run", "--timeout", "500ms", "sleep", "100", code=124)
         eventually(lambda: not re.search(rb" run-", isola("sandbox", "ls").stdout), what="the end of runs")
 
