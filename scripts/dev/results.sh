@@ -22,20 +22,24 @@ machine_lines() {
 
 results_begin() {
   RESULTS=$(results_stem).md
+  FULL_FAILED=0
   mkdir -p docs/results
+  if [[ -f $RESULTS ]]; then  # an earlier part of the same commit on the same day: its rows stay, its closing list is made anew
+    sed -i '/^Cases that this machine/,$d' "$RESULTS"
+    sed -i '${/^$/d}' "$RESULTS"
+    return
+  fi
   {
-    echo "# Full run of $(date -u '+%F %H:%M') UTC"
+    echo "# Full run of $(date -u +%F)"
     echo
     machine_lines
     echo "- boundary: jail"
     echo
-    echo "| part | result |"
-    echo "| --- | --- |"
+    echo "| ended (UTC) | part | result |"
+    echo "| --- | --- | --- |"
   } >"$RESULTS"
-  FULL_STARTED=$SECONDS
-  FULL_FAILED=0
 }
-results_add() { echo "| $1 | ${2//|/\\|} |" >>"$RESULTS"; }
+results_add() { echo "| $(date -u +%H:%M) | $1 | ${2//|/\\|} |" >>"$RESULTS"; }
 # full_part NAME COMMAND…: one more part of the full run; a failure is written down and the run goes on. The part runs in
 # a shell of its own, so that a `die` in it ends the part alone.
 full_part() {
@@ -48,13 +52,11 @@ full_part() {
     FULL_FAILED=$((FULL_FAILED + 1))
   fi
 }
+# What this machine could not run stands beside what passed: a suite that skipped is not one that passed.
 results_end() {
-  {
-    echo
-    echo "Took $(elapsed "$FULL_STARTED") after the first suite. Cases that this machine could not run:"
-    echo
-    sed -nE 's/.*<skipped message="([^"]*)".*/- \1/p' build/dev/Testing/gtest/*.xml 2>/dev/null | sed 's/&#x0A;.*//' | sort -u
-  } >>"$RESULTS"
+  local skipped
+  skipped=$(sed -nE 's/.*<skipped message="([^"]*)".*/- \1/p' build/*/Testing/gtest/*.xml 2>/dev/null | sed 's/&#x0A;.*//' | sort -u || true)
+  printf '\nCases that this machine could not run:\n\n%s\n' "${skipped:-- none}" >>"$RESULTS"
 }
 
 # The benchmark program measures and writes the numbers as JSON and as a table; the table also goes into
