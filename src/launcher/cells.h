@@ -41,7 +41,7 @@ class Cells {
     const kernel::CgroupTree& cgroups;
     image::LayerStore& layers;
     IdRanges& ranges;
-    const Journal& journal;
+    Journal& journal;
     std::string blobs;          // folder of the machine-wide cache
     std::string images;         // folder to mount them in
     std::string no_disk_limit;  // why the layer store enforces nothing, if so

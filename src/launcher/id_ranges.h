@@ -1,5 +1,5 @@
 // Host ids for sandboxes, machine-wide: each living sandbox has 65,536 ids of its own that nothing else on the machine
-// uses. A range is taken by making its symlink, which names the owner (and the sandbox): one step that excludes others
+// uses. A range is taken by making its file, which names the owner (and the sandbox): one step that excludes others
 // and says whose it is, so several launchers (data directories) share one machine without talking to each other, and
 // what a killed one took and never wrote down is found again. /run is empty after a boot, and so are the ranges.
 #pragma once
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "launcher/name_files.h"
 
 namespace isola::launcher {
 
@@ -34,7 +35,8 @@ class IdRanges {
   Result<std::vector<Taken>> mine() const;
 
  private:
-  std::string folder_, owner_;
+  NameFiles files_;
+  std::string owner_;
   uint32_t next_ = 0;  // going round, so that a range rests before it is used again
 };
 

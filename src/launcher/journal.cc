@@ -38,45 +38,41 @@ bool from_line(const std::string& text, JournalEntry& e) {
 }  // namespace
 
 Result<Journal> Journal::open(const std::string& folder) {
-  ISOLA_CHECK(make_dirs(folder, 0700));
   Journal journal;
-  journal.folder_ = folder;
+  ISOLA_TRY(journal.files_, NameFiles::open(folder, 0700));
   ISOLA_TRY(std::string boot, read_file("/proc/sys/kernel/random/boot_id"));
   journal.boot_ = boot.substr(0, boot.find('\n'));
   return journal;
 }
 
-// In place, in one write of always the same length: whoever is killed before or after it leaves a whole entry. Renaming
-// a new file over the old one would be the usual way, but makes ext4 put the data on disk first (milliseconds).
-Result<void> Journal::write(const JournalEntry& entry) const {
+// An entry that is there is written in place, in one write of always the same length: whoever is killed before or after
+// it leaves a whole entry. Renaming a new file over the old one would be the usual way, but makes ext4 put the data on
+// disk first (milliseconds).
+Result<void> Journal::write(const JournalEntry& entry) {
   if (int e = kernel::fault::at("journal")) return sys_error("cannot write the journal", e);
   constexpr size_t kLength = 384;
   std::string line = to_line(entry, boot_);
   if (line.size() > kLength) return fail(Code::internal, "a journal entry is too long");
   line.insert(line.size() - 1, kLength - line.size(), ' ');
-  Fd file(::open((folder_ + "/" + entry.id).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  Fd file(::open((files_.folder() + "/" + entry.id).c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return files_.add(entry.id, line);
   if (!file) return sys_error("cannot write the journal");
   ssize_t n = ::pwrite(file.get(), line.data(), line.size(), 0);
   if (n != static_cast<ssize_t>(line.size())) return sys_error("cannot write the journal", n < 0 ? errno : ENOSPC);
   return {};
 }
 
-void Journal::erase(const std::string& id) const { ::unlink((folder_ + "/" + id).c_str()); }
+void Journal::erase(const std::string& id) { files_.remove(id); }
 
 Result<std::vector<JournalEntry>> Journal::read_all() const {
-  std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder_.c_str()), ::closedir);
-  if (!dir) return sys_error("cannot read the journal in " + folder_);
+  std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(files_.folder().c_str()), ::closedir);
+  if (!dir) return sys_error("cannot read the journal in " + files_.folder());
   std::vector<JournalEntry> all;
   while (dirent* file = ::readdir(dir.get())) {
     std::string name = file->d_name;
-    if (name == "." || name == "..") continue;
-    if (name[0] == '.') {  // half-written when somebody was killed; the entry before it still stands
-      ::unlink((folder_ + "/" + name).c_str());
-      continue;
-    }
     if (!is_sandbox_id(name)) continue;
     JournalEntry entry;
-    auto text = read_file(folder_ + "/" + name);
+    auto text = read_file(files_.folder() + "/" + name);
     if (!text || !from_line(*text, entry) || entry.id != name) entry = JournalEntry{.id = name};
     all.push_back(entry);
   }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "boundary/state.h"
 #include "kernel/process.h"
+#include "launcher/name_files.h"
 
 namespace isola::launcher {
 
@@ -31,14 +32,15 @@ class Journal {
  public:
   static Result<Journal> open(const std::string& folder);
 
-  Result<void> write(const JournalEntry& entry) const;
-  void erase(const std::string& id) const;
+  Result<void> write(const JournalEntry& entry);
+  void erase(const std::string& id);
   // Everything there. Unreadable entries come back with just their id: they are to be cleared away.
   Result<std::vector<JournalEntry>> read_all() const;
   const std::string& boot() const { return boot_; }
 
  private:
-  std::string folder_, boot_;
+  NameFiles files_;
+  std::string boot_;
 };
 
 }  // namespace isola::launcher

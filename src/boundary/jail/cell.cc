@@ -25,7 +25,8 @@ Result<int> JailCell::prepare_link() {
   pollfd old{current_.get(), 0, 0};
   if (current_ && ::poll(&old, 1, 0) > 0) current_.reset();
   if (!current_) {
-    ISOLA_TRY(current_, open_guest_fd(kGuestOutput, O_RDONLY));
+    ISOLA_TRY(Fd output, open_guest_fd(kGuestOutput, O_RDONLY));
+    current_ = kept(std::move(output));
   }
   ISOLA_CHECK(kernel::send_signal(pidfd_.get(), SIGRTMIN + 1));
   return current_.get();
@@ -35,14 +36,14 @@ Result<Link> JailCell::take_link() {
   if (first_) {
     Link link = std::move(*first_);
     first_.reset();
-    current_ = Fd(::fcntl(link.from_guest.get(), F_DUPFD_CLOEXEC, 0));
+    current_ = Fd(::fcntl(link.from_guest.get(), F_DUPFD_CLOEXEC, kKeptFrom));
     if (!current_) return sys_error("cannot keep the link");
     return link;
   }
   Link link;
   ISOLA_TRY(link.to_guest, open_guest_fd(kGuestInput, O_WRONLY));
   ISOLA_TRY(link.from_guest, open_guest_fd(kGuestOutput, O_RDONLY));
-  current_ = Fd(::fcntl(link.from_guest.get(), F_DUPFD_CLOEXEC, 0));
+  current_ = Fd(::fcntl(link.from_guest.get(), F_DUPFD_CLOEXEC, kKeptFrom));
   if (!current_) return sys_error("cannot keep the link");
   return link;
 }
@@ -52,7 +53,8 @@ Result<const IslandSockets*> JailCell::sockets() {
     ISOLA_TRY(Fd netns, kernel::open_namespace(process_.pid, "net"));
     // Still the same process: its namespace, and nobody else's, was opened.
     ISOLA_CHECK(kernel::open_pidfd(process_));
-    ISOLA_TRY(sockets_, network_->reopen(netns.get()));
+    ISOLA_TRY(IslandSockets reopened, network_->reopen(netns.get()));
+    set_network(std::move(reopened));
   }
   if (!sockets_.tcp4) return fail(Code::unsupported, "the sandbox has no sockets for a gate");
   return &sockets_;

@@ -8,7 +8,7 @@ namespace isola::boundary::jail {
 class JailCell : public Cell {
  public:
   JailCell(kernel::ProcessName process, Fd pidfd, bool own_child)
-      : process_(process), pidfd_(std::move(pidfd)), own_child_(own_child) {}
+      : process_(process), pidfd_(kept(std::move(pidfd))), own_child_(own_child) {}
 
   BoundaryKind kind() const override { return BoundaryKind::jail; }
   kernel::ProcessName process() const override { return process_; }
@@ -19,8 +19,14 @@ class JailCell : public Cell {
   Result<void> kill() override;
   std::optional<int> exit_status() override;
 
-  void set_first_link(Link link) { first_ = std::move(link); }
-  void set_network(IslandSockets sockets) { sockets_ = std::move(sockets); }
+  // A parked cell waits long for whoever takes it.
+  void set_first_link(Link link) { first_ = Link{kept(std::move(link.to_guest)), kept(std::move(link.from_guest))}; }
+  void set_network(IslandSockets sockets) {
+    for (Fd* socket :
+         {&sockets.tcp4, &sockets.tcp6, &sockets.dns_udp4, &sockets.dns_udp6, &sockets.dns_tcp4, &sockets.dns_tcp6})
+      *socket = kept(std::move(*socket));
+    sockets_ = std::move(sockets);
+  }
   // An adopted cell opens them when they are asked for: whoever had them may still be on its way out.
   void set_network(const IslandNetwork* network) { network_ = network; }
 

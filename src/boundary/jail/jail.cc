@@ -271,11 +271,8 @@ Result<void> JailLaunching::verify_all() {
 Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
   watch_.lap(Step::exec);
   ISOLA_TRY(uint64_t started, kernel::start_time(child_.pid));
-  auto cell = std::make_unique<JailCell>(kernel::ProcessName{child_.pid, started}, kept(std::move(child_.pidfd)), true);
+  auto cell = std::make_unique<JailCell>(kernel::ProcessName{child_.pid, started}, std::move(child_.pidfd), true);
   cell->set_first_link(std::move(link_));
-  for (Fd* socket :
-       {&sockets_.tcp4, &sockets_.tcp6, &sockets_.dns_udp4, &sockets_.dns_udp6, &sockets_.dns_tcp4, &sockets_.dns_tcp6})
-    *socket = kept(std::move(*socket));
   cell->set_network(std::move(sockets_));
   return cell;
 }
