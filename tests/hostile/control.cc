@@ -56,16 +56,6 @@ void build_root(const Stage& stage, const std::string& binary) {
   must(::symlink("pts/ptmx", (root + "/dev/ptmx").c_str()) == 0, "link ptmx");
   must(::mount("tmpfs", (root + "/dev/shm").c_str(), "tmpfs", 0, "size=128m") == 0, "mount /dev/shm");
   must(::mount("sysfs", (root + "/sys").c_str(), "sysfs", 0, nullptr) == 0, "mount sysfs");
-#ifdef ISOLA_HOSTILE_DYNAMIC
-  for (const char* dir : {"usr", "lib", "lib64"}) {
-    std::string at = root + "/" + dir;
-    must(::mkdir(at.c_str(), 0755) == 0 &&
-             ::mount((std::string("/") + dir).c_str(), at.c_str(), nullptr, MS_BIND, nullptr) == 0,
-         "bind the libraries");
-    must(::mount(nullptr, at.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr) == 0,
-         "make the libraries read-only");
-  }
-#endif
   // A folder of the host's disk, as a shared folder would be: the door that shocker needs.
   must(::mount(stage.shared.c_str(), (root + "/isola-hostile").c_str(), nullptr, MS_BIND, nullptr) == 0,
        "bind the shared folder");
