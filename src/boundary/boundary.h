@@ -29,9 +29,13 @@
 
 namespace isola::boundary {
 
+// What a sandbox has unless told otherwise: 2 processors and 512 MiB, or as much of that as the machine can give.
+double usual_cpus();
+uint64_t usual_memory();
+
 struct Limits {
-  double cpus = 2;
-  uint64_t memory = 512ull << 20;
+  double cpus = usual_cpus();
+  uint64_t memory = usual_memory();
   uint32_t pids = 512;
   uint64_t disk = 2ull << 30;
   uint32_t open_files = 16384;
@@ -53,7 +57,8 @@ struct LaunchSpec {
   uint32_t id_base = 0;  // first host id of the sandbox's range
   std::string lower;     // where the image's blob is mounted (in this mount namespace)
   std::string layer;     // folder with upper/ and work/
-  std::string cgroup;    // its name
+  std::string
+      cgroup;  // its name; limited but for the processor time, which is set before the guest's first instruction
   Limits limits;
   std::vector<ShownFolder> shown;
 };

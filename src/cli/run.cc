@@ -124,8 +124,10 @@ void Session::read_stdin() {
 }
 
 void Session::handle_signal() {
+  // One that comes before the command has started waits here for it: it is meant for the command.
+  if (run_->pid() == 0) return guest_.ignore(signals_.get());
   signalfd_siginfo info{};
-  if (::read(signals_.get(), &info, sizeof info) != sizeof info || run_->pid() == 0) return;
+  if (::read(signals_.get(), &info, sizeof info) != sizeof info) return;
   if (info.ssi_signo == SIGWINCH) {
     guest::Start size;
     set_size(size);
@@ -163,9 +165,9 @@ Result<guest::Exit> Session::run(const guest::Start& start) {
                                         std::fprintf(stderr, "isola: %llu bytes of output were lost\n",
                                                      static_cast<unsigned long long>(lost));
                                       }});
-  guest_.on_readable(signals_.get(), [this] { handle_signal(); });
   guest_.on_readable(launcher_.fd(), [this] { hear_launcher(); });
   while (!run_->ended()) {
+    guest_.on_readable(signals_.get(), [this] { handle_signal(); });
     // Standard input is read only as fast as the command takes it.
     bool room = guest_.session().sendable(run_->channel()) > 0;
     if (stdin_open_ && room)
@@ -291,8 +293,9 @@ void add_run(CLI::App& app, Common& common, int& code) {
       "run", "Run one command in a fresh sandbox, then throw the sandbox away: isola run [OPTIONS] [--] COMMAND...");
   command->add_option("--template", options->template_name, "What the sandbox starts from (default base)")
       ->check([](const std::string& name) { return name.empty() ? std::string("a template needs a name") : ""; });
-  command->add_option("--memory", options->memory, "Memory limit, as 64M or 2G (default 512M)");
-  command->add_option("--cpus", options->cpus, "Processor limit, in cores (default 1)");
+  command->add_option("--memory", options->memory,
+                      "Memory limit, as 64M or 2G (default 512M, or half of a small machine's)");
+  command->add_option("--cpus", options->cpus, "Processor limit, in cores (default 2, or 1 where there is one)");
   command->add_option("--disk", options->disk, "Limit of what it can write, as 64M or 2G (default 2G)");
   command->add_option("--pids", options->pids, "Limit of processes and threads");
   command->add_option("--open-files", options->open_files, "Limit of open files per process");

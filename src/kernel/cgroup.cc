@@ -167,17 +167,22 @@ Result<void> Cgroup::apply(const CgroupLimits& limits, bool fresh) {
   }
   ISOLA_CHECK(apply_memory(limits.memory, fresh));
   ISOLA_CHECK(apply_io(limits, fresh));
-  if (limits.cpus != 0 || !fresh) {
-    auto quota = std::to_string(quota_of(limits.cpus));
-    if (l.version == CgroupVersion::v2)
-      ISOLA_CHECK(
-          write(path(l.cpu, "cpu.max"), (limits.cpus == 0 ? "max" : quota) + " " + std::to_string(kPeriodUsec)));
-    else
-      ISOLA_CHECK(write(path(l.cpu, "cpu.cfs_quota_us"), limits.cpus == 0 ? "-1" : quota));
-  }
+  if (limits.cpus != 0 || !fresh) ISOLA_CHECK(apply_cpus(limits.cpus));
   if (limits.pids != 0 || !fresh)
     ISOLA_CHECK(write(path(l.pids, "pids.max"), limits.pids == 0 ? "max" : std::to_string(limits.pids)));
   return {};
+}
+
+Result<void> Cgroup::apply_cpus(double cpus) const {
+  const auto& l = *layout_;
+  auto quota = std::to_string(quota_of(cpus));
+  if (l.version == CgroupVersion::v1) return write(path(l.cpu, "cpu.cfs_quota_us"), cpus == 0 ? "-1" : quota);
+  return write(path(l.cpu, "cpu.max"), (cpus == 0 ? "max" : quota) + " " + std::to_string(kPeriodUsec));
+}
+
+Result<void> Cgroup::set_cpus(double cpus) {
+  ISOLA_CHECK(check({.cpus = cpus}, *layout_));
+  return apply_cpus(cpus);
 }
 
 Result<void> Cgroup::set(const CgroupLimits& limits) {

@@ -74,6 +74,7 @@ class Cgroup {
   // New limits for a living group. A limit below what is in use now is refused (exhausted); after an error some of
   // them may be new already.
   Result<void> set(const CgroupLimits& limits);
+  Result<void> set_cpus(double cpus);  // that one alone
   // The limits as the kernel has them (memory rounded to pages): what a manifest is compared with.
   Result<CgroupLimits> limits() const;
   // Moves a whole process (pid as this process sees it; 0 = itself).
@@ -106,6 +107,7 @@ class Cgroup {
   std::vector<std::string> folders() const;
   Result<void> apply(const CgroupLimits& limits, bool fresh);
   Result<void> apply_memory(uint64_t bytes, bool fresh) const;
+  Result<void> apply_cpus(double cpus) const;
   Result<void> apply_io(const CgroupLimits& limits, bool fresh);
 
   std::shared_ptr<const CgroupLayout> layout_;

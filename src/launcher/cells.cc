@@ -121,8 +121,16 @@ Result<void> Cells::start() {
   ISOLA_TRY(auto taken, parts_.ranges.mine());
   for (const auto& [base, id] : taken) {
     if (used.contains(base)) continue;
-    if (!is_sandbox_id(id) || !known.insert(id).second) {
+    if (!is_sandbox_id(id)) {
       parts_.ranges.give_back(base);
+      continue;
+    }
+    if (!known.insert(id).second) {
+      // Of an entry that could not be read: its processes may still live, and have these ids until they are gone.
+      if (One* it = find(id); it && it->entry.id_base == 0)
+        it->entry.id_base = base;
+      else
+        parts_.ranges.give_back(base);
       continue;
     }
     One& it = *(cells_[id] = std::make_unique<One>());
@@ -218,6 +226,7 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
                .digest = request.digest,
                .parked = park,
                .ephemeral = request.ephemeral,
+               .roots_own = request.roots_own,
                .created = static_cast<int64_t>(::time(nullptr))};
   one.limits = request.limits;
   one.launched = std::move(done);
@@ -240,7 +249,11 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   ISOLA_CHECK(parts_.journal.write(one.entry));
   ISOLA_TRY(std::string layer, parts_.layers.create(one.entry.id, {.bytes = request.limits.disk}));
   watch.lap(Step::layer);
-  ISOLA_TRY(auto group, parts_.cgroups.create(one.entry.id, group_limits(request.limits)));
+  // The boundary limits the processor time when it is done: a sandbox that may use little must not take long to make,
+  // since the launcher waits for it at some points.
+  auto at_birth = group_limits(request.limits);
+  at_birth.cpus = 0;
+  ISOLA_TRY(auto group, parts_.cgroups.create(one.entry.id, at_birth));
   group.release();  // from here on it is the janitor's to remove, by name
   watch.lap(Step::cgroups);
 
@@ -370,6 +383,7 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
     ISOLA_CHECK(parts_.layers.resize(one.entry.id, {.bytes = request.limits.disk}));
   one.limits = request.limits;
   one.entry.ephemeral = request.ephemeral;
+  one.entry.roots_own = request.roots_own;
   one.entry.birth = Birth::pooled;
   one.entry.created = static_cast<int64_t>(::time(nullptr));
   if (request.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + request.limits.wall_time.count();

@@ -60,6 +60,8 @@ class Cells {
   void link(const std::string& id, OwnerId owner, Linked done);
   // The owner hears of its end.
   Result<void> own(const std::string& id, OwnerId owner);
+  // Whether the user that is admitted beside root may know of it.
+  bool open_to_user(const std::string& id) const;
   // Of a sandbox that somebody has (not of a parked one).
   Result<const boundary::IslandSockets*> sockets(const std::string& id);
   void kill(const std::string& id, Gone done);
@@ -68,7 +70,7 @@ class Cells {
   Result<void> thaw(const std::string& id);
   Result<StatsReply> stats(const std::string& id);
   // At most `max` of them, by id, after `after`.
-  std::vector<SandboxSummary> list(const std::string& after, size_t max) const;
+  std::vector<SandboxSummary> list(const std::string& after, size_t max, bool for_root = true) const;
   Result<void> park(const std::string& digest, uint32_t count);
   void owner_gone(OwnerId owner);
   void kill_all();  // parked ones too

@@ -161,10 +161,16 @@ Result<StatsReply> Cells::stats(const std::string& id) {
   return reply;
 }
 
-std::vector<SandboxSummary> Cells::list(const std::string& after, size_t max) const {
+bool Cells::open_to_user(const std::string& id) const {
+  auto it = cells_.find(id);
+  return it != cells_.end() && !it->second->entry.roots_own;
+}
+
+std::vector<SandboxSummary> Cells::list(const std::string& after, size_t max, bool for_root) const {
   std::vector<SandboxSummary> all;
   for (auto it = cells_.upper_bound(after); it != cells_.end() && all.size() < max; ++it) {
     const One& one = *it->second;
+    if (one.entry.roots_own && !for_root) continue;
     all.push_back({.id = one.entry.id,
                    .digest = one.entry.digest,
                    .state = one.state,

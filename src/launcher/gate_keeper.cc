@@ -96,7 +96,11 @@ void GateKeeper::add(const std::string& id, Done done) {
   Writer writer;
   encode(writer, out);
   entry.told = true;
-  request(static_cast<uint8_t>(gate::ControlOp::add), writer.data(), std::move(done), fds);
+  auto heard = [this, id, done = std::move(done)](const Result<std::string>& result) {
+    if (auto it = entries_.find(id); !result && it != entries_.end()) it->second.told = false;
+    done(result);
+  };
+  request(static_cast<uint8_t>(gate::ControlOp::add), writer.data(), std::move(heard), fds);
 }
 
 // The sockets of an adopted sandbox may still be in the hands of a gate that is just dying.
@@ -105,7 +109,6 @@ void GateKeeper::add_again(const std::string& id) {
   if (it == entries_.end() || it->second.told || child_.pid <= 0) return;
   add(id, [this, id](const Result<std::string>& result) {
     if (result) return;
-    if (auto entry = entries_.find(id); entry != entries_.end()) entry->second.told = false;
     loop_.after(kSocketPause, [this, id] { add_again(id); });
   });
 }
@@ -149,7 +152,14 @@ void GateKeeper::request(uint8_t op, const std::string& arguments, Done done, st
   out.bytes(arguments);
   Outgoing message{out.take(), {}};
   // Copies: the sandbox may end before the message leaves.
-  for (int fd : fds) message.fds.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  for (int fd : fds) {
+    message.fds.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, kKeptFrom));
+    if (message.fds.back()) continue;
+    auto error = sys_error("cannot hand the sandbox's sockets to the gate");
+    if (tag == 0) return;
+    auto waiting = std::move(calls_.extract(tag).mapped());
+    return waiting(std::unexpected(error.error()));
+  }
   queue_.push_back(std::move(message));
   flush();
 }
@@ -160,7 +170,8 @@ void GateKeeper::flush() {
     for (const auto& fd : queue_.front().fds) fds.push_back(fd.get());
     auto sent = kernel::send_message(socket_.get(), queue_.front().bytes, fds);
     if (!sent && sent.error().sys_errno == EAGAIN) break;
-    if (!sent) return;  // it is gone: ready() will hear it, and everything is told again to the next one
+    // It is gone, or cannot be spoken to any longer, which is the same: everything is told again to the next one.
+    if (!sent) return died();
     queue_.pop_front();
   }
   bool wants = !queue_.empty();
@@ -171,7 +182,7 @@ void GateKeeper::flush() {
 
 void GateKeeper::ready(uint32_t events) {
   if (events & EPOLLOUT) flush();
-  if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
+  if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) || !socket_) return;
   // Many at a time, but not for ever: a gate with much to tell must not keep the launcher from its work.
   for (int i = 0; i < 64; ++i) {
     auto message = kernel::receive_message(socket_.get(), gate::kMaxControl);
@@ -199,6 +210,7 @@ void GateKeeper::ready(uint32_t events) {
 }
 
 void GateKeeper::died() {
+  if (child_.pid <= 0) return;  // known already
   loop_.unwatch(socket_.get());
   socket_.reset();
   ::kill(child_.pid, SIGKILL);  // one that only closed the conversation is of no use

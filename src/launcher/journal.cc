@@ -19,20 +19,21 @@ namespace {
 
 // One line of words: simple enough to be read by `cat`.
 std::string to_line(const JournalEntry& e, const std::string& boot) {
-  return fmt::format("2 {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
+  return fmt::format("3 {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
                      e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
-                     static_cast<int>(e.ephemeral), e.created, e.deadline, boot);
+                     static_cast<int>(e.ephemeral), static_cast<int>(e.roots_own), e.created, e.deadline, boot);
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {
   std::istringstream in(text);
-  int version = 0, birth = 0, parked = 0, ephemeral = 0;
+  int version = 0, birth = 0, parked = 0, ephemeral = 0, roots_own = 0;
   in >> version >> e.id >> e.id_base >> e.digest >> e.process.pid >> e.process.start_time >> birth >> parked >>
-      ephemeral >> e.created >> e.deadline >> e.boot;
+      ephemeral >> roots_own >> e.created >> e.deadline >> e.boot;
   e.birth = static_cast<Birth>(birth);
   e.parked = parked != 0;
   e.ephemeral = ephemeral != 0;
-  return in && version == 2 && birth >= 0 && birth <= static_cast<int>(Birth::forked);
+  e.roots_own = roots_own != 0;
+  return in && version == 3 && birth >= 0 && birth <= static_cast<int>(Birth::forked);
 }
 
 }  // namespace

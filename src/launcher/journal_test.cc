@@ -78,7 +78,7 @@ TEST_F(JournalTest, LaterEntriesReplaceEarlierOnes) {
 TEST_F(JournalTest, HalfWritten) {
   auto entry = example();
   ASSERT_TRUE(journal_.write(entry));
-  put(".1.0", "2 ibbbbbbbbbbbbbbbbbbbb 107");
+  put(".1.0", "3 ibbbbbbbbbbbbbbbbbbbb 107");
   auto entries = all();
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].process.pid, 4711);
@@ -103,8 +103,8 @@ TEST_F(JournalTest, Garbage) {
     }
     EXPECT_EQ(all().size(), 2u) << n;
   }
-  for (const std::string& text : {whole, "3" + line.substr(1), std::string(100000, 'x'),
-                                  std::string("2 ") + id + " -1 x y z", std::string(64, '\0')}) {
+  for (const std::string& text : {whole, "4" + line.substr(1), std::string(100000, 'x'),
+                                  std::string("3 ") + id + " -1 x y z", std::string(64, '\0')}) {
     put(id, text);
     for (const auto& entry : all()) {
       if (entry.id == id) {
@@ -131,7 +131,7 @@ TEST_F(JournalTest, ForeignFilesAreLeftAlone) {
 
 TEST_F(JournalTest, AnotherBootIsToldApart) {
   put("ieeeeeeeeeeeeeeeeeeee",
-      "2 ieeeeeeeeeeeeeeeeeeee 0 " + std::string(64, 'a') + " 4711 5 0 0 0 0 0 another-boot\n");
+      "3 ieeeeeeeeeeeeeeeeeeee 0 " + std::string(64, 'a') + " 4711 5 0 0 0 0 0 0 another-boot\n");
   ASSERT_EQ(all().size(), 1u);
   EXPECT_EQ(all()[0].boot, "another-boot");
   EXPECT_NE(all()[0].boot, journal_.boot());

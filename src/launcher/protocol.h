@@ -48,6 +48,8 @@ struct LaunchRequest {
   bool cold = false;             // never a parked one
   bool allow_unquotaed = false;  // --allow-unquotaed-disk
   std::vector<std::string> shown_targets;
+  // Not said by the client: what root runs for itself, or with folders of the host, is nobody else's.
+  bool roots_own = false;
 };
 // Descriptors: to the guest, from the guest.
 struct LaunchReply {

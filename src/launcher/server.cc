@@ -56,6 +56,11 @@ Result<void> Server::admit(uid_t user) {
   std::string folder = path_.substr(0, path_.rfind('/'));
   if (::chmod(folder.c_str(), user == 0 ? 0700 : 0711) < 0) return sys_error("cannot set the mode of " + folder);
   user_ = user;
+  // Whoever was admitted before is no longer.
+  std::vector<OwnerId> others;
+  for (const auto& [id, connection] : connections_)
+    if (connection.user != 0 && connection.user != user) others.push_back(id);
+  for (OwnerId id : others) drop(id);
   return {};
 }
 
@@ -133,6 +138,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
     LaunchRequest request;
     decode(in, request);
     if (!in.done()) return bad();
+    request.roots_own = connections_.at(id).user == 0 && (request.ephemeral || !fds.empty());
     return cells_.launch(std::move(request), std::move(fds), id, [this, id, tag](auto result) {
       if (!result) return reply(id, tag, std::unexpected(result.error()));
       std::vector<Fd> link;
@@ -149,7 +155,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
   }
   if (op == Op::list) {
     std::string after = in.str();
-    return in.done() ? reply(id, tag, list_page(after)) : bad();
+    return in.done() ? reply(id, tag, list_page(after, connections_.at(id).user == 0)) : bad();
   }
   if (op == Op::admit) {
     uint32_t user = in.u32();
@@ -166,6 +172,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
   }
   std::string sandbox = in.str();
   if (!in.done()) return bad();
+  if (!may_ask_of(id, sandbox)) return reply(id, tag, fail(Code::not_found, "there is no sandbox " + sandbox));
   switch (op) {
     case Op::link:
       return cells_.link(sandbox, id, [this, id, tag](Result<boundary::Link> result) {
@@ -195,8 +202,13 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
   }
 }
 
-std::string Server::list_page(const std::string& after) const {
-  auto page = cells_.list(after, kListPage);
+// What root runs for itself may show folders of the host: a server that was taken over must not reach it.
+bool Server::may_ask_of(OwnerId id, const std::string& sandbox) const {
+  return connections_.at(id).user == 0 || cells_.open_to_user(sandbox);
+}
+
+std::string Server::list_page(const std::string& after, bool for_root) const {
+  auto page = cells_.list(after, kListPage, for_root);
   Writer out;
   out.u32(static_cast<uint32_t>(page.size()));
   for (const auto& summary : page) encode(out, summary);
@@ -243,7 +255,7 @@ void Server::flush(OwnerId id) {
     for (const auto& fd : next.fds) fds.push_back(fd.get());
     auto sent = kernel::send_message(connection.socket.get(), next.bytes, fds);
     if (!sent && sent.error().sys_errno == EAGAIN) break;
-    if (!sent) return;  // the peer is gone; its EPOLLHUP drops the connection
+    if (!sent) return drop(id);  // gone, or never to be answered again
     connection.queued_bytes -= next.bytes.size();
     connection.queue.pop_front();
   }

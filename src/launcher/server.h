@@ -24,7 +24,7 @@ class Server {
   // Without one, requests about the network are refused.
   void set_gate(GateKeeper& gate);
   // The socket belongs to `user`; besides root nobody else is listened to. One who is not root may neither show folders
-  // of the host to a sandbox nor end the launcher.
+  // of the host to a sandbox nor end the launcher, and knows nothing of what root runs for itself.
   Result<void> listen(const std::string& path, uid_t user);
   // Another user instead of that one.
   Result<void> admit(uid_t user);
@@ -58,7 +58,8 @@ class Server {
   void send(OwnerId id, std::string bytes, std::vector<Fd> fds);
   void flush(OwnerId id);
   void drop(OwnerId id);
-  std::string list_page(const std::string& after) const;
+  std::string list_page(const std::string& after, bool for_root) const;
+  bool may_ask_of(OwnerId id, const std::string& sandbox) const;
 
   EventLoop& loop_;
   Cells& cells_;

@@ -1,4 +1,5 @@
 // Requests about the network, answered by the gate's keeper.
+#include "gate/event.h"
 #include "launcher/server.h"
 
 namespace isola::launcher {
@@ -28,6 +29,7 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   if (op == Op::gate_report) {
     std::string sandbox = in.str();
     if (!in.done()) return refuse(Code::invalid, "unreadable request");
+    if (!may_ask_of(id, sandbox)) return refuse(Code::not_found, "there is no such sandbox");
     gate_->report(sandbox, [this, id, tag](const Result<std::string>& result) {
       Writer out;
       if (result) out.str(*result);
@@ -38,6 +40,7 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   PolicyRequest request;
   decode(in, request);
   if (!in.done()) return refuse(Code::invalid, "unreadable request");
+  if (!may_ask_of(id, request.id)) return refuse(Code::not_found, "there is no such sandbox");
   gate_->set_policy(request, [this, id, tag](const Result<std::string>& result) {
     reply(id, tag, result ? Result<std::string>("") : result);
   });
@@ -48,6 +51,9 @@ void Server::send_gate_event(std::string_view event) {
   Reader in(event);
   uint32_t dropped_by_gate = in.u32();
   std::string_view rest = in.rest();
+  gate::Event read;
+  Reader whole(rest);
+  decode(whole, read);
   std::vector<OwnerId> ids;  // a reply may end a connection, and with it its watch
   for (const auto& [id, watcher] : gate_watchers_) ids.push_back(id);
   for (OwnerId id : ids) {
@@ -56,7 +62,7 @@ void Server::send_gate_event(std::string_view event) {
     auto& [tag, dropped] = it->second;
     dropped += dropped_by_gate;
     auto connection = connections_.find(id);
-    if (connection == connections_.end()) continue;
+    if (connection == connections_.end() || !may_ask_of(id, read.sandbox)) continue;
     if (connection->second.queue.size() >= kMostWaiting) {
       ++dropped;
       continue;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,11 +11,16 @@
 
 namespace isola::boundary::jail {
 
-// The guest's own pipe, opened anew through /proc: nothing that the sandbox controls is resolved, and a sandbox cannot
-// do the same since process 1 is not readable inside.
+// The guest's own pipe, opened anew through /proc: no path that the sandbox controls is resolved, and a sandbox cannot
+// do the same since process 1 is not readable inside. A guest that was taken over may have put anything else there,
+// which we, as root of the host, could open and it could not: so it is looked at before it is opened.
 Result<Fd> JailCell::open_guest_fd(int number, int flags) const {
   std::string path = "/proc/" + std::to_string(process_.pid) + "/fd/" + std::to_string(number);
-  Fd fd(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK));
+  Fd found(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  struct stat st{};
+  if (!found || ::fstat(found.get(), &st) < 0) return sys_error("cannot open the link of the sandbox");
+  if (!S_ISFIFO(st.st_mode)) return fail(Code::corrupt, "the sandbox's guest has no link any more");
+  Fd fd(::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(), flags | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return sys_error("cannot open the link of the sandbox");
   return fd;
 }

@@ -257,7 +257,8 @@ Result<std::vector<std::string>> JailLaunching::expected_descriptors() const {
 // Nothing of the guest has run yet: it is born only if what is installed is what the protections say.
 Result<void> JailLaunching::verify_all() {
   ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
-  auto limits = group.limits();
+  auto limited = group.set_cpus(spec_.limits.cpus);
+  auto limits = limited ? group.limits() : std::unexpected(limited.error());
   group.release();
   if (!limits) return std::unexpected(limits.error());
   ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));

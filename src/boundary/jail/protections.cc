@@ -22,7 +22,7 @@ using kernel::capability;
 constexpr const char* kShutFiles[] = {"kcore",       "keys",          "key-users",  "kmsg",        "sysrq-trigger",
                                       "kallsyms",    "kpagecount",    "kpageflags", "kpagecgroup", "timer_list",
                                       "sched_debug", "latency_stats", "config.gz"};
-constexpr const char* kBlankFiles[] = {"cmdline", "modules", "interrupts"};
+constexpr const char* kBlankFiles[] = {"cmdline", "bootconfig", "modules", "interrupts"};
 constexpr const char* kMaskedFolders[] = {"acpi", "scsi", "driver"};
 // Seen, but never written: on top of the kernel's own checks.
 constexpr const char* kReadOnlyFolders[] = {"sys", "irq", "bus", "fs"};
