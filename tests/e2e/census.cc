@@ -1,8 +1,13 @@
 #include "e2e/census.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/inotify.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,13 +17,18 @@
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "image/layer_store.h"
 #include "kernel/cgroup.h"
+#include "kernel/process.h"
+#include "launcher/id_ranges.h"
 
 namespace isola::e2e {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+using launcher::NameFiles;
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
@@ -33,6 +43,43 @@ bool is_number(const std::string& s) { return !s.empty() && s.find_first_not_of(
 std::string link_of(const std::string& path) {
   std::error_code ignored;
   return fs::read_symlink(path, ignored).string();
+}
+
+// Everything that lies where layers lie, below a storage folder as somebody sees it: whole layers, the file of one, and
+// the ones by which a store tries itself. Empty filesystems to copy from stay, one per size.
+std::vector<std::string> layers_below(const std::string& storage) {
+  std::vector<std::string> layers;
+  for (const char* folder : {"layers", "files"})
+    for (const auto& name : names_in(storage + "/" + folder))
+      if (!name.starts_with("template-")) layers.push_back(std::string(folder) + "/" + name);
+  return layers;
+}
+
+// Without a launcher nobody has the store mounted: it is opened, in a mount namespace that goes with the child.
+std::vector<std::string> layers_at_rest(const std::string& data_dir) {
+  auto layers = layers_below(data_dir + "/storage");
+  if (!fs::exists(data_dir + "/storage/provider")) return layers;
+  auto pipe = kernel::make_pipe();
+  auto child = kernel::spawn(0, [&] {
+    if (::unshare(CLONE_NEWNS) < 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0) return 2;
+    auto store = image::open_layer_store(data_dir, {}, std::nullopt);
+    auto names = store ? (*store)->list() : Result<std::vector<std::string>>(std::unexpected(store.error()));
+    std::string text;
+    if (!names) text = "cannot be read: " + names.error().message + "\n";
+    if (names)
+      for (const auto& name : *names) text += name + "\n";
+    return write_all(pipe->second.get(), text) ? 0 : 3;  // the store is closed here, and its mount is gone
+  });
+  pipe->second.reset();
+  std::string text;
+  char buffer[8192];
+  for (ssize_t n; (n = ::read(pipe->first.get(), buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  int status = 1;
+  if (!child || ::waitpid(child->pid, &status, 0) < 0 || status != 0) layers.emplace_back("the store cannot be asked");
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) layers.push_back("store/" + line);
+  return layers;
 }
 
 }  // namespace
@@ -89,6 +136,12 @@ bool CensusTaker::ours(const std::string& pid) {
 Census CensusTaker::take() {
   ids();
   Census census;
+  bool layers_seen = false;
+  // First of all, because to look at the layers without a launcher takes a device for a moment.
+  for (const auto& name : names_in("/sys/block"))
+    if (auto file = read_file("/sys/block/" + name + "/loop/backing_file");
+        file && file->find(data_dir_) != std::string::npos)
+      census["loop device"].push_back(name);
   // Mounts of this namespace.
   std::ifstream mounts("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);)
@@ -124,20 +177,20 @@ Census CensusTaker::take() {
       // Images stay mounted while the launcher lives: a cache, not a leak.
       if (target.find("/stage/images/") == std::string::npos) census["launcher mount"].push_back(target);
     }
-    for (const auto& folder : names_in("/proc/" + pid + "/root" + data_dir_))
-      for (const auto& name : names_in("/proc/" + pid + "/root" + data_dir_ + "/" + folder))
-        if (ids_.contains(name) || ids_.contains(name.substr(0, name.find('.'))))
-          census["layer"].push_back(folder + "/" + name);
+    census["layer"] = layers_below("/proc/" + pid + "/root" + data_dir_ + "/storage");
+    layers_seen = true;
   }
+  if (!layers_seen) census["layer"] = layers_at_rest(data_dir_);
   census["network namespace"].assign(nets.begin(), nets.end());
-  // Files: the journal, and anything that bears a sandbox's name.
-  for (const auto& name : names_in(data_dir_ + "/run")) census["journal"].push_back(name);
-  for (const auto& number : names_in("/run/isola/ids"))
-    if (link_of("/run/isola/ids/" + number) == data_dir_) census["id range"].push_back(number);
-  for (const auto& name : names_in("/sys/block"))
-    if (auto file = read_file("/sys/block/" + name + "/loop/backing_file");
-        file && file->find(data_dir_) != std::string::npos)
-      census["loop device"].push_back(name);
+  // What is put aside there is a file to use again, nobody's entry.
+  for (const auto& name : names_in(data_dir_ + "/run"))
+    if (!NameFiles::is_aside(name)) census["journal"].push_back(name);
+  auto ranges = launcher::IdRanges::open(data_dir_);
+  auto taken =
+      ranges ? ranges->mine() : Result<std::vector<launcher::IdRanges::Taken>>(std::unexpected(ranges.error()));
+  if (!taken) census["id range"].push_back("cannot be read: " + taken.error().message);
+  if (taken)
+    for (const auto& one : *taken) census["id range"].push_back(fmt::format("{} {}", one.base, one.sandbox));
   for (auto& [kind, things] : census) std::sort(things.begin(), things.end());
   std::erase_if(census, [](const auto& kind) { return kind.second.empty(); });
   return census;
