@@ -49,24 +49,38 @@ Result<void> IdRanges::keep(uint32_t base, const std::string& sandbox) {
   return {};
 }
 
-Result<std::vector<IdRanges::Taken>> IdRanges::mine() const {
+Result<std::vector<IdRanges::Label>> IdRanges::all() const {
   std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(files_.folder().c_str()), ::closedir);
   if (!dir) return sys_error("cannot read " + files_.folder());
-  std::vector<Taken> taken;
+  std::vector<Label> all;
   while (dirent* entry = ::readdir(dir.get())) {
     std::string name = entry->d_name;
     if (NameFiles::is_aside(name)) continue;
-    auto text = read_file(files_.folder() + "/" + name);
     uint32_t number = 0;
     auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (bad != std::errc() || end != name.data() + name.size() || number >= kCount) continue;
+    auto text = read_file(files_.folder() + "/" + name);
     if (!text) continue;
-    std::string_view said(*text);
-    size_t line = std::min(said.find('\n'), said.size());
-    if (said.substr(0, line) != owner_) continue;
-    if (bad == std::errc() && end == name.data() + name.size() && number < kCount)
-      taken.push_back({kFirst + number * 65536, std::string(said.substr(std::min(line + 1, said.size())))});
+    size_t line = std::min(text->find('\n'), text->size());
+    all.push_back({kFirst + number * 65536, text->substr(0, line), text->substr(std::min(line + 1, text->size()))});
   }
+  return all;
+}
+
+Result<std::vector<IdRanges::Taken>> IdRanges::mine() const {
+  ISOLA_TRY(auto labels, all());
+  std::vector<Taken> taken;
+  for (const auto& label : labels)
+    if (label.owner == owner_) taken.push_back({label.base, label.sandbox});
   return taken;
+}
+
+Result<void> IdRanges::sweep(const std::function<bool(const std::string& sandbox)>& lives) {
+  ISOLA_TRY(auto labels, all());
+  for (const auto& label : labels)
+    if (label.owner != owner_ && ::access(label.owner.c_str(), F_OK) < 0 && errno == ENOENT && !lives(label.sandbox))
+      give_back(label.base);
+  return {};
 }
 
 }  // namespace isola::launcher

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,17 @@ class IdRanges {
   Result<void> keep(uint32_t base, const std::string& sandbox = "");
   // Every range that this owner has.
   Result<std::vector<Taken>> mine() const;
+  // Frees what belonged to data directories that are no more: nobody will ever give it back. Not where the sandbox
+  // still lives.
+  Result<void> sweep(const std::function<bool(const std::string& sandbox)>& lives);
 
  private:
+  struct Label {
+    uint32_t base = 0;
+    std::string owner, sandbox;
+  };
+  Result<std::vector<Label>> all() const;
+
   NameFiles files_;
   std::string owner_;
   uint32_t next_ = 0;  // going round, so that a range rests before it is used again

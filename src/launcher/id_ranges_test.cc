@@ -88,6 +88,16 @@ TEST_F(IdRangesTest, ARangeSaysForWhichSandboxItWasTaken) {
   EXPECT_EQ(*a.mine(), (std::vector<IdRanges::Taken>{{*one, "i3"}}));
 }
 
+TEST_F(IdRangesTest, WhatBelongedToALostFolderIsFreedUnlessItLives) {
+  auto lost = open("/no/such/folder"), there = open("/"), mine = open("/also/not/there");
+  auto dead = lost.take("idead"), alive = lost.take("ialive"), kept = there.take("ikept"), own = mine.take("iown");
+  ASSERT_TRUE(dead && alive && kept && own);
+  ASSERT_TRUE(mine.sweep([](const std::string& id) { return id == "ialive"; }));
+  EXPECT_EQ(*lost.mine(), (std::vector<IdRanges::Taken>{{*alive, "ialive"}}));
+  EXPECT_EQ(there.mine()->size(), 1u);
+  EXPECT_EQ(mine.mine()->size(), 1u) << "our own is known better from the journal";
+}
+
 TEST_F(IdRangesTest, StrangeFilesAreNobodys) {
   auto a = open("/a");
   for (const char* name : {"x", "12x", "99999999", "-1"}) std::ofstream(folder_ + "/" + name) << "/a";

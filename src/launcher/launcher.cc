@@ -150,6 +150,11 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   ISOLA_CHECK(boundary::jail::set_stage({.folder = options.data_dir + "/stage", .guest_program = guest}));
   ISOLA_TRY(auto jail, boundary::jail::Jail::make(cgroups));
   ISOLA_TRY(auto ranges, IdRanges::open(options.data_dir));
+  ISOLA_CHECK(ranges.sweep([&](const std::string& sandbox) {
+    auto group = cgroups.adopt(sandbox);
+    if (group) group->release();
+    return group.has_value();
+  }));
   ISOLA_TRY(auto journal, Journal::open(options.data_dir + "/run"));
 
   Cells cells({.loop = loop,

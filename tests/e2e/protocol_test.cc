@@ -284,6 +284,67 @@ TEST(Launcher, OneUserBesidesRoot) {
   std::filesystem::remove_all(island.data() + "-x");
 }
 
+// What root runs for itself may show folders of the host: the user beside it must not get at them through the sandbox.
+TEST(Launcher, RootsOwnSandboxesAreNobodyElses) {
+  NEEDS_TEMPLATE("minimal");
+  constexpr uid_t kServer = 64990;
+  Island island({.user = std::to_string(kServer)});
+  auto root = island.client();
+  auto own = launch(root, {.digest = island.digest()});  // as `isola run` does
+  ASSERT_OK(own);
+  const std::string id = own->id;
+  EXPECT_EQ(as_user(kServer,
+                    [&] {
+                      auto client = launcher::Client::connect(island.data());
+                      if (!client) return 1;
+                      auto all = client->list();
+                      if (!all || !all->empty()) return 2;
+                      auto refused = [](const auto& result) {
+                        return !result && result.error().code == Code::not_found;
+                      };
+                      if (!refused(client->link(id))) return 3;
+                      if (!refused(client->kill(id))) return 4;
+                      if (!refused(client->freeze(id))) return 5;
+                      if (!refused(client->stats(id))) return 6;
+                      if (!refused(client->set_policy({.id = id, .policy = "allow *"}))) return 7;
+                      if (!refused(client->gate_report(id))) return 8;
+                      Writer name;
+                      name.str(id);
+                      if (ask(dial(island.data()).get(), request(1, Op::own, name.data())) != 1) return 9;
+                      return ask(dial(island.data()).get(), request(1, Op::thaw, name.data())) == 1 ? 0 : 10;
+                    }),
+            0);
+  EXPECT_EQ(hear(*own->guest, {"echo", "still mine"}).out, "still mine\n");
+  EXPECT_EQ(root.list()->size(), 1u);
+  // What stays for others to find is not root's alone: a server may have been started as root before.
+  auto kept = launch(root, {.digest = island.digest(), .ephemeral = false});
+  ASSERT_OK(kept);
+  const std::string shared = kept->id;
+  EXPECT_EQ(as_user(kServer,
+                    [&] {
+                      auto client = launcher::Client::connect(island.data());
+                      return client && client->stats(shared) && client->kill(shared) ? 0 : 1;
+                    }),
+            0);
+  EXPECT_TRUE(root.kill(id));
+  // Another user instead: the one before is no longer listened to.
+  EXPECT_EQ(as_user(kServer,
+                    [&] {
+                      auto client = launcher::Client::connect(island.data());
+                      return client && client->info() ? 0 : 1;
+                    }),
+            0);
+  Fd before;
+  {
+    ASSERT_EQ(::setresuid(static_cast<uid_t>(-1), kServer, 0), 0);
+    before = dial(island.data());
+    ASSERT_EQ(::setresuid(static_cast<uid_t>(-1), 0, 0), 0);
+  }
+  ASSERT_EQ(ask(before.get(), request(1, Op::info, "")), 0);
+  ASSERT_TRUE(root.admit(kServer + 1));
+  EXPECT_EQ(ask(before.get(), request(2, Op::info, "")), -1);
+}
+
 uint64_t cpu_ticks(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(file)), {}), word;

@@ -156,6 +156,22 @@ TEST_F(RunTest, UnhandledInterruptGives130) {
   EXPECT_EQ(program.finish().code, 130);
 }
 
+// Pending before `isola` even begins: still meant for the command.
+TEST_F(RunTest, ASignalBeforeTheCommandRunsReachesIt) {
+  auto done = run_program(island().run_words({"--", "sleep", "1000"}),
+                          island().with_data({.before_exec =
+                                                  [] {
+                                                    sigset_t term;
+                                                    ::sigemptyset(&term);
+                                                    ::sigaddset(&term, SIGTERM);
+                                                    ::sigprocmask(SIG_BLOCK, &term, nullptr);
+                                                    ::raise(SIGTERM);
+                                                  },
+                                              .keep_input_open = true}));
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_EQ(done.code, 128 + SIGTERM) << done.text();
+}
+
 TEST_F(RunTest, KilledRunLeavesNothing) {
   {
     Program program(island().run_words({"--", "sh", "-c", "echo ready; sleep 1000"}),
