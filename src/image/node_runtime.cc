@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <ctime>
 
 #include "base/file.h"
 #include "image/root_tree.h"
@@ -58,7 +59,10 @@ Result<std::string> by_pip(const BuildPlace& place, const Reporter& report) {
   Command versions = pip;
   versions.argv.insert(versions.argv.end(), {"index", "versions", kWheel});
   auto listing = run_output(versions);  // an old pip has no `index`: then its newest must do
-  std::string version = listing ? newest_even(*listing) : "";
+  std::time_t now = std::time(nullptr);
+  std::tm today{};
+  ::gmtime_r(&now, &today);
+  std::string version = listing ? newest_lts(*listing, today.tm_year + 1900, today.tm_mon + 1) : "";
   if (!version.empty()) want += "==" + version;
   std::string target = place.folder + "/wheel";
   pip.argv.insert(pip.argv.end(),
@@ -119,7 +123,7 @@ Result<void> move_in(const std::string& from, const RootTree& root) {
 
 }  // namespace
 
-std::string newest_even(std::string_view text) {
+std::string newest_lts(std::string_view text, int year, int month) {
   constexpr std::string_view kStart = "Available versions:";
   auto at = text.find(kStart);
   if (at == std::string_view::npos) return "";
@@ -142,7 +146,9 @@ std::string newest_even(std::string_view text) {
       good = ec == std::errc() && (i == 2 ? next == end : next != end && *next == '.');
       p = next + (i < 2 && good ? 1 : 0);
     }
-    if (good && parts[0] % 2 == 0 && parts > best) best = parts, found = item;
+    const int since = 2013 + static_cast<int>(parts[0] / 2);
+    const bool supported = parts[0] % 2 == 0 && (year > since || (year == since && month > 10));
+    if (good && supported && parts > best) best = parts, found = item;
   }
   return found;
 }
@@ -160,7 +166,8 @@ Result<std::string> install_node(const BuildPlace& place, const Reporter& report
   ISOLA_TRY(RootTree root, RootTree::open(place.root()));
   ISOLA_CHECK(move_in(*from, root));
   auto inside = [&](const char* program) {
-    return run_output({.argv = {"chroot", place.root(), program, "--version"},
+    // Nobody here vouches for it: it runs as nobody.
+    return run_output({.argv = {"chroot", "--userspec=65534:65534", place.root(), program, "--version"},
                        .env = {"HOME=/tmp"},
                        .what = "the downloaded Node does not run",
                        .log = place.log(),

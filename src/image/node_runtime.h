@@ -13,7 +13,8 @@ namespace isola::image {
 // Puts node, npm and npx into /usr/local of place.root() and runs them once. Returns "node=<version>".
 Result<std::string> install_node(const BuildPlace& place, const Reporter& report);
 
-// From `pip index versions`: the newest release with an even major number (odd ones never become LTS); empty: none.
-std::string newest_even(std::string_view pip_output);
+// From `pip index versions`: the newest release of a line with long-term support; empty: none. A line with an even
+// number begins in April and has long-term support from the end of October (24: 2025); odd ones never have it.
+std::string newest_lts(std::string_view pip_output, int year, int month);
 
 }  // namespace isola::image

@@ -26,12 +26,15 @@ TEST(Recipes, TextCoversWhatDecidesTheContents) {
   EXPECT_EQ(to_text(more), text);
 }
 
-TEST(Node, NewestEvenMajor) {
-  EXPECT_EQ(newest_even("x (25.1.0)\nAvailable versions: 25.1.0, 24.9.0, 24.11.1, 22.20.0\nINSTALLED: 1\n"), "24.11.1");
-  EXPECT_EQ(newest_even("Available versions: 20.13.0.post1, 20.12.2"), "20.12.2");
-  EXPECT_EQ(newest_even("Available versions: 25.0.0"), "");
-  EXPECT_EQ(newest_even("Available versions: , x, 1, 2., 4.5"), "");
-  EXPECT_EQ(newest_even("no such package"), "");
+TEST(Node, NewestWithLongTermSupport) {
+  const char* listing = "x (25.1.0)\nAvailable versions: 26.1.0, 25.1.0, 24.9.0, 24.11.1, 22.20.0\nINSTALLED: 1\n";
+  EXPECT_EQ(newest_lts(listing, 2026, 5), "24.11.1");
+  EXPECT_EQ(newest_lts(listing, 2026, 11), "26.1.0");
+  EXPECT_EQ(newest_lts(listing, 2025, 6), "22.20.0");
+  EXPECT_EQ(newest_lts("Available versions: 20.13.0.post1, 20.12.2", 2027, 1), "20.12.2");
+  EXPECT_EQ(newest_lts("Available versions: 25.0.0", 2027, 1), "");
+  EXPECT_EQ(newest_lts("Available versions: , x, 1, 2., 4.5", 2027, 1), "");
+  EXPECT_EQ(newest_lts("no such package", 2027, 1), "");
 }
 
 TEST(ProjectQuota, AFolderWithoutOurProjectIsSaidSo) {

@@ -199,6 +199,9 @@ Result<CgroupLimits> Cgroup::limits() const {
     if (!cpu.starts_with("max") && period != 0)
       out.cpus = static_cast<double>(number(cpu)) / static_cast<double>(period);
     ISOLA_TRY(out.memory, read_number(path(l.memory, "memory.max")));
+    // A limit that swap goes past is none. A kernel without swap has no such file.
+    auto swap = read_file(path(l.memory, "memory.swap.max"));
+    if (swap ? !swap->starts_with("0") : swap.error().sys_errno != ENOENT) out.memory = 0;
     if (!l.io.empty() && !l.disk_device.empty()) {
       ISOLA_TRY(std::string io, read_file(path(l.io, "io.max")));
       if (auto at = io.find(l.disk_device + " "); at != std::string::npos) {
@@ -213,6 +216,10 @@ Result<CgroupLimits> Cgroup::limits() const {
     if (!quota.starts_with("-") && period != 0)
       out.cpus = static_cast<double>(number(quota)) / static_cast<double>(period);
     ISOLA_TRY(out.memory, read_number(path(l.memory, "memory.limit_in_bytes")));
+    if (l.swap_accounting) {
+      ISOLA_TRY(uint64_t with_swap, read_number(path(l.memory, "memory.memsw.limit_in_bytes")));
+      if (with_swap > out.memory) out.memory = 0;  // a limit that swap goes past is none
+    }
     if (out.memory >= kUnlimitedV1) out.memory = 0;
     if (io_) {
       uint64_t values[std::size(kThrottleFiles)];

@@ -124,6 +124,11 @@ TEST_F(Machine, V2HandsControllersDownAndWritesLimits) {
   EXPECT_EQ(text_of("cg/isola/x/pids.max"), "10");
   EXPECT_EQ(group->limits().value(), (CgroupLimits{.cpus = 1.5, .memory = 64 << 20, .pids = 10}));
 
+  // A limit that swap goes past is none.
+  file("cg/isola/x/memory.swap.max", "max\n");
+  EXPECT_EQ(group->limits()->memory, 0U);
+  file("cg/isola/x/memory.swap.max", "0\n");
+
   file("cg/isola/x/memory.current", "99999999\n");
   EXPECT_EQ(group->set({.memory = 64 << 20}).error().code, Code::exhausted);
   EXPECT_EQ(group->set({.pids = 2}).error().code, Code::exhausted);
