@@ -98,6 +98,10 @@ Result<std::string> Service::digest_of(const std::string& name) {
 }
 
 Result<void> Service::admit(const CreateRequest& request) {
+  {
+    std::shared_lock lock(mutex_);
+    if (!closed_.empty()) return fail(Code::unavailable, "no new sandboxes are made here: " + closed_);
+  }
   ISOLA_TRY(auto project, parts_.store.find_project(request.project));
   if (auto spent = project_over_budget(project); !spent.empty())
     return fail(Code::exhausted, "this project's budget of " + spent + " is spent");

@@ -26,6 +26,11 @@ void Service::set_settings(Settings settings) {
   parts_.settings = std::move(settings);
 }
 
+void Service::close_door(std::string why) {
+  std::unique_lock lock(mutex_);
+  closed_ = std::move(why);
+}
+
 size_t Service::living() const {
   std::shared_lock lock(mutex_);
   return boxes_.size();

@@ -148,6 +148,8 @@ class Service : public std::enable_shared_from_this<Service> {
   store::Store& store() { return parts_.store; }
   Settings settings() const;
   void set_settings(Settings settings);
+  // No new sandboxes, for that reason; empty: the door is open again. Those that live are not touched.
+  void close_door(std::string why);
   Task<Result<launcher::InfoReply>> info() { return parts_.launcher->info(); }
   size_t living() const;
 
@@ -209,6 +211,7 @@ class Service : public std::enable_shared_from_this<Service> {
     double tokens = 0;
     std::chrono::steady_clock::time_point at{};
   };
+  std::string closed_;                           // why no new ones are made; under mutex_
   std::unordered_map<std::string, Rate> rates_;  // of creates, by project; under mutex_
   std::mutex used_mutex_;
   std::unordered_map<std::string, ledger::Usage> used_;  // by project: all that was ever written down

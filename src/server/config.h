@@ -41,6 +41,9 @@ struct Config {
   std::chrono::milliseconds grace{10000};
   uint64_t keep_ended_days = 30;
   bool allow_unquotaed_disk = false;
+  bool prove_at_start = false;
+  std::chrono::milliseconds prove_every{0};  // 0: never
+  bool prove_closes = false;                 // a failed proof closes the door to new sandboxes
   ledger::PriceSheet prices;
 };
 

@@ -1,15 +1,19 @@
-// The one thing that an unprivileged server cannot do: start the launcher. A tiny process that stayed root does it when
-// asked, and leaves when the server does.
+// What an unprivileged server cannot do: start the launcher, and attack its sandboxes as root would (`isola prove`). A
+// tiny process that stayed root does it when asked, and leaves when the server does.
 //
 //   ISOLA_TRY(Keeper keeper, Keeper::start(options));     // as root, before threads and before dropping
 //   ISOLA_CHECK(keeper.start_launcher());                 // later, from the server: blocks until it answers or says
 //   why
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "kernel/process.h"
 #include "launcher/client.h"
 
 namespace isola::server {
@@ -19,10 +23,14 @@ class Keeper {
   // `user`: who is to be admitted by the launcher.
   static Result<Keeper> start(const launcher::StartOptions& options, unsigned user);
   Result<void> start_launcher();
+  // Starts `isola prove --json`; its report comes from there. unavailable: one is still under way.
+  Result<Fd> prove();
 
  private:
-  explicit Keeper(Fd socket) : socket_(std::move(socket)) {}
+  explicit Keeper(Fd socket) : socket_(std::move(socket)), one_at_a_time_(std::make_unique<std::mutex>()) {}
+  Result<kernel::Message> ask(std::string_view word);
   Fd socket_;
+  std::unique_ptr<std::mutex> one_at_a_time_;  // questions come from several threads
 };
 
 }  // namespace isola::server

@@ -15,6 +15,7 @@
 #include <boost/asio/use_future.hpp>
 #include <cstring>
 #include <future>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "dialect/native/api.h"
@@ -24,6 +25,7 @@
 #include "sandbox/service.h"
 #include "server/identity.h"
 #include "server/keeper.h"
+#include "server/prover.h"
 #include "store/key_ring.h"
 #include "store/sqlite_store.h"
 
@@ -118,6 +120,14 @@ void record_server(ledger::Ledger& ledger, ledger::Kind kind) {
   (void)ledger.append(std::move(event));
 }
 
+void record_proof(ledger::Ledger& ledger, const Verdict& verdict) {
+  ledger::Event event;
+  event.project = "default";
+  event.kind = verdict.passed ? ledger::Kind::prove_passed : ledger::Kind::prove_failed;
+  event.data = nlohmann::json{{"why", verdict.why}, {"counts", verdict.counts}}.dump();
+  (void)ledger.append(std::move(event));
+}
+
 std::string url_of(const Config& config, const http::Server& server) {
   return fmt::format("{}://{}", config.tls_certificate.empty() ? "http" : "https", server.addresses().front());
 }
@@ -181,8 +191,17 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   if (options.on_ready) options.on_ready(url);
   say("ready " + url + "\n");
 
+  std::atomic<bool> proof_closes = config.prove_closes;
+  Prover prover({.at_start = config.prove_at_start, .every = config.prove_every}, [&] { return keeper.prove(); },
+                [&](const Verdict& verdict) {
+                  record_proof(*ledger, verdict);
+                  bool close = proof_closes && !verdict.passed;
+                  service->close_door(close ? "this server's sandboxes are not proved to hold: " + verdict.why : "");
+                });
+  prover.tick();
   for (Word word; (word = next_word(signals.get(), kTidyEvery)) != Word::stop;) {
     tidy_up(*store, *keys, config);
+    prover.tick();
     if (word == Word::nothing) continue;
     auto fresh = options.reload ? options.reload() : Result<Config>(config);
     if (!fresh) {
@@ -192,6 +211,9 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     log::set_level(level_of(fresh->log_level));
     service->set_settings(settings_of(*fresh));
     keys->reload();
+    proof_closes = fresh->prove_closes;
+    if (!proof_closes) service->close_door("");
+    prover.set_options({.at_start = false, .every = fresh->prove_every});
     if (auto tls = server.reload_tls(); !tls) log::error("server", "TLS was not reloaded: {}", tls.error().message);
     log::info("server", "reloaded keys, limits and certificates");
   }
