@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/prove_runner.h"
@@ -37,6 +38,28 @@ bool wanted(const std::vector<std::string>& names, const std::string& name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// Each is opened when the first program needs it, and a failure is told for every one that does.
+class Runners {
+ public:
+  Runners(const Common& common, std::string binary) : common_(common), binary_(std::move(binary)) {}
+  Result<ProveRunner*> of(const HostileProgram& program) {
+    auto& runner = program.outside ? outside_ : plain_;
+    if (!runner) runner.emplace(program.outside ? open_outside() : ProveRunner::open(common_, binary_));
+    if (!*runner) return std::unexpected(runner->error());
+    return &**runner;
+  }
+
+ private:
+  Result<ProveRunner> open_outside() {
+    ISOLA_TRY(ground_, ProvingGround::open());
+    return ProveRunner::open(common_, binary_, *ground_);
+  }
+  const Common& common_;
+  std::string binary_;
+  std::unique_ptr<ProvingGround> ground_;  // before its runner: it must go after it
+  std::optional<Result<ProveRunner>> plain_, outside_;
+};
+
 }  // namespace
 
 int prove(const Common& common, const ProveOptions& options) {
@@ -45,14 +68,16 @@ int prove(const Common& common, const ProveOptions& options) {
   if (templates->empty()) return complain("there is no template to prove: `isola template build base` makes one");
   for (const auto& birth : options.births)
     if (birth != "cold" && birth != "pooled") return complain("--birth " + birth + ": cold or pooled");
-  auto runner = ProveRunner::open(common, hostile_beside_this_program());
-  if (!runner) return complain(runner.error().message);
+  std::string binary = hostile_beside_this_program();
+  auto programs = list_programs(binary);
+  if (!programs) return complain(programs.error().message);
   for (const auto& name : options.programs)
-    if (std::none_of(runner->programs().begin(), runner->programs().end(),
-                     [&](const auto& p) { return p.name == name; }))
+    if (std::none_of(programs->begin(), programs->end(), [&](const auto& p) { return p.name == name; }))
       return complain("there is no hostile program '" + name + "'");
+  Runners runners(common, binary);
 
   std::map<Proof::Verdict, int> counts;
+  int evasions = 0;  // that were held
   nlohmann::json report = nlohmann::json::array();
   int tried_templates = 0;
   for (const auto& one : *templates) {
@@ -61,16 +86,20 @@ int prove(const Common& common, const ProveOptions& options) {
     for (Birth birth : {Birth::cold, Birth::pooled}) {
       std::string born(to_string(birth));
       if (!wanted(options.births, born)) continue;
-      for (const auto& program : runner->programs()) {
+      for (const auto& program : *programs) {
         if (!wanted(options.programs, program.name)) continue;
-        Proof proof = runner->run(program, one.digest, birth);
+        auto runner = runners.of(program);
+        Proof proof =
+            runner ? (*runner)->run(program, one.digest, birth) : Proof{Proof::Verdict::error, runner.error().message};
         ++counts[proof.verdict];
+        evasions += program.outside && proof.verdict == Proof::Verdict::held;
         bool quiet = proof.verdict == Proof::Verdict::held && !options.verbose;
         if (common.json)
           report.push_back({{"template", one.name},
                             {"boundary", "jail"},
                             {"birth", born},
                             {"program", program.name},
+                            {"class", program.group},
                             {"verdict", word(proof.verdict)},
                             {"how", proof.how}});
         else if (!quiet)
@@ -85,9 +114,11 @@ int prove(const Common& common, const ProveOptions& options) {
   if (common.json)
     std::puts(report.dump(2).c_str());
   else
-    std::printf("%d held, %d breached, %d errors, %d could not be tried (boundary jail: shared kernel)\n",
-                counts[Proof::Verdict::held], counts[Proof::Verdict::breach], counts[Proof::Verdict::error],
-                counts[Proof::Verdict::untried]);
+    std::printf(
+        "%d held (%d of them ways around the gate), %d breached, %d errors, %d could not be tried (boundary "
+        "jail: shared kernel)\n",
+        counts[Proof::Verdict::held], evasions, counts[Proof::Verdict::breach], counts[Proof::Verdict::error],
+        counts[Proof::Verdict::untried]);
   return bad == 0 ? 0 : 1;
 }
 

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "gate/address.h"
 #include "kernel/mount.h"
 #include "kernel/process.h"
 
@@ -35,30 +36,6 @@ constexpr size_t kKeep = 64 << 10;
 
 boundary::Limits small_limits() {
   return {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = 32 << 20, .open_files = 16384};
-}
-
-Result<std::string> output_of(const std::string& program, std::vector<std::string> arguments) {
-  ISOLA_TRY(auto pipe, kernel::make_pipe());
-  arguments.insert(arguments.begin(), program);
-  std::vector<char*> argv;
-  for (auto& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, pipe.second.get(), 1);
-  pid_t pid = -1;
-  int failed = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed) return sys_error("cannot start " + program, failed);
-  pipe.second.reset();
-  std::string out;
-  char buffer[8192];
-  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
-    out.append(buffer, static_cast<size_t>(n));
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  if (status != 0) return fail(Code::internal, program + " failed");
-  return out;
 }
 
 // What a breach could have changed on the host, as text to compare.
@@ -91,18 +68,71 @@ std::string said(const std::string& output) {
 
 }  // namespace
 
+Result<Ran> run_program(const std::string& program, std::vector<std::string> arguments,
+                        const std::vector<std::string>& more_environment) {
+  ISOLA_TRY(auto pipe, kernel::make_pipe());
+  arguments.insert(arguments.begin(), program);
+  std::vector<char*> argv, envp;
+  for (auto& argument : arguments) argv.push_back(argument.data());
+  for (char** one = environ; *one; ++one) envp.push_back(*one);
+  for (const auto& one : more_environment) envp.push_back(const_cast<char*>(one.c_str()));
+  argv.push_back(nullptr), envp.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe.second.get(), 1);
+  pid_t pid = -1;
+  int failed = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), envp.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed) return sys_error("cannot start " + program, failed);
+  pipe.second.reset();
+  Ran ran;
+  char buffer[8192];
+  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
+    ran.output.append(buffer, static_cast<size_t>(n));
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ran;
+}
+
+Result<std::vector<HostileProgram>> list_programs(const std::string& binary) {
+  ISOLA_TRY(Ran ran, run_program(binary, {"list", "--json"}));
+  auto rows = nlohmann::json::parse(ran.output, nullptr, false);
+  if (ran.code != 0 || !rows.is_array()) return fail(Code::corrupt, binary + " does not list its programs");
+  std::vector<HostileProgram> programs;
+  for (const auto& row : rows) {
+    HostileProgram one{row.value("name", ""), row.value("class", ""), row.value("tries", ""), row.value("expect", "")};
+    const auto needs = row.value("needs", nlohmann::json::array());
+    one.outside = std::find(needs.begin(), needs.end(), "outside") != needs.end();
+    one.has_control = row.value("control", false);
+    one.leaks = row.value("leaks", "");
+    one.leaks_most = row.value("leaks_most", size_t{0});
+    programs.push_back(std::move(one));
+  }
+  return programs;
+}
+
 Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary) {
   ISOLA_TRY(auto launcher,
             launcher::Client::connect_or_start({.data_dir = common.data_dir, .cache_dir = common.cache_dir}));
+  return prepare(std::move(launcher), binary);
+}
+
+Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary, ProvingGround& ground) {
+  Result<launcher::Client> launcher = fail(Code::internal, "not started");
+  ground.at_home([&] {
+    launcher = launcher::Client::connect_or_start({.data_dir = ground.data_dir(), .cache_dir = common.cache_dir});
+  });
+  if (!launcher) return std::unexpected(launcher.error());
+  ISOLA_TRY(ProveRunner runner, prepare(std::move(*launcher), binary));
+  runner.ground_ = &ground;
+  return runner;
+}
+
+Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::string& binary) {
   ProveRunner runner(std::move(launcher));
   runner.binary_ = binary;
   ISOLA_TRY(runner.binary_bytes_, read_file(binary, 256 << 20));
-  ISOLA_TRY(std::string table, output_of(binary, {"list", "--json"}));
-  auto rows = nlohmann::json::parse(table, nullptr, false);
-  if (!rows.is_array()) return fail(Code::corrupt, binary + " does not list its programs");
-  for (const auto& row : rows)
-    runner.programs_.push_back(
-        {row.value("name", ""), row.value("class", ""), row.value("tries", ""), row.value("expect", "")});
   // The canary: a file of the host with a secret that nobody inside may ever print.
   char path[] = "/tmp/isola-canary-XXXXXX";
   if (!::mkdtemp(path)) return sys_error("cannot make a canary");
@@ -118,6 +148,7 @@ Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& b
 ProveRunner::~ProveRunner() {
   if (canary_.empty()) return;  // moved from
   if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
+  if (ground_) (void)launcher_.shutdown(true);
   ::unlink(canary_.c_str());
   ::rmdir(canary_.substr(0, canary_.rfind('/')).c_str());
 }
@@ -153,7 +184,27 @@ Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth bi
   ISOLA_TRY(box.pid, process_of(box.id));
   box.program = birth == Birth::cold ? kShown : kCopied;
   if (birth != Birth::cold) ISOLA_CHECK(box.guest->write_file({.path = kCopied, .mode = 0755}, binary_bytes_));
+  if (ground_) ISOLA_CHECK(launcher_.set_policy({.id = box.id, .policy = gate::kEvasionPolicy}));
   return box;
+}
+
+// The sandbox beside, which must live on whatever happens; on a proving ground it may reach what the others may not.
+Result<void> ProveRunner::move_in_beside(const std::string& digest) {
+  if (neighbour_digest_ == digest) return {};
+  if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
+  neighbour_ = {};
+  ISOLA_TRY(neighbour_, launch(digest, Birth::cold));
+  neighbour_digest_ = digest;
+  if (!ground_) return {};
+  ISOLA_CHECK(launcher_.set_policy({.id = neighbour_.id, .policy = gate::kNeighbourPolicy}));
+  others_address_.clear();
+  auto keep = [&](std::string_view piece) { others_address_ += piece; };
+  ISOLA_TRY(auto exit, neighbour_.guest->run({.argv = {neighbour_.program, "resolve", gate::kNeighboursName}},
+                                             {.out = keep, .err = keep}));
+  while (others_address_.ends_with('\n')) others_address_.pop_back();
+  if (exit.code != 0 || !gate::Address::parse(others_address_))
+    return fail(Code::internal, "the neighbour does not reach what it may: " + others_address_);
+  return {};
 }
 
 Result<pid_t> ProveRunner::process_of(const std::string& id) {
@@ -178,6 +229,7 @@ ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& progra
       .cwd = "/tmp",
       .timeout_ms = timeout_of(program),
       .grace_ms = 200};
+  if (!others_address_.empty()) start.env.push_back("ISOLA_OTHERS_ADDRESS=" + others_address_);
   outcome.exit = box.guest->run(start, {.out = keep, .err = keep});
   return outcome;
 }
@@ -272,20 +324,18 @@ std::string ProveRunner::check_after(Box& box, const HostileProgram& program, co
 Proof ProveRunner::run(const HostileProgram& program, const std::string& digest, Birth birth) {
   if (birth != Birth::cold && std::ranges::find(kNeedShownProgram, program.name) != std::end(kNeedShownProgram))
     return {Proof::Verdict::untried, "only a cold birth can be shown a read-only file"};
+  if (auto why = ground_ ? ground_->control(program, binary_) : ""; !why.empty()) return {Proof::Verdict::error, why};
   auto prepared = [&]() -> Result<Box> {
-    if (neighbour_digest_ != digest) {
-      if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
-      neighbour_ = {};
-      ISOLA_TRY(neighbour_, launch(digest, Birth::cold));
-      neighbour_digest_ = digest;
-    }
+    ISOLA_CHECK(move_in_beside(digest));
     return launch(digest, birth);
   }();
   if (!prepared) return {Proof::Verdict::error, prepared.error().message};
   Box box = std::move(*prepared);
+  size_t questions = ground_ ? ground_->questions() : 0;
   Outcome outcome = execute(box, program);
   Proof proof = judge(program, outcome);
-  std::string wrong = check_after(box, program, outcome);
+  std::string wrong = ground_ ? ground_->leaked(program, questions) : "";
+  if (wrong.empty()) wrong = check_after(box, program, outcome);
   if (!wrong.empty() && proof.verdict != Proof::Verdict::breach) proof = {Proof::Verdict::breach, wrong};
   auto gone = launcher_.kill(box.id);
   if (!gone && gone.error().code != Code::not_found) return {Proof::Verdict::error, gone.error().message};

@@ -3,6 +3,9 @@
 //
 //   ISOLA_TRY(ProveRunner runner, ProveRunner::open(common, "/usr/lib/isola/isola-hostile"));
 //   Proof proof = runner.run(program, digest, Birth::pooled);
+//
+// Programs that need somebody outside (evasions of the gate) run on a proving ground, all others on the launcher of the
+// data directory: two runners.
 #pragma once
 
 #include <memory>
@@ -12,6 +15,7 @@
 #include "base/error.h"
 #include "boundary/state.h"
 #include "cli/commands.h"
+#include "cli/proving_ground.h"
 #include "guest/client.h"
 #include "launcher/client.h"
 
@@ -20,7 +24,20 @@ namespace isola::cli {
 // One row of `isola-hostile list --json`.
 struct HostileProgram {
   std::string name, group, tries, expect;
+  bool outside = false;      // needs a ProvingGround
+  bool has_control = false;  // it gets through where nothing stands against it
+  std::string leaks;         // a breach when names with this text reach a name server outside …
+  size_t leaks_most = 0;     // … more often than this
 };
+Result<std::vector<HostileProgram>> list_programs(const std::string& binary);
+
+// A program of this machine, run to its end.
+struct Ran {
+  int code = -1;       // 128 + the signal that ended it
+  std::string output;  // of stdout
+};
+Result<Ran> run_program(const std::string& program, std::vector<std::string> arguments,
+                        const std::vector<std::string>& more_environment = {});
 
 struct Proof {
   enum class Verdict { held, breach, untried, error };
@@ -32,10 +49,11 @@ class ProveRunner {
  public:
   // `binary`: isola-hostile. Starts a launcher if none runs.
   static Result<ProveRunner> open(const Common& common, const std::string& binary);
+  // On a launcher of its own there, for programs that need an outside. `ground` outlives the runner.
+  static Result<ProveRunner> open(const Common& common, const std::string& binary, ProvingGround& ground);
   ProveRunner(ProveRunner&&) = default;
   ~ProveRunner();
 
-  const std::vector<HostileProgram>& programs() const { return programs_; }
   // A fresh sandbox of that image and birth, the program in it, and the checks afterwards.
   Proof run(const HostileProgram& program, const std::string& digest, Birth birth);
 
@@ -54,7 +72,9 @@ class ProveRunner {
   };
 
   explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}
+  static Result<ProveRunner> prepare(launcher::Client launcher, const std::string& binary);
   Result<Box> launch(const std::string& digest, Birth birth);
+  Result<void> move_in_beside(const std::string& digest);
   Result<pid_t> process_of(const std::string& id);
   Outcome execute(Box& box, const HostileProgram& program);
   Proof judge(const HostileProgram& program, const Outcome& outcome) const;
@@ -65,8 +85,9 @@ class ProveRunner {
   Result<void> await_parked(const std::string& digest);
 
   launcher::Client launcher_;
+  ProvingGround* ground_ = nullptr;
+  std::string others_address_;  // that the gate gave the neighbour for a name of its own
   std::string binary_, binary_bytes_, canary_, secret_, host_facts_;
-  std::vector<HostileProgram> programs_;
   Box neighbour_;
   std::string neighbour_digest_;
 };

@@ -4,6 +4,7 @@
 #include <libmnl/libmnl.h>
 #include <linux/if.h>
 #include <linux/rtnetlink.h>
+#include <linux/veth.h>
 
 #include <algorithm>
 #include <array>
@@ -89,17 +90,48 @@ void add_link_up(NetlinkBatch& batch, int link) {
   });
 }
 
-Result<void> add_address(NetlinkBatch& batch, int link, const std::string& address) {
+Result<void> add_address(NetlinkBatch& batch, int link, const std::string& address, int prefix) {
   ISOLA_TRY(Address a, parse(address));
   batch.add("add the address " + address, RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, [&](nlmsghdr* m) {
     auto* h = header<ifaddrmsg>(m);
     h->ifa_family = a.family;
-    h->ifa_prefixlen = static_cast<uint8_t>(a.size * 8);
+    h->ifa_prefixlen = static_cast<uint8_t>(prefix < 0 ? a.size * 8 : prefix);
     h->ifa_index = static_cast<uint32_t>(link);
     // Without looking for duplicates the address can be used by the next message already.
     if (a.family == AF_INET6) h->ifa_flags = IFA_F_NODAD;
     mnl_attr_put(m, IFA_LOCAL, a.size, a.bytes.data());
     mnl_attr_put(m, IFA_ADDRESS, a.size, a.bytes.data());
+  });
+  return {};
+}
+
+void add_cable(NetlinkBatch& batch, const std::string& end, const std::string& other_end, int other_netns) {
+  batch.add("make a cable", RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, [&](nlmsghdr* m) {
+    header<ifinfomsg>(m);
+    mnl_attr_put_strz(m, IFLA_IFNAME, end.c_str());
+    auto* info = mnl_attr_nest_start(m, IFLA_LINKINFO);
+    mnl_attr_put_strz(m, IFLA_INFO_KIND, "veth");
+    auto* data = mnl_attr_nest_start(m, IFLA_INFO_DATA);
+    auto* peer = mnl_attr_nest_start(m, VETH_INFO_PEER);
+    mnl_nlmsg_put_extra_header(m, sizeof(ifinfomsg));
+    mnl_attr_put_strz(m, IFLA_IFNAME, other_end.c_str());
+    mnl_attr_put_u32(m, IFLA_NET_NS_FD, static_cast<uint32_t>(other_netns));
+    mnl_attr_nest_end(m, peer);
+    mnl_attr_nest_end(m, data);
+    mnl_attr_nest_end(m, info);
+  });
+}
+
+Result<void> add_default_route(NetlinkBatch& batch, const std::string& via) {
+  ISOLA_TRY(Address a, parse(via));
+  batch.add("add the default route via " + via, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, [&](nlmsghdr* m) {
+    auto* h = header<rtmsg>(m);
+    h->rtm_family = a.family;
+    h->rtm_table = RT_TABLE_MAIN;
+    h->rtm_protocol = RTPROT_STATIC;
+    h->rtm_scope = RT_SCOPE_UNIVERSE;
+    h->rtm_type = RTN_UNICAST;
+    mnl_attr_put(m, RTA_GATEWAY, a.size, a.bytes.data());
   });
   return {};
 }

@@ -12,8 +12,12 @@ namespace isola::kernel {
 inline constexpr int kLoopbackIndex = 1;
 
 void add_link_up(NetlinkBatch& batch, int link);
-// A single address (/32 or /128), IPv4 or IPv6 by its form.
-Result<void> add_address(NetlinkBatch& batch, int link, const std::string& address);
+// An address, IPv4 or IPv6 by its form: a single one (/32 or /128), or with a network of `prefix` bits behind the link.
+Result<void> add_address(NetlinkBatch& batch, int link, const std::string& address, int prefix = -1);
+// A cable: one end here, the other in the network namespace of that descriptor.
+void add_cable(NetlinkBatch& batch, const std::string& end, const std::string& other_end, int other_netns);
+// Everything that has no better route goes to that neighbour.
+Result<void> add_default_route(NetlinkBatch& batch, const std::string& via);
 // "local 0.0.0.0/0 dev LINK src ADDRESS" in the table `local`, or the same for IPv6: every address of that family is
 // here, and whoever does not choose a source address speaks from this one. (Without a source, IPv4 would take the
 // destination itself.)

@@ -1,16 +1,15 @@
 // The network of a sandbox as a user has it: launcher and gate in a namespace of this test, an outside behind a cable.
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <fstream>
 
 #include "e2e/island.h"
-#include "gate/test_world.h"
+#include "gate/outside.h"
 
 namespace isola::e2e {
 namespace {
-
-namespace world = gate::testing;
 
 // The launcher is started by this process, and so lives in its namespace.
 class Net : public ::testing::Test {
@@ -18,14 +17,18 @@ class Net : public ::testing::Test {
   void SetUp() override {
     NEEDS_TEMPLATE("minimal");
     if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-    home_ = world::own_netns();
-    cable_.emplace();
+    home_ = gate::own_netns();
+    auto cable = gate::Cable::make();
+    ASSERT_OK(cable);
+    cable_ = std::move(*cable);
     ASSERT_EQ(::setns(cable_->gate.get(), CLONE_NEWNET), 0);
-    outside_ = std::make_unique<world::Outside>(cable_->outside);
+    auto outside = gate::Outside::open(cable_->outside);
+    ASSERT_OK(outside);
+    outside_ = std::move(*outside);
     outside_->set("a.example", {"203.0.113.10"});
     outside_->set("b.example", {"203.0.113.11"});
     island_ = std::make_unique<Island>(
-        IslandOptions{.env = {std::string("ISOLA_NAME_SERVERS=") + world::kNameServer + ":53"}});
+        IslandOptions{.env = {std::string("ISOLA_NAME_SERVERS=") + gate::kNameServer + ":53"}});
   }
   void TearDown() override {
     island_.reset();
@@ -63,8 +66,8 @@ class Net : public ::testing::Test {
   }
 
   Fd home_;
-  std::optional<world::Cable> cable_;
-  std::unique_ptr<world::Outside> outside_;
+  std::optional<gate::Cable> cable_;
+  std::unique_ptr<gate::Outside> outside_;
   std::unique_ptr<Island> island_;
 };
 

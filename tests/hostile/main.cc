@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dialog.h"
 #include "probe.h"
 #include "program.h"
 
@@ -15,11 +16,9 @@ namespace {
 constexpr struct {
   unsigned flag;
   std::string_view name;
-} kFlagNames[] = {{kNeedsMemoryLimit, "memory-limit"},
-                  {kNeedsPidsLimit, "pids-limit"},
-                  {kNeedsDiskLimit, "disk-limit"},
-                  {kSlow, "slow"},
-                  {kNeedsNeighbour, "neighbour"}};
+} kFlagNames[] = {{kNeedsMemoryLimit, "memory-limit"}, {kNeedsPidsLimit, "pids-limit"},
+                  {kNeedsDiskLimit, "disk-limit"},     {kSlow, "slow"},
+                  {kNeedsNeighbour, "neighbour"},      {kNeedsOutside, "outside"}};
 
 std::string flag_words(unsigned flags, std::string_view quote) {
   std::string words;
@@ -50,9 +49,10 @@ int list(std::string_view form) {
       line = fmt::format(
           "{} "
           "{{\"name\":{},\"class\":{},\"tries\":{},\"containment\":{},\"expect\":\"{}\",\"needs\":[{}],\"control\":{},"
-          "\"no_control\":{}}}",
+          "\"no_control\":{},\"leaks\":{},\"leaks_most\":{}}}",
           comma, json_text(p->name), json_text(p->group), json_text(p->tries), json_text(p->containment),
-          to_string(p->expect), flag_words(p->flags, "\""), p->no_control.empty(), json_text(p->no_control));
+          to_string(p->expect), flag_words(p->flags, "\""), p->no_control.empty(), json_text(p->no_control),
+          json_text(p->leaks), p->leaks_most);
       comma = ",";
     } else if (form == "--markdown") {
       line = fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |", p->name, p->group, p->tries, p->containment,
@@ -108,6 +108,7 @@ int main(int argc, char** argv) {
   }
   std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "list") return list(argc > 2 ? argv[2] : "");
+  if (name == "resolve" && argc == 3) return ::puts(resolve(argv[2]).c_str()) < 0;  // for a neighbour: its address
   const Program* program = find_program(name);
   if (!program) {
     ::fprintf(stderr, "usage: isola-hostile list [--json|--markdown] | NAME [ARGS]\n");

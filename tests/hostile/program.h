@@ -76,6 +76,9 @@ enum Flag : unsigned {
   kSlow = 1 << 3,
   kNeedsNeighbour = 1 << 4,
   kRunsBare = 1 << 5,  // main() must not stand between: no watching parent
+  // A gate with the policy of evasions, and servers behind it (gate/outside.h). Its control is a namespace with a
+  // default route to the same servers.
+  kNeedsOutside = 1 << 6,
   // What the control environment has to prepare (tests/hostile/control.h).
   kControlLeakedFd = 1 << 8,      // fd 9 is the host's root folder
   kControlCwdOutside = 1 << 9,    // started with the cwd outside of its root
@@ -104,6 +107,8 @@ struct Program {
   unsigned flags = 0;
   std::string_view control_args = "";  // words for the control run: bombs that must fit there
   std::string_view no_control = "";    // why there is no control run; empty: there is one
+  std::string_view leaks = "";         // judged outside: a breach when names with this text reach a name server …
+  size_t leaks_most = 0;               // … more often than this
 };
 
 // One table per family (programs/*.cc); table.cc joins them.

