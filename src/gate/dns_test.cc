@@ -94,6 +94,25 @@ TEST(Dns, BrokenQuestionsAreErrors) {
   EXPECT_EQ(q.problem, DnsCode::not_implemented);
 }
 
+TEST(Dns, MessagesAreBounded) {
+  DnsQuestion q;
+  auto with_option = [](size_t size) {
+    std::string opt = "\0\0\x29\x04\xd0\0\0\0\0"s + static_cast<char>(size >> 8) + static_cast<char>(size);
+    return query("\x01"s + "a", 1, opt + std::string(size, 'o'), 1);
+  };
+  size_t head = with_option(0).size();
+  EXPECT_EQ(parse_query(with_option(kMaxDnsMessage - head), q), QueryState::good);
+  EXPECT_EQ(parse_query(with_option(kMaxDnsMessage - head + 1), q), QueryState::answer_error);
+  std::string longest = "\x3d"s + std::string(61, 'a');  // 255 bytes with the zero at its end
+  for (int i = 0; i < 3; ++i) longest += "\x3f"s + std::string(63, 'a');
+  EXPECT_EQ(parse_query(query(longest, 1), q), QueryState::good);
+  EXPECT_EQ(parse_query(query("\x3e"s + "a" + longest.substr(1), 1), q), QueryState::answer_error);
+  std::string stream = framed(std::string(kMaxDnsMessage, 'x'));
+  EXPECT_EQ(take_framed(stream).value().value().size(), kMaxDnsMessage);
+  stream = framed(std::string(kMaxDnsMessage + 1, 'x'));
+  EXPECT_FALSE(take_framed(stream));
+}
+
 TEST(Dns, RepliesCarryTheAnswer) {
   DnsQuestion q;
   auto asked = query(
