@@ -8,7 +8,8 @@ packages_of() {
     build) echo g++ cmake ninja-build ccache pkg-config libfmt-dev libnftnl-dev libmnl-dev libssl-dev libsqlite3-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev \
       zlib1g-dev "$(boost_package)" libgtest-dev libbenchmark-dev libc-ares-dev ;;
     run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 ;;
-    test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl ;;
+    test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl \
+      nginx-light openssh-server openssh-client postgresql dnsmasq-base git nodejs python3-pip ;;  # second line: real servers and clients
     bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;
@@ -72,7 +73,30 @@ need() {
   [[ $EUID -eq 0 ]] || die "these packages are missing and only root can install them: ${missing[*]}"
   apt_update
   say "missing packages: ${missing[*]}"
-  step "install them" apt_get install -y --no-install-recommends "${missing[@]}"
+  step "install them" install_quietly "${missing[@]}"
+}
+
+# Some packages bring services (nginx, sshd, PostgreSQL), of which we want the programs alone: what is installed here is
+# neither started nor switched on for the next boot. Services that were there before are left as they are.
+install_quietly() {
+  local policy=/usr/sbin/policy-rc.d ours=0 rc=0 before unit
+  before=$(enabled_units)
+  if [[ ! -e $policy ]]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    ours=1
+  fi
+  apt_get install -y --no-install-recommends "$@" || rc=$?
+  ((ours == 0)) || rm -f "$policy"
+  for unit in $(comm -13 <(echo "$before") <(enabled_units)); do
+    systemctl disable "$unit" || true
+  done
+  return "$rc"
+}
+enabled_units() {
+  command -v systemctl >/dev/null || return 0
+  { systemctl --root=/ --type=service,socket --state=enabled --no-legend --no-pager list-unit-files 2>/dev/null || true; } |
+    awk '{print $1}' | grep -E '^(nginx|ssh|postgresql|dnsmasq)' | sort -u || true
 }
 
 APT_UPDATED=0

@@ -217,7 +217,7 @@ Result<void> open_network(launcher::Client& launcher, guest::PipeClient& guest, 
                           const NetChoice& net) {
   ISOLA_CHECK(launcher.set_policy({.id = id, .policy = net.policy}));
   for (const auto& [path, content] : net.files) {
-    auto written = guest.write_file({.path = path}, content);
+    auto written = guest.write_file({.path = path, .parents = true}, content);
     if (!written) return std::unexpected(written.error());
   }
   return {};
