@@ -81,13 +81,31 @@ bench_run() {
   bench_table_into docs/performance.md "$stem.md"
   say "written to $stem.md and $stem.json"
 }
-bench_table_into() {  # bench_table_into DOCUMENT RESULT: replaces what stands between the marks
-  local new
+# The gate beside nginx and a direct connection, and what idle sandboxes cost it. bench_gate [--quick|--full]
+bench_gate() {
+  local stem table
+  build release isola-gate-bench
+  stem=$(results_stem)-gate
+  table=$(mktemp "$LOGS/table.XXXXXX")
+  mkdir -p docs/results
+  live "bench of the gate" build/bin/isola-gate-bench "$@" --json "$stem.json" --table "$table" || die "the benchmarks of the gate failed"
+  {
+    echo "# Benchmarks of the gate, $(date -u '+%F %H:%M') UTC"
+    echo
+    machine_lines
+    echo "- counts: ${1:-normal}"
+    cat "$table"
+  } >"$stem.md"
+  bench_table_into docs/performance.md "$stem.md" "gate results"
+  say "written to $stem.md and $stem.json"
+}
+bench_table_into() {  # bench_table_into DOCUMENT RESULT [MARK]: replaces what stands between the marks
+  local new mark=${3:-results}
   new=$(mktemp "$LOGS/performance.XXXXXX")
-  awk -v result="$2" '
-    /^<!-- results: end/ { inside = 0 }
+  awk -v result="$2" -v begin="<!-- $mark: begin" -v end="<!-- $mark: end" '
+    index($0, end) == 1 { inside = 0 }
     !inside { print }
-    /^<!-- results: begin/ {
+    index($0, begin) == 1 {
       inside = 1
       print "\nFrom [" result "](" substr(result, 6) "):\n"
       while ((getline line < result) > 0) if (line !~ /^# /) print line
