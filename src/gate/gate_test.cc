@@ -242,9 +242,11 @@ TEST_F(GateTest, WhatIsTooLargeForAQuestionIsNotRead) {
     (void)!::send(fd.get(), query.data(), query.size(), 0);
     char buffer[2048];
     ssize_t n = ::recv(fd.get(), buffer, sizeof buffer, 0);
-    return n < 0 ? "none"s : read_answer(std::string_view(buffer, static_cast<size_t>(n)), 1).substr(0, 7);
+    if (n < 0) return "none"s;
+    auto answer = read_answer(std::string_view(buffer, static_cast<size_t>(n)), 1);
+    return is_address(answer) ? "an address"s : answer;
   }),
-            "198.18.")
+            "an address")
       << "the first answer is to the good question";
   EXPECT_EQ(box.run([] {
     Fd fd = dial(boundary::kOwnAddress4, 53);
