@@ -33,6 +33,7 @@ Result<void> PipeClient::flush() {
 }
 
 Result<bool> PipeClient::pump(Milliseconds timeout) {
+  ISOLA_CHECK(not_inside());
   ISOLA_CHECK(flush());
   std::vector<pollfd> fds{{from_.get(), POLLIN, 0},
                           {to_.get(), static_cast<short>(session_.out().empty() ? 0 : POLLOUT), 0}};
@@ -45,7 +46,12 @@ Result<bool> PipeClient::pump(Milliseconds timeout) {
     char bytes[64 << 10];
     ssize_t got = ::read(from_.get(), bytes, sizeof bytes);
     if (got == 0) return std::unexpected(gone());
-    if (got > 0) ISOLA_CHECK(session_.feed({bytes, static_cast<size_t>(got)}));
+    if (got > 0) {
+      inside_ = true;
+      auto fed = session_.feed({bytes, static_cast<size_t>(got)});
+      inside_ = false;
+      ISOLA_CHECK(fed);
+    }
     if (got < 0 && errno != EAGAIN && errno != EINTR) return sys_error("cannot read from the guest");
   }
   for (size_t i = 2; i < fds.size(); ++i) {
@@ -90,6 +96,7 @@ Result<void> PipeClient::await(uint32_t channel, const std::function<bool()>& do
 }
 
 Result<std::string> PipeClient::call(Op op, std::string_view args, std::string* data, bool patient) {
+  ISOLA_CHECK(not_inside());
   struct State {
     bool ended = false, too_large = false;
     uint64_t progress = 0;
@@ -196,6 +203,7 @@ Result<Exit> PipeClient::finish(const std::shared_ptr<Run>& run) {
 }
 
 Result<Exit> PipeClient::run(const Start& start, RunCallbacks callbacks) {
+  ISOLA_CHECK(not_inside());
   return finish(begin_run(start, std::move(callbacks)));
 }
 

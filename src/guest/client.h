@@ -6,7 +6,9 @@
 //   ISOLA_TRY(Exit exit, guest.run({.argv = {"echo", "hi"}}, {.out = [](std::string_view s) { print(s); }}));
 //
 // Calls block until they are answered and drive everything else that is under way meanwhile (runs started with
-// begin_run, watches, dials): callbacks come from inside whatever call is waiting. Not thread-safe. The guest's answers
+// begin_run, watches, dials): callbacks come from inside whatever call is waiting. A callback for what the guest sent
+// must not call anything that waits on the same client (collect first, ask afterwards): that is refused with an error;
+// it may begin runs, send and cancel. Not thread-safe. The guest's answers
 // are untrusted: what does not decode, or is larger than its limit, is an error of that call; and with set_patience(),
 // what does not come is one too.
 #pragma once
@@ -147,11 +149,17 @@ class PipeClient {
                         Milliseconds timeout = Milliseconds(-1));
   std::shared_ptr<Run> follow(Op op, std::string_view args, RunCallbacks callbacks);
   Result<void> flush();
+  // What the guest sent is being handed out: no second reading may begin in the middle of it.
+  Result<void> not_inside() const {
+    if (inside_) return fail(Code::invalid, "a callback of the link must not wait for the link");
+    return {};
+  }
 
   Fd from_, to_;
   Session session_;
   std::map<int, std::function<void()>> watched_;
   Milliseconds patience_{-1};
+  bool inside_ = false;
 };
 
 // The link of a running guest as the host (root, outside) reaches it: its pipes, opened anew through /proc.

@@ -36,6 +36,7 @@ struct Stream_ {
 }  // namespace
 
 Result<Listed> PipeClient::list(const List& args, const std::function<void(const Entry&)>& entry) {
+  ISOLA_CHECK(not_inside());
   auto state = std::make_shared<Stream_>();
   bool bad = false;
   auto on = state->callbacks(state);
@@ -51,6 +52,7 @@ Result<Listed> PipeClient::list(const List& args, const std::function<void(const
 }
 
 Result<Done> PipeClient::read_file(const Read& args, const Sink& sink) {
+  ISOLA_CHECK(not_inside());
   auto state = std::make_shared<Stream_>();
   Result<void> sunk;
   uint32_t channel = 0;
@@ -86,6 +88,7 @@ Result<std::string> PipeClient::read_file(const Read& args, size_t max) {
 }
 
 Result<Done> PipeClient::write_file(const Write& args, const Feed& feed) {
+  ISOLA_CHECK(not_inside());
   auto state = std::make_shared<Stream_>();
   uint32_t channel = session_.open(Op::write, encode(args), state->callbacks(state));
   auto over = [state] { return state->ended; };
@@ -123,6 +126,7 @@ Result<Done> PipeClient::write_file(const Write& args, std::string_view bytes) {
 
 Result<uint32_t> PipeClient::watch(const Watch& args, std::function<void(const WatchEvent&)> event,
                                    std::function<void(const Error&)> ended) {
+  ISOLA_CHECK(not_inside());
   auto state = std::make_shared<Stream_>();
   auto on = state->callbacks(state);
   on.data = [event = std::move(event)](std::string_view bytes) { each_record<WatchEvent>(bytes, event); };
@@ -139,6 +143,7 @@ Result<uint32_t> PipeClient::watch(const Watch& args, std::function<void(const W
 // ---- connections ----------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<Connection>> PipeClient::dial(uint16_t port, Milliseconds timeout) {
+  ISOLA_CHECK(not_inside());
   auto connection = std::make_shared<Connection>();
   ChannelCallbacks on;
   on.reply = [connection](std::string_view) { connection->open = true; };
@@ -165,6 +170,7 @@ Result<std::shared_ptr<Connection>> PipeClient::dial(uint16_t port, Milliseconds
 }
 
 Result<std::string> PipeClient::read(const std::shared_ptr<Connection>& connection, size_t max, Milliseconds timeout) {
+  ISOLA_CHECK(not_inside());
   auto& received = connection->received;
   ISOLA_CHECK(pump_until([&] { return !received.empty() || connection->eof; }, timeout));
   if (received.empty() && connection->ended && !connection->result) return std::unexpected(connection->result.error());
@@ -177,6 +183,7 @@ Result<std::string> PipeClient::read(const std::shared_ptr<Connection>& connecti
 
 Result<void> PipeClient::write(const std::shared_ptr<Connection>& connection, std::string_view bytes,
                                Milliseconds timeout) {
+  ISOLA_CHECK(not_inside());
   ISOLA_CHECK(send_all(connection->channel, bytes, [&] { return connection->ended; }, timeout));
   if (connection->ended) return fail(Code::unavailable, "the connection has ended");
   return {};

@@ -21,6 +21,31 @@ class GuestFiles : public testing::Test {
   GuestFiles() { ::chmod(dir.path().c_str(), 0777); }
 };
 
+// A callback that waits for the client that is just handing it something would read frames in the middle of others.
+TEST_F(GuestFiles, ACallbackThatWaitsIsRefused) {
+  for (const char* name : {"one", "two", "three"}) ASSERT_TRUE(guest->write_file({.path = dir / name}, name));
+  int entries = 0;
+  auto expect_refused = [](const auto& result) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Code::invalid) << result.error().message;
+  };
+  auto listed = guest->list({.path = dir.path()}, [&](const Entry& entry) {
+    ++entries;
+    expect_refused(guest->read_file({.path = dir / entry.path}, size_t{100}));
+    expect_refused(guest->write_file({.path = dir / "four"}, "x"));
+    expect_refused(guest->remove({.path = dir / entry.path}));
+    expect_refused(guest->list({.path = dir.path()}, [](const Entry&) {}));
+    expect_refused(guest->run({.argv = {"true"}}));
+    expect_refused(guest->dial(1));
+    expect_refused(guest->pump());
+  });
+  ASSERT_OK(listed);
+  EXPECT_EQ(entries, 3);
+  // Nothing of it was done, and the client goes on.
+  EXPECT_EQ(guest->read_file({.path = dir / "one"}).value(), "one");
+  EXPECT_FALSE(guest->stat({.path = dir / "four"}));
+}
+
 TEST_F(GuestFiles, WriteReadStat) {
   auto path = dir / "a/b/file";
   auto w = guest->write_file({.path = path, .mode = 0600, .parents = true, .owner = "1000:1001"}, "hello");
