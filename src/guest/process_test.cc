@@ -194,6 +194,21 @@ TEST(GuestProcess, ZombieFloodIsReaped) {
   EXPECT_EQ(guest.sh("while grep -qs '^State:.Z' /proc/[0-9]*/status; do :; done; echo none").out, "none\n");
 }
 
+// The first process of the group dies of SIGTERM at once; what it started is deaf to it, and must be killed all the
+// same.
+TEST(GuestProcess, ATimeoutReachesThoseWhoOutliveTheFirst) {
+  TestGuest guest;
+  auto o = guest.sh("sh -c 'trap \"\" TERM; echo $$; sleep 1000' & wait", {.timeout_ms = 500, .grace_ms = 50});
+  ASSERT_OK(o.exit);
+  EXPECT_TRUE(o.exit->timed_out);
+  int left = std::atoi(o.out.c_str());
+  ASSERT_GT(left, 1) << o.out;
+  auto gone =
+      guest.sh("while kill -0 " + std::to_string(left) + " 2>/dev/null; do sleep 0.02; done", {.timeout_ms = 20000});
+  ASSERT_OK(gone.exit);
+  EXPECT_FALSE(gone.exit->timed_out) << "process " << left << " lives on";
+}
+
 TEST(GuestProcess, TimeoutTermsThenKills) {
   TestGuest guest;
   auto o = guest.sh("sleep 1000", {.timeout_ms = 50});

@@ -162,7 +162,8 @@ void Process::exited(int status) {
   drain(out_fd_, out_source_, pty_ ? Stream::pty : Stream::out);
   drain(err_fd_, err_source_, Stream::err);
   running_ = false;
-  deadline_ = 0;
+  // Once the time was up, the end of the first process ends nothing: others of its group may be deaf to SIGTERM.
+  if (!timed_out_) deadline_ = 0;
   exit_.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   exit_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   exit_.core = WIFSIGNALED(status) && WCOREDUMP(status);

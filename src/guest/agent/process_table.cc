@@ -50,8 +50,10 @@ bool ProcessTable::reap() {
 void ProcessTable::retire(pid_t pid) {
   exited_.push_back(pid);
   while (exited_.size() > kKeepExited) {
-    auto done = std::find_if(exited_.begin(), exited_.end(), [&](pid_t p) { return !table_[p]->draining(); });
-    if (done == exited_.end()) break;  // all still have a background process that writes: they go when it ends
+    auto done = std::find_if(exited_.begin(), exited_.end(),
+                             [&](pid_t p) { return !table_[p]->draining() && table_[p]->deadline() == 0; });
+    if (done == exited_.end())
+      break;  // all still have a background process that writes, or one to be killed: they go when it ends
     table_.erase(*done);
     exited_.erase(done);
   }
