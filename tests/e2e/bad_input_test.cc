@@ -188,5 +188,41 @@ TEST(FullDisk, IsOneSentence) {
   std::filesystem::remove_all(folder);
 }
 
+// A machine that lacks control groups, as one sees it who has them unmounted in a mount namespace of its own.
+class MissingControllers : public ::testing::Test {
+ protected:
+  void SetUp() override { NEEDS_TEMPLATE("minimal"); }
+
+  static void expect_refused(const std::string& unmount, const std::string& saying) {
+    Island island({.start = false});
+    Census before = island.census();
+    std::string script = unmount + " && exec \"$0\" run --template minimal -- echo unlimited";
+    auto done =
+        run_program({"unshare", "-m", "--propagation", "private", "sh", "-c", script, kIsola}, island.with_data({}));
+    expect_complaint(done, 125, saying);
+    EXPECT_TRUE(eventually([&] { return difference(before, island.census()).empty(); }))
+        << difference(before, island.census());
+    EXPECT_FALSE(island.try_client()) << "a launcher that cannot limit anything stays";
+  }
+};
+
+TEST_F(MissingControllers, OneOfThem) {
+  auto layout = kernel::find_cgroup_layout({});
+  ASSERT_OK(layout);
+  if (layout->version != kernel::CgroupVersion::v1) GTEST_SKIP() << "cgroup v2 has one hierarchy: all or none";
+  struct Controller {
+    const char* name;
+    std::string folder;
+  };
+  for (const auto& [name, folder] :
+       {Controller{"cpu", layout->cpu}, Controller{"memory", layout->memory}, Controller{"pids", layout->pids}}) {
+    SCOPED_TRACE(name);
+    std::string mount = folder.substr(0, folder.rfind('/'));
+    expect_refused("umount -l " + mount, std::string("no cgroup controller '") + name + "'");
+  }
+}
+
+TEST_F(MissingControllers, AllOfThem) { expect_refused("umount -l -R /sys/fs/cgroup", "no cgroup controller"); }
+
 }  // namespace
 }  // namespace isola::e2e

@@ -1,0 +1,51 @@
+// What `isola doctor` says of this machine, compared with what the machine has.
+#include <sstream>
+
+#include "e2e/island.h"
+
+namespace isola::e2e {
+namespace {
+
+// The line about that: "note   disk traffic    io limits hold for …"
+std::string line_about(const std::string& text, const std::string& about) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.find(" " + about + "  ") != std::string::npos) return line;
+  return "";
+}
+
+TEST(Doctor, SaysWhichDiskTrafficIsLimited) {
+  Island island({.start = false});
+  auto done = island.isola({"doctor"});
+  auto layout = kernel::find_cgroup_layout({.disk = island.data()});
+  ASSERT_OK(layout);
+  std::string line = line_about(done.out, "disk traffic");
+  ASSERT_NE(line, "") << done.text();
+  EXPECT_NE(line.find(layout->io_note()), std::string::npos) << line;
+  if (layout->version == kernel::CgroupVersion::v1) {
+    EXPECT_TRUE(line.starts_with("note ")) << line;
+    if (layout->can_limit_io()) {
+      EXPECT_NE(line.find("reads and direct writes only"), std::string::npos) << line;
+      EXPECT_NE(line.find("does not see buffered writes"), std::string::npos) << line;
+    }
+  } else {
+    EXPECT_TRUE(line.starts_with("works ")) << line;
+  }
+  EXPECT_EQ(difference({}, island.census()), "") << "doctor leaves something behind";
+}
+
+TEST(Doctor, SaysWhichControllersAreMissing) {
+  Island island({.start = false});
+  std::string script = "umount -l -R /sys/fs/cgroup && exec \"$0\" doctor";
+  auto done =
+      run_program({"unshare", "-m", "--propagation", "private", "sh", "-c", script, kIsola}, island.with_data({}));
+  EXPECT_NE(done.code, 0) << done.text();
+  std::string line = line_about(done.out, "control groups");
+  EXPECT_TRUE(line.starts_with("FAILS ")) << done.text();
+  for (const char* name : {"cpu", "memory", "pids"}) EXPECT_NE(line.find(name), std::string::npos) << line;
+  EXPECT_TRUE(line_about(done.out, "boundary jail").starts_with("FAILS ")) << done.text();
+  EXPECT_EQ(difference({}, island.census()), "") << "doctor leaves something behind";
+}
+
+}  // namespace
+}  // namespace isola::e2e
