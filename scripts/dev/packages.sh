@@ -8,13 +8,9 @@ packages_of() {
     build) echo g++ cmake ninja-build ccache pkg-config libfmt-dev libnftnl-dev libmnl-dev libssl-dev libsqlite3-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev \
       zlib1g-dev "$(boost_package)" libgtest-dev libbenchmark-dev libc-ares-dev ;;
     run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 ;;
-<<<<<<< HEAD
     test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl \
       nginx-light openssh-server openssh-client postgresql dnsmasq-base git nodejs python3-pip ;;  # second line: real servers and clients
-=======
-    test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl ;;
     selftests) echo linux-source libcap-dev gcc libc6-dev ;;
->>>>>>> 908d488 (tests: missing controllers, doctor's word on disk traffic, the kernel's seccomp selftests)
     bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;

@@ -48,6 +48,12 @@ class Runners {
     if (!*runner) return std::unexpected(runner->error());
     return &**runner;
   }
+  std::string finish() {
+    std::string left;
+    for (auto* runner : {&plain_, &outside_})
+      if (left.empty() && *runner && **runner) left = (**runner)->finish();
+    return left;
+  }
 
  private:
   Result<ProveRunner> open_outside() {
@@ -77,7 +83,8 @@ int prove(const Common& common, const ProveOptions& options) {
   Runners runners(common, binary);
 
   std::map<Proof::Verdict, int> counts;
-  int evasions = 0;  // that were held
+  int evasions = 0;     // that were held
+  std::string untried;  // that should have been tried
   nlohmann::json report = nlohmann::json::array();
   int tried_templates = 0;
   for (const auto& one : *templates) {
@@ -93,6 +100,7 @@ int prove(const Common& common, const ProveOptions& options) {
             runner ? (*runner)->run(program, one.digest, birth) : Proof{Proof::Verdict::error, runner.error().message};
         ++counts[proof.verdict];
         evasions += program.outside && proof.verdict == Proof::Verdict::held;
+        if (proof.verdict == Proof::Verdict::untried && !proof.excused) untried += " " + program.name;
         bool quiet = proof.verdict == Proof::Verdict::held && !options.verbose;
         if (common.json)
           report.push_back({{"template", one.name},
@@ -110,7 +118,8 @@ int prove(const Common& common, const ProveOptions& options) {
     }
   }
   if (tried_templates == 0) return complain("no such template");
-  int bad = counts[Proof::Verdict::breach] + counts[Proof::Verdict::error];
+  std::string left = runners.finish();
+  int bad = counts[Proof::Verdict::breach] + counts[Proof::Verdict::error] + !untried.empty() + !left.empty();
   if (common.json)
     std::puts(report.dump(2).c_str());
   else
@@ -119,6 +128,8 @@ int prove(const Common& common, const ProveOptions& options) {
         "jail: shared kernel)\n",
         counts[Proof::Verdict::held], evasions, counts[Proof::Verdict::breach], counts[Proof::Verdict::error],
         counts[Proof::Verdict::untried]);
+  if (!untried.empty()) std::fprintf(stderr, "isola: these should have been tried and were not:%s\n", untried.c_str());
+  if (!left.empty()) std::fprintf(stderr, "isola: something is left of the neighbour: %s\n", left.c_str());
   return bad == 0 ? 0 : 1;
 }
 

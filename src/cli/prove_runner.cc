@@ -7,7 +7,6 @@
 #include <spawn.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +14,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "cli/prove_escort.h"
+#include "cli/prove_judge.h"
+#include "cli/remains.h"
 #include "gate/address.h"
+#include "kernel/fault.h"
 #include "kernel/mount.h"
 #include "kernel/process.h"
 
@@ -27,6 +30,7 @@ namespace {
 // a copy of its own, which makes three programs about a read-only file of the host's pointless there.
 constexpr const char* kShown = "/isola-hostile";
 constexpr const char* kCopied = "/tmp/isola-hostile";
+constexpr const char* kNeedsGate = "gate-port";
 constexpr const char* kFloodsRecords = "connection-records";
 constexpr const char* kNeedShownProgram[] = {"self-exe", "shebang-self-exe", "lease-shared"};
 
@@ -34,19 +38,10 @@ constexpr const char* kNeedShownProgram[] = {"self-exe", "shebang-self-exe", "le
 uint64_t timeout_of(const HostileProgram& program) { return program.expect == "times-out" ? 3000 : 60000; }
 constexpr size_t kKeep = 64 << 10;
 
-boundary::Limits small_limits() {
-  return {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = 32 << 20, .open_files = 16384};
-}
-
-// What a breach could have changed on the host, as text to compare.
-std::string host_facts() {
-  utsname name{};
-  ::uname(&name);
-  std::string facts = name.nodename;
-  for (const char* file :
-       {"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/overcommit_memory"})
-    facts += "|" + read_file(file).value_or("?");
-  return facts;
+boundary::Limits small_limits(const HostileProgram& program) {
+  // Where files count by the space that they take, a smaller disk is full in seconds instead of minutes.
+  uint64_t disk = program.name == "inode-filler" ? 12 << 20 : 32 << 20;
+  return {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = disk, .open_files = 16384};
 }
 
 // The kernel's records of connections in the network of this process, which no limit counts.
@@ -56,15 +51,6 @@ uint64_t connection_records(pid_t pid) {
   return line == std::string::npos ? 0 : std::strtoull(text.c_str() + line + 1, nullptr, 16);
 }
 constexpr uint64_t kMostRecords = 8192;
-
-// The last line that begins with a word of the program's own.
-std::string said(const std::string& output) {
-  for (const char* word : {"BREACH ", "contained ", "untried "}) {
-    size_t at = output.rfind(word);
-    if (at != std::string::npos) return output.substr(at, output.find('\n', at) - at);
-  }
-  return output.substr(0, 160);
-}
 
 }  // namespace
 
@@ -115,7 +101,7 @@ Result<std::vector<HostileProgram>> list_programs(const std::string& binary) {
 Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary) {
   ISOLA_TRY(auto launcher,
             launcher::Client::connect_or_start({.data_dir = common.data_dir, .cache_dir = common.cache_dir}));
-  return prepare(std::move(launcher), binary);
+  return prepare(std::move(launcher), binary, common.data_dir);
 }
 
 Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary, ProvingGround& ground) {
@@ -124,24 +110,28 @@ Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& b
     launcher = launcher::Client::connect_or_start({.data_dir = ground.data_dir(), .cache_dir = common.cache_dir});
   });
   if (!launcher) return std::unexpected(launcher.error());
-  ISOLA_TRY(ProveRunner runner, prepare(std::move(*launcher), binary));
+  ISOLA_TRY(ProveRunner runner, prepare(std::move(*launcher), binary, ground.data_dir()));
   runner.ground_ = &ground;
   return runner;
 }
 
-Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::string& binary) {
+Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::string& binary,
+                                         const std::string& data_dir) {
   ProveRunner runner(std::move(launcher));
+  kernel::fault::arm_from_environment();
+  runner.data_dir_ = data_dir;
   runner.binary_ = binary;
   ISOLA_TRY(runner.binary_bytes_, read_file(binary, 256 << 20));
-  // The canary: a file of the host with a secret that nobody inside may ever print.
+  // The canary: a file of the host with a secret that nobody inside may ever print. Everybody may read it: if it were
+  // root's alone, a sandbox that sees the host's files would still get no more than "permission denied".
   char path[] = "/tmp/isola-canary-XXXXXX";
-  if (!::mkdtemp(path)) return sys_error("cannot make a canary");
+  if (!::mkdtemp(path) || ::chmod(path, 0755) < 0) return sys_error("cannot make a canary");
   runner.canary_ = std::string(path) + "/canary";
   unsigned char random[16];
   if (::getrandom(random, sizeof random, 0) != sizeof random) return sys_error("cannot make a secret");
   for (unsigned char c : random) runner.secret_ += fmt::format("{:02x}", c);
   ISOLA_CHECK(replace_file(runner.canary_, runner.secret_, 0644));
-  runner.host_facts_ = host_facts();
+  if (::chmod(runner.canary_.c_str(), 0644) < 0) return sys_error("cannot make a canary");
   return runner;
 }
 
@@ -165,16 +155,23 @@ Result<void> ProveRunner::await_parked(const std::string& digest) {
   return fail(Code::timeout, "no jail was parked");
 }
 
-Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth birth) {
+Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth birth, const HostileProgram& program) {
   if (birth == Birth::pooled) ISOLA_CHECK(await_parked(digest));
   launcher::LaunchRequest request{
-      .digest = digest, .limits = small_limits(), .cold = birth == Birth::cold, .allow_unquotaed = true};
-  Fd shown;
+      .digest = digest, .limits = small_limits(program), .cold = birth == Birth::cold, .allow_unquotaed = true};
+  Fd shown, leaked;
   std::vector<int> trees;
   if (birth == Birth::cold) {
     ISOLA_TRY(shown, kernel::clone_tree(AT_FDCWD, binary_));
     request.shown_targets = {kShown};
     trees = {shown.get()};
+    // For the test that a leak is called one: this sandbox sees a folder of the host's under its own name.
+    if (kernel::fault::at("prove_leak")) {
+      std::string folder = canary_.substr(0, canary_.rfind('/'));
+      ISOLA_TRY(leaked, kernel::clone_tree(AT_FDCWD, folder));
+      request.shown_targets.push_back(folder);
+      trees.push_back(leaked.get());
+    }
   }
   ISOLA_TRY(auto sandbox, launcher_.launch(request, trees));
   if (sandbox.reply.birth != birth) return fail(Code::internal, "the sandbox has another birth than it should");
@@ -191,9 +188,8 @@ Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth bi
 // The sandbox beside, which must live on whatever happens; on a proving ground it may reach what the others may not.
 Result<void> ProveRunner::move_in_beside(const std::string& digest) {
   if (neighbour_digest_ == digest) return {};
-  if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
-  neighbour_ = {};
-  ISOLA_TRY(neighbour_, launch(digest, Birth::cold));
+  if (auto left = finish(); !left.empty()) return fail(Code::internal, "of the neighbour before: " + left);
+  ISOLA_TRY(neighbour_, launch(digest, Birth::cold, {}));
   neighbour_digest_ = digest;
   if (!ground_) return {};
   ISOLA_CHECK(launcher_.set_policy({.id = neighbour_.id, .policy = gate::kNeighbourPolicy}));
@@ -214,74 +210,41 @@ Result<pid_t> ProveRunner::process_of(const std::string& id) {
   return fail(Code::not_found, "the launcher does not know the sandbox that it made");
 }
 
-ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& program) {
+Company ProveRunner::company(Box& box) {
+  std::vector<std::string> env = {"ISOLA_CANARY_FILE=" + canary_, fmt::format("ISOLA_HOST_PIDS={}", ::getpid()),
+                                  "ISOLA_WORK=/tmp", "ISOLA_HOST_WORDS=" + canary_.substr(0, canary_.rfind('/')),
+                                  std::string("ISOLA_RACE_PATH=") + kRacePath};
+  if (!others_address_.empty()) env.push_back("ISOLA_OTHERS_ADDRESS=" + others_address_);
+  return {*box.guest, *neighbour_.guest, box.program, neighbour_.program, std::move(env), canary_, secret_};
+}
+
+ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& program, Escort& escort,
+                                          std::optional<Proof>& wrong) {
   Outcome outcome;
-  auto keep = [&](std::string_view piece) {
+  auto keep = [&](std::string& stream, std::string_view piece) {
     outcome.bytes += piece.size();
     if (program.name == kFloodsRecords)
       outcome.most_records = std::max(outcome.most_records, connection_records(box.pid));
-    if (outcome.output.size() < kKeep) outcome.output.append(piece.substr(0, kKeep - outcome.output.size()));
+    for (std::string* to : {&outcome.output, &stream})
+      if (to->size() < kKeep) to->append(piece.substr(0, kKeep - to->size()));
   };
-  guest::Start start{
-      .argv = {box.program, program.name},
-      .env = {"ISOLA_CANARY_FILE=" + canary_, fmt::format("ISOLA_HOST_PIDS={}", ::getpid()), "ISOLA_WORK=/tmp",
-              "ISOLA_HOST_WORDS=" + canary_.substr(0, canary_.rfind('/')), "ISOLA_RACE_PATH=/tmp/isola-race"},
-      .cwd = "/tmp",
-      .timeout_ms = timeout_of(program),
-      .grace_ms = 200};
-  if (!others_address_.empty()) start.env.push_back("ISOLA_OTHERS_ADDRESS=" + others_address_);
-  outcome.exit = box.guest->run(start, {.out = keep, .err = keep});
+  guest::Start start{.argv = {box.program, program.name},
+                     .env = company(box).env,
+                     .cwd = "/tmp",
+                     .timeout_ms = timeout_of(program),
+                     .grace_ms = 200};
+  for (auto& word : escort.arguments()) start.argv.push_back(std::move(word));
+  auto run = box.guest->begin_run(start, {.out = [&](std::string_view piece) { keep(outcome.out, piece); },
+                                          .err = [&](std::string_view piece) { keep(outcome.err, piece); }});
+  wrong = escort.during(*run, outcome);
+  outcome.exit = box.guest->finish(run);
+  if (!outcome.exit) outcome.end = end_of(box);
   return outcome;
-}
-
-Proof ProveRunner::judge(const HostileProgram& program, const Outcome& outcome) const {
-  using enum Proof::Verdict;
-  std::string line = said(outcome.output);
-  if (outcome.output.find(secret_) != std::string::npos) return {breach, "the host's secret was printed"};
-  bool limited = program.expect == "killed-by-limit", floods = program.expect == "floods";
-  if (!outcome.exit) {  // the sandbox itself ended
-    if (limited) return {held, "the sandbox was ended by a limit"};
-    return {error, outcome.exit.error().message};
-  }
-  const guest::Exit& exit = *outcome.exit;
-  if (program.expect == "times-out") return exit.timed_out ? Proof{held, "ended by the timeout"} : Proof{error, line};
-  // At its memory limit a sandbox may crawl (its own program's pages are thrown out and read again) instead of dying.
-  if (exit.timed_out && limited) return {held, "at its limit until the timeout ended it"};
-  if (exit.timed_out && !floods) return {error, "it did not end within its time: " + line};
-  // A killer that nobody asked for is the memory limit's: never a breach, whatever the program was up to.
-  if (exit.signal == SIGKILL && (limited || exit.oom_hint)) return {held, "killed by a limit"};
-  if (floods && (exit.timed_out || exit.code == 0)) return {held, fmt::format("{} bytes of output", outcome.bytes)};
-  if (exit.code == 10) return {held, line};
-  if (exit.code == 77) return {untried, line};
-  if (exit.code == 0) return {breach, line};
-  return {error, fmt::format("exit code {}, signal {}: {}", exit.code, exit.signal, line)};
 }
 
 std::string ProveRunner::neighbour_answers() {
   auto exit = neighbour_.guest->run({.argv = {"true"}});
   return exit && exit->code == 0 ? "" : "the neighbour no longer answers";
-}
-
-// File calls on what the program left lying about: an answer or a clean error, never a byte of the host.
-std::string ProveRunner::special_check(const HostileProgram& program, Box& box) {
-  std::string left = program.name == "deep-path"       ? "/tmp/isola-deep"
-                     : program.name == "odd-names"     ? "/tmp/isola-odd"
-                     : program.name == "planted-links" ? "/tmp/isola-links"
-                     : program.name == "sparse-giant"  ? "/var/tmp/isola-sparse"
-                                                       : "";
-  if (left.empty()) return "";
-  std::string seen;
-  (void)box.guest->stat({.path = left});
-  (void)box.guest->list({.path = left, .depth = 3, .limit = 1000}, [&](const guest::Entry& entry) {
-    seen += entry.path + " " + entry.stat.target + "\n";
-    if (seen.size() > (1 << 20)) return;
-    if (auto bytes = box.guest->read_file({.path = left + "/" + entry.path, .length = 4096}, size_t{8192}))
-      seen += *bytes;
-  });
-  if (seen.find(secret_) != std::string::npos) return "a file call gave out the host's secret";
-  auto removed = box.guest->remove({.path = left, .recursive = true});
-  if (!removed && removed.error().code == Code::unavailable) return "a file call broke the link";
-  return "";
 }
 
 // What a program leaves lying about (a hundred thousand nested folders) may be more than the sandbox's memory can hold:
@@ -299,46 +262,101 @@ std::string ProveRunner::end_of(const Box& box) {
   return "";
 }
 
-std::string ProveRunner::check_after(Box& box, const HostileProgram& program, const Outcome& outcome) {
+std::string ProveRunner::check_after(Box& box, const Outcome& outcome) {
   if (read_file(canary_).value_or("") != secret_) return "the host's canary was changed";
-  if (host_facts() != host_facts_) return "a setting of the host was changed";
+  if (auto what = changed(host_facts_, host_facts()); !what.empty()) return what + " was changed";
   if (auto why = neighbour_answers(); !why.empty()) return why;
   if (uint64_t records = std::max(outcome.most_records, connection_records(box.pid)); records > kMostRecords)
     return fmt::format("the kernel holds {} records of its connections", records);
-  if (!outcome.exit) return "";  // ended by its limits: nothing left to ask
-  if (auto why = special_check(program, box); !why.empty()) {
-    std::string end = end_of(box);
-    return end == to_string(EndReason::oom) ? "" : why + " (" + (end.empty() ? "the sandbox lives" : end) + ")";
-  }
-  // The limit's killer may still be at work among the processes of the sandbox: give the answer some tries.
-  bool limits = program.expect != "contained";
+  return "";
+}
+
+// It still runs a command; or it ended by a limit, where that may be.
+std::string ProveRunner::check_sandbox(Box& box, const HostileProgram& program, Outcome& outcome) {
+  if (!outcome.exit) return "";  // judged already
+  // The limit's killer may still be at work among the processes of the sandbox: give the answer some tries. It may
+  // also end the sandbox only now: what deep-path leaves may be more than its memory can hold when it is listed.
+  bool limits = may_end_by_limit(program);
   for (int i = 0; i < (limits ? 50 : 1); ++i) {
     auto exit = box.guest->run({.argv = {"true"}});
-    if (exit && exit->code == 0) return "";
-    if (!exit && exit.error().code == Code::unavailable) return limits ? "" : "the sandbox no longer answers";
+    if (exit && exit->code == 0) {
+      if (program.expect != "times-out") return "";
+      // Of whoever was ended by the timeout nothing may be left but process 1, soon after.
+      size_t left = 0;
+      for (int j = 0; j < 50; ++j) {
+        left = processes_inside(box.pid).size();
+        if (left <= 1) return "";
+        ::poll(nullptr, 0, 100);
+      }
+      return fmt::format("{} processes are left after the timeout", left - 1);
+    }
+    if (!exit && exit.error().code == Code::unavailable) {
+      outcome.end = end_of(box);
+      if (limits && ended_by_limit(outcome)) return "";
+      return fmt::format("the sandbox no longer answers ({})", outcome.end.empty() ? "it lives" : outcome.end);
+    }
     ::poll(nullptr, 0, 100);
   }
   return "the sandbox no longer runs a command";
 }
 
+// Ends it, if it has not ended, and looks for what is left of it.
+std::string ProveRunner::destroy(const Box& box) {
+  auto info = launcher_.info();
+  if (!info) return "the launcher no longer answers: " + info.error().message;
+  Destroyed gone{.data_dir = data_dir_, .id = box.id, .launcher = info->pid, .processes = processes_inside(box.pid)};
+  auto killed = launcher_.kill(box.id);
+  if (!killed && killed.error().code != Code::not_found) return killed.error().message;
+  return remains(gone);
+}
+
+std::string ProveRunner::finish() {
+  if (neighbour_.id.empty()) return "";
+  std::string left = destroy(neighbour_);
+  neighbour_ = {};
+  neighbour_digest_.clear();
+  return left;
+}
+
 Proof ProveRunner::run(const HostileProgram& program, const std::string& digest, Birth birth) {
+  using enum Proof::Verdict;
   if (birth != Birth::cold && std::ranges::find(kNeedShownProgram, program.name) != std::end(kNeedShownProgram))
-    return {Proof::Verdict::untried, "only a cold birth can be shown a read-only file"};
-  if (auto why = ground_ ? ground_->control(program, binary_) : ""; !why.empty()) return {Proof::Verdict::error, why};
+    return {untried, "only a cold birth can be shown a read-only file", true};
+  if (auto why = ground_ ? ground_->control(program, binary_) : ""; !why.empty()) return {error, why};
   auto prepared = [&]() -> Result<Box> {
     ISOLA_CHECK(move_in_beside(digest));
-    return launch(digest, birth);
+    ISOLA_TRY(Box box, launch(digest, birth, program));
+    // The ports are listened on from the first policy on: before, there is nothing to take over.
+    if (program.name == kNeedsGate) ISOLA_CHECK(launcher_.set_policy({.id = box.id, .policy = "default deny"}));
+    return box;
   }();
-  if (!prepared) return {Proof::Verdict::error, prepared.error().message};
+  if (!prepared) return {error, prepared.error().message};
   Box box = std::move(*prepared);
+  host_facts_ = host_facts();
+  Escort escort(program, company(box));
+  if (auto ready = escort.before(); !ready) {
+    (void)destroy(box);
+    return {error, ready.error().message};
+  }
   size_t questions = ground_ ? ground_->questions() : 0;
-  Outcome outcome = execute(box, program);
-  Proof proof = judge(program, outcome);
-  std::string wrong = ground_ ? ground_->leaked(program, questions) : "";
-  if (wrong.empty()) wrong = check_after(box, program, outcome);
-  if (!wrong.empty() && proof.verdict != Proof::Verdict::breach) proof = {Proof::Verdict::breach, wrong};
-  auto gone = launcher_.kill(box.id);
-  if (!gone && gone.error().code != Code::not_found) return {Proof::Verdict::error, gone.error().message};
+  std::optional<Proof> wrong;
+  Outcome outcome = execute(box, program, escort, wrong);
+  Proof proof = judge(program, outcome, secret_);
+  // In this order: what the program says counts least, what was seen of the host most.
+  auto decide = [&](const std::optional<Proof>& other) {
+    bool worse = other && (other->verdict == breach || proof.verdict == held);
+    if (worse && proof.verdict != breach) proof = *other;
+  };
+  auto breach_if = [&](const std::string& why) {
+    if (!why.empty()) decide(Proof{breach, why});
+  };
+  decide(wrong);
+  decide(escort.after(outcome));
+  decide(escort.end());
+  if (ground_) breach_if(ground_->leaked(program, questions));
+  breach_if(check_after(box, outcome));
+  breach_if(check_sandbox(box, program, outcome));
+  breach_if(destroy(box));
   return proof;
 }
 

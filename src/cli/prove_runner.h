@@ -9,17 +9,22 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "boundary/state.h"
 #include "cli/commands.h"
+#include "cli/host_facts.h"
 #include "cli/proving_ground.h"
 #include "guest/client.h"
 #include "launcher/client.h"
 
 namespace isola::cli {
+
+class Escort;
+struct Company;
 
 // One row of `isola-hostile list --json`.
 struct HostileProgram {
@@ -42,7 +47,8 @@ Result<Ran> run_program(const std::string& program, std::vector<std::string> arg
 struct Proof {
   enum class Verdict { held, breach, untried, error };
   Verdict verdict = Verdict::error;
-  std::string how;  // the program's own line, or what the runner saw
+  std::string how;       // the program's own line, or what the runner saw
+  bool excused = false;  // untried, for a reason that is known: every other untried one is a failure
 };
 
 class ProveRunner {
@@ -56,6 +62,17 @@ class ProveRunner {
 
   // A fresh sandbox of that image and birth, the program in it, and the checks afterwards.
   Proof run(const HostileProgram& program, const std::string& digest, Birth birth);
+  // Destroys the neighbour, too, and says what is left then: nothing, or a breach.
+  std::string finish();
+
+  struct Outcome {
+    std::string output;    // first 64 KiB of both streams
+    std::string out, err;  // of each
+    uint64_t bytes = 0;
+    uint64_t most_records = 0;  // of connections, in the sandbox's network, whenever the program said something
+    Result<guest::Exit> exit;
+    std::string end;  // why the sandbox ended; empty: it lives
+  };
 
  private:
   struct Box {
@@ -64,22 +81,17 @@ class ProveRunner {
     pid_t pid = 0;        // process 1, as the host sees it
     std::unique_ptr<guest::PipeClient> guest;
   };
-  struct Outcome {
-    std::string output;  // first 64 KiB of both streams
-    uint64_t bytes = 0;
-    uint64_t most_records = 0;  // of connections, in the sandbox's network, whenever the program said something
-    Result<guest::Exit> exit;
-  };
 
   explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}
-  static Result<ProveRunner> prepare(launcher::Client launcher, const std::string& binary);
-  Result<Box> launch(const std::string& digest, Birth birth);
+  static Result<ProveRunner> prepare(launcher::Client launcher, const std::string& binary, const std::string& data_dir);
+  Result<Box> launch(const std::string& digest, Birth birth, const HostileProgram& program);
   Result<void> move_in_beside(const std::string& digest);
   Result<pid_t> process_of(const std::string& id);
-  Outcome execute(Box& box, const HostileProgram& program);
-  Proof judge(const HostileProgram& program, const Outcome& outcome) const;
-  std::string special_check(const HostileProgram& program, Box& box);
-  std::string check_after(Box& box, const HostileProgram& program, const Outcome& outcome);
+  Company company(Box& box);
+  Outcome execute(Box& box, const HostileProgram& program, Escort& escort, std::optional<Proof>& wrong);
+  std::string check_after(Box& box, const Outcome& outcome);
+  std::string check_sandbox(Box& box, const HostileProgram& program, Outcome& outcome);
+  std::string destroy(const Box& box);
   std::string end_of(const Box& box);
   std::string neighbour_answers();
   Result<void> await_parked(const std::string& digest);
@@ -87,7 +99,8 @@ class ProveRunner {
   launcher::Client launcher_;
   ProvingGround* ground_ = nullptr;
   std::string others_address_;  // that the gate gave the neighbour for a name of its own
-  std::string binary_, binary_bytes_, canary_, secret_, host_facts_;
+  std::string data_dir_, binary_, binary_bytes_, canary_, secret_;
+  HostFacts host_facts_;  // before the program that runs
   Box neighbour_;
   std::string neighbour_digest_;
 };

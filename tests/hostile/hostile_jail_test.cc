@@ -25,22 +25,32 @@ std::string output_of(const std::string& command, int& status) {
 
 // What cannot be tried, and why: nothing else may say so.
 const std::set<std::string> kMayBeUntried = {
-    "gate-port",                                    // nobody listens there before there is a gate
     "self-exe", "shebang-self-exe", "lease-shared"  // pooled births: nothing can be shown read-only to them
 };
+
+struct Proved {
+  nlohmann::json rows;
+  int code = -1;
+};
+
+// `isola --json prove …` on a data directory of its own, with this in its environment.
+Proved prove(const std::string& words, const std::string& environment = "") {
+  char data[] = "/tmp/islh-XXXXXX";
+  if (!::mkdtemp(data)) return {};
+  std::string isola = std::string(ISOLA_BINARY) + " --data " + data;
+  int status = 0, ignored = 0;
+  auto text = output_of(environment + " " + isola + " --json prove --template minimal " + words, status);
+  output_of(isola + " launcher stop --all", ignored);
+  output_of(std::string("rm -rf ") + data, ignored);
+  return {nlohmann::json::parse(text, nullptr, false), WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+}
 
 class HostileJail : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(HostileJail, EveryProgramIsContained) {
-  char data[] = "/tmp/islh-XXXXXX";
-  ASSERT_TRUE(::mkdtemp(data));
-  std::string isola = std::string(ISOLA_BINARY) + " --data " + data;
-  int status = 0;
-  auto rows = nlohmann::json::parse(output_of(isola + " --json prove --template minimal --birth " + GetParam(), status),
-                                    nullptr, false);
-  output_of(isola + " launcher stop --all", status);
-  output_of(std::string("rm -rf ") + data, status);
+  auto [rows, code] = prove(std::string("--birth ") + GetParam());
   ASSERT_TRUE(rows.is_array()) << "isola prove printed no report";
+  EXPECT_EQ(code, 0);
   std::map<std::string, std::string> seen;
   for (const auto& row : rows) {
     std::string name = row["program"], verdict = row["verdict"], how = row["how"];
@@ -53,6 +63,31 @@ TEST_P(HostileJail, EveryProgramIsContained) {
 
 INSTANTIATE_TEST_SUITE_P(Births, HostileJail, ::testing::Values("cold", "pooled"),
                          [](const auto& info) { return info.param; });
+
+// A jail that shows a folder of the host's, as if its root were the host's: every road there has to be called a breach,
+// or the canary proves nothing. The second sandbox of a run leaks; the first is the neighbour.
+class LeakingJail : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LeakingJail, IsCalledABreach) {
+  std::string words = std::string("--birth cold --program ") + GetParam();
+  auto [rows, code] = prove(words, "ISOLA_FAULT=prove_leak:2:1");
+  ASSERT_TRUE(rows.is_array() && rows.size() == 1);
+  if (rows[0]["verdict"] == "held") {
+    auto faults = prove(words, "ISOLA_FAULT=nonsense");
+    if (faults.code == 0) GTEST_SKIP() << "this build has no fault injection";
+  }
+  EXPECT_EQ(rows[0]["verdict"], "BREACH") << rows.dump();
+  EXPECT_EQ(code, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Roads, LeakingJail,
+                         ::testing::Values("host-file-plain", "host-file-any-root", "host-file-any-cwd",
+                                           "planted-links", "symlink-race", "leak-mounts"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace isola::hostile

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "dialog.h"
+#include "holder.h"
 #include "probe.h"
 #include "program.h"
 
@@ -109,6 +110,7 @@ int main(int argc, char** argv) {
   std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "list") return list(argc > 2 ? argv[2] : "");
   if (name == "resolve" && argc == 3) return ::puts(resolve(argv[2]).c_str()) < 0;  // for a neighbour: its address
+  if (name == "hold") return hold(argc > 2 ? argv[2] : "");
   const Program* program = find_program(name);
   if (!program) {
     ::fprintf(stderr, "usage: isola-hostile list [--json|--markdown] | NAME [ARGS]\n");

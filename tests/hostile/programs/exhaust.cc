@@ -2,6 +2,7 @@
 // for how many seconds to hold them, so that a neighbour can be asked meanwhile.
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
@@ -31,7 +32,11 @@ Outcome take(const Args& args, long goal, const char* what, const std::function<
     why = errno;
     break;
   }
-  if (args.number(1, 0)) ::poll(nullptr, 0, static_cast<int>(args.number(1, 0) * 1000));
+  if (args.number(1, 0)) {
+    ::printf("holding %ld\n", n);
+    ::fflush(stdout);
+    ::poll(nullptr, 0, static_cast<int>(args.number(1, 0) * 1000));
+  }
   if (n == goal) return breach(fmt::format("{} {}", n, what));
   if (why == ENFILE) return breach(fmt::format("the whole machine is out of {} after {}", what, n));
   return contained(fmt::format("{} {} and then {}", n, what, errno_name(why)));

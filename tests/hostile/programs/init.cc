@@ -141,7 +141,10 @@ Outcome link_frames(const Args&) {
   for (int fd : {0, 1, 2}) {
     if (::write(fd, frames.data(), frames.size()) < 0) continue;
   }
-  return contained("\nframes were written to 0, 1 and 2: they must have arrived as output");
+  uint64_t sum = 0xcbf29ce484222325;  // FNV-1a, for the runner to compare with what arrived
+  for (unsigned char c : frames) sum = (sum ^ c) * 0x100000001b3;
+  return contained(
+      fmt::format("{} bytes, sum {:x}, written to 0, 1 and 2: they must have arrived as output", frames.size(), sum));
 }
 
 // Signal by which the host asks for a new link. Whoever inside sends it must not be taken for the host.
