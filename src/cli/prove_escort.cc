@@ -168,7 +168,7 @@ Escort::Wrong Escort::after(const ProveRunner::Outcome& outcome) {
   if (name_ == "link-frames") return compare_frames(outcome);
   if (name_ == "shebang-self-exe") return start_shebang();
   if (name_ == "daemon-outlives") return look_at_daemon();
-  if (name_ == "sparse-giant") return look_at_giant();
+  if (name_ == "sparse-giant") return look_at_giant(outcome);
   return look_at_files();
 }
 
@@ -213,10 +213,11 @@ Escort::Wrong Escort::look_at_daemon() {
 }
 
 // A size is only a claim: reads end at what they were asked for, and at what the reader takes.
-Escort::Wrong Escort::look_at_giant() {
+Escort::Wrong Escort::look_at_giant(const ProveRunner::Outcome& outcome) {
   const std::string path = "/tmp/isola-sparse";
+  if (outcome.output.find("ftruncate: ") != std::string::npos) return std::nullopt;  // such a file cannot be made here
   auto stat = with_.guest.stat({.path = path});
-  if (!stat) return stat.error().code == Code::not_found ? Wrong{} : Proof{error, stat.error().message};  // EFBIG
+  if (!stat) return Proof{error, stat.error().message};
   if (stat->size < kGiant) return Proof{error, fmt::format("{} has only {} bytes", path, stat->size)};
   auto part = with_.guest.read_file({.path = path, .offset = kGiant / 2, .length = 4096}, size_t{8192});
   if (!part || *part != std::string(4096, '\0')) return Proof{error, "a part of the giant file cannot be read"};

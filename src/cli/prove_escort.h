@@ -53,7 +53,7 @@ class Escort {
   Wrong start_shebang();
   Wrong look_at_daemon();
   Wrong look_at_files();
-  Wrong look_at_giant();
+  Wrong look_at_giant(const ProveRunner::Outcome& outcome);
   Wrong breach_if_secret(const std::string& seen) const;
   bool holds() const;  // takes all it can get and keeps it for a while
 
