@@ -9,7 +9,7 @@ packages_of() {
       zlib1g-dev "$(boost_package)" libgtest-dev libbenchmark-dev libc-ares-dev ;;
     run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 ;;
     test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl ;;
-    bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream ;;
+    bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream wrk ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;
     fmt) clang_package clang-format ;;
