@@ -59,18 +59,31 @@ results_end() {
   printf '\nCases that this machine could not run:\n\n%s\n' "${skipped:-- none}" >>"$RESULTS"
 }
 
-# The benchmark program measures and writes the numbers as JSON and as a table; the table also goes into
-# docs/performance.md, between its two marks. bench_run [--quick|--full]
+# A benchmark program measures and writes the numbers as JSON and as a table; the table also goes into
+# docs/performance.md, between its two marks. bench_run [--quick|--full], the others likewise.
 bench_run() {
-  local stem table
   build release
   template release minimal
   template release base  # for the compile job
-  [[ -x build/bin/isola-bench ]] || die "there is no build/bin/isola-bench"
-  stem=$(results_stem)-bench
+  bench_program isola-bench bench results "$@"
+}
+bench_api_run() {
+  build release isola isola-guest isola-api-bench
+  template release minimal
+  bench_program isola-api-bench api-bench "api results" "$@"
+}
+bench_gate() {
+  build release isola-gate-bench
+  bench_program isola-gate-bench gate-bench "gate results" "$@"
+}
+bench_program() {  # bench_program PROGRAM SUFFIX MARK [option…]
+  local program=build/bin/$1 stem table mark=$3
+  stem=$(results_stem)-$2
+  shift 3
+  [[ -x $program ]] || die "there is no $program"
   table=$(mktemp "$LOGS/table.XXXXXX")
   mkdir -p docs/results
-  live "bench" build/bin/isola-bench "$@" --json "$stem.json" --table "$table" || die "the benchmarks failed"
+  live "bench" "$program" "$@" --json "$stem.json" --table "$table" || die "the benchmarks failed"
   {
     echo "# Benchmarks of $(date -u '+%F %H:%M') UTC"
     echo
@@ -78,34 +91,16 @@ bench_run() {
     echo "- counts: ${1:-normal}"
     cat "$table"
   } >"$stem.md"
-  bench_table_into docs/performance.md "$stem.md"
+  bench_table_into docs/performance.md "$stem.md" "$mark"
   say "written to $stem.md and $stem.json"
 }
-# The gate beside nginx and a direct connection, and what idle sandboxes cost it. bench_gate [--quick|--full]
-bench_gate() {
-  local stem table
-  build release isola-gate-bench
-  stem=$(results_stem)-gate
-  table=$(mktemp "$LOGS/table.XXXXXX")
-  mkdir -p docs/results
-  live "bench of the gate" build/bin/isola-gate-bench "$@" --json "$stem.json" --table "$table" || die "the benchmarks of the gate failed"
-  {
-    echo "# Benchmarks of the gate, $(date -u '+%F %H:%M') UTC"
-    echo
-    machine_lines
-    echo "- counts: ${1:-normal}"
-    cat "$table"
-  } >"$stem.md"
-  bench_table_into docs/performance.md "$stem.md" "gate results"
-  say "written to $stem.md and $stem.json"
-}
-bench_table_into() {  # bench_table_into DOCUMENT RESULT [MARK]: replaces what stands between the marks
-  local new mark=${3:-results}
+bench_table_into() {  # bench_table_into DOCUMENT RESULT MARK: replaces what stands between the marks
+  local new
   new=$(mktemp "$LOGS/performance.XXXXXX")
-  awk -v result="$2" -v begin="<!-- $mark: begin" -v end="<!-- $mark: end" '
-    index($0, end) == 1 { inside = 0 }
+  awk -v result="$2" -v mark="<!-- $3: " '
+    index($0, mark "end") == 1 { inside = 0 }
     !inside { print }
-    index($0, begin) == 1 {
+    index($0, mark "begin") == 1 {
       inside = 1
       print "\nFrom [" result "](" substr(result, 6) "):\n"
       while ((getline line < result) > 0) if (line !~ /^# /) print line

@@ -115,6 +115,11 @@ Error api_error(int status, std::string_view body, const Server& server) {
   return Error{code_of_status(status), message};
 }
 
+std::string api_code(std::string_view body) {
+  json parsed = json::parse(body, nullptr, false);
+  return parsed.is_object() && parsed.contains("error") ? text_of(parsed["error"], "code", "") : "";
+}
+
 Api::Api(Server server, http::Url url)
     : server_(std::move(server)), url_(url), prefix_(url.target.substr(0, url.target.find('?'))), client_(url) {
   while (prefix_.ends_with('/')) prefix_.pop_back();
@@ -132,14 +137,16 @@ Api Api::another() const { return Api(server_, url_); }
 
 Result<http::ClientReply> Api::request(http::ClientRequest request) {
   request.target = prefix_ + request.target;
+  refusal_.clear();
   auto reply = client_.send(request);
   if (!reply && reply.error().sys_errno == ECONNREFUSED) {
     Error error{Code::unavailable, "no server answers at " + server_.url + ": `isola up` starts one", ECONNREFUSED};
     return std::unexpected(error);
   }
   if (!reply) return std::unexpected(reply.error().in(server_.url));
-  if (!reply->ok()) return std::unexpected(api_error(reply->status, reply->body, server_));
-  return reply;
+  if (reply->ok()) return reply;
+  refusal_ = api_code(reply->body);
+  return std::unexpected(api_error(reply->status, reply->body, server_));
 }
 
 Result<json> Api::get(const std::string& target) {

@@ -33,6 +33,8 @@ Result<Server> find_server(const Common& common);
 
 // What a reply that is not a success says.
 Error api_error(int status, std::string_view body, const Server& server);
+// Its `code`.
+std::string api_code(std::string_view body);
 
 class Api {
  public:
@@ -51,6 +53,8 @@ class Api {
   Result<std::string> command_id(const std::string& sandbox, const std::string& text);
 
   const Server& server() const { return server_; }
+  // The `code` of the last reply that was an error, such as command_not_found; empty: there was none.
+  const std::string& refusal() const { return refusal_; }
 
  private:
   Api(Server server, http::Url url);
@@ -58,6 +62,7 @@ class Api {
   http::Url url_;
   std::string prefix_;  // of every path, where the URL has one
   http::Client client_;
+  std::string refusal_;
 };
 
 // --url and --key-file.

@@ -47,7 +47,7 @@ int exec(const Common& common, const ExecOptions& options, const std::vector<std
   if (options.detach) {
     body["background"] = true;
     auto started = api->send("POST", target, body);
-    if (!started) return exit_code_of(started.error());
+    if (!started) return exit_code_of(started.error(), api->refusal());
     if (common.json)
       print_json(*started);
     else
@@ -59,7 +59,7 @@ int exec(const Common& common, const ExecOptions& options, const std::vector<std
     // The whole answer at once, for programs. Such a caller's standard input is rarely meant for the command.
     auto reply = api->request(
         {.method = "POST", .target = target, .body = json_text(body), .io_time = std::chrono::milliseconds(0)});
-    if (!reply) return exit_code_of(reply.error());
+    if (!reply) return exit_code_of(reply.error(), api->refusal());
     json result = json::parse(reply->body, nullptr, false);
     if (!result.is_object()) return complain("the server's answer is malformed");
     print_json(result);

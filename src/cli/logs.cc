@@ -39,8 +39,7 @@ Result<void> list(Api& api, const std::string& sandbox, bool as_json) {
   return {};
 }
 
-// What is there; with `follow`, what comes, too. Without it: until the stream has been silent for a moment, because the
-// server streams a running command's output to its end.
+// What is there; with `follow`, what comes, too.
 Result<void> show(Api& api, const LogsOptions& options, const std::string& sandbox, const std::string& command,
                   bool as_json) {
   OutputPrinter printer({.encoded = !options.clean});
@@ -50,16 +49,13 @@ Result<void> show(Api& api, const LogsOptions& options, const std::string& sandb
     return {};
   };
   std::string target = "/v1/sandboxes/" + sandbox + "/commands/" + command + "/output?from=0";
+  if (!options.follow) target += "&follow=false";
   if (options.clean)
     target += "&clean=true";
   else if (!as_json)
     target += "&encoding=base64";
   http::ClientRequest request{.target = target, .sink = sink};
-  bool begun = false;
-  request.on_head = [&](const http::ClientReply&) { begun = true; };
-  if (!options.follow) request.io_time = std::chrono::milliseconds(500);
   auto read = api.request(std::move(request));
-  if (!read && !options.follow && begun && read.error().code == Code::timeout) return {};
   if (!read) return std::unexpected(read.error());
   if (printer.end() && printer.end()->kind == OutputEvent::error)
     return fail(Code::unavailable, printer.end()->message);

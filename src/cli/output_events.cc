@@ -84,7 +84,10 @@ Result<OutputEvent> parse_output(std::string_view line, bool encoded) {
     event.out_of_memory = flag(parsed, "killed_by_memory_limit");
   } else if (type == "error") {
     event.kind = OutputEvent::error;
-    event.message = shown(text_of(parsed.value("error", json::object()), "message", "the server gave no reason"));
+    json error = parsed.value("error", json::object());
+    event.message = shown(text_of(error, "message", "the server gave no reason"));
+    event.code = text_of(error, "code", "");
+    event.end_reason = text_of(error, "end_reason", "");
   }
   return event;
 }
@@ -115,13 +118,19 @@ Result<void> OutputPrinter::take(std::string_view line) {
       break;
     case OutputEvent::out:
     case OutputEvent::err: {
+      seq_ = event.seq;
+      if (options_.collect) {
+        collected_[event.kind == OutputEvent::err] += event.data;
+        break;
+      }
       auto put = put_out(event.kind == OutputEvent::out ? STDOUT_FILENO : STDERR_FILENO, event.data);
       if (!put) unread_ = true;
       ISOLA_CHECK(put);
-      seq_ = event.seq;
       break;
     }
     case OutputEvent::gap:
+      lost_ += event.lost;
+      if (options_.collect) break;
       std::fprintf(stderr, "isola: %llu bytes of output were lost\n", static_cast<unsigned long long>(event.lost));
       break;
     case OutputEvent::exit:
@@ -131,8 +140,27 @@ Result<void> OutputPrinter::take(std::string_view line) {
   return {};
 }
 
+json OutputPrinter::result() const {
+  json out = {{"stdout", collected_[0]}, {"stderr", collected_[1]}, {"untrusted", {"stdout", "stderr"}}};
+  if (!command_id_.empty()) out["command_id"] = command_id_;
+  if (lost_) out["lost_bytes"] = lost_;
+  if (!end_) return out;
+  if (end_->kind == OutputEvent::error) {
+    out["error"] = {{"code", end_->code}, {"message", end_->message}};
+    return out;
+  }
+  out["exit_code"] = end_->exit_code;
+  if (end_->timed_out) out["timed_out"] = true;
+  if (end_->out_of_memory) out["killed_by_memory_limit"] = true;
+  return out;
+}
+
 int exit_code_of(const OutputEvent& end) {
-  if (end.kind == OutputEvent::error) return exit_code_of(Error{Code::unavailable, end.message});
+  if (end.kind == OutputEvent::error) {
+    complain(end.message);
+    if (end.end_reason == "deadline") return kTimedOut;
+    return end.end_reason == "oom" ? 128 + SIGKILL : kFailed;
+  }
   if (end.timed_out) {
     complain("the command took longer than its timeout and was ended");
     return kTimedOut;
@@ -141,15 +169,13 @@ int exit_code_of(const OutputEvent& end) {
   return end.exit_code;
 }
 
-int exit_code_of(const Error& error) {
+int exit_code_of(const Error& error, std::string_view code) {
   complain(error.message);
-  // The server's words for what has a code of its own among shells.
-  auto says = [&](std::string_view words) { return error.message.find(words) != std::string::npos; };
-  if (says("no such command: ")) return kNoSuchCommand;
-  if (says("not allowed to execute: ") || says("cannot execute ") || says("too long for one command"))
-    return kCannotRun;
-  if (says("the sandbox ended (deadline)") || error.message.starts_with("the run took longer")) return kTimedOut;
-  if (says("the sandbox ended (oom)")) return 128 + SIGKILL;
+  // What has a code of its own among shells.
+  if (code == "command_not_found") return kNoSuchCommand;
+  if (code == "command_not_executable") return kCannotRun;
+  if (code == "deadline") return kTimedOut;
+  if (code == "oom") return 128 + SIGKILL;
   return kFailed;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,7 @@ struct OutputEvent {
   uint64_t lost = 0;       // gap
   int exit_code = 0;       // exit
   bool timed_out = false, out_of_memory = false;
-  std::string message;  // error
+  std::string message, code, end_reason;  // error; end_reason: the sandbox went with the command, and why
 };
 
 Result<OutputEvent> parse_output(std::string_view line, bool encoded);
@@ -34,6 +35,7 @@ class OutputPrinter {
  public:
   struct Options {
     bool encoded = true;                                 // data is base64
+    bool collect = false;                                // keeps it instead, for result()
     std::function<void(const std::string& id)> started;  // once
   };
   explicit OutputPrinter(Options options) : options_(std::move(options)) {}
@@ -46,11 +48,14 @@ class OutputPrinter {
   bool unread() const { return unread_; }  // nobody reads our output
   // The exit or the error that ended it.
   const std::optional<OutputEvent>& end() const { return end_; }
+  nlohmann::json result() const;  // of all that was collected
 
  private:
   Result<void> take(std::string_view line);
   Options options_;
   std::string line_, command_id_;
+  std::string collected_[2];
+  uint64_t lost_ = 0;
   uint64_t seq_ = 0;
   bool unread_ = false;
   std::optional<OutputEvent> end_;
@@ -58,7 +63,7 @@ class OutputPrinter {
 
 // Our exit code for how it ended, after saying what has to be said.
 int exit_code_of(const OutputEvent& end);
-// … and for a command that did not even start, or whose end nobody knows.
-int exit_code_of(const Error& error);
+// … and for a command that did not even start, or whose end nobody knows. `code`: what the server's refusal was called.
+int exit_code_of(const Error& error, std::string_view code = {});
 
 }  // namespace isola::cli

@@ -42,9 +42,12 @@ TEST(OutputEvents, Parse) {
 }
 
 TEST(OutputEvents, CodesOfWhatNeverRan) {
-  EXPECT_EQ(exit_code_of(Error{Code::not_found, "no such command: nope (request 1)"}), kNoSuchCommand);
-  EXPECT_EQ(exit_code_of(Error{Code::denied, "not allowed to execute: /etc/passwd"}), kCannotRun);
-  EXPECT_EQ(exit_code_of(Error{Code::unavailable, "the sandbox ended (oom): memory"}), 137);
+  EXPECT_EQ(exit_code_of(Error{Code::not_found, "whatever words"}, "command_not_found"), kNoSuchCommand);
+  EXPECT_EQ(exit_code_of(Error{Code::denied, "whatever words"}, "command_not_executable"), kCannotRun);
+  EXPECT_EQ(exit_code_of(Error{Code::timeout, "whatever words"}, "deadline"), kTimedOut);
+  EXPECT_EQ(exit_code_of(Error{Code::not_found, "no such command: nope"}), kFailed);
+  OutputEvent went{.kind = OutputEvent::error, .message = "m", .code = "unavailable", .end_reason = "oom"};
+  EXPECT_EQ(exit_code_of(went), 137);
   EXPECT_EQ(exit_code_of(Error{Code::not_found, "there is no sandbox"}), kFailed);
   OutputEvent end{.kind = OutputEvent::exit, .exit_code = 137, .timed_out = true};
   EXPECT_EQ(exit_code_of(end), kTimedOut);

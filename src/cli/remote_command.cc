@@ -12,10 +12,12 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "cli/output_events.h"
+#include "cli/table.h"
 
 namespace isola::cli {
 
@@ -178,10 +180,10 @@ int follow(Api& api, const RemoteCommand& command, OutputPrinter& printer) {
     // What the server itself refused stays refused.
     bool broke = read || lost.sys_errno || lost.code == Code::unavailable || lost.code == Code::timeout ||
                  lost.code == Code::corrupt;
-    if (!command.reattach || printer.command_id().empty() || !broke) return exit_code_of(lost);
+    if (!command.reattach || printer.command_id().empty() || !broke) return exit_code_of(lost, api.refusal());
     if (printer.seq() != last) tries = 0;
     last = printer.seq();
-    if (++tries > kTries) return exit_code_of(lost);
+    if (++tries > kTries) return exit_code_of(lost, api.refusal());
     std::this_thread::sleep_for(100ms * (1 << tries));
     printer.cut();
     read = api.request({.target = fmt::format("{}{}/output?from={}&encoding={}", base, printer.command_id(),
@@ -196,7 +198,9 @@ int run_remote(Api& api, const RemoteCommand& command) {
   auto signals = catch_signals();
   if (!signals) return complain(signals.error().message);
   auto shared = std::make_shared<Shared>();
-  OutputPrinter printer({.encoded = command.encoded, .started = [&](const std::string& id) { shared->start(id); }});
+  OutputPrinter printer({.encoded = command.encoded, .collect = command.json, .started = [&](const std::string& id) {
+                           shared->start(id);
+                         }});
   std::vector<Helper> helpers;
   // A helper that is left behind keeps what it uses; so does the descriptor, which lives as long as the process.
   int signal_fd = signals->release();
@@ -209,6 +213,7 @@ int run_remote(Api& api, const RemoteCommand& command) {
     });
   int code = follow(api, command, printer);
   shared->finish();
+  if (command.json && printer.end()) print_json(printer.result());
   return code;
 }
 

@@ -17,6 +17,7 @@ struct RemoteCommand {
   bool encoded = true;  // "encoding": "base64"
   bool input = true;    // forward our standard input
   bool reattach = true;
+  bool json = false;  // one JSON result at the end, instead of the output as it comes
 };
 int run_remote(Api& api, const RemoteCommand& command);
 

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "base/units.h"
@@ -16,6 +17,7 @@
 #include "cli/inner_command.h"
 #include "cli/parse.h"
 #include "cli/register.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "guest/client.h"
 #include "image/template_cache.h"
@@ -85,6 +87,8 @@ class Session {
 
   Result<guest::Exit> run(const guest::Start& start);
   std::chrono::steady_clock::time_point first_output{};
+  bool collect = false;      // keeps the output instead of printing it
+  std::string collected[2];  // standard output, standard error
   const std::optional<launcher::Ended>& ended() const { return ended_; }
 
  private:
@@ -104,6 +108,10 @@ class Session {
 };
 
 void Session::put(int fd, std::string_view bytes) {
+  if (collect) {
+    collected[fd == STDERR_FILENO] += bytes;
+    return;
+  }
   if (first_output == std::chrono::steady_clock::time_point{}) first_output = std::chrono::steady_clock::now();
   if (!put_out(fd, bytes)) broken_output_ = true;
 }
@@ -195,6 +203,17 @@ Result<guest::Exit> Session::run(const guest::Start& start) {
 
 int exit_code(const guest::Exit& exit) { return exit.signal ? 128 + exit.signal : exit.code; }
 
+// The same shape as that of a command through the API.
+void print_result(const guest::Exit& exit, const Session& session) {
+  nlohmann::json out = {{"exit_code", exit_code(exit)},
+                        {"stdout", session.collected[0]},
+                        {"stderr", session.collected[1]},
+                        {"untrusted", {"stdout", "stderr"}}};
+  if (exit.signal) out["signal"] = exit.signal;
+  if (exit.oom_hint) out["killed_by_memory_limit"] = true;
+  print_json(out);
+}
+
 int report_failure(const Error& error, const Session& session, const RunOptions& options) {
   if (session.ended()) {
     switch (session.ended()->reason) {
@@ -226,6 +245,7 @@ Result<void> open_network(launcher::Client& launcher, guest::PipeClient& guest, 
 }  // namespace
 
 int run(const Common& common, const RunOptions& options) {
+  if (common.json && options.terminal) return complain("--json and --tty do not go together");
   if (auto code = run_on_server(common, options)) return *code;
   using Clock = std::chrono::steady_clock;
   auto net = net_choice(options.net);
@@ -270,12 +290,14 @@ int run(const Common& common, const RunOptions& options) {
     if (const char* term = ::getenv("TERM")) start.env.insert(start.env.begin(), std::string("TERM=") + term);
   }
   Session session(*launcher, guest, sandbox->reply.id);
+  session.collect = common.json;
   auto exit = session.run(start);
   raw.reset();
   if (options.latency) {
     auto first = session.first_output == Clock::time_point{} ? Clock::now() : session.first_output;
     print_latency(sandbox->reply, t1 - t0, t2 - t1, first - t2);
   }
+  if (common.json && exit) print_result(*exit, session);
   int code = exit ? exit_code(*exit) : report_failure(exit.error(), session, options);
   if (exit && exit->oom_hint) complain("the command was killed, most likely because the memory limit was reached");
   // When this returns, nothing of the sandbox is left.

@@ -79,7 +79,8 @@ std::optional<int> run_on_server(const Common& common, const RunOptions& options
   std::string name = "run-" + new_token().substr(0, 16);
   auto body = body_of(options, name);
   if (!body) return complain(body.error().message);
-  return run_remote(*api, {.sandbox = name, .target = "/v1/run", .body = json_text(*body), .reattach = false});
+  return run_remote(
+      *api, {.sandbox = name, .target = "/v1/run", .body = json_text(*body), .reattach = false, .json = common.json});
 }
 
 }  // namespace isola::cli

@@ -171,7 +171,9 @@ Task<bool> Connection::serve_one() {
     co_await refuse(error.code == Code::unsupported ? 417 : 400, to_string(error.code), error.message);
     co_return false;
   }
+  exchange_ = &exchange;
   co_await core_->router.dispatch(exchange);
+  exchange_ = nullptr;
   if (s.taken || s.aborted) {
     log(s);
     co_return false;

@@ -46,6 +46,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestParser& parser() { return parser_; }
   std::string_view peer() const { return peer_; }
   bool retiring() const { return retiring_; }
+  const Exchange* exchange() const { return exchange_; }  // the one under way, if there is one
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -76,6 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Transport::executor_type> timer_;
   Clock::time_point deadline_ = kNever, armed_ = kNever;
   bool timed_out_ = false, retiring_ = false, busy_ = false, keep_ = false, cut_ = false;
+  const Exchange* exchange_ = nullptr;
   unsigned streak_ = 0;  // requests answered without ever waiting
 };
 

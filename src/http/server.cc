@@ -151,6 +151,17 @@ Result<void> Server::reload_tls() {
   return {};
 }
 
+void Server::cut_if(std::function<bool(const Exchange&)> which) {
+  if (!core_->started || core_->stopped) return;
+  for (auto& lane : core_->lanes) {
+    asio::post(lane->io, [core = core_, lane = lane.get(), which] {
+      auto all = lane->connections;
+      for (Connection* connection : all)
+        if (const Exchange* now = connection->exchange(); now && which(*now)) connection->cut();
+    });
+  }
+}
+
 void Server::stop(std::chrono::milliseconds grace) {
   Core& core = *core_;
   if (!core.started || core.stopped) return;

@@ -69,6 +69,9 @@ class Server {
   uint16_t port() const;                       // of the first
   Result<void> reload_tls();                   // new connections get the certificate that the files hold now
   void stop(std::chrono::milliseconds grace);  // from any thread but a worker
+  // Cuts, from any thread and soon, every connection whose exchange under way `which` says yes to; called on the
+  // workers. For callers that lost their right to what they are reading.
+  void cut_if(std::function<bool(const Exchange&)> which);
   size_t connections() const;
   const Router& router() const;
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "launcher/reply.h"
 
 namespace isola::launcher {
 
@@ -60,28 +61,10 @@ Result<void> start(const StartOptions& options) {
   return fail(Code::unavailable, "the launcher did not start: " + (answer.empty() ? std::string("it died") : answer));
 }
 
-Result<Reader> open_reply(std::string_view bytes) {
-  Reader in(bytes);
-  in.u32();
-  if (in.u8() == 0) return in;
-  Error error;
-  decode(in, error);
-  if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
-  return std::unexpected(error);
-}
-
 template <typename T>
 Result<T> read_reply(const kernel::Message& message) {
   ISOLA_TRY(Reader in, open_reply(message.bytes));
-  T value;
-  decode(in, value);
-  if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
-  return value;
-}
-
-Result<boundary::Link> take_link(kernel::Message& message) {
-  if (message.fds.size() != 2) return fail(Code::corrupt, "the launcher sent no link");
-  return boundary::Link{std::move(message.fds[0]), std::move(message.fds[1])};
+  return read_value<T>(in);
 }
 
 }  // namespace
@@ -200,7 +183,7 @@ Result<std::vector<SandboxSummary>> Client::list() {
     uint32_t count = in.u32();
     for (uint32_t i = 0; i < count && in.ok(); ++i) decode(in, all.emplace_back());
     bool more = in.u8() != 0;
-    if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
+    if (!in.done()) return unreadable_reply();
     if (!more || count == 0) return all;
     after = all.back().id;
   }
@@ -234,7 +217,7 @@ Result<std::string> Client::gate_report(const std::string& id) {
   ISOLA_TRY(auto message, call(Op::gate_report, out.data()));
   ISOLA_TRY(Reader in, open_reply(message.bytes));
   std::string report = in.str();
-  if (!in.done()) return fail(Code::corrupt, "unreadable reply from the launcher");
+  if (!in.done()) return unreadable_reply();
   return report;
 }
 

@@ -84,7 +84,7 @@ void ChainWriter::run() {
     for (auto& item : batch) {
       if (!item.done) continue;
       answers.push_back(std::move(item.done));
-      said.push_back(done ? Result<uint64_t>(item.event ? item.event->seq : done->seq) : std::unexpected(done.error()));
+      said.push_back(done ? Result<uint64_t>(item.at) : std::unexpected(done.error()));
       item.event.reset();  // answered: not to be tried again
     }
 
@@ -120,10 +120,15 @@ void ChainWriter::run() {
 }
 
 Result<Head> ChainWriter::commit(std::deque<Item>& batch, Head head) {
-  if (std::none_of(batch.begin(), batch.end(), [](const Item& item) { return item.event.has_value(); })) return head;
+  if (std::none_of(batch.begin(), batch.end(), [](const Item& item) { return item.event.has_value(); })) {
+    for (auto& item : batch) item.at = head.seq;
+    return head;
+  }
   ISOLA_TRY(auto change, sqlite::Transaction::begin(db_));
-  for (auto& item : batch)
+  for (auto& item : batch) {
     if (item.event) ISOLA_CHECK(write(item, head));
+    item.at = head.seq;
+  }
   ISOLA_CHECK(change.commit());
   return head;
 }

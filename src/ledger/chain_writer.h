@@ -29,7 +29,8 @@ class ChainWriter {
   struct Item {
     std::optional<Event> event;  // none: only asks to be told when what came before it is written
     std::optional<UsageRow> usage;
-    Done done;  // none: no promise was made
+    Done done;        // none: no promise was made
+    uint64_t at = 0;  // the newest entry when it was its turn
   };
 
   ChainWriter(sqlite::Database db, Head head, size_t most_items, size_t most_bytes);

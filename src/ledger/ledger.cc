@@ -85,10 +85,12 @@ Result<void> Ledger::record_usage(const UsageRow& row) {
   return submit(std::move(event), std::move(whole), nullptr);
 }
 
+Result<void> Ledger::flush(ChainWriter::Done done) { return writer_->add({.done = std::move(done)}); }
+
 Result<void> Ledger::flush() {
   std::promise<Result<uint64_t>> promise;
   auto answer = promise.get_future();
-  ISOLA_CHECK(writer_->add({.done = [&](Result<uint64_t> said) { promise.set_value(std::move(said)); }}));
+  ISOLA_CHECK(flush([&](Result<uint64_t> said) { promise.set_value(std::move(said)); }));
   ISOLA_TRY(uint64_t seq, answer.get());
   static_cast<void>(seq);
   return {};

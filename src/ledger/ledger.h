@@ -67,6 +67,8 @@ class Ledger {
   Result<void> record_usage(const UsageRow& row);
   // Everything that was appended before is in the file.
   Result<void> flush();
+  // The same without waiting: `done` hears, on the writer's thread, the newest entry that is in the file then.
+  Result<void> flush(ChainWriter::Done done);
   // Why nothing can be written at the moment, if so.
   Result<void> health() const { return writer_->health(); }
 

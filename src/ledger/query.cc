@@ -111,6 +111,7 @@ Result<std::vector<UsageTotals>> Ledger::usage(const UsageFilter& filter, GroupB
   if (!filter.project.empty()) where.text("project = ?", filter.project);
   if (filter.from) where.number("from_ms >= ?", filter.from);
   if (filter.to) where.number("from_ms < ?", filter.to);
+  if (filter.up_to) where.number("seq <= ?", whole(filter.up_to));
   std::lock_guard lock(mutex_);
   ISOLA_TRY(auto query, reader_.prepare(fmt::format(
                             "SELECT {} AS key, min(from_ms), max(to_ms), sum(cpu_usec), total(memory_byte_seconds), "

@@ -38,6 +38,7 @@ enum class GroupBy : uint8_t { all, sandbox, task, project, day };
 struct UsageFilter {
   std::string project, sandbox, task;  // empty: any
   Millis from = 0, to = 0;             // samples that began in [from, to); 0: no bound
+  uint64_t up_to = 0;                  // the last entry that counts; 0: no bound
 };
 
 struct UsageTotals {

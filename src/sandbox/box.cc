@@ -45,6 +45,11 @@ void Box::set_link(std::shared_ptr<GuestLink> link) {
   link_ = std::move(link);
 }
 
+void Box::link_may_be_silent(bool silent) {
+  std::lock_guard lock(mutex_);
+  if (link_) link_->may_be_silent(silent);
+}
+
 void Box::drop_link() {
   std::shared_ptr<GuestLink> gone;  // closed outside of the lock
   std::lock_guard lock(mutex_);
@@ -59,8 +64,7 @@ Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher) {
       std::lock_guard lock(mutex_);
       if (record_.state == State::ended || record_.state == State::ending)
         co_return fail(Code::not_found, "sandbox " + id_ + " has ended");
-      if (record_.state == State::frozen)
-        co_return fail(Code::unavailable, "sandbox " + id_ + " is frozen; thaw it first");
+      if (record_.state == State::frozen) co_return conflict("sandbox " + id_ + " is frozen; thaw it first");
       if (link_ && !link_->closed()) co_return link_;
       wait = linking_;
       linking_ = true;
@@ -81,7 +85,7 @@ Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher) {
   } over{*this};
   auto fds = co_await launcher.link(id_);
   std::shared_ptr<GuestLink> link;
-  if (fds) link = GuestLink::start(home_, std::move(*fds));
+  if (fds) link = GuestLink::start(home_, std::move(*fds), patience_);
   if (link) set_link(link);
   if (!fds) co_return std::unexpected(std::move(fds).error());
   co_return link;
@@ -121,10 +125,20 @@ std::vector<CommandInfo> Box::commands() const {
   return all;
 }
 
-void Box::command_ended(const std::string& id, const guest::Exit& exit) {
+void Box::input_closed(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  if (auto at = commands_.find(id); at != commands_.end()) at->second.takes_input = false;
+}
+
+void Box::command_stopped(const std::string& id, const std::string& why) {
+  std::lock_guard lock(mutex_);
+  if (auto at = commands_.find(id); at != commands_.end()) at->second.stopped = why;
+}
+
+bool Box::command_ended(const std::string& id, const guest::Exit& exit) {
   std::lock_guard lock(mutex_);
   auto at = commands_.find(id);
-  if (at == commands_.end() || at->second.ended != 0) return;
+  if (at == commands_.end() || at->second.ended != 0) return false;
   at->second.exit = exit;
   at->second.ended = now_millis();
   finished_.push_back(id);
@@ -132,6 +146,7 @@ void Box::command_ended(const std::string& id, const guest::Exit& exit) {
     commands_.erase(finished_.front());
     finished_.pop_front();
   }
+  return true;
 }
 
 }  // namespace isola::sandbox

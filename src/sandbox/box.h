@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/task.h"
+#include "ledger/usage.h"
 #include "sandbox/guest_link.h"
 #include "sandbox/launcher_link.h"
 #include "store/records.h"
@@ -19,6 +20,11 @@ namespace isola::sandbox {
 using store::Millis;
 Millis now_millis();
 
+// The state of a thing does not allow what was asked: another call has to come first.
+inline std::unexpected<Error> conflict(std::string message) {
+  return fail(Code::unavailable, std::move(message), EBUSY);
+}
+
 struct CommandInfo {
   std::string id;  // `c` + 12 of [a-z0-9]; the guest keeps it as the process's tag
   uint32_t pid = 0;
@@ -27,17 +33,18 @@ struct CommandInfo {
   bool pty = false;
   Millis started = 0, ended = 0;  // ended 0: running
   guest::Exit exit;
+  std::string stopped;      // why we ended it, if we did
+  bool takes_input = true;  // false: it was started without, or its end was sent
 };
 
-// What it used: since the last row of usage was written, and in all rows before. Under its own mutex.
+// What it used. Accounts (accounts.h) reads and writes it, under its mutex.
 struct Meter {
-  std::mutex mutex;
   launcher::StatsReply last;
-  Millis at = 0, written = 0;
-  uint64_t cpu_usec = 0, commands = 0, bytes_out = 0;
-  double memory_byte_seconds = 0, disk_byte_seconds = 0;
-  uint64_t total_cpu_usec = 0;
-  double total_memory = 0, total_disk = 0;
+  Millis at = 0, written = 0;                  // of the last charge, of the last row
+  bool frozen = false;                         // its wall time stands still
+  std::map<std::string, ledger::Usage> fresh;  // by task: not in a row yet
+  ledger::Usage total;                         // fresh and all rows
+  std::map<std::string, int> running;          // commands, by task
 };
 
 class Box : public std::enable_shared_from_this<Box> {
@@ -53,9 +60,13 @@ class Box : public std::enable_shared_from_this<Box> {
   void change(const std::function<void(store::SandboxRecord&)>& change);
   State state() const;
 
+  // How long its guest may say nothing while somebody waits for it.
+  void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   // The link, made anew where it broke.
   Task<Result<std::shared_ptr<GuestLink>>> link(LauncherLink& launcher);
   void set_link(std::shared_ptr<GuestLink> link);
+  // Nobody is to be blamed for the silence of a frozen sandbox.
+  void link_may_be_silent(bool silent);
   void drop_link();
 
   // Activity: a call in progress holds a Use; the idle limit counts from the last one's end.
@@ -78,10 +89,12 @@ class Box : public std::enable_shared_from_this<Box> {
   void remember(const CommandInfo& command);
   std::optional<CommandInfo> find_command(const std::string& id) const;  // by id, or by pid as text
   std::vector<CommandInfo> commands() const;
-  void command_ended(const std::string& id, const guest::Exit& exit);
+  bool command_ended(const std::string& id, const guest::Exit& exit);  // false: that was known already
+  void input_closed(const std::string& id);
+  void command_stopped(const std::string& id, const std::string& why);
 
   Meter& meter() { return meter_; }
-  std::atomic<uint64_t> command_count{0}, bytes_out{0};
+  const Meter& meter() const { return meter_; }
 
   // Timers belong to the service, which arms them on the home worker.
   struct Timers;
@@ -94,6 +107,7 @@ class Box : public std::enable_shared_from_this<Box> {
   store::SandboxRecord record_;
   std::shared_ptr<GuestLink> link_;
   bool linking_ = false;
+  std::chrono::milliseconds patience_{30000};
   Bell link_bell_;
   std::atomic<int> uses_{0};
   std::atomic<Millis> last_active_{0};

@@ -51,15 +51,20 @@ json end_of(const guest::Exit& exit) {
 
 }  // namespace
 
-Result<void> Service::may_run(const BoxPtr& box) {
-  auto budget = box->record().budget;
-  // Taken at once: of two at the same time only one may have the last.
-  uint64_t before = box->command_count.fetch_add(1);
-  if (budget.commands && before >= budget.commands) {
-    box->command_count.fetch_sub(1);
-    return fail(Code::exhausted, "the sandbox's budget of " + std::to_string(budget.commands) + " commands is spent");
-  }
-  return {};
+Result<void> Service::may_run(const BoxPtr& box, const std::string& task) {
+  auto taken = accounts_.take_command(*box, task);
+  if (taken) return {};
+  // Whoever asks for more than there is has reached the end. A task that only visits this sandbox does not end it.
+  bool own = taken.error().scope != Scope::task || task == box->record().task;
+  if (own) budget_is_spent(box, taken.error());
+  return fail(Code::exhausted, taken.error().text());
+}
+
+// A task of a command that is not the sandbox's own: what was used until now is not its doing.
+Task<void> Service::forget_task_of(BoxPtr box, std::string task) {
+  auto self = shared_from_this();
+  co_await take_stock(box);
+  accounts_.command_ends(*box, task);
 }
 
 Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
@@ -67,7 +72,6 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   if (spec.task.size() > kMaxWord || spec.actor.size() > kMaxWord || spec.user.size() > kMaxWord ||
       spec.cwd.size() > 4096)
     co_return fail(Code::invalid, "task, actor, user or cwd: too long");
-  ISOLA_CO_CHECK(may_run(box));
   Box::Use use = box->use();
   ISOLA_CO_TRY(auto link, co_await this->link(box));
   CommandInfo info;
@@ -75,16 +79,26 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   info.command = shown(spec);
   auto record = box->record();
   info.task = spec.task.empty() ? record.task : spec.task;
+  ISOLA_CO_CHECK(may_run(box, info.task));
+  bool visits = info.task != record.task;
+  if (visits) co_await take_stock(box);
   info.actor = spec.actor.empty() ? record.actor : spec.actor;
   info.user = spec.user;
   info.cwd = spec.cwd;
   info.pty = spec.pty;
+  info.takes_input = spec.pty || spec.stdin_mode == guest::Stdin::pipe;
   info.started = now_millis();
   auto channel = link->open(guest::Op::run, guest::encode(start_of(spec, info.id)));
-  ISOLA_CO_TRY(std::string bytes, co_await channel->reply());
-  ISOLA_CO_TRY(guest::Started started, guest::decode<guest::Started>(bytes));
-  info.pid = started.pid;
+  auto bytes = co_await channel->reply();
+  auto started = bytes ? guest::decode<guest::Started>(*bytes) : Result<guest::Started>(std::unexpected(bytes.error()));
+  if (!started) {
+    accounts_.give_back_command(*box, info.task);
+    co_return std::unexpected(std::move(started).error());
+  }
+  info.pid = started->pid;
+  accounts_.command_begins(*box, info.task);
   box->remember(info);
+  if (visits) arm(box);  // its budget may want more looks
   ++counters.commands;
   this->record(ledger::Kind::command_started, box,
                dumped({{"command_id", info.id}, {"command", info.command}, {"user", info.user}, {"cwd", info.cwd}}),
@@ -103,9 +117,13 @@ Task<Result<Running>> Service::attach(BoxPtr box, std::string command, uint64_t 
 
 void Service::command_ended(const BoxPtr& box, const std::string& command, const guest::Exit& exit) {
   auto info = box->find_command(command);
-  if (!info || info->ended != 0) return;
-  box->command_ended(command, exit);
+  if (!info || !box->command_ended(command, exit)) return;
+  if (info->task == box->record().task)
+    accounts_.command_ends(*box, info->task);
+  else
+    net::co_spawn(box->home(), forget_task_of(box, info->task), net::detached);
   json data = end_of(exit);
+  if (!info->stopped.empty()) data["reason"] = "limit", data["detail"] = info->stopped;
   data["command_id"] = command;
   data["duration_ms"] = now_millis() - info->started;
   record(ledger::Kind::command_ended, box, dumped(data), info->task, info->actor);

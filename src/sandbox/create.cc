@@ -63,6 +63,23 @@ struct Service::Reservation {
   }
 };
 
+// From the question to the launcher until the sandbox is among ours: the sweep leaves it alone.
+struct Service::Launching {
+  explicit Launching(Service& owner) : service(owner) {
+    std::lock_guard lock(service.launch_mutex_);
+    number = service.launches_++;
+    service.launching_.insert(number);
+  }
+  ~Launching() {
+    std::lock_guard lock(service.launch_mutex_);
+    service.launching_.erase(number);
+  }
+  Launching(const Launching&) = delete;
+  Launching& operator=(const Launching&) = delete;
+  Service& service;
+  uint64_t number = 0;
+};
+
 Result<void> Service::check(const CreateRequest& request) const {
   if (!request.name.empty() && (!plain_name(request.name) || is_sandbox_id(request.name)))
     return fail(Code::invalid,
@@ -103,8 +120,7 @@ Result<void> Service::admit(const CreateRequest& request) {
     if (!closed_.empty()) return fail(Code::unavailable, "no new sandboxes are made here: " + closed_);
   }
   ISOLA_TRY(auto project, parts_.store.find_project(request.project));
-  if (auto spent = project_over_budget(project); !spent.empty())
-    return fail(Code::exhausted, "this project's budget of " + spent + " is spent");
+  if (auto spent = accounts_.refuses(request.project, request.task)) return fail(Code::exhausted, spent->text());
   const auto& limits = project.limits;
   if (limits.creates_per_second > 0) {
     std::unique_lock lock(mutex_);
@@ -206,6 +222,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                               .ephemeral = false,
                               .cold = request.cold,
                               .allow_unquotaed = settings.allow_unquotaed_disk};
+  Launching under_way(*this);
   auto launched = co_await parts_.launcher->launch(std::move(ask));
   if (!launched) co_return std::unexpected(std::move(launched).error());
 
@@ -232,9 +249,11 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.probe = request.probe;
   if (!request.public_ports) record.traffic_token = new_token();
   record.secure = !request.public_ports;
+  record.one_shot = request.one_shot;
 
   auto box = std::make_shared<Box>(parts_.next_worker(), record);
-  box->set_link(GuestLink::start(box->home(), std::move(launched->link)));
+  box->set_patience(settings.patience);
+  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings.patience));
   auto inserted = parts_.store.insert_sandbox(record);
   if (!inserted) {
     (void)co_await parts_.launcher->kill(record.id);

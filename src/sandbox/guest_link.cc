@@ -7,21 +7,64 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 namespace isola::sandbox {
 
 namespace net = boost::asio;
 
+namespace {
+// Of requests that a guest which does not read lets pile up. What channels carry is bounded by their windows.
+constexpr size_t kMostUnsent = 32 << 20;
+}  // namespace
+
 // ---- the pipes: everything in here runs on the home worker ----
 
 struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
-  explicit Io(net::io_context& home) : from(home), to(home) {}
+  Io(net::io_context& home, std::chrono::milliseconds time) : from(home), to(home), watch(home), patience(time) {}
 
   guest::Session session;
   net::posix::stream_descriptor from, to;
   bool reading = false, writing = false;
   std::atomic<bool> dead = false;
+  net::steady_timer watch;
+  const std::chrono::milliseconds patience;
+  std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();  // or when nobody waited
+  bool watching = false, asked = false, silent = false;
   char buffer[64 << 10];
+
+  // One timer, which looks again after each patience for as long as a channel is open.
+  void watch_it() {
+    if (watching || dead || session.channels() == 0) return;
+    watching = true;
+    asked = false;
+    heard = std::chrono::steady_clock::now();
+    look_later();
+  }
+  void look_later() {
+    watch.expires_after(patience);
+    watch.async_wait([weak = weak_from_this()](boost::system::error_code error) {
+      if (auto self = weak.lock(); self && !error) self->look();
+    });
+  }
+  void look() {
+    if (dead || session.channels() == 0) {
+      watching = false;
+      return;
+    }
+    bool quiet = std::chrono::steady_clock::now() - heard >= patience;
+    if (silent || !quiet) {
+      if (silent) heard = std::chrono::steady_clock::now();
+      asked = false;
+    } else if (asked) {
+      return die({Code::timeout, "the sandbox does not answer"});
+    } else {
+      asked = true;
+      session.open(guest::Op::ping, {}, {});
+      flush();
+    }
+    look_later();
+  }
 
   void begin_read() {
     from.async_wait(net::posix::stream_descriptor::wait_read,
@@ -38,6 +81,7 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) break;
       if (n <= 0) return die({Code::unavailable, "the sandbox is gone"});
+      heard = std::chrono::steady_clock::now();
       if (auto fed = session.feed({buffer, static_cast<size_t>(n)}); !fed) return die(fed.error());
       if (static_cast<size_t>(n) < sizeof buffer) break;
     }
@@ -71,6 +115,7 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
     boost::system::error_code ignored;
     from.close(ignored);
     to.close(ignored);
+    watch.cancel();
   }
 };
 
@@ -112,9 +157,10 @@ struct Channel::State {
   }
 };
 
-std::shared_ptr<GuestLink> GuestLink::start(net::io_context& home, boundary::Link fds) {
+std::shared_ptr<GuestLink> GuestLink::start(net::io_context& home, boundary::Link fds,
+                                            std::chrono::milliseconds patience) {
   std::shared_ptr<GuestLink> link(new GuestLink(home));
-  link->io_ = std::make_shared<Io>(home);
+  link->io_ = std::make_shared<Io>(home, patience);
   for (int fd : {fds.from_guest.get(), fds.to_guest.get()}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   link->io_->from.assign(fds.from_guest.release());
   link->io_->to.assign(fds.to_guest.release());
@@ -130,6 +176,14 @@ void GuestLink::close() {
 
 bool GuestLink::closed() const { return io_->dead; }
 
+void GuestLink::may_be_silent(bool silent) {
+  net::post(home_, [io = io_, silent] {
+    io->silent = silent;
+    io->heard = std::chrono::steady_clock::now();
+    io->asked = false;
+  });
+}
+
 ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
   ChannelPtr channel(new Channel);
   auto state = channel->state_ = std::make_shared<Channel::State>();
@@ -143,6 +197,12 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
       });
     }
     if (state->cancelled) return;
+    if (io->session.out().size() > kMostUnsent) {
+      return state->change([&] {
+        state->ended = state->eof = true;
+        state->error = Error{Code::unavailable, "the sandbox does not take what it is sent"};
+      });
+    }
     guest::ChannelCallbacks on;
     on.reply = [state](std::string_view bytes) { state->change([&] { state->reply.emplace(bytes); }); };
     on.data = [state](std::string_view bytes) {
@@ -166,6 +226,7 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
     state->number = io->session.open(op, args, std::move(on), window, /*manual=*/true);
     state->push(*io);
     io->flush();
+    io->watch_it();
   });
   return channel;
 }

@@ -58,7 +58,10 @@ using ChannelPtr = std::shared_ptr<Channel>;
 
 class GuestLink : public std::enable_shared_from_this<GuestLink> {
  public:
-  static std::shared_ptr<GuestLink> start(boost::asio::io_context& home, boundary::Link fds);
+  // `patience`: a guest that says nothing for so long while somebody waits is asked whether it is there; when it says
+  // nothing for as long again, everything on the link fails with Code::timeout.
+  static std::shared_ptr<GuestLink> start(boost::asio::io_context& home, boundary::Link fds,
+                                          std::chrono::milliseconds patience = std::chrono::seconds(30));
   ~GuestLink();
 
   ChannelPtr open(guest::Op op, std::string args, uint32_t window = guest::kHostWindow);
@@ -70,6 +73,7 @@ class GuestLink : public std::enable_shared_from_this<GuestLink> {
   // Ends every channel and lets go of the pipes.
   void close();
   bool closed() const;
+  void may_be_silent(bool silent);  // it is frozen, or no longer
   boost::asio::io_context& home() { return home_; }
 
  private:

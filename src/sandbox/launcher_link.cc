@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "kernel/process.h"
+#include "launcher/reply.h"
 #include "sandbox/bell.h"
 
 namespace isola::sandbox {
@@ -138,10 +139,9 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (at == pending.end()) return;
     auto question = std::move(at->second);
     pending.erase(at);
-    if (in.u8() == 0) return question->set(std::move(message));
-    Error error;
-    launcher::decode(in, error);
-    question->set(std::unexpected(in.done() ? error : Error{Code::corrupt, "unreadable reply from the launcher"}));
+    auto opened = launcher::open_reply(message.bytes);
+    if (opened) return question->set(std::move(message));
+    question->set(std::unexpected(opened.error()));
   }
 
   void handle_gate(Reader in) {
@@ -231,21 +231,6 @@ std::string only_id(const std::string& id) {
   return out.take();
 }
 
-Error unreadable() { return {Code::corrupt, "unreadable reply from the launcher"}; }
-
-template <typename T>
-Result<T> read_reply(Reader in) {
-  T value;
-  decode(in, value);
-  if (!in.done()) return std::unexpected(unreadable());
-  return value;
-}
-
-Result<boundary::Link> take_link(kernel::Message& message) {
-  if (message.fds.size() != 2) return std::unexpected(unreadable());
-  return boundary::Link{std::move(message.fds[0]), std::move(message.fds[1])};
-}
-
 }  // namespace
 
 Task<Result<Launched>> LauncherLink::launch(launcher::LaunchRequest request) {
@@ -253,14 +238,14 @@ Task<Result<Launched>> LauncherLink::launch(launcher::LaunchRequest request) {
   encode(out, request);
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::launch, out.take()));
   Launched launched;
-  ISOLA_CO_TRY(launched.reply, read_reply<launcher::LaunchReply>(answer.in()));
-  ISOLA_CO_TRY(launched.link, take_link(answer.message));
+  ISOLA_CO_TRY(launched.reply, launcher::read_value<launcher::LaunchReply>(answer.in()));
+  ISOLA_CO_TRY(launched.link, launcher::take_link(answer.message));
   co_return launched;
 }
 
 Task<Result<boundary::Link>> LauncherLink::link(std::string id) {
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::link, only_id(id)));
-  co_return take_link(answer.message);
+  co_return launcher::take_link(answer.message);
 }
 
 Task<Result<void>> LauncherLink::ask_with_id(Op op, std::string id) {
@@ -275,17 +260,17 @@ Task<Result<void>> LauncherLink::thaw(std::string id) { return ask_with_id(Op::t
 
 Task<Result<launcher::Ended>> LauncherLink::kill(std::string id) {
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::kill, only_id(id)));
-  co_return read_reply<launcher::Ended>(answer.in());
+  co_return launcher::read_value<launcher::Ended>(answer.in());
 }
 
 Task<Result<launcher::StatsReply>> LauncherLink::stats(std::string id) {
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::stats, only_id(id)));
-  co_return read_reply<launcher::StatsReply>(answer.in());
+  co_return launcher::read_value<launcher::StatsReply>(answer.in());
 }
 
 Task<Result<launcher::InfoReply>> LauncherLink::info() {
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::info, {}));
-  co_return read_reply<launcher::InfoReply>(answer.in());
+  co_return launcher::read_value<launcher::InfoReply>(answer.in());
 }
 
 Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
@@ -309,7 +294,7 @@ Task<Result<std::string>> LauncherLink::gate_report(std::string id) {
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::gate_report, only_id(id)));
   Reader in = answer.in();
   std::string text = in.str();
-  if (!in.done()) co_return std::unexpected(unreadable());
+  if (!in.done()) co_return launcher::unreadable_reply();
   co_return text;
 }
 
@@ -322,7 +307,7 @@ Task<Result<std::vector<launcher::SandboxSummary>>> LauncherLink::list() {
     uint32_t count = in.u32();
     for (uint32_t i = 0; i < count && in.ok(); ++i) decode(in, all.emplace_back());
     bool more = in.u8() != 0;
-    if (!in.done()) co_return std::unexpected(unreadable());
+    if (!in.done()) co_return launcher::unreadable_reply();
     if (!more || count == 0) co_return all;
     after = all.back().id;
   }

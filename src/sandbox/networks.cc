@@ -80,13 +80,7 @@ Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling
   if (ceiling == "none") text = gate::to_text(gate::Policy::none());
   ISOLA_CO_CHECK(parts_.store.set_project_ceiling(project, text));
   Result<void> result;
-  std::vector<BoxPtr> boxes;
-  {
-    std::shared_lock lock(mutex_);
-    for (const auto& [id, box] : boxes_)
-      if (box->project() == project) boxes.push_back(box);
-  }
-  for (const auto& box : boxes) {
+  for (const auto& box : boxes_of(project)) {
     std::string policy = box->record().network;
     if (policy.empty()) continue;  // it reaches nothing as it is
     // All of them, whatever happens with one.
@@ -97,15 +91,7 @@ Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling
 }
 
 Task<Result<void>> Service::place_files(BoxPtr box, const std::map<std::string, std::string>& files) {
-  ISOLA_CO_TRY(auto link, co_await this->link(box));
-  for (const auto& [path, content] : files) {
-    guest::Write write{.path = path, .parents = true};
-    auto channel = link->open(guest::Op::write, guest::encode(write));
-    ISOLA_CO_TRY(std::string ready, co_await channel->reply());
-    ISOLA_CO_CHECK(co_await channel->write(content));
-    channel->close_write();
-    ISOLA_CO_TRY(std::string done, co_await channel->end());
-  }
+  for (const auto& [path, content] : files) ISOLA_CO_CHECK(co_await write_file(box, path, content));
   co_return Result<void>();
 }
 
@@ -113,7 +99,7 @@ void Service::heard_gate(const gate::Event& event, uint32_t dropped) {
   if (dropped) log::warn("sandbox", "{} events of the gate were lost", dropped);
   auto box = find_any(event.sandbox);
   if (!box) return;
-  if (event.kind == gate::Event::Kind::closed) (*box)->bytes_out += event.up;
+  if (event.kind == gate::Event::Kind::closed) accounts_.add_bytes(**box, event.up);
   json data = {{"what", gate::to_string(event.kind)},
                {"protocol", event.protocol == gate::Event::Protocol::dns ? "dns" : "tcp"},
                {"port", event.port},

@@ -2,6 +2,9 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -13,7 +16,7 @@ namespace isola::sandbox {
 namespace net = boost::asio;
 using nlohmann::json;
 
-Service::Service(Parts parts) : parts_(std::move(parts)) {}
+Service::Service(Parts parts) : parts_(std::move(parts)), accounts_(parts_.ledger, parts_.settings.prices) {}
 Service::~Service() = default;
 
 Settings Service::settings() const {
@@ -22,6 +25,7 @@ Settings Service::settings() const {
 }
 
 void Service::set_settings(Settings settings) {
+  accounts_.set_prices(settings.prices);
   std::unique_lock lock(mutex_);
   parts_.settings = std::move(settings);
 }
@@ -50,21 +54,25 @@ Task<Result<void>> Service::start() {
   for (const auto& summary : there)
     if (!summary.parked) alive.insert(summary.id);
   ISOLA_CO_TRY(auto totals, parts_.ledger.usage({}, ledger::GroupBy::project));
-  {
-    std::lock_guard lock(used_mutex_);
-    for (const auto& total : totals) used_[total.key] = total.used;
-  }
+  for (const auto& total : totals) accounts_.begin_project(total.key, total.used);
+  ISOLA_CO_TRY(auto projects, parts_.store.list_projects());
+  for (const auto& project : projects) accounts_.set_project(project.id, project.budget);
+  ISOLA_CO_TRY(auto tasks, parts_.store.list_tasks());
+  for (const auto& task : tasks) ISOLA_CO_CHECK(accounts_.begin_task(task));
   ISOLA_CO_TRY(auto known, parts_.store.living());
   for (const auto& record : known) {
     auto box = std::make_shared<Box>(parts_.next_worker(), record);
+    box->set_patience(parts_.settings.patience);
+    ISOLA_CO_CHECK(accounts_.begin_box(*box));
+    accounts_.set_frozen(*box, record.state == State::frozen);
     add(box);
     if (!alive.erase(record.id)) {
-      finish(box, EndReason::host_restart, "it ended while the server was away", nullptr);
+      found_gone(box, EndReason::host_restart, "it ended while the server was away");
       continue;
     }
     auto taken = co_await take_over(box);
     if (!taken && taken.error().code == Code::not_found) {
-      finish(box, EndReason::host_restart, "it ended while the server was away", nullptr);
+      found_gone(box, EndReason::host_restart, "it ended while the server was away");
       continue;
     }
     if (!taken) co_return std::unexpected(taken.error());
@@ -81,7 +89,45 @@ Task<Result<void>> Service::start() {
     if (auto self = weak.lock()) net::co_spawn(self->parts_.next_worker(), self->reown(), net::detached);
   };
   ready_ = true;
+  net::co_spawn(parts_.next_worker(), sweep(), net::detached);
   co_return Result<void>();
+}
+
+Task<void> Service::sweep() {
+  auto self = shared_from_this();
+  net::steady_timer pause(co_await net::this_coro::executor);
+  while (ready_) {
+    pause.expires_after(parts_.settings.sweep);
+    co_await pause.async_wait(net::use_awaitable);
+    if (ready_) co_await sweep_once();
+  }
+}
+
+Task<void> Service::sweep_once() {
+  auto there = co_await parts_.launcher->list();
+  if (!there) co_return;  // it is being restarted
+  std::map<std::string, uint64_t> seen;
+  std::vector<std::string> reap;
+  for (const auto& summary : *there) {
+    if (summary.parked || summary.ephemeral || find_any(summary.id)) continue;
+    std::lock_guard lock(launch_mutex_);
+    auto before = strangers_.find(summary.id);
+    uint64_t mark = before == strangers_.end() ? launches_ : before->second;
+    // Seen twice, and every launch that could have made it is over.
+    bool nobodys = before != strangers_.end() && (launching_.empty() || *launching_.begin() >= mark);
+    if (nobodys)
+      reap.push_back(summary.id);
+    else
+      seen[summary.id] = mark;
+  }
+  {
+    std::lock_guard lock(launch_mutex_);
+    strangers_ = std::move(seen);
+  }
+  for (const auto& id : reap) {
+    log::warn("sandbox", "ending {}: nobody knows it", id);
+    (void)co_await parts_.launcher->kill(id);
+  }
 }
 
 // After the launcher was lost and found: who of ours is still there?
@@ -95,10 +141,17 @@ Task<void> Service::reown() {
   for (const auto& box : boxes) {
     auto taken = co_await take_over(box);
     if (!taken && taken.error().code == Code::not_found)
-      finish(box, EndReason::boundary_failure, "it ended while the launcher was away", nullptr);
+      found_gone(box, EndReason::boundary_failure, "it ended while the launcher was away");
     else if (!taken)
       log::warn("sandbox", "{} could not be taken over: {}", box->id(), taken.error().message);
   }
+}
+
+// It is not there any more, and nobody saw how it went: if it was to end, then for that reason.
+void Service::found_gone(const BoxPtr& box, EndReason otherwise, const std::string& detail) {
+  auto record = box->record();
+  if (record.state == State::ending) return finish(box, record.end_reason, record.end_detail, nullptr);
+  finish(box, otherwise, detail, nullptr);
 }
 
 // A sandbox that an earlier server, or an earlier launcher, had: ours again, and in the state that the record says.
@@ -112,6 +165,12 @@ Task<Result<void>> Service::take_over(BoxPtr box) {
   }
   if (!owned) co_return owned;
   auto record = box->record();
+  // Nobody waits for a one-shot run any more once its server is gone.
+  if (record.one_shot && !ready_) {
+    record.state = State::ending;
+    record.end_reason = EndReason::host_restart;
+    record.end_detail = "its server was restarted in the middle of the run";
+  }
   if (record.state == State::ending) {
     net::co_spawn(
         box->home(),
@@ -136,7 +195,7 @@ void Service::stop() {
   }
   for (const auto& box : boxes) {
     (void)parts_.store.touch({{box->id(), box->last_active()}});
-    write_usage(box);
+    accounts_.write(*box);
   }
 }
 
@@ -204,6 +263,17 @@ Result<store::SandboxPage> Service::list(const store::SandboxFilter& filter, con
 
 Task<Result<std::shared_ptr<GuestLink>>> Service::link(BoxPtr box) { return box->link(*parts_.launcher); }
 
+Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string content, std::string user) {
+  ISOLA_CO_TRY(auto link, co_await this->link(box));
+  guest::Write write{.path = std::move(path), .user = std::move(user), .parents = true};
+  auto channel = link->open(guest::Op::write, guest::encode(write));
+  ISOLA_CO_TRY(std::string ready, co_await channel->reply());
+  ISOLA_CO_CHECK(co_await channel->write(content));
+  channel->close_write();
+  ISOLA_CO_TRY(std::string done, co_await channel->end());
+  co_return Result<void>();
+}
+
 // ---- changing -------------------------------------------------------------------------------------------------------
 
 Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update) {
@@ -225,6 +295,11 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update) {
     box->change([&](auto& r) { r.lifetime = lifetime; });
     arm(box);
   }
+  if (update.budget) {
+    ISOLA_CO_CHECK(parts_.store.set_budget(box->id(), *update.budget));
+    box->change([&](auto& r) { r.budget = *update.budget; });
+    arm(box);
+  }
   if (update.metadata) {
     size_t bytes = 0;
     for (const auto& [key, value] : *update.metadata) bytes += key.size() + value.size();
@@ -236,21 +311,31 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update) {
   co_return box->record();
 }
 
-Task<Result<void>> Service::freeze(BoxPtr box) {
-  if (box->state() != State::running) co_return fail(Code::invalid, "only a running sandbox can be frozen");
+Task<Result<void>> Service::freeze(BoxPtr box, std::string why) {
+  if (box->state() != State::running) co_return conflict("only a running sandbox can be frozen");
   ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
-  ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::frozen));
-  box->change([](auto& r) { r.state = State::frozen; });
-  record(ledger::Kind::sandbox_updated, box, R"({"state":"frozen"})");
+  co_await take_stock(box);
+  store::Why because{.detail = why};
+  ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::frozen, because));
+  box->change([&](auto& r) { r.state = State::frozen, r.end_detail = why; });
+  accounts_.set_frozen(*box, true);
+  box->link_may_be_silent(true);
+  json data = {{"state", "frozen"}};
+  if (!why.empty()) data["reason"] = why;
+  record(ledger::Kind::sandbox_updated, box, data.dump());
   co_return Result<void>();
 }
 
 Task<Result<void>> Service::thaw(BoxPtr box) {
   if (box->state() == State::running) co_return Result<void>();
-  if (box->state() != State::frozen) co_return fail(Code::invalid, "only a frozen sandbox can be thawed");
+  if (box->state() != State::frozen) co_return conflict("only a frozen sandbox can be thawed");
+  if (auto spent = accounts_.spent(*box)) co_return fail(Code::exhausted, spent->text() + "; raise it first");
+  co_await take_stock(box);
   ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
   ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::running));
-  box->change([](auto& r) { r.state = State::running; });
+  box->change([](auto& r) { r.state = State::running, r.end_detail.clear(); });
+  accounts_.set_frozen(*box, false);
+  box->link_may_be_silent(false);
   record(ledger::Kind::sandbox_updated, box, R"({"state":"running"})");
   co_return Result<void>();
 }
@@ -262,13 +347,18 @@ Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detai
   bool first = false;
   box->change([&](auto& r) {
     first = r.state != State::ending && r.state != State::ended;
-    if (!first) return;
+    if (!first) {  // the first reason stands
+      reason = r.end_reason;
+      detail = r.end_detail;
+      return;
+    }
     r.state = State::ending;
     r.end_reason = reason;
     r.end_detail = detail;
   });
   // On disk first: whatever happens to us now, it is known that this one is to end, and why.
-  if (first) ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::ending));
+  store::Why why{reason, detail};
+  if (first) ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::ending, why));
   for (int attempt = 0;; ++attempt) {
     auto ended = co_await parts_.launcher->kill(box->id());
     if (ended) {
@@ -313,8 +403,8 @@ void Service::finish(const BoxPtr& box, EndReason reason, const std::string& det
   if (!first) return;
   if (auto stored = parts_.store.set_end(box->id(), reason, detail, now); !stored)
     log::error("sandbox", "cannot write down the end of {}: {}", box->id(), stored.error().message);
-  if (usage) charge(box, *usage);
-  write_usage(box);
+  if (usage) accounts_.charge(*box, *usage);
+  accounts_.write(*box);
   box->drop_link();
   auto record = box->record();
   {

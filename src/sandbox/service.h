@@ -10,8 +10,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
@@ -21,6 +23,7 @@
 #include "gate/registries.h"
 #include "ledger/ledger.h"
 #include "ledger/usage.h"
+#include "sandbox/accounts.h"
 #include "sandbox/box.h"
 #include "sandbox/events.h"
 #include "sandbox/launcher_link.h"
@@ -31,9 +34,11 @@ namespace isola::sandbox {
 struct Settings {
   std::string default_template = "base";
   boundary::Limits default_limits;
-  Millis default_timeout = 0;               // a lifetime where the caller names none; 0: never
-  uint32_t pool = 1;                        // parked jails per template in use
-  std::chrono::milliseconds sample{30000};  // how often usage is written down
+  Millis default_timeout = 0;                 // a lifetime where the caller names none; 0: never
+  uint32_t pool = 1;                          // parked jails per template in use
+  std::chrono::milliseconds sample{30000};    // how often usage is written down
+  std::chrono::milliseconds patience{30000};  // with a guest that says nothing
+  std::chrono::milliseconds sweep{20000};     // between looks for sandboxes that nobody knows
   bool allow_unquotaed_disk = false;
   ledger::PriceSheet prices;
 };
@@ -58,6 +63,7 @@ struct CreateRequest {
   std::string network;  // a preset (none, package-registries, all) or a policy as text; empty: none
   bool public_ports = false;
   bool cold = false;
+  bool one_shot = false;  // ends with the server that made it
 };
 
 struct Created {
@@ -72,6 +78,7 @@ struct Update {
   std::optional<Millis> idle_limit;
   std::optional<store::Labels> metadata;
   std::optional<std::string> name;
+  std::optional<store::Budget> budget;  // the whole of it
 };
 
 struct CommandSpec {
@@ -127,11 +134,14 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
   // A ceiling holds for the project's living sandboxes, too.
   Task<Result<void>> set_ceiling(std::string project, std::string ceiling);
-  Task<Result<void>> freeze(BoxPtr box);
+  // `why`: of the service's own accord, to be shown.
+  Task<Result<void>> freeze(BoxPtr box, std::string why = {});
   Task<Result<void>> thaw(BoxPtr box);
   Task<Result<launcher::StatsReply>> stats(BoxPtr box) { return parts_.launcher->stats(box->id()); }
 
   Task<Result<std::shared_ptr<GuestLink>>> link(BoxPtr box);
+  // A file of a few bytes, with the folders that lead to it.
+  Task<Result<void>> write_file(BoxPtr box, std::string path, std::string content, std::string user = {});
 
   // ---- commands ----
   Task<Result<Running>> run(BoxPtr box, CommandSpec spec);
@@ -142,6 +152,21 @@ class Service : public std::enable_shared_from_this<Service> {
   void detach(Running running);
   Task<Result<std::vector<CommandInfo>>> commands(BoxPtr box);
   Task<Result<CommandInfo>> find_command(BoxPtr box, std::string id);
+
+  // ---- budgets ----
+  // An empty budget takes it away.
+  Task<Result<void>> set_task_budget(std::string project, std::string task, store::Budget budget);
+  struct TaskUse {
+    store::Budget budget;
+    ledger::Usage used;
+    std::string spent;  // which amount; empty: none
+  };
+  Task<Result<TaskUse>> task_use(std::string project, std::string task);
+  Result<void> add_project(const store::ProjectRecord& project);
+  Result<void> set_project_limits(const store::ProjectRecord& project);
+  ledger::Usage used_by(const BoxPtr& box) const { return accounts_.used_by(*box); }
+  // The ledger's file has everything that was recorded before; gives its newest entry. Nobody's worker waits for it.
+  Task<Result<uint64_t>> flush_ledger();
 
   EventBus& events() { return events_; }
   ledger::Ledger& ledger() { return parts_.ledger; }
@@ -169,6 +194,7 @@ class Service : public std::enable_shared_from_this<Service> {
 
  private:
   struct Reservation;
+  struct Launching;
   Result<void> check(const CreateRequest& request) const;
   Result<void> admit(const CreateRequest& request);
   Result<std::string> digest_of(const std::string& template_name);
@@ -183,9 +209,13 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> wait_ready(BoxPtr box, std::string probe);
   void adopt(const store::SandboxRecord& record);
   Task<void> reown();
+  // Now and then: what the launcher has and nobody here knows, because its answer got lost, is ended.
+  Task<void> sweep();
+  Task<void> sweep_once();
   void add(const BoxPtr& box);
   void publish(const BoxPtr& box);
   Task<Result<void>> take_over(BoxPtr box);
+  void found_gone(const BoxPtr& box, EndReason otherwise, const std::string& detail);
   void heard_end(const launcher::Ended& ended);
   void finish(const BoxPtr& box, EndReason reason, const std::string& detail, const launcher::StatsReply* usage);
   void arm(const BoxPtr& box);
@@ -194,13 +224,15 @@ class Service : public std::enable_shared_from_this<Service> {
   void arm_sample(const BoxPtr& box);
   void time_is_up(const BoxPtr& box, EndReason reason, const std::string& detail);
   Task<void> sample(BoxPtr box);
-  void charge(const BoxPtr& box, const launcher::StatsReply& stats);
-  void write_usage(const BoxPtr& box);
-  std::string over_budget(const BoxPtr& box);
-  // Which budget of the project is spent; empty: none.
-  std::string project_over_budget(const store::ProjectRecord& project);
+  // A look at what it used, now.
+  Task<void> take_stock(BoxPtr box);
+  void budget_is_spent(const BoxPtr& box, const Spent& spent);
+  Task<void> stop_commands(BoxPtr box, std::vector<std::string> tasks);
+  void look_sooner(const std::string& project);
+  std::vector<BoxPtr> boxes_of(const std::string& project);
   Task<void> watch_command(BoxPtr box, std::string command, uint32_t pid);
-  Result<void> may_run(const BoxPtr& box);
+  Result<void> may_run(const BoxPtr& box, const std::string& task);
+  Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;
   mutable std::shared_mutex mutex_;
@@ -213,8 +245,12 @@ class Service : public std::enable_shared_from_this<Service> {
   };
   std::string closed_;                           // why no new ones are made; under mutex_
   std::unordered_map<std::string, Rate> rates_;  // of creates, by project; under mutex_
-  std::mutex used_mutex_;
-  std::unordered_map<std::string, ledger::Usage> used_;  // by project: all that was ever written down
+  Accounts accounts_;
+  // Launches are numbered: one that was asked for before a stranger was first seen may be the stranger's.
+  std::mutex launch_mutex_;
+  uint64_t launches_ = 0;
+  std::set<uint64_t> launching_;
+  std::map<std::string, uint64_t> strangers_;  // id → how many launches there had been when it was first seen
   EventBus events_;
   std::atomic<bool> ready_ = false;
 };

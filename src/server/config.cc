@@ -102,6 +102,7 @@ constexpr Setting kSettings[] = {
     SETTING("hosts", "names", "further host names under which the API may be called", hosts),
     SETTING("workers", "number", "threads; 0: one per core", workers),
     SETTING("grace", "time", "how long requests may finish when the server stops", grace),
+    SETTING("patience", "time", "how long a sandbox may be silent before calls into it fail with 504", patience),
     SETTING("keep_ended_days", "number", "how long ended sandboxes are remembered", keep_ended_days),
     SETTING("log.level", "debug, info, warn or error", "least important lines to write", log_level),
     SETTING("log.access", "true or false", "a line per request", access_log),
@@ -199,6 +200,7 @@ Result<void> check(const Config& config) {
   if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels))
     return fail(Code::invalid, "log.level: must be debug, info, warn or error");
   if (config.sample.count() < 100) return fail(Code::invalid, "sample: must be at least 100ms");
+  if (config.patience.count() < 100) return fail(Code::invalid, "patience: must be at least 100ms");
   for (const auto& address : config.listen) {
     if (!is_loopback(address) && config.tls_certificate.empty() && !config.allow_plain)
       return fail(Code::denied, "listen: " + address +

@@ -39,6 +39,7 @@ struct Config {
   uint32_t pool = 2;
   std::chrono::milliseconds sample{30000};
   std::chrono::milliseconds grace{10000};
+  std::chrono::milliseconds patience{30000};
   uint64_t keep_ended_days = 30;
   bool allow_unquotaed_disk = false;
   bool prove_at_start = false;

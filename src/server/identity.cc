@@ -12,16 +12,12 @@
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/box.h"
 #include "store/keys.h"
 
 namespace isola::server {
 
 namespace {
-
-store::Millis now_millis() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // A system user without a home and a shell, as a package would make it.
 Result<void> make_user(const std::string& name) {
@@ -83,7 +79,7 @@ Result<Identity> prepare_identity(const Config& config) {
   } else if (text.error().code != Code::not_found) {
     return std::unexpected(text.error());
   } else if (::access((identity.folder + "/store.db").c_str(), F_OK) < 0) {
-    ISOLA_TRY(auto made, store::make_key("default", "first", store::Scope::admin, now_millis()));
+    ISOLA_TRY(auto made, store::make_key("default", "first", store::Scope::admin, sandbox::now_millis()));
     identity.first_key = made.secret;
     ISOLA_CHECK(replace_file(path, made.secret + "\n", 0600));
   }
@@ -103,12 +99,12 @@ Result<void> drop_privileges(const Identity& identity) {
 Result<bool> provide_first_key(store::Store& store, const std::string& secret) {
   auto project = store.find_project("default");
   if (!project && project.error().code == Code::not_found)
-    ISOLA_CHECK(store.insert_project({.id = "default", .name = "default", .created = now_millis()}));
+    ISOLA_CHECK(store.insert_project({.id = "default", .name = "default", .created = sandbox::now_millis()}));
   else if (!project)
     return std::unexpected(project.error());
   ISOLA_TRY(auto keys, store.list_keys(""));
   if (!keys.empty() || secret.empty()) return false;
-  ISOLA_TRY(auto made, store::make_key("default", "first", store::Scope::admin, now_millis()));
+  ISOLA_TRY(auto made, store::make_key("default", "first", store::Scope::admin, sandbox::now_millis()));
   ISOLA_TRY(made.record.hash, store::hash_key(secret));
   made.record.prefix = secret.substr(0, 8);
   ISOLA_CHECK(store.insert_key(made.record));

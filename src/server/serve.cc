@@ -16,6 +16,7 @@
 #include <cstring>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "dialect/native/api.h"
@@ -41,6 +42,7 @@ sandbox::Settings settings_of(const Config& config) {
           .default_timeout = config.timeout.count(),
           .pool = config.pool,
           .sample = config.sample,
+          .patience = config.patience,
           .allow_unquotaed_disk = config.allow_unquotaed_disk,
           .prices = config.prices};
 }
@@ -164,12 +166,23 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .settings = settings_of(config)});
   auto keys = std::make_shared<store::KeyRing>(*store);
 
-  auto port = [&](const std::string& address) { return address.substr(address.rfind(':')); };
+  auto port = std::make_shared<std::atomic<uint16_t>>(0);
+  std::atomic<http::Server*> listening = nullptr;
+  // Also what another process revoked: it shows when the keys are read anew.
+  auto end_streams = [&listening](std::set<std::string, std::less<>> revoked, std::string except) {
+    if (http::Server* all = listening)
+      all->cut_if([revoked, except](const http::Exchange& ex) {
+        return revoked.contains(ex.noted("key")) && ex.request_id() != except;
+      });
+  };
   native::Options native_options{.hosts = config.hosts,
                                  .domain = config.domain,
                                  .url_secret = secret,
                                  .scheme = config.tls_certificate.empty() ? "http" : "https",
-                                 .port_suffix = port(config.listen.front())};
+                                 .port = port,
+                                 .end_streams = [end_streams](const std::string& key, std::string_view except) {
+                                   end_streams({key}, std::string(except));
+                                 }};
   native::Api native(service, keys, native_options);
   http::Router router;
   native.add_to(router);
@@ -178,6 +191,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   if (config.access_log) server_options.access_log = log_access;
   http::Server server(workers, server_options, std::move(router));
   ISOLA_CHECK(server.start());
+  *port = server.port();
+  listening = &server;
 
   auto started = net::co_spawn(workers.next(), service->start(), net::use_future).get();
   if (!started) {
@@ -214,6 +229,12 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     proof_closes = fresh->prove_closes;
     if (!proof_closes) service->close_door("");
     prover.set_options({.at_start = false, .every = fresh->prove_every});
+    if (auto known = store->list_keys("")) {
+      std::set<std::string, std::less<>> revoked;
+      for (const auto& key : *known)
+        if (key.revoked) revoked.insert(key.id);
+      end_streams(std::move(revoked), "");
+    }
     if (auto tls = server.reload_tls(); !tls) log::error("server", "TLS was not reloaded: {}", tls.error().message);
     log::info("server", "reloaded keys, limits and certificates");
   }

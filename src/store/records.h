@@ -33,7 +33,8 @@ struct Budget {
   double wall_seconds = 0;
   uint64_t commands = 0;
   uint64_t bytes_out = 0;
-  double money = 0;  // in the currency of the price sheet
+  double money = 0;     // in the currency of the price sheet
+  bool freeze = false;  // what happens then; else the work ends
   bool operator==(const Budget&) const = default;
 };
 
@@ -47,8 +48,8 @@ struct SandboxRecord {
   BoundaryKind boundary = BoundaryKind::jail;
   Birth birth = Birth::cold;
   State state = State::creating;
-  EndReason end_reason = EndReason::killed;  // meaningful once state is ended
-  std::string end_detail;                    // one sentence for a person, e.g. which budget
+  EndReason end_reason = EndReason::killed;  // meaningful once state is ending or ended
+  std::string end_detail;                    // one sentence for a person, e.g. which budget; also why it is frozen
   Millis created = 0, ended = 0, last_active = 0;
   boundary::Limits limits;
   Lifetime lifetime;
@@ -58,7 +59,8 @@ struct SandboxRecord {
   std::string probe;                              // shell command: exit 0 = ready
   std::string traffic_token;                      // opens its ports; empty: public
   bool secure = true;
-  std::string network;  // its policy, as text; empty: none at all
+  std::string network;    // its policy, as text; empty: none at all
+  bool one_shot = false;  // made for one run, which nobody takes up again
 };
 
 // Limits of one tenant. 0: no limit.
@@ -87,6 +89,12 @@ struct ProjectRecord {
   ProjectLimits limits;
   Budget budget;
   std::string ceiling;  // a network policy that no sandbox of it exceeds; empty: none
+};
+
+// A task is a word that callers choose; only those that were given a budget are kept.
+struct TaskRecord {
+  std::string project, task;
+  Budget budget;
 };
 
 enum class Scope : uint8_t { read, use, admin };  // each includes the ones before it

@@ -10,12 +10,12 @@ const std::string_view kSandboxColumns =
     "id, project, name, key, task, actor, template, digest, boundary, birth, state, end_reason, end_detail, "
     "created, ended, last_active, cpus, memory, pids, disk, open_files, io_rate, wall_time, "
     "deadline, idle_limit, at_end, auto_resume, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, "
-    "metadata, env, on_create, on_resume, probe, traffic_token, secure, network";
+    "budget_freeze, metadata, env, on_create, on_resume, probe, traffic_token, secure, network, one_shot";
 const std::string_view kSandboxMarks =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+    "?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 namespace {
 
@@ -28,7 +28,8 @@ std::optional<Birth> parse_birth(std::string_view word) {
 }  // namespace
 
 void bind_budget(sqlite::Statement& statement, const Budget& budget) {
-  statement.bind(budget.cpu_seconds, budget.wall_seconds, budget.commands, budget.bytes_out, budget.money);
+  statement.bind(budget.cpu_seconds, budget.wall_seconds, budget.commands, budget.bytes_out, budget.money,
+                 budget.freeze);
 }
 
 Budget read_budget(sqlite::Row& row) {
@@ -36,7 +37,8 @@ Budget read_budget(sqlite::Row& row) {
           .wall_seconds = row.real(),
           .commands = row.integer<uint64_t>(),
           .bytes_out = row.integer<uint64_t>(),
-          .money = row.real()};
+          .money = row.real(),
+          .freeze = row.flag()};
 }
 
 Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
@@ -51,7 +53,7 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
               s.limits.io_bytes_per_second, s.limits.wall_time.count());
   insert.bind(s.lifetime.deadline, s.lifetime.idle_limit, to_string(s.lifetime.at_end), s.lifetime.auto_resume);
   bind_budget(insert, s.budget);
-  insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network);
+  insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network, s.one_shot);
   return {};
 }
 
@@ -88,6 +90,7 @@ Result<SandboxRecord> read_sandbox(const sqlite::Statement& statement) {
   s.traffic_token = row.text();
   s.secure = row.flag();
   s.network = row.text();
+  s.one_shot = row.flag();
   if (!boundary || !birth || !state || !reason || !at_end)
     return fail(Code::corrupt, "the store holds a word that this version does not know, in sandbox " + s.id);
   s.boundary = *boundary;

@@ -118,6 +118,33 @@ TEST_F(SandboxesTest, NarrowUpdates) {
   EXPECT_EQ(store_->find_sandbox(s.id)->state, State::frozen);
 }
 
+TEST_F(SandboxesTest, WhyItIsToEndIsKept) {
+  auto s = example();
+  ASSERT_TRUE(store_->insert_sandbox(s));
+  ASSERT_TRUE(store_->set_state(s.id, State::frozen, {.detail = "its budget is spent"}));
+  reopen();
+  EXPECT_EQ(store_->find_sandbox(s.id)->end_detail, "its budget is spent");
+  ASSERT_TRUE(store_->set_state(s.id, State::running));
+  EXPECT_EQ(store_->find_sandbox(s.id)->end_detail, "");
+  ASSERT_TRUE(store_->set_state(s.id, State::ending, {EndReason::deadline, "its time was up"}));
+  reopen();
+  auto now = store_->find_sandbox(s.id).value();
+  EXPECT_EQ(now.end_reason, EndReason::deadline);
+  EXPECT_EQ(now.end_detail, "its time was up");
+}
+
+TEST_F(SandboxesTest, BudgetsAndOneShots) {
+  auto s = example();
+  s.one_shot = true;
+  s.budget = {.cpu_seconds = 1.5, .freeze = true};
+  ASSERT_TRUE(store_->insert_sandbox(s));
+  EXPECT_TRUE(store_->find_sandbox(s.id)->one_shot);
+  EXPECT_EQ(store_->find_sandbox(s.id)->budget, s.budget);
+  Budget more{.cpu_seconds = 3, .wall_seconds = 4, .commands = 5, .bytes_out = 6, .money = 7};
+  ASSERT_TRUE(store_->set_budget(s.id, more));
+  EXPECT_EQ(store_->find_sandbox(s.id)->budget, more);
+}
+
 TEST_F(SandboxesTest, TheFirstEndStands) {
   auto s = example();
   s.name = "n";

@@ -128,7 +128,7 @@ Result<void> SqliteStore::update_sandbox(const std::string& id, std::string_view
   });
 }
 
-Result<void> SqliteStore::set_state(const std::string& id, State to) {
+Result<void> SqliteStore::set_state(const std::string& id, State to, const Why& why) {
   if (to == State::ended) return fail(Code::invalid, "a sandbox ends by set_end, with a reason");
   return write([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto query, db.prepare("SELECT project, state, cpus, memory FROM sandboxes WHERE id = ?"));
@@ -141,8 +141,9 @@ Result<void> SqliteStore::set_state(const std::string& id, State to) {
       ISOLA_CHECK(check_room(db, query.text(0), asked));
     }
     query.reset();
-    ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = ? WHERE id = ?"));
-    return update.bind(to_string(to), id).run();
+    bool told = to == State::ending || to == State::frozen;
+    ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = ?, end_reason = ?, end_detail = ? WHERE id = ?"));
+    return update.bind(to_string(to), to_string(why.reason), told ? why.detail : std::string(), id).run();
   });
 }
 
@@ -176,6 +177,14 @@ Result<void> SqliteStore::set_metadata(const std::string& id, const Labels& meta
 
 Result<void> SqliteStore::set_network(const std::string& id, const std::string& network) {
   return update_sandbox(id, "network = ?", network);
+}
+
+Result<void> SqliteStore::set_budget(const std::string& id, const Budget& budget) {
+  return update_sandbox(id,
+                        "budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, budget_money = ?, "
+                        "budget_freeze = ?",
+                        budget.cpu_seconds, budget.wall_seconds, budget.commands, budget.bytes_out, budget.money,
+                        budget.freeze);
 }
 
 Result<void> SqliteStore::touch(const Touched& sandboxes) {

@@ -93,7 +93,20 @@ ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '';
 ALTER TABLE projects ADD COLUMN ceiling TEXT NOT NULL DEFAULT '';
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2};
+constexpr std::string_view kVersion3 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN budget_freeze INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN one_shot INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE projects ADD COLUMN budget_freeze INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE tasks (
+  project TEXT NOT NULL REFERENCES projects(id),
+  task TEXT NOT NULL,
+  budget_cpu REAL NOT NULL, budget_wall REAL NOT NULL, budget_commands INTEGER NOT NULL, budget_bytes INTEGER NOT NULL,
+  budget_money REAL NOT NULL, budget_freeze INTEGER NOT NULL,
+  PRIMARY KEY (project, task)
+) WITHOUT ROWID;
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3};
 
 }  // namespace
 

@@ -20,12 +20,13 @@ class SqliteStore final : public Store {
   static Result<std::unique_ptr<SqliteStore>> open(const std::string& path, sqlite::Sync sync = sqlite::Sync::normal);
 
   Result<void> insert_sandbox(const SandboxRecord& sandbox) override;
-  Result<void> set_state(const std::string& id, State to) override;
+  Result<void> set_state(const std::string& id, State to, const Why& why = {}) override;
   Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) override;
   Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) override;
   Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) override;
   Result<void> set_metadata(const std::string& id, const Labels& metadata) override;
   Result<void> set_network(const std::string& id, const std::string& network) override;
+  Result<void> set_budget(const std::string& id, const Budget& budget) override;
   Result<void> touch(const Touched& sandboxes) override;
   Result<SandboxRecord> find_sandbox(const std::string& id) override;
   Result<SandboxRecord> find_by_name(const std::string& project, const std::string& name) override;
@@ -41,6 +42,10 @@ class SqliteStore final : public Store {
   Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) override;
   Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) override;
   Result<ProjectUse> project_use(const std::string& id) override;
+
+  Result<void> put_task(const TaskRecord& task) override;
+  Result<TaskRecord> find_task(const std::string& project, const std::string& task) override;
+  Result<std::vector<TaskRecord>> list_tasks() override;
 
   Result<void> insert_key(const KeyRecord& key) override;
   Result<KeyRecord> find_key_by_hash(const std::string& hash) override;

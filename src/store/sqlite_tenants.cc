@@ -14,9 +14,20 @@ using sqlite::Row;
 constexpr std::string_view kProject =
     "SELECT id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, limit_creates, budget_cpu, "
     "budget_wall, "
-    "budget_commands, budget_bytes, budget_money, ceiling FROM projects WHERE ";
+    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling FROM projects WHERE ";
 constexpr std::string_view kKey =
     "SELECT id, project, name, hash, prefix, scope, created, revoked, last_used FROM keys WHERE ";
+
+constexpr std::string_view kTask =
+    "SELECT project, task, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, budget_freeze "
+    "FROM tasks WHERE ";
+
+TaskRecord read_task(const sqlite::Statement& statement) {
+  Row row(statement);
+  TaskRecord task{.project = row.text(), .task = row.text()};
+  task.budget = read_budget(row);
+  return task;
+}
 
 std::unexpected<Error> no_project(const std::string& id) { return fail(Code::not_found, "there is no project " + id); }
 
@@ -58,11 +69,11 @@ Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
     ISOLA_TRY(bool taken, query.bind(project.id, project.name).step());
     if (taken) return fail(Code::exists, fmt::format("there is a project {} already", project.name));
     query.reset();
-    ISOLA_TRY(
-        auto insert,
-        db.prepare("INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
-                   "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, ceiling) "
-                   "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    ISOLA_TRY(auto insert,
+              db.prepare(
+                  "INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
+                  "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, budget_freeze, "
+                  "ceiling) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
     insert.bind(project.id, project.name, project.created);
     bind_limits(insert, project.limits);
     bind_budget(insert, project.budget);
@@ -100,7 +111,7 @@ Result<void> SqliteStore::set_project_limits(const std::string& id, const Projec
     ISOLA_TRY(auto update,
               db.prepare("UPDATE projects SET limit_live = ?, limit_cpus = ?, limit_memory = ?, limit_disk = ?, "
                          "limit_creates = ?, budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
-                         "budget_money = ? WHERE id = ?"));
+                         "budget_money = ?, budget_freeze = ? WHERE id = ?"));
     bind_limits(update, limits);
     bind_budget(update, budget);
     ISOLA_CHECK(update.bind(id).run());
@@ -116,6 +127,45 @@ Result<void> SqliteStore::set_project_ceiling(const std::string& id, const std::
     if (db.changed() == 0) return no_project(id);
     return {};
   });
+}
+
+Result<void> SqliteStore::put_task(const TaskRecord& task) {
+  if (task.task.empty()) return fail(Code::invalid, "a task needs a name");
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM projects WHERE id = ?"));
+    ISOLA_TRY(bool found, query.bind(task.project).step());
+    if (!found) return no_project(task.project);
+    query.reset();
+    if (task.budget == Budget{}) {
+      ISOLA_TRY(auto remove, db.prepare("DELETE FROM tasks WHERE project = ? AND task = ?"));
+      return remove.bind(task.project, task.task).run();
+    }
+    ISOLA_TRY(auto insert, db.prepare("INSERT OR REPLACE INTO tasks (project, task, budget_cpu, budget_wall, "
+                                      "budget_commands, budget_bytes, budget_money, budget_freeze) "
+                                      "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"));
+    insert.bind(task.project, task.task);
+    bind_budget(insert, task.budget);
+    return insert.run();
+  });
+}
+
+Result<TaskRecord> SqliteStore::find_task(const std::string& project, const std::string& task) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kTask) + "project = ? AND task = ?"));
+  ISOLA_TRY(bool found, query.bind(project, task).step());
+  if (!found) return fail(Code::not_found, "the task \"" + task + "\" has no budget");
+  return read_task(query);
+}
+
+Result<std::vector<TaskRecord>> SqliteStore::list_tasks() {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kTask) + "1 ORDER BY project, task"));
+  std::vector<TaskRecord> all;
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return all;
+    all.push_back(read_task(query));
+  }
 }
 
 Result<ProjectUse> SqliteStore::project_use(const std::string& id) {

@@ -36,6 +36,11 @@ struct SandboxPage {
   std::string next;
 };
 
+struct Why {
+  EndReason reason = EndReason::killed;
+  std::string detail;
+};
+
 using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when
 
 class Store {
@@ -47,8 +52,8 @@ class Store {
   // and what would take the project over one of its limits (exhausted).
   virtual Result<void> insert_sandbox(const SandboxRecord& sandbox) = 0;
   // A sandbox that comes back from paused, stopped or archived is held against the project's limits again (exhausted).
-  // `to` may not be ended: that is set_end.
-  virtual Result<void> set_state(const std::string& id, State to) = 0;
+  // `to` may not be ended: that is set_end. `why` is kept with ending and frozen.
+  virtual Result<void> set_state(const std::string& id, State to, const Why& why = {}) = 0;
   // What a create knows once the sandbox runs.
   virtual Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) = 0;
   // The first end stands: setting it again changes nothing and is no error. Frees the name and the key.
@@ -56,6 +61,7 @@ class Store {
   virtual Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) = 0;
   virtual Result<void> set_metadata(const std::string& id, const Labels& metadata) = 0;
   virtual Result<void> set_network(const std::string& id, const std::string& network) = 0;
+  virtual Result<void> set_budget(const std::string& id, const Budget& budget) = 0;
   // last_active of many at once, never backwards; unknown and ended ones are passed over.
   virtual Result<void> touch(const Touched& sandboxes) = 0;
   virtual Result<SandboxRecord> find_sandbox(const std::string& id) = 0;
@@ -77,6 +83,11 @@ class Store {
   virtual Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) = 0;
   virtual Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) = 0;
   virtual Result<ProjectUse> project_use(const std::string& id) = 0;
+
+  // --- tasks ---
+  virtual Result<void> put_task(const TaskRecord& task) = 0;  // an empty budget removes it
+  virtual Result<TaskRecord> find_task(const std::string& project, const std::string& task) = 0;
+  virtual Result<std::vector<TaskRecord>> list_tasks() = 0;  // of all projects
 
   // --- keys --- (keys.h makes and checks them)
   virtual Result<void> insert_key(const KeyRecord& key) = 0;

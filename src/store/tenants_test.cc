@@ -128,5 +128,21 @@ TEST_F(TenantsTest, KeysListedAndRefused) {
   EXPECT_EQ(store_->revoke_key(a->record.id, 0).error().code, Code::invalid);
 }
 
+TEST_F(TenantsTest, BudgetsOfTasks) {
+  TaskRecord task{"default", "t", {.cpu_seconds = 1.5, .commands = 2, .freeze = true}};
+  ASSERT_TRUE(store_->put_task(task));
+  reopen();
+  EXPECT_EQ(store_->find_task("default", "t")->budget, task.budget);
+  task.budget = {.money = 3};
+  ASSERT_TRUE(store_->put_task(task));
+  ASSERT_EQ(store_->list_tasks()->size(), 1U);
+  EXPECT_EQ(store_->list_tasks()->front().budget, task.budget);
+  task.budget = {};
+  ASSERT_TRUE(store_->put_task(task));
+  EXPECT_EQ(store_->find_task("default", "t").error().code, Code::not_found);
+  EXPECT_EQ(store_->put_task({"nobody", "t", {.money = 3}}).error().code, Code::not_found);
+  EXPECT_EQ(store_->put_task({"default", "", {.money = 3}}).error().code, Code::invalid);
+}
+
 }  // namespace
 }  // namespace isola::store

@@ -356,6 +356,14 @@ class Run(unittest.TestCase):
         isola("run", "--timeout", "500ms", "sleep", "100", code=124)
         eventually(lambda: not re.search(rb" run-", isola("sandbox", "ls").stdout), what="the end of runs")
 
+    def test_one_json_result(self):
+        for words in (("run",), ("run", "--template", "minimal", "--allow-unquotaed-disk")):  # the second: by the launcher
+            done = isola("--json", *words, "--", "sh", "-c", "cat; echo no >&2; exit 3", input=b"in\n", code=3)
+            result = json.loads(done.stdout)
+            self.assertEqual((result["stdout"], result["stderr"], result["exit_code"]), ("in\n", "no\n", 3))
+            self.assertEqual((result["untrusted"], done.stderr), (["stdout", "stderr"], b""))
+        isola("--json", "run", "no-such-program", code=127)
+
     def test_without_it_where_it_must(self):
         before = len(self.sandboxes())
         done = isola("run", "--template", "minimal", "--latency", "echo", "direct")

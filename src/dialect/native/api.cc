@@ -113,6 +113,11 @@ http::Handler handled(store::Scope needed, Step step) {
         ex.fail(http::ErrorReply{507, "disk_full", done.error().message, {}});
         co_return;
       }
+      // Another call has to come first.
+      if (done.error().code == Code::unavailable && done.error().sys_errno == EBUSY) {
+        ex.fail(http::ErrorReply{409, "conflict", done.error().message, {}});
+        co_return;
+      }
       std::optional<int> retry;
       if (done.error().code == Code::exhausted || done.error().code == Code::unavailable) retry = 1;
       ex.fail(done.error(), retry);

@@ -1,6 +1,7 @@
 // The native API: /v1. Routes in one file per subject; openapi.json beside this file is the contract.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,7 +19,9 @@ struct Options {
   std::string domain;              // of previews: <port>-<id>.<domain>; empty: none
   std::string url_secret;          // signs preview URLs
   std::string scheme = "http";     // of the URLs that we hand out
-  std::string port_suffix;         // ":8080", likewise
+  std::shared_ptr<std::atomic<uint16_t>> port;  // likewise; known once the server listens
+  // A key was revoked: what it still reads must end. Not the exchange that revoked it.
+  std::function<void(const std::string& key, std::string_view except_request)> end_streams = {};
 };
 
 class Api {

@@ -10,6 +10,7 @@
 #include "dialect/native/create_fields.h"
 #include "dialect/native/output.h"
 #include "dialect/native/views.h"
+#include "http/error_reply.h"
 
 namespace isola::native {
 
@@ -66,8 +67,16 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
   asked.spec.task = fields.text("task");
   asked.spec.actor = fields.text("actor", std::string(ex.noted("key")));
   ISOLA_CO_CHECK(fields.done());
-  ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(asked.spec)));
-  if (asked.input) feed(running, std::move(*asked.input));
+  auto started = co_await service.run(box, std::move(asked.spec));
+  if (!started) {
+    explain_start(ex, started.error());
+    co_return std::unexpected(std::move(started).error());
+  }
+  Running running = std::move(*started);
+  if (asked.input) {
+    feed(running, std::move(*asked.input));
+    box->input_closed(running.info.id);
+  }
   if (asked.background) {
     ex.reply(202, dump(view(running.info)));
     service.detach(std::move(running));
@@ -97,20 +106,19 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(fields.done());
   request.project = project_of(ex);
   if (request.actor.empty()) request.actor = std::string(ex.noted("key"));
+  request.one_shot = true;
   bool deadline = request.timeout && *request.timeout > 0;
   ISOLA_CO_TRY(sandbox::Created created, co_await service.create(std::move(request)));
   BoxPtr box = created.box;
   auto work = [&]() -> ::isola::Task<Result<void>> {
-    for (const auto& [path, content] : files) {
-      ISOLA_CO_TRY(auto link, co_await service.link(box));
-      guest::Write write{.path = path, .user = asked.spec.user, .parents = true};
-      auto channel = link->open(guest::Op::write, guest::encode(write));
-      ISOLA_CO_TRY(std::string ready, co_await channel->reply());
-      ISOLA_CO_CHECK(co_await channel->write(content));
-      channel->close_write();
-      ISOLA_CO_TRY(std::string done, co_await channel->end());
+    for (const auto& [path, content] : files)
+      ISOLA_CO_CHECK(co_await service.write_file(box, path, content, asked.spec.user));
+    auto started = co_await service.run(box, std::move(asked.spec));
+    if (!started) {
+      explain_start(ex, started.error());
+      co_return std::unexpected(std::move(started).error());
     }
-    ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(asked.spec)));
+    Running running = std::move(*started);
     if (asked.input) feed(running, std::move(*asked.input));
     if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
     auto first = co_await (collect(service, running, asked.output) || ex.gone());
@@ -124,8 +132,10 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   auto worked = co_await work();
   auto record = box->record();
   bool over = record.state == State::ended || record.state == State::ending;
-  if (!worked && deadline && over && record.end_reason == EndReason::deadline)
-    worked = fail(Code::timeout, "the run took longer than its timeout and was ended");
+  if (!worked && over && !ex.replied() && deadline && record.end_reason == EndReason::deadline)
+    ex.fail(http::ErrorReply{504, "deadline", "the run took longer than its timeout and was ended", {}});
+  else if (!worked && over && !ex.replied() && record.end_reason == EndReason::oom)
+    ex.fail(http::ErrorReply{503, "oom", "the sandbox reached its memory limit and was ended", {}});
   // The caller has the answer before the sandbox is gone; a caller that left must not keep it.
   if (worked && ex.replied()) (void)co_await ex.send();
   (void)co_await service.kill(box, EndReason::exited, "the run was over");
@@ -185,6 +195,10 @@ Task<Result<void>> resize(sandbox::Service& service, http::Exchange& ex) {
 Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), guest::kFromNow));
+  if (running.info.ended) co_return sandbox::conflict("the command has ended: it takes no more input");
+  if (!running.info.takes_input)
+    co_return sandbox::conflict(
+        "the command takes no input: it was started without open_stdin, or the end of its input was sent");
   ex.body_limit(http::Exchange::kNoLimit);
   for (;;) {
     ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
@@ -196,6 +210,7 @@ Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
     // A frame behind it in the same channel: when the guest has answered another question, it has seen this one.
     ISOLA_CO_TRY(auto link, co_await service.link(box));
     ISOLA_CO_TRY(std::string pong, co_await link->call(guest::Op::ping, {}));
+    box->input_closed(running.info.id);
   }
   ex.reply(204);
   co_return Result<void>();
@@ -219,7 +234,15 @@ Task<Result<void>> output(sandbox::Service& service, http::Exchange& ex) {
   OutputOptions options;
   if (ex.query("clean").value_or("") == "true") options.clean = Clean::yes;
   if (ex.query("encoding").value_or("") == "base64") options.encoding = Encoding::base64;
+  options.from = from;
+  options.follow = ex.query("follow").value_or("true") != "false";
   ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), from));
+  // How much there is now: the line that says "caught up" comes behind it.
+  ISOLA_CO_TRY(auto link, co_await service.link(box));
+  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}));
+  ISOLA_CO_TRY(guest::Processes processes, guest::decode<guest::Processes>(bytes));
+  for (const auto& process : processes.list)
+    if (process.pid == running.info.pid) options.there = process.seq;
   co_return co_await stream(service, ex, std::move(running), options);
 }
 

@@ -11,6 +11,9 @@ store::Budget read_budget(Fields& fields, const char* name) {
   budget.commands = inner->count("commands").value_or(0);
   budget.bytes_out = inner->count("bytes_out").value_or(0);
   budget.money = inner->number("money").value_or(0);
+  auto then = inner->text("at_limit", "end");
+  if (then != "end" && then != "freeze") inner->wrong("at_limit", "must be end or freeze");
+  budget.freeze = then == "freeze";
   fields.adopt(*inner, name);
   return budget;
 }

@@ -64,17 +64,9 @@ std::optional<ledger::GroupBy> group_by(std::string_view word) {
 }
 
 json usage_view(const ledger::UsageTotals& total, const ledger::PriceSheet& prices) {
-  constexpr double kGibHour = 1024.0 * 1024 * 1024 * 3600;
-  json item = {{"group", total.key},
-               {"cpu_seconds", static_cast<double>(total.used.cpu_usec) / 1e6},
-               {"memory_gib_hours", total.used.memory_byte_seconds / kGibHour},
-               {"disk_gib_hours", total.used.disk_byte_seconds / kGibHour},
-               {"bytes_out", total.used.bytes_out},
-               {"commands", total.used.commands},
-               {"wall_seconds", static_cast<double>(total.used.wall_ms) / 1000},
-               {"idle_ratio", total.idle_ratio()}};
-  if (double cost = ledger::price(total.used, prices).total(); cost > 0)
-    item["cost"] = cost, item["currency"] = prices.currency;
+  json item = view(total.used, prices);
+  item["group"] = total.key;
+  item["idle_ratio"] = total.idle_ratio();
   return item;
 }
 
@@ -89,7 +81,7 @@ void Api::add_events(http::RouteGroup& group) {
             }));
   group.add("GET", "/v1/ledger", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(auto filter, event_filter(ex));
-              ISOLA_CO_CHECK(service->ledger().flush());
+              ISOLA_CO_CHECK(co_await service->flush_ledger());
               ISOLA_CO_TRY(auto events, service->ledger().query(filter));
               json list = json::array();
               for (const auto& event : events) list.push_back(view(event));
@@ -106,7 +98,7 @@ void Api::add_events(http::RouteGroup& group) {
               ISOLA_CO_TRY(filter.to, moment(ex, "to"));
               auto by = group_by(ex.query("by").value_or("sandbox"));
               if (!by) co_return fail(Code::invalid, "by: must be sandbox, task, project, day or all");
-              ISOLA_CO_CHECK(service->ledger().flush());
+              ISOLA_CO_CHECK(co_await service->flush_ledger());
               ISOLA_CO_TRY(auto totals, service->ledger().usage(filter, *by));
               auto prices = service->settings().prices;
               json list = json::array();

@@ -165,6 +165,7 @@ Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
   guest::Remove args{at.path, at.user, is_true(ex, "recursive")};
   ISOLA_CO_TRY(std::string done, co_await at.link->call(guest::Op::remove, guest::encode(args)));
+  service.record(ledger::Kind::file_removed, at.box, dump({{"path", at.path}, {"recursive", args.recursive}}));
   ex.reply(204);
   co_return Result<void>();
 }
@@ -183,6 +184,8 @@ http::Handler changes(std::shared_ptr<sandbox::Service> service, guest::Op op, R
     auto use = box->use();
     ISOLA_CO_TRY(auto link, co_await service->link(box));
     ISOLA_CO_TRY(std::string done, co_await link->call(op, guest::encode(args)));
+    if constexpr (std::is_same_v<Args, guest::Rename>)
+      service->record(ledger::Kind::file_moved, box, dump({{"from", args.from}, {"to", args.to}}));
     ex.reply(204);
     co_return Result<void>();
   });

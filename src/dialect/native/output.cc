@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dialect/native/views.h"
+#include "http/error_reply.h"
 
 namespace isola::native {
 
@@ -34,12 +35,17 @@ uint64_t lost_in(const Piece& piece) {
   return in.u64();
 }
 
+bool went(const sandbox::BoxPtr& box) {
+  State state = box->state();
+  return state == State::ended || state == State::ending;
+}
+
 Task<Result<guest::Exit>> finish(sandbox::Service& service, Running& running) {
   auto end = co_await running.channel->end();
   if (!end) {
     // The sandbox went with the command: say what happened to it.
     auto record = running.box->record();
-    if (record.state == State::ended || record.state == State::ending) {
+    if (went(running.box)) {
       std::string why = "the sandbox ended (" + std::string(to_string(record.end_reason)) + ")";
       if (!record.end_detail.empty()) why += ": " + record.end_detail;
       co_return fail(Code::unavailable, why);
@@ -92,6 +98,16 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
+void explain_start(http::Exchange& ex, const Error& error) {
+  bool missing = error.code == Code::not_found && error.sys_errno == ENOENT;
+  bool unfit = (error.code == Code::denied && error.sys_errno == EACCES) || error.sys_errno == E2BIG ||
+               error.sys_errno == ENOEXEC || error.sys_errno == ETXTBSY || error.sys_errno == ELIBBAD;
+  if (missing || unfit) {
+    std::string code = missing ? "command_not_found" : "command_not_executable";
+    ex.fail(http::ErrorReply{http::status_of(error.code), code, error.message, {}});
+  }
+}
+
 Task<Result<json>> collect(sandbox::Service& service, Running& running, const OutputOptions& options) {
   Collected out(options), err(options);
   uint64_t lost = 0;
@@ -120,9 +136,18 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
   ex.begin(200, "application/x-ndjson");
   std::string line = dump({{"type", "start"}, {"command_id", running.info.id}, {"pid", running.info.pid}}) + "\n";
   TextFeed feeds[2] = {TextFeed(options.clean), TextFeed(options.clean)};
-  bool here = true;
+  bool here = true, marked = !options.there;
+  uint64_t position = options.from;
   if (auto sent = co_await ex.write(line); !sent) here = false;
   while (here) {
+    if (!marked && position >= *options.there) {
+      marked = true;
+      line = dump({{"type", "caught_up"}, {"seq", *options.there}}) + "\n";
+      if (auto sent = co_await ex.write(line); !sent || !options.follow) {
+        if (sent) (void)co_await ex.finish();
+        co_return Result<void>();
+      }
+    }
     auto frame = co_await running.channel->read_frame_for(kPing);
     if (!frame) break;
     if (frame->empty()) {
@@ -134,9 +159,11 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
         co_return Result<void>();
       }
       if (piece->stream == guest::Stream::gap) {
+        position = piece->seq;
         line = dump({{"type", "gap"}, {"lost_bytes", lost_in(*piece)}, {"seq", piece->seq}}) + "\n";
       } else {
         bool err = piece->stream == guest::Stream::err;
+        position = piece->seq + piece->bytes.size();
         json event = {{"type", err ? "stderr" : "stdout"}, {"seq", piece->seq + piece->bytes.size()}};
         if (options.encoding == Encoding::base64)
           event["data"] = base64(piece->bytes);
@@ -164,9 +191,10 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
     event["seq"] = exit->seq;
     line = dump(event) + "\n";
   } else {
-    line = dump({{"type", "error"},
-                 {"error", {{"code", to_string(exit.error().code)}, {"message", exit.error().message}}}}) +
-           "\n";
+    json error = {{"code", http::error_reply(exit.error()).code}, {"message", exit.error().message}};
+    if (went(running.box)) error["end_reason"] = to_string(running.box->record().end_reason);
+    json event = {{"type", "error"}, {"error", error}};
+    line = dump(event) + "\n";
   }
   (void)co_await ex.write(line);
   (void)co_await ex.finish();

@@ -10,20 +10,27 @@
 
 namespace isola::native {
 
+// A command that could not be started: said with a code of its own where shells have one (command_not_found,
+// command_not_executable). Other failures are left to the caller.
+void explain_start(http::Exchange& ex, const Error& error);
+
 enum class Encoding { text, base64 };
 
 struct OutputOptions {
   Clean clean = Clean::no;
   Encoding encoding = Encoding::text;
-  size_t most = 1 << 20;  // of each stream, when collected
+  size_t most = 1 << 20;          // of each stream, when collected
+  uint64_t from = 0;              // streamed: where it begins
+  std::optional<uint64_t> there;  // streamed: up to this sequence number it was there already; a line says when
+  bool follow = true;             // … and if not this, the stream ends with that line
 };
 
 // {"stdout", "stderr", …, "exit_code", …}: what a caller gets who waits. Also records the end.
 Task<Result<nlohmann::json>> collect(sandbox::Service& service, sandbox::Running& running,
                                      const OutputOptions& options);
 
-// One JSON object per line as it happens: start, stdout, stderr, gap, ping, exit. When the caller leaves, the command
-// goes on.
+// One JSON object per line as it happens: start, stdout, stderr, gap, caught_up, ping, exit, error. When the caller
+// leaves, the command goes on.
 Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, sandbox::Running running,
                           const OutputOptions& options);
 

@@ -180,6 +180,66 @@ void say_no(http::Exchange& ex, int status, const std::string& code, const std::
            "text/html; charset=utf-8");
 }
 
+namespace {
+
+// The service's reply, to its end.
+Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
+  http::ResponseParser parser;
+  std::string rest;
+  for (;;) {
+    if (ex.method() == "HEAD") parser.no_body();
+    auto answered = co_await read_head(channel, parser, rest);
+    if (!answered) {
+      channel->cancel();  // whoever still sends the request must not wait for it to be taken
+      co_return say_no(ex, 502, "bad_gateway", answered.error().message);
+    }
+    if (parser.status >= 200 || parser.status == 101) break;
+    parser.reset();  // 103 Early Hints and the like: the real one follows
+  }
+  if (parser.status == 101 && !upgrade) {
+    channel->cancel();
+    co_return say_no(ex, 502, "bad_gateway", "the service inside switched protocols although nobody asked");
+  }
+  if (parser.status == 101) {
+    std::string already(parser.text());
+    already += rest;
+    co_return co_await tunnel(ex, channel, std::move(already));
+  }
+  std::vector<http::Field> fields;
+  auto hop = named_by_connection(parser.fields);
+  for (const auto& field : parser.fields) {
+    std::string name = lower(field.name);
+    if (of_this_hop(name) || hop.contains(name) || name == "content-length") continue;
+    fields.push_back(field);
+  }
+  ex.begin_raw(parser.status, parser.reason, fields, parser.length);
+  std::string none;
+  if (rest.empty() && !parser.done()) {  // the head alone: what follows may take its time
+    if (auto sent = co_await ex.write(none); !sent) co_return channel->cancel();
+  }
+  for (std::string_view input = rest; !parser.done();) {
+    auto piece = parser.body(input);
+    if (!piece) co_return ex.abort();
+    if (!piece->data.empty()) {
+      if (auto sent = co_await ex.write(piece->data); !sent) co_return channel->cancel();
+    }
+    input.remove_prefix(piece->used);
+    if (piece->used == 0 && piece->data.empty()) {
+      std::string kept(input);
+      auto more = co_await channel->read();
+      if (!more) {
+        if (auto ended = parser.end_of_input(); !ended) co_return ex.abort();
+        break;
+      }
+      rest = kept + *more;
+      input = rest;
+    }
+  }
+  (void)co_await ex.finish();
+}
+
+}  // namespace
+
 Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
                    std::string target) {
   using namespace boost::asio::experimental::awaitable_operators;
@@ -199,54 +259,13 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   if (auto sent = co_await channel->write(head); !sent)
     co_return say_no(ex, 502, "bad_gateway", "the service inside closed the connection");
 
-  http::ResponseParser parser;
-  if (ex.method() == "HEAD") parser.no_body();
-  std::string rest;
-  // A service may answer before it has read everything, so both go on at the same time.
-  auto both = co_await (send_body(ex, channel, chunked) && read_head(channel, parser, rest));
-  auto& answered = std::get<1>(both);
-  while (answered && parser.status >= 100 && parser.status < 200 && parser.status != 101) {
-    parser.reset();  // 103 Early Hints and the like: the real one follows
-    if (ex.method() == "HEAD") parser.no_body();
-    answered = co_await read_head(channel, parser, rest);
+  if (upgrade) {
+    // Nothing else is read from the client before it is known whether the bytes that follow are still HTTP.
+    if (co_await send_body(ex, channel, chunked)) co_await pass_reply(ex, channel, true);
+    co_return;
   }
-  if (!answered) co_return say_no(ex, 502, "bad_gateway", answered.error().message);
-  if (parser.status == 101 && !upgrade) {
-    channel->cancel();
-    co_return say_no(ex, 502, "bad_gateway", "the service inside switched protocols although nobody asked");
-  }
-  if (parser.status == 101) {
-    std::string already(parser.text());
-    already += rest;
-    co_return co_await tunnel(ex, channel, std::move(already));
-  }
-  std::vector<http::Field> fields;
-  auto hop = named_by_connection(parser.fields);
-  for (const auto& field : parser.fields) {
-    std::string name = lower(field.name);
-    if (of_this_hop(name) || hop.contains(name) || name == "content-length") continue;
-    fields.push_back(field);
-  }
-  ex.begin_raw(parser.status, parser.reason, fields, parser.length);
-  for (std::string_view input = rest; !parser.done();) {
-    auto piece = parser.body(input);
-    if (!piece) co_return ex.abort();
-    if (!piece->data.empty()) {
-      if (auto sent = co_await ex.write(piece->data); !sent) co_return;
-    }
-    input.remove_prefix(piece->used);
-    if (piece->used == 0 && piece->data.empty()) {
-      std::string kept(input);
-      auto more = co_await channel->read();
-      if (!more) {
-        if (auto ended = parser.end_of_input(); !ended) co_return ex.abort();
-        break;
-      }
-      rest = kept + *more;
-      input = rest;
-    }
-  }
-  (void)co_await ex.finish();
+  // A service may answer before it has read everything, and its answer may be what makes the client send more.
+  co_await (send_body(ex, channel, chunked) && pass_reply(ex, channel, false));
 }
 
 }  // namespace isola::native

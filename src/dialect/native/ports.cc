@@ -97,9 +97,12 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
               ISOLA_CO_TRY(std::string query, sign(options.url_secret, grant));
               std::string plain = path.ends_with('*') ? path.substr(0, path.size() - 1) : path;
               json out = {{"query", query}, {"path", plain}, {"expires", when(grant.expires * 1000)}};
-              if (!options.domain.empty())
+              if (!options.domain.empty()) {
+                int at = options.port ? options.port->load() : 0;
+                bool usual = at == 0 || at == (options.scheme == "https" ? 443 : 80);
                 out["url"] = fmt::format("{}://{}-{}.{}{}{}?{}", options.scheme, *port, box->id(), options.domain,
-                                         options.port_suffix, plain, query);
+                                         usual ? std::string() : fmt::format(":{}", at), plain, query);
+              }
               ex.reply(200, dump(out));
               co_return Result<void>();
             }));

@@ -81,6 +81,7 @@ Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
   update.only_extend = fields.flag("only_extend");
   update.idle_limit = fields.seconds("idle_timeout");
   if (fields.has("metadata")) update.metadata = fields.labels("metadata");
+  if (fields.has("budget")) update.budget = read_budget(fields, "budget");
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update)));
   ex.reply(200, dump(view(record)));
@@ -100,7 +101,7 @@ Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
                       {"disk_limit_bytes", record.limits.disk},
                       {"processes", stats.processes},
                       {"oom_kills", stats.oom_kills},
-                      {"commands", box->command_count.load()}}));
+                      {"commands", service.used_by(box).commands}}));
   co_return Result<void>();
 }
 

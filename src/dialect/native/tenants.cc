@@ -1,5 +1,5 @@
-// /v1/keys and /v1/projects. An admin key manages the keys of its own project; an admin key of the project `default`,
-// which only the operator has, manages projects too.
+// /v1/keys, /v1/projects and /v1/tasks. An admin key manages the keys of its own project; an admin key of the project
+// `default`, which only the operator has, manages projects too.
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
@@ -51,13 +51,15 @@ Task<Result<void>> create_key(sandbox::Service& service, store::KeyRing& ring, h
   co_return Result<void>();
 }
 
-Task<Result<void>> revoke_key(sandbox::Service& service, store::KeyRing& ring, http::Exchange& ex) {
+Task<Result<void>> revoke_key(sandbox::Service& service, store::KeyRing& ring, const Options& options,
+                              http::Exchange& ex) {
   std::string id(ex.param("key"));
   bool all = operator_only(ex).has_value();
   ISOLA_CO_TRY(auto keys, service.store().list_keys(all ? "" : project_of(ex)));
   for (const auto& key : keys) {
     if (key.id != id) continue;
     ISOLA_CO_CHECK(ring.revoke(id, sandbox::now_millis()));
+    if (options.end_streams) options.end_streams(id, ex.request_id());
     log_key(service, ledger::Kind::key_revoked, key.project, std::string(ex.noted("key")), {{"key", id}});
     ex.reply(204);
     co_return Result<void>();
@@ -90,7 +92,7 @@ Task<Result<void>> create_project(sandbox::Service& service, http::Exchange& ex)
   project.budget = read_budget(fields, "budget");
   project.created = sandbox::now_millis();
   ISOLA_CO_CHECK(fields.done());
-  ISOLA_CO_CHECK(service.store().insert_project(project));
+  ISOLA_CO_CHECK(service.add_project(project));
   log_key(service, ledger::Kind::project_created, project.id, std::string(ex.noted("key")), {{"name", project.name}});
   ex.reply(201, dump(view(project)));
   co_return Result<void>();
@@ -109,10 +111,35 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
     ISOLA_CO_CHECK(co_await service.set_ceiling(project.id, *ceiling));
     ISOLA_CO_TRY(project, service.store().find_project(project.id));
   }
-  ISOLA_CO_CHECK(service.store().set_project_limits(project.id, project.limits, project.budget));
+  ISOLA_CO_CHECK(service.set_project_limits(project));
   log_key(service, ledger::Kind::project_updated, project.id, std::string(ex.noted("key")), json::object());
   ex.reply(200, dump(view(project)));
   co_return Result<void>();
+}
+
+// A task is a word of the project's own choice: whoever may use the project may say what its work may cost.
+Task<Result<void>> show_task(sandbox::Service& service, http::Exchange& ex) {
+  std::string task(ex.param("task"));
+  ISOLA_CO_TRY(auto use, co_await service.task_use(project_of(ex), task));
+  json out = {{"task", task},
+              {"budget", view(use.budget)},
+              {"used", view(use.used, service.settings().prices)},
+              {"spent", use.spent.empty() ? json(nullptr) : json(use.spent)}};
+  ex.reply(200, dump(out));
+  co_return Result<void>();
+}
+
+Task<Result<void>> set_task(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  if (!fields.has("budget")) fields.wrong("budget", "is missing; {} takes it away");
+  auto budget = read_budget(fields, "budget");
+  ISOLA_CO_CHECK(fields.done());
+  std::string task(ex.param("task"));
+  ISOLA_CO_CHECK(co_await service.set_task_budget(project_of(ex), task, budget));
+  log_key(service, ledger::Kind::project_updated, project_of(ex), std::string(ex.noted("key")),
+          {{"task", task}, {"budget", view(budget)}});
+  co_return co_await show_task(service, ex);
 }
 
 }  // namespace
@@ -130,8 +157,9 @@ void Api::add_tenants(http::RouteGroup& group) {
               ex.reply(200, dump({{"keys", list}}));
               co_return Result<void>();
             }));
-  group.add("DELETE", "/v1/keys/{key}",
-            handled(Scope::admin, [service, ring](http::Exchange& ex) { return revoke_key(*service, *ring, ex); }));
+  group.add("DELETE", "/v1/keys/{key}", handled(Scope::admin, [service, ring, options = options_](http::Exchange& ex) {
+              return revoke_key(*service, *ring, options, ex);
+            }));
   group.add("POST", "/v1/projects",
             handled(Scope::admin, [service](http::Exchange& ex) { return create_project(*service, ex); }));
   group.add("GET", "/v1/projects", handled(Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
@@ -142,6 +170,9 @@ void Api::add_tenants(http::RouteGroup& group) {
               ex.reply(200, dump({{"projects", list}}));
               co_return Result<void>();
             }));
+  group.add("GET", "/v1/tasks/{task}", handled([service](http::Exchange& ex) { return show_task(*service, ex); }));
+  group.add("PUT", "/v1/tasks/{task}",
+            handled(Scope::use, [service](http::Exchange& ex) { return set_task(*service, ex); }));
   group.add("PATCH", "/v1/projects/{project}",
             handled(Scope::admin, [service](http::Exchange& ex) { return change_project(*service, ex); }));
 }

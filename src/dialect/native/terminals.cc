@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dialect/native/api.h"
+#include "dialect/native/output.h"
 #include "dialect/native/views.h"
 #include "http/websocket.h"
 
@@ -93,8 +94,12 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
     spec.rows = dimension(ex, "rows", 24);
     spec.cols = dimension(ex, "cols", 80);
     spec.env["TERM"] = std::string(ex.query("term").value_or("xterm-256color"));
-    ISOLA_CO_TRY(Running started, co_await service.run(box, std::move(spec)));
-    running.emplace(std::move(started));
+    auto started = co_await service.run(box, std::move(spec));
+    if (!started) {
+      explain_start(ex, started.error());
+      co_return std::unexpected(std::move(started).error());
+    }
+    running.emplace(std::move(*started));
   }
   http::WebSocketOptions options;
   options.subprotocols = {"isola.terminal.v1"};

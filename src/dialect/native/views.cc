@@ -28,6 +28,7 @@ json view(const store::Budget& budget) {
   if (budget.commands > 0) out["commands"] = budget.commands;
   if (budget.bytes_out > 0) out["bytes_out"] = budget.bytes_out;
   if (budget.money > 0) out["money"] = budget.money;
+  if (!out.empty()) out["at_limit"] = budget.freeze ? "freeze" : "end";
   return out;
 }
 
@@ -59,7 +60,10 @@ json view(const store::SandboxRecord& sandbox) {
     out["ended"] = moment(sandbox.ended);
     out["end_reason"] = to_string(sandbox.end_reason);
     if (!sandbox.end_detail.empty()) out["end_detail"] = sandbox.end_detail;
-  } else if (!sandbox.traffic_token.empty()) {
+  } else if (sandbox.state == State::frozen && !sandbox.end_detail.empty()) {
+    out["frozen_reason"] = sandbox.end_detail;
+  }
+  if (sandbox.state != State::ended && !sandbox.traffic_token.empty()) {
     out["port_token"] = sandbox.traffic_token;
   }
   return out;
@@ -84,6 +88,7 @@ json view(const sandbox::CommandInfo& command) {
   if (!command.cwd.empty()) out["cwd"] = command.cwd;
   if (!command.task.empty()) out["task"] = command.task;
   if (!command.actor.empty()) out["actor"] = command.actor;
+  if (!command.stopped.empty()) out["end_reason"] = "limit", out["end_detail"] = command.stopped;
   if (command.ended) {
     out["ended"] = when(command.ended);
     out.update(view(command.exit));
@@ -111,6 +116,19 @@ json view(const store::ProjectRecord& project) {
   if (project.limits.creates_per_second > 0) limits["creates_per_second"] = project.limits.creates_per_second;
   return {{"id", project.id}, {"name", project.name},           {"created", when(project.created)},
           {"limits", limits}, {"budget", view(project.budget)}, {"ceiling", project.ceiling}};
+}
+
+json view(const ledger::Usage& used, const ledger::PriceSheet& prices) {
+  constexpr double kGibHour = 1024.0 * 1024 * 1024 * 3600;
+  json out = {{"cpu_seconds", static_cast<double>(used.cpu_usec) / 1e6},
+              {"memory_gib_hours", used.memory_byte_seconds / kGibHour},
+              {"disk_gib_hours", used.disk_byte_seconds / kGibHour},
+              {"bytes_out", used.bytes_out},
+              {"commands", used.commands},
+              {"wall_seconds", static_cast<double>(used.wall_ms) / 1000}};
+  if (double cost = ledger::price(used, prices).total(); cost > 0)
+    out["cost"] = cost, out["currency"] = prices.currency;
+  return out;
 }
 
 json view(const ledger::Event& event) {

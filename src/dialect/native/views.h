@@ -21,6 +21,7 @@ nlohmann::json view(const guest::Stat& stat);
 nlohmann::json view(const guest::Exit& exit);
 nlohmann::json view(const Latency& latency);
 nlohmann::json view(const store::Budget& budget);
+nlohmann::json view(const ledger::Usage& used, const ledger::PriceSheet& prices);
 
 std::string when(store::Millis time);  // 2026-01-31T12:00:00.123Z
 // Bytes of a sandbox may be anything: what is not UTF-8 becomes U+FFFD.

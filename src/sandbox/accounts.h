@@ -1,0 +1,90 @@
+// Who used what, and which budget is spent: of each sandbox, of each task that has a budget, of each project.
+//
+//   accounts.charge(*box, stats);                    // what happened since the last look
+//   ISOLA_CHECK(accounts.take_command(*box, task));  // exhausted: the budget that a command more would exceed
+//   if (auto spent = accounts.spent(*box)) …         // end or freeze it, because of spent->text()
+//   accounts.write(*box);                            // rows into the ledger
+//
+// What a sandbox uses belongs to the tasks whose commands run in it at the time, in equal parts; to its own task while
+// none runs. A command is counted for the task that it names. Any thread may call; one mutex, held for microseconds.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ledger/ledger.h"
+#include "sandbox/box.h"
+
+namespace isola::sandbox {
+
+enum class Scope : uint8_t { sandbox, task, project };
+
+struct Spent {
+  Scope scope = Scope::sandbox;
+  std::string amount;        // cpu_seconds, wall_seconds, commands, bytes_out or money
+  bool freeze = false;       // instead of ending
+  std::string text() const;  // "its task's budget of money is spent"
+};
+
+class Accounts {
+ public:
+  Accounts(ledger::Ledger& ledger, ledger::PriceSheet prices) : ledger_(ledger), prices_(std::move(prices)) {}
+
+  void set_prices(ledger::PriceSheet prices);
+  void set_project(const std::string& project, const store::Budget& budget);
+  // At the start, before anything is charged: what the ledger has of the time before.
+  void begin_project(const std::string& project, const ledger::Usage& before);
+  Result<void> begin_task(const store::TaskRecord& task);
+  Result<void> begin_box(Box& box);
+  // Later: begins to count for it. `marked` hears, on the ledger's thread, up to which entry the ledger has what came
+  // before (0: nothing to add); the sum of that is then added with settle_task(). `living`: the project's sandboxes.
+  Result<void> set_task(const store::TaskRecord& task, const std::vector<BoxPtr>& living,
+                        ledger::ChainWriter::Done marked);
+  void settle_task(const std::string& project, const std::string& task, const ledger::Usage& before);
+  // Of a task with a budget.
+  std::optional<ledger::Usage> used_by_task(const std::string& project, const std::string& task) const;
+  ledger::Usage used_by(const Box& box) const;
+
+  void charge(Box& box, const launcher::StatsReply& stats);
+  void add_bytes(Box& box, uint64_t bytes);
+  void set_frozen(Box& box, bool frozen);  // its wall time stands still meanwhile
+  // Counted at once, so that of two at the same time only one has the last. give_back: it did not start after all.
+  std::expected<void, Spent> take_command(Box& box, const std::string& task);
+  void give_back_command(Box& box, const std::string& task);
+  void command_begins(Box& box, const std::string& task);
+  void command_ends(Box& box, const std::string& task);
+  // Into the ledger, if the last row is older than `age`. false: it is not.
+  bool write(Box& box, std::chrono::milliseconds age = std::chrono::milliseconds(0));
+
+  // Whether some budget wants it to be looked at often.
+  bool watched(const Box& box) const;
+  // What has to end it. Commands are not among it: the one too many is refused, and that is when it ends.
+  std::optional<Spent> spent(const Box& box) const;
+  // Tasks of commands inside, other than its own, that have nothing left.
+  std::vector<std::string> spent_tasks(const Box& box) const;
+  // For a sandbox that does not exist yet.
+  std::optional<Spent> refuses(const std::string& project, const std::string& task) const;
+
+ private:
+  struct Account {
+    store::Budget budget;
+    ledger::Usage used;
+  };
+  static std::string slot(const std::string& project, const std::string& task) { return project + "\n" + task; }
+  const Account* find_task(const std::string& project, const std::string& task) const;
+  void write_rows(Box& box, const store::SandboxRecord& record, Millis to);
+  void add(Box& box, const std::string& task, const ledger::Usage& used);
+  std::string over(const store::Budget& budget, const ledger::Usage& used, bool with_commands) const;
+
+  ledger::Ledger& ledger_;
+  mutable std::mutex mutex_;
+  ledger::PriceSheet prices_;
+  std::unordered_map<std::string, Account> projects_;
+  std::unordered_map<std::string, Account> tasks_;  // only those with a budget; by slot()
+};
+
+}  // namespace isola::sandbox
