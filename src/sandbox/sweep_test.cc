@@ -83,7 +83,7 @@ class FakeLauncher {
         encode(out, ended);
       } else {
         out.u8(1);
-        encode(out, Error{Code::not_found, "the fake launcher cannot do that"});
+        launcher::encode(out, Error{Code::not_found, "the fake launcher cannot do that"});
       }
       if (!kernel::send_message(near_.get(), out.data())) return;
     }

@@ -15,7 +15,7 @@ server = None
 
 def setUpModule():
     global server
-    server = Server("--sample", "300ms", "--domain", "isola.test", "--patience", "1s")
+    server = Server("--sample", "300ms", "--domain", "isola.test")
 
 
 def tearDownModule():
@@ -59,19 +59,6 @@ class States(unittest.TestCase):
         server.post(path + "/thaw")
         self.assertEqual(server.run(made["id"], "echo on")["stdout"], "on\n")
         server.delete(path)
-
-    def test_who_waits_for_a_frozen_one_waits_on(self):
-        made = server.create()
-        seen = []
-        waiting = threading.Thread(target=lambda: seen.append(server.run(made["id"], "sleep 1; echo late")))
-        waiting.start()
-        eventually(lambda: server.get(f"/v1/sandboxes/{made['id']}/commands").json["commands"])
-        server.post(f"/v1/sandboxes/{made['id']}/freeze")
-        time.sleep(3)  # longer than the server's patience with a guest that is not frozen
-        server.post(f"/v1/sandboxes/{made['id']}/thaw")
-        waiting.join(30)
-        self.assertEqual(seen[0]["stdout"], "late\n")
-        server.delete(f"/v1/sandboxes/{made['id']}")
 
     def test_commands_that_cannot_be_started(self):
         made = server.create()
@@ -167,26 +154,49 @@ class RevokedKeys(unittest.TestCase):
 
 
 class SilentGuests(unittest.TestCase):
+    """A patience that a busy machine does not try by itself."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.own = Server("--patience", "3s")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.own.close()
+
+    def test_who_waits_for_a_frozen_one_waits_on(self):
+        made = self.own.create()
+        seen = []
+        waiting = threading.Thread(target=lambda: seen.append(self.own.run(made["id"], "sleep 1; echo late")))
+        waiting.start()
+        eventually(lambda: self.own.get(f"/v1/sandboxes/{made['id']}/commands").json["commands"])
+        self.own.post(f"/v1/sandboxes/{made['id']}/freeze")
+        time.sleep(8)  # longer than twice the patience with a guest that is not frozen
+        self.own.post(f"/v1/sandboxes/{made['id']}/thaw")
+        waiting.join(30)
+        self.assertEqual(seen[0]["stdout"], "late\n")
+        self.own.delete(f"/v1/sandboxes/{made['id']}")
+
     def test_nobody_waits_for_ever(self):
-        made = server.create()
-        with open(os.path.join(server.data, "run", made["id"])) as file:
+        made = self.own.create()
+        with open(os.path.join(self.own.data, "run", made["id"])) as file:
             guest = int(file.read().split()[4])
         path = f"/v1/sandboxes/{made['id']}"
         seen = []
-        running = threading.Thread(target=lambda: seen.append(server.post(path + "/commands", {"command": "sleep 1000"})))
+        running = threading.Thread(target=lambda: seen.append(self.own.post(path + "/commands", {"command": "sleep 1000"})))
         running.start()
-        eventually(lambda: server.get(path + "/commands").json["commands"])
+        eventually(lambda: self.own.get(path + "/commands").json["commands"])
         os.kill(guest, signal.SIGSTOP)
         try:
-            for reply in (server.post(path + "/commands", {"command": "true"}), server.get(path + "/files?path=/etc/passwd")):
+            for reply in (self.own.post(path + "/commands", {"command": "true"}), self.own.get(path + "/files?path=/etc/passwd")):
                 self.assertIn(reply.status, (503, 504), reply)
             running.join(30)
             self.assertEqual((seen[0].status, seen[0].json["error"]["code"]), (504, "timeout"))
         finally:
             os.kill(guest, signal.SIGCONT)
-        back = eventually(lambda: (r := server.post(path + "/commands", {"command": "echo back"})).status == 200 and r)
+        back = eventually(lambda: (r := self.own.post(path + "/commands", {"command": "echo back"})).status == 200 and r)
         self.assertEqual(back.json["stdout"], "back\n")
-        server.delete(path)
+        self.own.delete(path)
 
 
 # Answers before it has the whole request, and once more when it has it.
