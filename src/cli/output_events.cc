@@ -118,14 +118,15 @@ Result<void> OutputPrinter::take(std::string_view line) {
       break;
     case OutputEvent::out:
     case OutputEvent::err: {
-      seq_ = event.seq;
       if (options_.collect) {
         collected_[event.kind == OutputEvent::err] += event.data;
+        seq_ = event.seq;
         break;
       }
       auto put = put_out(event.kind == OutputEvent::out ? STDOUT_FILENO : STDERR_FILENO, event.data);
       if (!put) unread_ = true;
       ISOLA_CHECK(put);
+      seq_ = event.seq;
       break;
     }
     case OutputEvent::gap:
