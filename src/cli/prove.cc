@@ -24,11 +24,12 @@ std::string hostile_beside_this_program() {
   return path.substr(0, path.rfind('/') + 1) + "isola-hostile";
 }
 
-const char* word(Proof::Verdict verdict) {
-  switch (verdict) {
+// In capitals: what fails the proof.
+const char* word(const Proof& proof) {
+  switch (proof.verdict) {
     case Proof::Verdict::held: return "held";
     case Proof::Verdict::breach: return "BREACH";
-    case Proof::Verdict::untried: return "untried";
+    case Proof::Verdict::untried: return proof.excused ? "untried" : "UNTRIED";
     case Proof::Verdict::error: return "ERROR";
   }
   return "ERROR";
@@ -108,11 +109,11 @@ int prove(const Common& common, const ProveOptions& options) {
                             {"birth", born},
                             {"program", program.name},
                             {"class", program.group},
-                            {"verdict", word(proof.verdict)},
+                            {"verdict", word(proof)},
                             {"how", proof.how}});
         else if (!quiet)
-          std::printf("%-8s %-10s %-7s %-28s %s\n", word(proof.verdict), one.name.c_str(), born.c_str(),
-                      program.name.c_str(), proof.how.c_str());
+          std::printf("%-8s %-10s %-7s %-28s %s\n", word(proof), one.name.c_str(), born.c_str(), program.name.c_str(),
+                      proof.how.c_str());
         std::fflush(stdout);
       }
     }
@@ -120,6 +121,8 @@ int prove(const Common& common, const ProveOptions& options) {
   if (tried_templates == 0) return complain("no such template");
   std::string left = runners.finish();
   int bad = counts[Proof::Verdict::breach] + counts[Proof::Verdict::error] + !untried.empty() + !left.empty();
+  if (!left.empty())
+    report.push_back({{"program", "neighbour"}, {"verdict", "BREACH"}, {"how", "something is left of it: " + left}});
   if (common.json)
     std::puts(report.dump(2).c_str());
   else

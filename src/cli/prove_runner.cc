@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/fsuid.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@
 #include "kernel/fault.h"
 #include "kernel/mount.h"
 #include "kernel/process.h"
+#include "launcher/id_ranges.h"
 
 namespace isola::cli {
 
@@ -51,6 +53,16 @@ uint64_t connection_records(pid_t pid) {
   return line == std::string::npos ? 0 : std::strtoull(text.c_str() + line + 1, nullptr, 16);
 }
 constexpr uint64_t kMostRecords = 8192;
+
+// As somebody who is nobody on this host, which is what a sandbox's users are.
+std::string read_as_a_stranger(const std::string& path) {
+  ::setfsgid(launcher::IdRanges::kFirst);
+  ::setfsuid(launcher::IdRanges::kFirst);  // of this thread, and away with its power over files
+  std::string text = read_file(path).value_or("");
+  ::setfsuid(0);
+  ::setfsgid(0);
+  return text;
+}
 
 }  // namespace
 
@@ -132,6 +144,8 @@ Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::s
   for (unsigned char c : random) runner.secret_ += fmt::format("{:02x}", c);
   ISOLA_CHECK(replace_file(runner.canary_, runner.secret_, 0644));
   if (::chmod(runner.canary_.c_str(), 0644) < 0) return sys_error("cannot make a canary");
+  if (read_as_a_stranger(runner.canary_) != runner.secret_)
+    return fail(Code::internal, runner.canary_ + " cannot be read by everybody: a leak of it would go unseen");
   return runner;
 }
 
