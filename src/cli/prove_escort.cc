@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 using enum Proof::Verdict;
 
 constexpr const char* kHold[] = {"inotify-instances", "inotify-watches", "pty-exhaustion"};
-constexpr const char* kHoldSeconds = "5";
+constexpr const char* kHoldSeconds = "60";  // at most: it is told when it was long enough
 constexpr std::string_view kHolding = "holding";
 constexpr uint64_t kFloodSeen = 1 << 20;       // so much of a flood has come: then another call is made
 constexpr uint64_t kMostGrowth = 64ull << 20;  // of this process, which reads the floods
@@ -144,6 +145,7 @@ Escort::Wrong Escort::share(const guest::Run& run, const ProveRunner::Outcome& o
     if (!last) continue;
     (void)with_.guest.ping("still there?");  // hears whether it let go meanwhile
     asked_ = !run.ended();
+    if (asked_) (void)with_.guest.signal(run.pid(), SIGUSR1);
   }
   return std::nullopt;
 }

@@ -1,7 +1,8 @@
 // Tables of the kernel that all share unless each sandbox has a share of its own. First argument: how many; second:
-// for how many seconds to hold them, so that a neighbour can be asked meanwhile.
+// for how many seconds at most to hold them, so that a neighbour can be asked meanwhile; SIGUSR1 says that it was.
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/inotify.h>
@@ -33,6 +34,9 @@ Outcome take(const Args& args, long goal, const char* what, const std::function<
     break;
   }
   if (args.number(1, 0)) {
+    struct sigaction asked{};
+    asked.sa_handler = [](int) {};
+    ::sigaction(SIGUSR1, &asked, nullptr);
     ::printf("holding %ld\n", n);
     ::fflush(stdout);
     ::poll(nullptr, 0, static_cast<int>(args.number(1, 0) * 1000));
