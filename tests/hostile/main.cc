@@ -1,4 +1,5 @@
 // isola-hostile: `isola-hostile list [--json|--markdown]`, `isola-hostile NAME [ARGS]`. See program.h.
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,7 @@ int run(const Program& program, const Args& args) {
   pid_t child = ::fork();
   if (child < 0) return report(program, contained("fork: " + errno_name(errno)));
   if (child == 0) ::_exit(report(program, program.run(args)));
+  ::signal(SIGUSR1, SIG_IGN);  // for whoever holds something until told: see programs/exhaust.cc
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
