@@ -192,6 +192,11 @@ std::string_view to_string(Place place) {
   return "?";
 }
 
+bool is_inside(const Network& network) {
+  return std::any_of(blocks().begin(), blocks().end(),
+                     [&](const Block& block) { return block.network.contains(network); });
+}
+
 Placed place_of(const Address& address) {
   if (Placed found = look_up(address); found.place != Place::open) return found;
   if (address.is_v4()) return {};

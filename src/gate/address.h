@@ -86,5 +86,7 @@ struct Placed {
 // An IPv6 address that carries an IPv4 one inside (NAT64, 6to4, Teredo, IPv4-compatible) is where the inner one is,
 // if that is not open.
 Placed place_of(const Address& address);
+// Whether all of a network lies in one of the places that are not open.
+bool is_inside(const Network& network);
 
 }  // namespace isola::gate

@@ -40,12 +40,12 @@ class Fields {
   bool ok_ = true;
 };
 
-// A server may forgive what comes before a hello (an alert, say), and take one in the form of SSL 2, which cannot carry
-// a name: so whatever some TLS server could understand is TLS.
+// A server may forgive what comes before a hello (an alert, say), look at no version in a record's head, and take a
+// hello in the form of SSL 2, which cannot carry a name: so whatever some TLS server could understand is TLS.
 bool could_be_tls(std::string_view head) {
   auto at = [&](size_t i) { return static_cast<uint8_t>(head[i]); };
   if (at(0) >= 0x80) return (head.size() < 3 || at(2) == kClientHello) && (head.size() < 4 || at(3) <= 3);
-  return at(0) >= 20 && at(0) <= 24 && (head.size() < 2 || at(1) == 3);
+  return at(0) >= 20 && at(0) <= 24;
 }
 
 const char* read_server_name(std::string_view body, ClientHello& hello) {

@@ -77,8 +77,7 @@ TEST(ClientHello, HugeOnesAreReadUpToTheBound) {
 
 TEST(ClientHello, OtherProtocolsAreNotTls) {
   using namespace std::string_view_literals;
-  for (auto other : {"GET / HTTP/1.1\r\n"sv, "SSH-2.0-x\r\n"sv, "\0\0\0\x08\x04\xd2\x16\x2f"sv, "\x16\x02"sv,
-                     "\x80\x01\x02\x03"sv, "\x15\x04"sv}) {
+  for (auto other : {"GET / HTTP/1.1\r\n"sv, "SSH-2.0-x\r\n"sv, "\0\0\0\x08\x04\xd2\x16\x2f"sv, "\x80\x01\x02\x03"sv}) {
     ClientHelloReader reader;
     EXPECT_EQ(reader.feed(other), State::not_tls);
   }
@@ -112,6 +111,11 @@ TEST(ClientHello, OddOnesAreBad) {
                             "\x80\x2e\x01\x00\x02"s}) {
     ClientHelloReader before;
     EXPECT_EQ(before.feed(first + in_records(hello(sni("a.example")), 16000)), State::bad);
+  }
+  // Some servers look at no version in a record's head.
+  for (const auto& head : {"\x16\x02"s, "\x16\x00"s, "\x16\x7f"s, "\x15\x04"s}) {
+    ClientHelloReader reader;
+    EXPECT_EQ(reader.feed(head + in_records(hello(sni("a.example")), 16000).substr(2)), State::bad);
   }
   ClientHelloReader alert;
   EXPECT_EQ(alert.feed(in_records(hello(sni("a.example")), 10).substr(0, 15) + "\x15\x03\x01"), State::bad);

@@ -66,6 +66,7 @@ Result<std::shared_ptr<const Egress>> read_egress(const std::string& policy, con
   if (ceiling.empty()) return std::make_shared<const Egress>(std::move(own));
   auto above = parse_policy(ceiling);
   if (!above) return std::unexpected(above.error().in("the ceiling"));
+  if (above->learn) return fail(Code::invalid, "the ceiling: a ceiling cannot learn, it would hold nothing back");
   return std::make_shared<const Egress>(std::move(own), std::move(*above));
 }
 

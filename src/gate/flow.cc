@@ -30,7 +30,8 @@ void reset_on_close(const Fd& fd) {
 bool is_own_address(const Address& address) {
   auto to = address.with_port(9);
   Fd probe(::socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe || ::connect(probe.get(), to.get(), to.size) < 0) return false;  // unreachable: connecting will say so
+  if (!probe) return true;                                          // cannot be told: not let through
+  if (::connect(probe.get(), to.get(), to.size) < 0) return false;  // unreachable: connecting will say so
   SocketAddress from;
   from.size = sizeof from.storage;
   if (::getsockname(probe.get(), from.get(), &from.size) < 0) return true;
@@ -70,7 +71,7 @@ void Flow::start() {
     verdict_ = egress_->connect_address("", asked_, port_);
   }
   if (!verdict_.allowed()) return deny(verdict_, name_.empty() ? asked_.text() : "");
-  inspecting_ = !name_.empty() && egress_->verifies_tls();
+  inspecting_ = looks_at_hello(*egress_);
   set_option(client_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(client_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   if (!sandbox_.loop().add(client_.fd.get(), kEvents, client_)) return finish(true);
@@ -176,6 +177,11 @@ void Flow::inspect() {
     }
     const auto& hello = hello_->hello();
     if (hello.ech) return deny({Reason::ech, ""});
+    if (name_.empty()) {
+      // By address, but asking for somebody by name: then that name must be allowed.
+      auto named = hello.server_name.empty() ? verdict_ : egress_->connect_name(hello.server_name, port_);
+      return named.allowed() ? inspected() : deny(named, hello.server_name + " at " + to_.text());
+    }
     if (hello.server_name.empty()) return deny({Reason::sni_missing, ""});
     if (hello.server_name != name_) return deny({Reason::sni_differs, hello.server_name});
     verified_ = true;
@@ -303,13 +309,22 @@ void Flow::end_if_done() {
   if (up_.ended && down_.ended) finish(false);
 }
 
+// By name under a policy of names; and by an address that only "everything else" lets through, where a name that is
+// denied could be asked for.
+bool Flow::looks_at_hello(const Egress& egress) const {
+  return egress.verifies_tls() && (!name_.empty() || !egress.allows_network(asked_, port_));
+}
+
 void Flow::judge_again() {
   auto now = sandbox_.egress();
   bool good =
       name_.empty() ? now->connect_address("", asked_, port_).allowed() : now->connect_name(name_, port_).allowed();
-  if (good && connected_ && !name_.empty()) good = now->connect_address(name_, to_, port_).allowed();
+  // Connected or on its way there.
+  if (good && server_.fd && !name_.empty()) good = now->connect_address(name_, to_, port_).allowed();
+  if (good && server_.fd && is_own_address(to_) && !now->names_address(to_)) good = false;
+  std::erase_if(candidates_, [&](const Address& a) { return !now->connect_address(name_, a, port_).allowed(); });
   // One that was let through without a look at its first bytes, and would be looked at now, has to come again.
-  if (good && now->verifies_tls() && !egress_->verifies_tls() && !name_.empty()) good = false;
+  if (good && looks_at_hello(*now) && !looks_at_hello(*egress_)) good = false;
   if (good)
     egress_ = now;
   else

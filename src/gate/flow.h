@@ -44,6 +44,7 @@ class Flow : public Handler {
   void on_ready(uint32_t) override { pump(); }  // again, or tokens came
   // The policy has changed: ends if it would not be let through now.
   void judge_again();
+  bool looks_at_hello(const Egress& egress) const;
   // Takes too long to begin, or is idle.
   void expire();
   void stop() { finish(true); }

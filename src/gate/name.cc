@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 namespace isola::gate {
 
@@ -110,6 +111,41 @@ std::string_view tail_of(std::string_view name, size_t labels) {
     at = dot;
   }
   return name.substr(at + 1);
+}
+
+bool is_public_resolver(const Address& address) {
+  static const std::vector<Address> kAddresses = [] {
+    std::vector<Address> out;
+    for (const char* text : {"1.0.0.1",
+                             "1.0.0.2",
+                             "1.0.0.3",
+                             "1.1.1.1",
+                             "1.1.1.2",
+                             "1.1.1.3",
+                             "8.8.4.4",
+                             "8.8.8.8",
+                             "9.9.9.9",
+                             "9.9.9.10",
+                             "9.9.9.11",
+                             "94.140.14.14",
+                             "94.140.15.15",
+                             "149.112.112.112",
+                             "185.228.168.9",
+                             "185.228.169.9",
+                             "208.67.220.220",
+                             "208.67.222.222",
+                             "2001:4860:4860::8844",
+                             "2001:4860:4860::8888",
+                             "2606:4700:4700::1001",
+                             "2606:4700:4700::1111",
+                             "2620:fe::9",
+                             "2620:fe::fe",
+                             "2a10:50c0::ad1:ff",
+                             "2a10:50c0::ad2:ff"})
+      if (auto parsed = Address::parse(text)) out.push_back(*parsed);
+    return out;
+  }();
+  return std::find(kAddresses.begin(), kAddresses.end(), address) != kAddresses.end();
 }
 
 bool is_public_resolver(std::string_view name) {

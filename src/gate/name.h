@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "gate/address.h"
 
 namespace isola::gate {
 
@@ -27,5 +28,6 @@ std::string_view tail_of(std::string_view name, size_t labels);
 // Public resolvers that answer over HTTPS or TLS. A sandbox that reaches one can ask for names that its policy would
 // not let it ask for, so a rule must name them exactly: a wildcard or a default is not enough.
 bool is_public_resolver(std::string_view name);
+bool is_public_resolver(const Address& address);
 
 }  // namespace isola::gate

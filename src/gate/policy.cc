@@ -54,16 +54,30 @@ bool speaks_of(const Rule& rule, const Placed& placed) {
   return rule.kind != Rule::Kind::any && rule.local && placed.place == Place::local;
 }
 
+bool is_about(const Rule& rule, std::string_view name, const Address& address, uint16_t port) {
+  if (!rule.ports.contain(port)) return false;
+  if (rule.kind == Rule::Kind::network) return rule.network->contains(address);
+  return name.empty() ? rule.kind == Rule::Kind::any : rule.matches_name(name);
+}
+
+const Rule* first_for(const Policy& policy, std::string_view name, const Address& address, uint16_t port) {
+  for (const auto& rule : policy.rules)
+    if (is_about(rule, name, address, port)) return &rule;
+  return nullptr;
+}
+
+// Under a policy of names nobody asks a stranger for addresses: neither by his name nor by his address.
+bool asks_resolver(const Policy& policy, const Rule* found, const Address& address, uint16_t port) {
+  if (!policy.restricts_names() || (found && found->kind == Rule::Kind::network)) return false;
+  return is_public_resolver(address) || (port == kDotPort && !(found && found->ports.name(port)));
+}
+
 Verdict connect_by_address(const Policy& policy, std::string_view name, const Address& address, uint16_t port) {
   const Placed placed = place_of(address);
   const Rule* found = nullptr;
   bool spoken_of = false;
   for (const auto& rule : policy.rules) {
-    if (!rule.ports.contain(port)) continue;
-    bool match = rule.kind == Rule::Kind::network ? rule.network->contains(address)
-                 : name.empty()                   ? rule.kind == Rule::Kind::any
-                                                  : rule.matches_name(name);
-    if (!match) continue;
+    if (!is_about(rule, name, address, port)) continue;
     if (!found) found = &rule;
     if (placed.place == Place::open) break;
     // A name that is allowed and a network that is allowed further down go together: the name says who, the network
@@ -78,6 +92,8 @@ Verdict connect_by_address(const Policy& policy, std::string_view name, const Ad
   if (action == Action::deny && !policy.learn) return by(policy, found, Reason::policy);
   if (placed.place != Place::open && !spoken_of)
     return {Reason::place, std::string(to_string(placed.place)) + " " + placed.block->text()};
+  if (name.empty() && action == Action::allow && asks_resolver(policy, found, address, port))
+    return by(policy, found, Reason::public_resolver);
   return by(policy, found, action == Action::allow ? Reason::allowed : Reason::learnt);
 }
 
@@ -87,8 +103,6 @@ Verdict under(Verdict policy, const Verdict& ceiling) {
   if (ceiling.reason == Reason::policy) return {Reason::ceiling, ceiling.rule};
   return ceiling;
 }
-
-bool is_open(const Policy& ceiling) { return ceiling.rules.empty() && ceiling.otherwise == Action::allow; }
 
 Verdict learning(const Policy& policy, Verdict verdict) {
   if (policy.learn && verdict.reason == Reason::policy) verdict.reason = Reason::learnt;
@@ -122,25 +136,24 @@ bool Policy::restricts_names() const {
   return otherwise == Action::deny;
 }
 
-Egress::Egress(Policy policy, Policy ceiling)
+Egress::Egress(Policy policy, std::optional<Policy> ceiling)
     : policy_(std::move(policy)),
       ceiling_(std::move(ceiling)),
-      verifies_tls_(policy_.restricts_names() || ceiling_.restricts_names()) {}
+      verifies_tls_(policy_.restricts_names() || (ceiling_ && ceiling_->restricts_names())) {}
 
 Verdict Egress::may_resolve(std::string_view name) const {
-  return under(learning(policy_, resolve(policy_, name)), resolve(ceiling_, name));
+  auto own = learning(policy_, resolve(policy_, name));
+  return ceiling_ ? under(own, resolve(*ceiling_, name)) : own;
 }
 
 Verdict Egress::connect_name(std::string_view name, uint16_t port) const {
-  return under(learning(policy_, connect_by_name(policy_, name, port)), connect_by_name(ceiling_, name, port));
+  auto own = learning(policy_, connect_by_name(policy_, name, port));
+  return ceiling_ ? under(own, connect_by_name(*ceiling_, name, port)) : own;
 }
 
 Verdict Egress::connect_address(std::string_view name, const Address& address, uint16_t port) const {
-  // A ceiling that is open to everything has nothing to say about places: it is the policy that must name them.
   auto own = connect_by_address(policy_, name, address, port);
-  auto above = connect_by_address(ceiling_, name, address, port);
-  if (above.reason == Reason::place && is_open(ceiling_)) above.reason = Reason::allowed;
-  return under(own, above);
+  return ceiling_ ? under(own, connect_by_address(*ceiling_, name, address, port)) : own;
 }
 
 bool Egress::names_address(const Address& address) const {
@@ -150,7 +163,15 @@ bool Egress::names_address(const Address& address) const {
       return rule.action == Action::allow && rule.network && *rule.network == *alone;
     });
   };
-  return alone && named_in(policy_) && (is_open(ceiling_) || named_in(ceiling_));
+  return alone && named_in(policy_) && (!ceiling_ || named_in(*ceiling_));
+}
+
+bool Egress::allows_network(const Address& address, uint16_t port) const {
+  auto by_network = [&](const Policy& policy) {
+    const Rule* found = first_for(policy, "", address, port);
+    return found && found->kind == Rule::Kind::network && found->action == Action::allow;
+  };
+  return by_network(policy_) && (!ceiling_ || !ceiling_->restricts_names() || by_network(*ceiling_));
 }
 
 Limits Egress::limits() const {
@@ -158,7 +179,7 @@ Limits Egress::limits() const {
     auto value = own ? own : standard;
     return above && (!value || above < value) ? above : value;
   };
-  const Limits &own = policy_.limits, &above = ceiling_.limits;
+  const Limits own = policy_.limits, above = ceiling_ ? ceiling_->limits : Limits{};
   return {pick(own.connections, above.connections, kStandardLimits.connections),
           pick(own.connections_per_second, above.connections_per_second, kStandardLimits.connections_per_second),
           pick(own.bytes_per_second, above.bytes_per_second, kStandardLimits.bytes_per_second)};

@@ -135,7 +135,8 @@ struct Verdict {
 // by.
 class Egress {
  public:
-  explicit Egress(Policy policy, Policy ceiling = Policy::all());
+  // No ceiling is not the same as one that allows everything: a ceiling opens inside places only by speaking of them.
+  explicit Egress(Policy policy, std::optional<Policy> ceiling = std::nullopt);
 
   // May the name be looked up at all: is there a port on which it could be reached?
   Verdict may_resolve(std::string_view name) const;
@@ -147,12 +148,15 @@ class Egress {
   bool names_address(const Address& address) const;
   // TLS to this name must say this name.
   bool verifies_tls() const { return verifies_tls_; }
+  // A rule about networks allows this literal address: then it does not matter which name is asked for there.
+  bool allows_network(const Address& address, uint16_t port) const;
   // The sandbox may have at most what both say. No bytes_per_second: no limit.
   Limits limits() const;
   const Policy& policy() const { return policy_; }
 
  private:
-  Policy policy_, ceiling_;
+  Policy policy_;
+  std::optional<Policy> ceiling_;
   bool verifies_tls_;
 };
 

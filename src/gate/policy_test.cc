@@ -10,8 +10,8 @@ Policy policy(std::string_view text) {
   EXPECT_TRUE(read) << read.error().message << "\n" << text;
   return read ? *read : Policy();
 }
-Egress egress(std::string_view text, std::string_view ceiling = "default allow") {
-  return Egress(policy(text), policy(ceiling));
+Egress egress(std::string_view text, std::optional<std::string_view> ceiling = std::nullopt) {
+  return ceiling ? Egress(policy(text), policy(*ceiling)) : Egress(policy(text));
 }
 Address at(std::string_view text) { return Address::parse(text).value(); }
 Reason by_name(const Egress& e, std::string_view name, uint16_t port) { return e.connect_name(name, port).reason; }
@@ -199,6 +199,43 @@ TEST(Policy, KnowsWhetherNamesMatter) {
   EXPECT_TRUE(policy("allow *:443").restricts_names());
   EXPECT_TRUE(Policy::none().restricts_names());
   EXPECT_FALSE(policy("learn").restricts_names());
+}
+
+// What is written as a ceiling opens nothing inside unless it says so, however wide it is.
+TEST(Policy, AWideCeilingOpensNoInsidePlace) {
+  const char* wants = "allow 169.254.169.254\nallow 10.0.0.0/8\nallow 192.0.2.7\n";
+  for (const char* ceiling : {"default allow", "default allow\nlimit bytes-per-second 10M", "allow *"}) {
+    auto e = egress(wants, ceiling);
+    EXPECT_EQ(by_address(e, "169.254.169.254", 80), Reason::place) << ceiling;
+    EXPECT_EQ(by_address(e, "10.1.2.3", 80), Reason::place) << ceiling;
+    EXPECT_EQ(by_address(e, "192.0.2.7", 80), Reason::allowed) << ceiling;
+    EXPECT_FALSE(e.names_address(at("192.0.2.7"))) << ceiling;
+  }
+  EXPECT_EQ(by_address(egress(wants), "169.254.169.254", 80), Reason::allowed);
+  EXPECT_EQ(by_address(egress(wants, "allow 10.0.0.0/8"), "10.1.2.3", 80), Reason::allowed);
+  EXPECT_TRUE(egress(wants).names_address(at("192.0.2.7")));
+}
+
+// "Everything but that name": a literal address is no way to a stranger's name server either.
+TEST(Policy, LiteralAddressesOfNameServersUnderAPolicyOfNames) {
+  auto e = egress("deny b.example\ndefault allow");
+  EXPECT_EQ(by_address(e, "203.0.113.5", 853), Reason::public_resolver);
+  EXPECT_EQ(by_address(e, "1.1.1.1", 443), Reason::public_resolver);
+  EXPECT_EQ(by_address(e, "2606:4700:4700::1111", 443), Reason::public_resolver);
+  EXPECT_EQ(by_address(e, "203.0.113.5", 443), Reason::allowed);
+  EXPECT_FALSE(e.allows_network(at("203.0.113.5"), 443));
+  auto named = egress("allow 1.1.1.1\nallow 203.0.113.0/24\ndeny b.example\ndefault allow");
+  EXPECT_EQ(by_address(named, "1.1.1.1", 443), Reason::allowed);
+  EXPECT_EQ(by_address(named, "203.0.113.5", 853), Reason::allowed);
+  EXPECT_TRUE(named.allows_network(at("203.0.113.5"), 443));
+  EXPECT_EQ(by_address(egress("default allow"), "1.1.1.1", 853), Reason::allowed) << "no names are restricted";
+}
+
+TEST(Policy, NetworksThatLieInside) {
+  for (const char* inside : {"100.100.100.200/29", "10.0.0.0/8", "fd00:ec2::/31", "169.254.169.254", "127.0.0.1"})
+    EXPECT_TRUE(is_inside(Network::parse(inside).value())) << inside;
+  for (const char* open : {"0.0.0.0/0", "203.0.113.0/24", "8.0.0.0/7", "::/0"})
+    EXPECT_FALSE(is_inside(Network::parse(open).value())) << open;
 }
 
 }  // namespace

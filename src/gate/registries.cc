@@ -202,14 +202,21 @@ std::vector<Endpoint> endpoints_in(std::string_view text, const std::string& too
 }
 
 std::string without_password(std::string_view url) {
+  constexpr std::string_view kBetween = " \t,|";
   std::string out;
   while (!url.empty()) {
     size_t at = url.find("://");
     if (at == std::string_view::npos) return out.append(url);
-    out.append(url.substr(0, at + 3));
-    url.remove_prefix(at + 3);
-    auto authority = url.substr(0, url.find_first_of("/?# \t,|"));
-    if (size_t user = authority.rfind('@'); user != std::string_view::npos) url.remove_prefix(user + 1);
+    size_t scheme = url.substr(0, at).find_last_of(kBetween) + 1;  // npos + 1 is the start
+    out.append(url.substr(0, scheme));
+    auto one = url.substr(scheme, std::min(url.find_first_of(kBetween, at), url.size()) - scheme);
+    url.remove_prefix(scheme + one.size());
+    auto place = one.substr(at + 3 - scheme);
+    auto authority = place.substr(0, place.find_first_of("/?#"));
+    if (size_t user = authority.rfind('@'); user != std::string_view::npos) place.remove_prefix(user + 1);
+    // A password that holds one of those signs unescaped ends further on: rather no address than a password.
+    if (place.find('@') != std::string_view::npos) continue;
+    out.append(one.substr(0, at + 3 - scheme)).append(place);
   }
   return out;
 }

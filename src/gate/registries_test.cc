@@ -20,6 +20,8 @@ TEST(Registries, AddressesInText) {
   EXPECT_TRUE(endpoints_in("https://:1 https://a\xff https:// http://x:99999", "t").empty());
   EXPECT_EQ(without_password("https://u:p@a.example/x,https://b.example"), "https://a.example/x,https://b.example");
   EXPECT_EQ(without_password("direct"), "direct");
+  EXPECT_EQ(without_password("https://u:p#w@a.example/simple"), "");
+  EXPECT_EQ(without_password("https://b.example/x,https://u:p/w@a.example/y|direct"), "https://b.example/x,|direct");
 }
 
 TEST(Registries, SettingsOfIniFiles) {

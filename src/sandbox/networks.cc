@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "gate/control.h"
 #include "gate/policy.h"
 #include "sandbox/service.h"
 
@@ -31,13 +32,8 @@ bool opens_inside(const gate::Policy& policy) {
   for (const auto& rule : policy.rules) {
     if (rule.action != gate::Action::allow) continue;
     if (rule.local) return true;
-    if (!rule.network) continue;
-    std::string text = rule.network->text();
-    auto base = gate::Address::parse(text.substr(0, text.find('/')));
-    if (!base) continue;
-    auto placed = gate::place_of(*base);
     // Only a network that lies within such a block opens it: 0.0.0.0/0 does not.
-    if (placed.block && placed.block->contains(*rule.network)) return true;
+    if (rule.network && gate::is_inside(*rule.network)) return true;
   }
   return false;
 }
@@ -78,6 +74,7 @@ Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling
   ISOLA_CO_TRY(std::string text, policy_text(ceiling));
   // An empty one is no ceiling at all; `none` is the lowest.
   if (ceiling == "none") text = gate::to_text(gate::Policy::none());
+  if (!text.empty()) ISOLA_CO_CHECK(gate::read_egress("", text));
   ISOLA_CO_CHECK(parts_.store.set_project_ceiling(project, text));
   Result<void> result;
   for (const auto& box : boxes_of(project)) {
