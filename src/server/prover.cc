@@ -47,8 +47,8 @@ Verdict judge(std::string_view report) {
                 : "unreadable";
   }
   verdict.passed = worst.empty() && verdict.counts["held"] > 0;
-  verdict.why = verdict.passed    ? fmt::format("{} programs held, {} could not be tried", verdict.counts["held"],
-                                                verdict.counts["untried"])
+  verdict.why = verdict.passed  ? fmt::format("{} programs held, {} could not be tried", verdict.counts["held"],
+                                              verdict.counts["untried"])
                 : worst.empty() ? "nothing could be tried"
                                 : worst;
   return verdict;

@@ -207,12 +207,13 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   say("ready " + url + "\n");
 
   std::atomic<bool> proof_closes = config.prove_closes;
-  Prover prover({.at_start = config.prove_at_start, .every = config.prove_every}, [&] { return keeper.prove(); },
-                [&](const Verdict& verdict) {
-                  record_proof(*ledger, verdict);
-                  bool close = proof_closes && !verdict.passed;
-                  service->close_door(close ? "this server's sandboxes are not proved to hold: " + verdict.why : "");
-                });
+  Prover prover(
+      {.at_start = config.prove_at_start, .every = config.prove_every}, [&] { return keeper.prove(); },
+      [&](const Verdict& verdict) {
+        record_proof(*ledger, verdict);
+        bool close = proof_closes && !verdict.passed;
+        service->close_door(close ? "this server's sandboxes are not proved to hold: " + verdict.why : "");
+      });
   prover.tick();
   for (Word word; (word = next_word(signals.get(), kTidyEvery)) != Word::stop;) {
     tidy_up(*store, *keys, config);
