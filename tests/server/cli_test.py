@@ -134,10 +134,10 @@ class Exec(WithSandbox):
 
     def test_signals_go_inside(self):
         # Not a shell: what it has just forked has its traps, too, and the signal goes to all of them.
-        waits = ("import os, signal\n"
+        waits = ("import os, signal, time\n"
                  "signal.signal(signal.SIGINT, lambda *_: (os.write(1, b'caught\\n'), os._exit(9)))\n"
                  "os.write(1, b'ready\\n')\n"
-                 "while True: signal.pause()\n")
+                 "while True: time.sleep(0.05)\n")
         program = start("exec", self.id, "python3", "-c", waits)
         self.assertEqual(program.stdout.readline(), b"ready\n")
         program.send_signal(signal.SIGINT)
