@@ -149,7 +149,9 @@ TEST(ImageCrash, WhoeverRestoresIsKilled) {
       auto next = Counting::resume(client, {.ephemeral = false, .image = saved->image}, *box);
       struck += killer.finish();
       failed += !next;
-      if (next) EXPECT_TRUE(client.kill(next->id()));
+      if (next) {
+        EXPECT_TRUE(client.kill(next->id()));
+      }
       EXPECT_TRUE(eventually([&] { return client.list()->empty(); }));
       if (testing::Test::HasFailure()) break;
     }
@@ -195,7 +197,9 @@ TEST(ImageCrash, TheLauncherIsKilledInAPause) {
     EXPECT_TRUE(eventually(settled)) << "neither the sandbox nor its image, or both";
     auto images = client->images();
     ASSERT_OK(images);
-    if (saved) EXPECT_EQ(images->size(), 1u) << "a pause that was acknowledged is lost";
+    if (saved) {
+      EXPECT_EQ(images->size(), 1u) << "a pause that was acknowledged is lost";
+    }
     if (images->empty()) {
       ++lived;
       EXPECT_TRUE(eventually([&] { return works(*client, *box); })) << "the sandbox does not go on";

@@ -162,13 +162,22 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
     if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
     return {};
   };
+  pid_t servant = 0;
+  hooks.started = [&](pid_t pid) -> Result<void> {
+    servant = pid;
+    return {};
+  };
   pid_t first = 0;  // told at the first of the two points only
   hooks.on_notify = [&](const std::string& point, pid_t pid) -> Result<void> {
     if (point == "setup-namespaces") return talk.ask(kNamespaces, pid_bytes(first = pid));
     if (point != "pre-resume") return {};
     auto good = check.wait();
     if (good) good = talk.ask(kVerify, pid_bytes(first) + filter);
-    if (!good) kill_inside(parts.cgroups, spec.cgroup, first);
+    if (!good) {
+      kill_inside(parts.cgroups, spec.cgroup, first);
+      // It would wait for process 1, which waits for the others, which are criu's to reap: for ever.
+      ::kill(servant, SIGKILL);
+    }
     return good;
   };
   criu::Options options{.program = parts.criu.program,
