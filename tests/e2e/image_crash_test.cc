@@ -280,7 +280,10 @@ TEST(ImageCrash, AFullDiskIsAClearErrorAndTheSandboxGoesOn) {
   NEEDS_CRIU();
   SmallDisk disk("size=600m");
   if (!disk.mounted()) GTEST_SKIP() << "no tmpfs here";
-  Island island({.folder = disk.path()});
+  // A folder on it: the census counts what is mounted at the data directory.
+  auto folder = make_dirs(disk.path() + "/data");
+  ASSERT_OK(folder);
+  Island island({.folder = disk.path() + "/data"});
   {
     auto client = island.client();
     auto box = Counting::start(client, island.digest());

@@ -142,19 +142,22 @@ class Servant {
     ISOLA_CHECK(kernel::send_message(socket_.get(), request(type, options)));
     Result<void> hooked;
     for (;;) {
-      ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
-      if (message.bytes.empty()) {
+      auto message = kernel::receive_message(socket_.get());
+      if (!message || message->bytes.empty()) {  // closed, or reset with words of ours unread
         if (!hooked) return std::unexpected(hooked.error());
         return fail(Code::unavailable, "criu died");
       }
-      ISOLA_TRY(auto response, parse(message.bytes));
+      ISOLA_TRY(auto response, parse(message->bytes));
       if (response.type != static_cast<uint64_t>(Request::notify)) {
         if (!hooked) return std::unexpected(hooked.error());
         if (!response.success) return fail(Code::internal, "criu: " + response.message);
         return response;
       }
       if (hooks.on_notify && hooked) hooked = hooks.on_notify(response.notify_point, response.notify_pid);
-      ISOLA_CHECK(kernel::send_message(socket_.get(), notified(hooked.has_value())));
+      // Whoever refused may have ended it: then the refusal is what happened.
+      auto told = kernel::send_message(socket_.get(), notified(hooked.has_value()));
+      if (!hooked && !told) return std::unexpected(hooked.error());
+      ISOLA_CHECK(told);
     }
   }
 
