@@ -29,11 +29,9 @@ struct Group {
   const char* name;
   Result<void> (*measure)(Stage&);
 };
-constexpr Group kGroups[] = {{"create", bench_create},
-                             {"throughput", bench_throughput},
-                             {"density", bench_density},
-                             {"transfer", bench_transfer},
-                             {"work", bench_work}};
+constexpr Group kGroups[] = {{"create", bench_create},   {"throughput", bench_throughput},
+                             {"density", bench_density}, {"transfer", bench_transfer},
+                             {"work", bench_work},       {"image", bench_image}};
 
 const char* mode_name(Mode mode) { return mode == Mode::quick ? "quick" : mode == Mode::normal ? "normal" : "full"; }
 

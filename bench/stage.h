@@ -86,5 +86,6 @@ Result<void> bench_throughput(Stage& stage);
 Result<void> bench_density(Stage& stage);
 Result<void> bench_transfer(Stage& stage);
 Result<void> bench_work(Stage& stage);
+Result<void> bench_image(Stage& stage);
 
 }  // namespace isola::bench

@@ -24,12 +24,18 @@ std::string random_name(char first, size_t length) {
   return id;
 }
 
+bool is_name(std::string_view id, char first) {
+  return id.size() == 1 + kLength && id[0] == first &&
+         std::all_of(id.begin() + 1, id.end(), [](char c) { return kAlphabet.find(c) != std::string_view::npos; });
+}
+
 }  // namespace
 
 std::string new_sandbox_id() { return random_name('i', kLength); }
 std::string new_project_id() { return random_name('p', kLength); }
 std::string new_key_id() { return random_name('k', 12); }
 std::string new_command_id() { return random_name('c', 12); }
+std::string new_image_id() { return random_name('m', kLength); }
 
 std::string new_token() {
   unsigned char bytes[20];
@@ -42,10 +48,8 @@ std::string new_token() {
   return token;
 }
 
-bool is_sandbox_id(std::string_view id) {
-  return id.size() == 1 + kLength && id[0] == 'i' &&
-         std::all_of(id.begin() + 1, id.end(), [](char c) { return kAlphabet.find(c) != std::string_view::npos; });
-}
+bool is_sandbox_id(std::string_view id) { return is_name(id, 'i'); }
+bool is_image_id(std::string_view id) { return is_name(id, 'm'); }
 
 bool is_digest(std::string_view text) {
   return text.size() == 64 &&

@@ -9,11 +9,15 @@
 //   ISOLA_TRY(auto cell, launching->advance());   // null: not yet
 //
 // Dropping a Launching that did not finish undoes all of it that is not the caller's.
+//
+// A launch with a memory image restores what a checkpoint saved instead of starting a guest: everything else (range of
+// ids, root, control group, network, the comparison of what is installed with what should be) is the same.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,16 +55,61 @@ struct ShownFolder {
   std::string target;  // absolute path inside
 };
 
+// The memory of a sandbox: what its processes were when it was checkpointed.
+struct MemoryImage {
+  std::string folder;   // its files
+  std::string scratch;  // a folder that the launch makes for itself on the same filesystem; the caller removes it
+  // Are the files whole? Asked in a process of its own while the restore is under way; an error ends the launch before
+  // the first instruction.
+  std::function<Result<void>()> check;
+};
+
 // What a launch needs; the layer, the cgroup and the id range belong to the caller, who made them and frees them.
 struct LaunchSpec {
   std::string id;
-  uint32_t id_base = 0;  // first host id of the sandbox's range
-  std::string lower;     // where the image's blob is mounted (in this mount namespace)
-  std::string layer;     // folder with upper/ and work/
-  std::string
-      cgroup;  // its name; limited but for the processor time, which is set before the guest's first instruction
+  uint32_t id_base = 0;             // first host id of the sandbox's range
+  std::vector<std::string> lowers;  // folders below, the uppermost first; the last is where the image's blob is mounted
+  std::string layer;                // folder with upper/ and work/
+  // Its name; limited but for the processor time, which is set before the guest's first instruction.
+  std::string cgroup;
   Limits limits;
   std::vector<ShownFolder> shown;
+  std::optional<MemoryImage> memory;  // none: a guest of its own
+};
+
+// What an image of a sandbox is made for: who else could restore it.
+struct MemoryHost {
+  std::string checkpointer;  // "criu 4.2.1"
+  std::string kernel;        // release
+  std::string cpu;           // flags, sorted, with blanks between
+  std::string guest;         // hash of process 1's program, which is mapped from outside
+  bool operator==(const MemoryHost&) const = default;
+};
+
+struct CheckpointSpec {
+  bool memory = true;                        // else only `at_rest` is called: the caller sees to it that nothing moves
+  std::string folder;                        // empty, for the files
+  bool keep_running = false;                 // else the sandbox ends when it is done
+  uint64_t largest_deleted_file = 64 << 20;  // that is open and kept
+  // Called in the helper process, when the memory is saved and every process still stands still: the moment for the
+  // files of the sandbox and for the manifest. What it returns is Checkpointing::result(). After an error the sandbox
+  // goes on as if nothing had been.
+  std::function<Result<std::string>()> at_rest;
+  std::vector<int> keep;  // descriptors that it needs
+};
+
+// Polled like a Launching. Dropping it lets the helper go on: a checkpoint is never cut short, since that could take
+// the sandbox with it.
+class Checkpointing {
+ public:
+  virtual ~Checkpointing() = default;
+  virtual int fd() const = 0;
+  // True: done. An error with Code::unavailable: the checkpoint was killed, and the sandbox cannot be trusted to be
+  // whole; any other: it failed, and the sandbox goes on.
+  virtual Result<bool> advance() = 0;
+  virtual const std::string& result() const = 0;
+  virtual const Latency& latency() const = 0;
+  virtual pid_t pid() const = 0;
 };
 
 // Both directions of a link to the guest. The guest owns the pipes; these are the host's ends.
@@ -85,6 +134,8 @@ class Cell {
   // What the gate answers on. The cell keeps them; whoever needs them longer copies.
   virtual Result<const IslandSockets*> sockets() = 0;
   virtual Result<void> kill() = 0;
+  // Is its link silent, so that a checkpoint would lose nothing of it?
+  virtual Result<bool> quiesced() { return fail(Code::unsupported, "this boundary has no checkpoints"); }
   // After exit_fd() became readable: how process 1 ended (waitpid status), if that can be known.
   virtual std::optional<int> exit_status() = 0;
 };
@@ -93,7 +144,10 @@ class Launching {
  public:
   virtual ~Launching() = default;
   virtual int fd() const = 0;
+  // Process 1; 0 while there is none that could be left to itself. The caller writes it down and then says proceed(),
+  // before which nothing of the guest runs.
   virtual pid_t pid() const = 0;
+  virtual Result<void> proceed() { return {}; }
   virtual Result<std::unique_ptr<Cell>> advance() = 0;
   virtual const Latency& latency() const = 0;
   // Descriptors that were needed on the way and take long to close: somebody who has time may do it.
@@ -105,6 +159,12 @@ class Boundary {
   virtual ~Boundary() = default;
   virtual BoundaryKind kind() const = 0;
   virtual Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) = 0;
+  // What memory images are made by and for here; an error says why there are none.
+  virtual Result<MemoryHost> memory_host() { return fail(Code::unsupported, "this boundary has no memory images"); }
+  // The cell's link is quiesced. It must live until the checkpoint is over.
+  virtual Result<std::unique_ptr<Checkpointing>> checkpoint(Cell&, CheckpointSpec) {
+    return fail(Code::unsupported, "this boundary has no checkpoints");
+  }
   // New limits of a parked cell, as they were found installed, against what they should be.
   virtual Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const = 0;
   // A living cell that an earlier launcher made, or not_found.

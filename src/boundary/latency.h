@@ -25,6 +25,13 @@ enum class Step : uint8_t {
   verify,    // installed protections compared with the manifest
   exec,      // the guest program starts
   claim,     // a parked jail takes the caller's limits
+  restore,   // processes and memory of an image
+  relink,    // the restored guest's new link
+  dump,      // checkpoint: processes and memory are saved; from the first that stops
+  files,     // checkpoint: the writable layer is kept or copied, and on disk
+  sums,      // checkpoint: checksums of the memory, which is on disk then
+  commit,    // checkpoint: the manifest
+  clear,     // pause: nothing is left of the sandbox
   count_,
 };
 

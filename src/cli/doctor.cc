@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/register.h"
 #include "image/layer_store_probe.h"
+#include "image/sparse_copy.h"
 #include "image/template_cache.h"
 #include "kernel/cgroup.h"
 #include "kernel/process.h"
@@ -131,6 +132,12 @@ void check_disk(Findings& out, const std::string& data_dir) {
     out.push_back({"disk limits: " + provider.name, provider.works ? Verdict::works : Verdict::note,
                    provider.why + (chosen ? " (this one is used)" : ""), provider.works ? "" : provider.advice});
   }
+  bool free = report->chosen == "btrfs" || image::can_reflink(data_dir);
+  out.push_back({"snapshots", free ? Verdict::works : Verdict::note,
+                 report->chosen == "btrfs" ? "files are shared between a sandbox and its snapshots, whatever their size"
+                 : free                    ? "files are shared between a sandbox and its snapshots, file by file"
+                        : "files are copied for each snapshot and fork: this filesystem cannot share them",
+                 free ? "" : "keep the data directory on XFS with reflinks or on btrfs"});
   if (report->chosen.empty())
     out.push_back({"disk limits", Verdict::fails, "nothing here can limit what a sandbox writes",
                    "install btrfs-progs or e2fsprogs; or accept the risk with --allow-unquotaed-disk"});
@@ -165,7 +172,9 @@ void check_boundaries(Findings& out, bool jail) {
   const char* kCriu = "/var/cache/isola/tools/criu";
   bool criu = ::access(kCriu, X_OK) == 0 || ::access("/usr/sbin/criu", X_OK) == 0;
   out.push_back({"checkpoint", Verdict::note,
-                 criu ? "criu is there (memory images are not part of this version)" : "criu is not installed", ""});
+                 criu ? "criu is there: sandboxes can be paused and forked with their memory"
+                      : "criu is not installed: only the files of a sandbox can be kept",
+                 ""});
 }
 
 void check_templates(Findings& out, const Common& common) {

@@ -74,7 +74,8 @@ int prove(const Common& common, const ProveOptions& options) {
   if (!templates) return complain(templates.error().message);
   if (templates->empty()) return complain("there is no template to prove: `isola template build base` makes one");
   for (const auto& birth : options.births)
-    if (birth != "cold" && birth != "pooled") return complain("--birth " + birth + ": cold or pooled");
+    if (birth != "cold" && birth != "pooled" && birth != "resumed" && birth != "forked")
+      return complain("--birth " + birth + ": cold, pooled, resumed or forked");
   std::string binary = hostile_beside_this_program();
   auto programs = list_programs(binary);
   if (!programs) return complain(programs.error().message);
@@ -91,12 +92,17 @@ int prove(const Common& common, const ProveOptions& options) {
   for (const auto& one : *templates) {
     if (!wanted(options.templates, one.name)) continue;
     ++tried_templates;
-    for (Birth birth : {Birth::cold, Birth::pooled}) {
+    for (Birth birth : {Birth::cold, Birth::pooled, Birth::resumed, Birth::forked}) {
       std::string born(to_string(birth));
       if (!wanted(options.births, born)) continue;
       for (const auto& program : *programs) {
         if (!wanted(options.programs, program.name)) continue;
         auto runner = runners.of(program);
+        if (runner && !(*runner)->offers(birth)) {
+          // Nobody here can have such a sandbox: nothing to prove, unless it was asked for.
+          if (!options.births.empty()) return complain("there is no criu on this machine, so nothing is " + born);
+          continue;
+        }
         Proof proof =
             runner ? (*runner)->run(program, one.digest, birth) : Proof{Proof::Verdict::error, runner.error().message};
         ++counts[proof.verdict];
@@ -143,7 +149,8 @@ void add_prove(CLI::App& app, Common& common, int& code) {
   prove->add_option("--template", options->templates, "Only these (default: all that are built)")
       ->allow_extra_args(false);
   prove->add_option("--program", options->programs, "Only these programs")->allow_extra_args(false);
-  prove->add_option("--birth", options->births, "Only these births: cold, pooled")->allow_extra_args(false);
+  prove->add_option("--birth", options->births, "Only these births: cold, pooled, resumed, forked")
+      ->allow_extra_args(false);
   prove->add_flag("--verbose,-v", options->verbose, "Print what each program found");
   prove->callback([&, options] { code = isola::cli::prove(common, *options); });
 }

@@ -152,6 +152,8 @@ Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::s
 ProveRunner::~ProveRunner() {
   if (canary_.empty()) return;  // moved from
   if (!neighbour_.id.empty()) (void)launcher_.kill(neighbour_.id);
+  for (const auto& id : sources_) (void)launcher_.kill(id);
+  for (const auto& [key, image] : images_) (void)launcher_.drop_image(image);
   if (ground_) (void)launcher_.shutdown(true);
   ::unlink(canary_.c_str());
   ::rmdir(canary_.substr(0, canary_.rfind('/')).c_str());
@@ -169,10 +171,34 @@ Result<void> ProveRunner::await_parked(const std::string& digest) {
   return fail(Code::timeout, "no jail was parked");
 }
 
+bool ProveRunner::offers(Birth birth) {
+  if (birth == Birth::cold || birth == Birth::pooled) return true;
+  auto info = launcher_.info();
+  return info && !info->checkpointer.empty();
+}
+
+// Made once of a sandbox in which something runs: by a pause, or by a checkpoint of one that goes on.
+Result<std::string> ProveRunner::image_for(const std::string& digest, Birth birth, const HostileProgram& program) {
+  auto& image = images_[{digest, birth}];
+  if (!image.empty()) return image;
+  ISOLA_TRY(Box box, launch(digest, Birth::pooled, program));
+  ISOLA_CHECK(box.guest->start({.argv = {"sleep", "100000"}}));
+  ISOLA_CHECK(box.guest->quiesce());
+  launcher::CheckpointRequest request{.id = box.id, .keep_running = birth == Birth::forked};
+  ISOLA_TRY(auto made, launcher_.checkpoint(request));
+  if (request.keep_running) sources_.push_back(box.id);
+  return image = made.image;
+}
+
 Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth birth, const HostileProgram& program) {
   if (birth == Birth::pooled) ISOLA_CHECK(await_parked(digest));
   launcher::LaunchRequest request{
       .digest = digest, .limits = small_limits(program), .cold = birth == Birth::cold, .allow_unquotaed = true};
+  if (birth == Birth::resumed || birth == Birth::forked) {
+    ISOLA_TRY(request.image, image_for(digest, birth, program));
+    request.digest.clear();
+    request.forked = birth == Birth::forked;
+  }
   Fd shown, leaked;
   std::vector<int> trees;
   if (birth == Birth::cold) {

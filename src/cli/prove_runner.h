@@ -8,6 +8,7 @@
 // data directory: two runners.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,6 +61,7 @@ class ProveRunner {
   ProveRunner(ProveRunner&&) = default;
   ~ProveRunner();
 
+  bool offers(Birth birth);  // not every machine has memory images
   // A fresh sandbox of that image and birth, the program in it, and the checks afterwards.
   Proof run(const HostileProgram& program, const std::string& digest, Birth birth);
   // Destroys the neighbour, too, and says what is left then: nothing, or a breach.
@@ -95,6 +97,7 @@ class ProveRunner {
   std::string end_of(const Box& box);
   std::string neighbour_answers();
   Result<void> await_parked(const std::string& digest);
+  Result<std::string> image_for(const std::string& digest, Birth birth, const HostileProgram& program);
 
   launcher::Client launcher_;
   ProvingGround* ground_ = nullptr;
@@ -103,6 +106,8 @@ class ProveRunner {
   HostFacts host_facts_;  // before the program that runs
   Box neighbour_;
   std::string neighbour_digest_;
+  std::map<std::pair<std::string, Birth>, std::string> images_;  // what resumed and forked ones are made of
+  std::vector<std::string> sources_;                             // of forks; they live on beside them
 };
 
 }  // namespace isola::cli

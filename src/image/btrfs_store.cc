@@ -135,6 +135,17 @@ class BtrfsStore : public LayerStore {
     return gone;
   }
 
+  Sharing sharing() const override { return Sharing::snapshot; }
+  Result<void> copy(const std::string& id, const std::string& to) override {
+    ISOLA_CHECK(check_layer_id(id));
+    ISOLA_CHECK(check_layer_id(to));
+    ISOLA_CHECK(check_reserve(host_, options_));
+    Fd from(::openat(fd_.get(), id.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!from) return sys_error("there is no layer " + id);
+    // Writes out what this one layer has in memory, and is on disk when the call returns (it ends with a commit).
+    return btrfs::create_snapshot(fd_.get(), to, from.get());
+  }
+
   Result<std::vector<std::string>> list() override {
     ISOLA_TRY(auto names, list_dir(root_));
     std::erase_if(names, [](const std::string& n) { return !check_layer_id(n); });

@@ -8,6 +8,8 @@
 #include "base/file.h"
 #include "image/project_quota.h"
 #include "image/provider.h"
+#include "image/sparse_copy.h"
+#include "image/spawn.h"
 #include "image/tree.h"
 #include "kernel/fault.h"
 
@@ -27,7 +29,11 @@ class FolderStore : public LayerStore {
   FolderStore(std::string dir, bool quota, StoreOptions options)
       : root_(std::move(dir) + "/layers"), quota_(quota), options_(std::move(options)) {}
 
-  Result<void> start() { return make_dirs(root_, 0700); }
+  Result<void> start() {
+    ISOLA_CHECK(make_dirs(root_, 0700));
+    sharing_ = can_reflink(root_) ? Sharing::reflink : Sharing::copies;
+    return {};
+  }
 
   std::string_view name() const override { return quota_ ? "project-quota" : "unquotaed"; }
   bool enforces() const override { return quota_; }
@@ -80,6 +86,22 @@ class FolderStore : public LayerStore {
     return {};
   }
 
+  Sharing sharing() const override { return sharing_; }
+  Result<void> copy(const std::string& id, const std::string& to) override {
+    ISOLA_TRY(std::string from, path(id));
+    ISOLA_CHECK(check_layer_id(to));
+    ISOLA_CHECK(check_reserve(root_, options_));
+    std::string layer = folder(to);
+    if (int e = fault::at("mkdir")) return sys_error("cannot create the layer " + to, e);
+    if (::mkdir(layer.c_str(), 0700) < 0) return sys_error("cannot create the layer " + to);
+    // With ids, times, links, devices (whiteouts) and the overlay's own attributes.
+    auto copied = run({.argv = {"cp", "-a", "--reflink=auto", "--sparse=auto", from + "/upper", layer + "/upper"},
+                       .what = "cannot copy a layer"});
+    if (copied) copied = sync(to);
+    if (!copied) (void)remove_tree(layer);
+    return copied;
+  }
+
   Result<std::vector<std::string>> list() override {
     ISOLA_TRY(auto names, list_dir(root_));
     std::erase_if(names, [](const std::string& n) { return !check_layer_id(n); });
@@ -105,6 +127,7 @@ class FolderStore : public LayerStore {
   std::string root_;
   bool quota_;
   StoreOptions options_;
+  Sharing sharing_ = Sharing::copies;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -73,6 +74,20 @@ Result<std::unique_ptr<LayerStore>> open_layer_store(const std::string& data_dir
   }
   if (!known) return fail(Code::invalid, "there is no layer store named '" + chosen + "'");
   return fail(Code::unsupported, "no way to limit a sandbox's disk works under " + data_dir + " (" + reasons + ")");
+}
+
+std::string_view to_string(Sharing sharing) {
+  constexpr std::string_view kNames[] = {"snapshot", "reflink", "copies"};
+  return kNames[static_cast<size_t>(sharing)];
+}
+
+Result<void> LayerStore::sync(const std::string& id) {
+  ISOLA_TRY(std::string layer, path(id));
+  Fd fd(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return sys_error("cannot open the layer " + id);
+  if (int e = fault::at("syncfs")) return sys_error("cannot put the layer " + id + " on disk", e);
+  if (::syncfs(fd.get()) < 0) return sys_error("cannot put the layer " + id + " on disk");
+  return {};
 }
 
 Result<void> check_layer_id(const std::string& id) {

@@ -37,6 +37,14 @@ struct LayerUsage {
   uint64_t inodes = 0;  // 0 where the provider does not count them (btrfs)
 };
 
+// What copy() does with the data of the files.
+enum class Sharing {
+  snapshot,  // the whole layer at once, whatever its size
+  reflink,   // file by file, or the one file that it is: no data is copied
+  copies,    // everything is copied
+};
+std::string_view to_string(Sharing sharing);
+
 inline constexpr uint64_t kSmallestLayer = 1 << 20;  // below that the filesystems' own bookkeeping fills a layer
 
 class LayerStore {
@@ -58,7 +66,15 @@ class LayerStore {
   virtual Result<LayerUsage> usage(const std::string& id) = 0;
   virtual Result<void> destroy(const std::string& id) = 0;  // idempotent
   virtual Result<std::vector<std::string>> list() = 0;      // for reaping what nobody knows
-  // Open descriptors that destroy() needs: a helper process keeps these and closes everything else that it inherited.
+  // A layer that nobody writes to any more becomes part of an image under its own name, as it is: sync() puts all of it
+  // on disk, since the overlay above it does not (volatile).
+  virtual Result<void> sync(const std::string& id);
+  // A layer `to` with the files of `id` as they are now, on disk and never to be written to; nobody writes to `id`
+  // meanwhile. It counts against no limit. Code::exhausted while the disk is nearly full.
+  virtual Result<void> copy(const std::string& id, const std::string& to) = 0;
+  virtual Sharing sharing() const = 0;
+  // Open descriptors that destroy() and copy() need: a helper process keeps these and closes everything else that it
+  // inherited.
   virtual std::vector<int> descriptors() const { return {}; }
 };
 

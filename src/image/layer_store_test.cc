@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include <functional>
 
@@ -126,6 +127,48 @@ class LayerStoreTest : public testing::TestWithParam<const char*> {
   StoreOptions options_;
   std::unique_ptr<LayerStore> store_;
 };
+
+// A copy has everything as it was, is not touched by what comes after, and outlives its source.
+TEST_P(LayerStoreTest, ACopyStaysAsItWas) {
+  std::string layer = create("one");
+  std::string upper = layer + "/upper";
+  ASSERT_TRUE(replace_file(upper + "/file", "before", 0640));
+  ASSERT_EQ(::chown((upper + "/file").c_str(), 1000, 1001), 0);
+  ASSERT_EQ(::mknod((upper + "/whiteout").c_str(), S_IFCHR, 0), 0);
+  ASSERT_EQ(::link((upper + "/file").c_str(), (upper + "/same").c_str()), 0);
+  ASSERT_EQ(::setxattr(upper.c_str(), "trusted.overlay.opaque", "y", 1, 0), 0);
+  auto copied = store_->copy("one", "frozen");
+  ASSERT_TRUE(copied) << copied.error().message;
+  ASSERT_TRUE(replace_file(upper + "/file", "after", 0640));
+  ASSERT_TRUE(replace_file(upper + "/new", "after"));
+  EXPECT_EQ(list(), (std::vector<std::string>{"frozen", "one"}));
+  ASSERT_TRUE(store_->destroy("one"));
+  auto path = store_->path("frozen");
+  ASSERT_TRUE(path) << path.error().message;
+  std::string frozen = *path + "/upper";
+  EXPECT_EQ(read_file(frozen + "/file").value_or("missing"), "before");
+  EXPECT_FALSE(read_file(frozen + "/new"));
+  struct stat file{}, same{}, whiteout{};
+  ASSERT_EQ(::stat((frozen + "/file").c_str(), &file), 0);
+  ASSERT_EQ(::stat((frozen + "/same").c_str(), &same), 0);
+  ASSERT_EQ(::lstat((frozen + "/whiteout").c_str(), &whiteout), 0);
+  EXPECT_EQ(file.st_uid, 1000u);
+  EXPECT_EQ(file.st_gid, 1001u);
+  EXPECT_EQ(file.st_mode & 07777, 0640u);
+  EXPECT_EQ(file.st_ino, same.st_ino);
+  EXPECT_TRUE(S_ISCHR(whiteout.st_mode));
+  EXPECT_EQ(whiteout.st_rdev, 0u);
+  char opaque = 0;
+  EXPECT_EQ(::getxattr(frozen.c_str(), "trusted.overlay.opaque", &opaque, 1), 1);
+  EXPECT_EQ(opaque, 'y');
+  // A copy of a copy, as a sandbox that was resumed makes one.
+  EXPECT_FALSE(store_->copy("frozen", "frozen"));
+  EXPECT_FALSE(store_->copy("one", "other"));
+  EXPECT_FALSE(store_->copy("frozen", "../x"));
+  ASSERT_TRUE(store_->sync("frozen"));
+  ASSERT_TRUE(store_->destroy("frozen"));
+  EXPECT_TRUE(list().empty());
+}
 
 TEST_P(LayerStoreTest, LayerIsEmptyAndOwnedByRoot) {
   EXPECT_EQ(store_->name(), GetParam());

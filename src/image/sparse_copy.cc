@@ -52,4 +52,10 @@ Result<void> sparse_copy(const std::string& from, const std::string& to) {
   return copied;
 }
 
+bool can_reflink(const std::string& folder) {
+  Fd from(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  Fd to(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  return from && to && ::pwrite(from.get(), "x", 1, 0) == 1 && ::ioctl(to.get(), FICLONE, from.get()) == 0;
+}
+
 }  // namespace isola::image

@@ -10,4 +10,7 @@ namespace isola::image {
 // `to` must not exist; on failure it does not exist afterwards either.
 Result<void> sparse_copy(const std::string& from, const std::string& to);
 
+// Tries whether the filesystem of this folder shares blocks between files.
+bool can_reflink(const std::string& folder);
+
 }  // namespace isola::image

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -65,6 +66,12 @@ Result<Fd> open_pidfd(const ProcessName& name) {
 Result<void> send_signal(int pidfd, int signal) {
   if (::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) < 0) return sys_error("cannot signal a process");
   return {};
+}
+
+void wait_for(pid_t child) {
+  if (child <= 0) return;
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 Result<void> write_id_maps(pid_t pid, uint32_t base, uint32_t count) {

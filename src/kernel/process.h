@@ -34,6 +34,7 @@ Result<Fd> open_pidfd(pid_t pid);
 // The pidfd of that very process, or not_found if it is gone.
 Result<Fd> open_pidfd(const ProcessName& name);
 Result<void> send_signal(int pidfd, int signal);
+void wait_for(pid_t child);  // until it is gone and reaped
 
 // Writes uid_map and gid_map: ids 0…count-1 inside are base…base+count-1 outside.
 Result<void> write_id_maps(pid_t pid, uint32_t base, uint32_t count);

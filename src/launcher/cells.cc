@@ -42,7 +42,10 @@ int64_t boot_clock() {
 
 }  // namespace
 
-Cells::Cells(Parts parts) : parts_(parts), janitor_(parts.cgroups, parts.layers) {}
+Cells::Cells(Parts parts)
+    : parts_(parts),
+      janitor_(parts.cgroups, parts.layers, {.images = parts.kept, .scratch = parts.scratch}),
+      store_(parts.kept) {}
 Cells::~Cells() = default;
 
 Cells::One* Cells::find(const std::string& id) {
@@ -84,13 +87,17 @@ Result<void> Cells::start() {
   ISOLA_CHECK(janitor_.start());
   watch_janitor();
   ISOLA_TRY(auto entries, parts_.journal.read_all());
-  std::set<std::string> known;
+  std::set<std::string> known;  // sandboxes, and layers
+  ISOLA_CHECK(start_images(known));
   for (auto& entry : entries) {
     known.insert(entry.id);
     auto one = std::make_unique<One>();
     one->entry = entry;
     One& it = *(cells_[entry.id] = std::move(one));
     it.entry.parked = false;
+    known.insert(layer_of(entry));
+    known.insert(entry.lowers.begin(), entry.lowers.end());
+    use_layers(it, true);
     if (entry.id_base != 0) ISOLA_CHECK(parts_.ranges.keep(entry.id_base, entry.id));
     auto cell = entry.boot == parts_.journal.boot() && entry.process.pid > 0
                     ? parts_.boundary.adopt(entry.process)
@@ -136,12 +143,14 @@ Result<void> Cells::start() {
     One& it = *(cells_[id] = std::make_unique<One>());
     it.entry.id = id;
     it.entry.id_base = base;
+    use_layers(it, true);
     it.ended.reason = EndReason::host_restart;
     clear(it);
   }
   ISOLA_TRY(auto layers, parts_.layers.list());
   for (const auto& id : layers)
-    if (!known.contains(id)) ISOLA_CHECK(janitor_.clear(id));
+    if (!known.contains(id)) ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
+  drop_undone();
   return {};
 }
 
@@ -149,16 +158,21 @@ void Cells::watch_janitor() {
   if (janitor_.fd() == janitor_fd_ || janitor_.fd() < 0) return;
   janitor_fd_ = janitor_.fd();
   (void)parts_.loop.watch(janitor_fd_, EPOLLIN, [this](uint32_t) {
-    std::vector<std::string> done, failed;
-    auto collected = janitor_.collect([&](const std::string& id, bool good) { (good ? done : failed).push_back(id); });
+    std::vector<Janitor::Job> done, failed;
+    auto collected =
+        janitor_.collect([&](const Janitor::Job& job, bool good) { (good ? done : failed).push_back(job); });
     if (!collected) {
       log::error("launcher", "{}", collected.error().message);
       parts_.loop.unwatch(std::exchange(janitor_fd_, -1));
       restart_janitor();
     }
-    for (const auto& id : done) cleared(id);
+    for (const auto& job : done)
+      if (std::string id = Janitor::sandbox_of(job); !id.empty())
+        cleared(id);
+      else if (on_change)
+        on_change();
     // Its ids and its journal entry are kept until nothing of it is left.
-    for (const auto& id : failed) parts_.loop.after(kClearAgain, [this, id] { (void)janitor_.clear(id); });
+    for (const auto& job : failed) parts_.loop.after(kClearAgain, [this, job] { (void)janitor_.take(job); });
   });
 }
 
@@ -181,6 +195,9 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   if (::sysinfo(&machine) < 0) return sys_error("cannot read the machine's memory");
   uint64_t memory = uint64_t{machine.totalram} * machine.mem_unit;
   if (!is_digest(request.digest)) return fail(Code::invalid, "an image is named by its SHA-256 digest");
+  if (!request.id.empty() && !is_sandbox_id(request.id)) return fail(Code::invalid, "not the name of a sandbox");
+  if (!request.id.empty() && cells_.contains(request.id))
+    return fail(Code::exists, "there is a sandbox " + request.id + " already");
   if (limits.memory < (8u << 20)) return fail(Code::invalid, "a sandbox needs at least 8 MiB of memory");
   if (limits.memory > memory)
     return fail(Code::invalid, "the memory limit is more than this machine has (" + format_size(memory) + ")");
@@ -212,18 +229,23 @@ Result<std::string> Cells::mount_image(const std::string& digest) {
 }
 
 void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, Launched done) {
+  if (!request.image.empty())
+    if (auto ok = resolve_image(request); !ok) return done(std::unexpected(ok.error()));
   if (auto ok = check(request); !ok) return done(std::unexpected(ok.error()));
   if (trees.size() != request.shown_targets.size())
     return done(fail(Code::invalid, "each shown folder needs one descriptor"));
-  if (!request.cold && trees.empty() && claim(request, owner, done)) return;
+  if (!request.cold && trees.empty() && request.image.empty() && request.id.empty() && claim(request, owner, done))
+    return;
   begin(std::move(request), std::move(trees), owner, false, std::move(done));
 }
 
 void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, bool park, Launched done) {
   auto owned = std::make_unique<One>();
   One& one = *owned;
-  one.entry = {.id = new_sandbox_id(),
+  one.entry = {.id = request.id.empty() ? new_sandbox_id() : request.id,
                .digest = request.digest,
+               .image = request.image,
+               .shown = !trees.empty(),
                .parked = park,
                .ephemeral = request.ephemeral,
                .roots_own = request.roots_own,
@@ -244,10 +266,12 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
 
 Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees) {
   Stopwatch watch(one.latency);
-  ISOLA_TRY(std::string lower, mount_image(request.digest));
+  ISOLA_TRY(boundary::LaunchSpec spec, spec_for(one, request));
+  use_layers(one, true);
   ISOLA_TRY(one.entry.id_base, parts_.ranges.take(one.entry.id));
+  spec.id_base = one.entry.id_base;
   ISOLA_CHECK(parts_.journal.write(one.entry));
-  ISOLA_TRY(std::string layer, parts_.layers.create(one.entry.id, {.bytes = request.limits.disk}));
+  ISOLA_TRY(spec.layer, parts_.layers.create(layer_of(one.entry), {.bytes = request.limits.disk}));
   watch.lap(Step::layer);
   // The boundary limits the processor time when it is done: a sandbox that may use little must not take long to make,
   // since the launcher waits for it at some points.
@@ -257,20 +281,12 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   group.release();  // from here on it is the janitor's to remove, by name
   watch.lap(Step::cgroups);
 
-  boundary::LaunchSpec spec{.id = one.entry.id,
-                            .id_base = one.entry.id_base,
-                            .lower = std::move(lower),
-                            .layer = std::move(layer),
-                            .cgroup = one.entry.id,
-                            .limits = request.limits};
   for (size_t i = 0; i < trees.size(); ++i) spec.shown.push_back({std::move(trees[i]), request.shown_targets[i]});
+  const auto limit = spec.memory ? parts_.launch_limit * 10 : parts_.launch_limit;
   ISOLA_TRY(one.launching, parts_.boundary.begin(std::move(spec)));
-  // Before the guest's first instruction: a launcher that starts after us must find it.
-  ISOLA_TRY(uint64_t started, kernel::start_time(one.launching->pid()));
-  one.entry.process = {one.launching->pid(), started};
   if (one.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + one.limits.wall_time.count();
-  ISOLA_CHECK(parts_.journal.write(one.entry));
-  one.launch_timer = parts_.loop.after(parts_.launch_limit, [this, id = one.entry.id] {
+  ISOLA_CHECK(write_down(one));
+  one.launch_timer = parts_.loop.after(limit, [this, id = one.entry.id] {
     One* it = find(id);
     if (!it || !it->launching) return;
     it->launch_timer.reset();
@@ -280,11 +296,24 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   return parts_.loop.watch(one.launching->fd(), EPOLLIN, [this, id = one.entry.id](uint32_t) { advance(id); });
 }
 
+// Before the guest's first instruction: a launcher that starts after us must find it.
+Result<void> Cells::write_down(One& one) {
+  if (one.entry.process.pid != 0 || one.launching->pid() <= 0) return {};
+  ISOLA_TRY(uint64_t started, kernel::start_time(one.launching->pid()));
+  one.entry.process = {one.launching->pid(), started};
+  ISOLA_CHECK(parts_.journal.write(one.entry));
+  return one.launching->proceed();
+}
+
 void Cells::advance(const std::string& id) {
   One* one = find(id);
   if (!one || !one->launching) return;
   auto cell = one->launching->advance();
-  if (cell && !*cell) return;  // not yet
+  if (cell && !*cell) {  // not yet
+    auto written = write_down(*one);
+    if (written) return;
+    cell = std::unexpected(written.error());
+  }
   parts_.loop.unwatch(one->launching->fd());
   if (one->launch_timer) parts_.loop.cancel(*std::exchange(one->launch_timer, std::nullopt));
   if (!cell) {
@@ -297,6 +326,7 @@ void Cells::advance(const std::string& id) {
   one->cell = std::move(*cell);
   auto leftovers = one->launching->take_leftovers();
   one->launching.reset();
+  if (!one->entry.image.empty()) reap_soon();  // helpers of the restore
   born(*one);
   janitor_.drop(std::move(leftovers));
 }
@@ -318,7 +348,7 @@ void Cells::born(One& one) {
     if (on_change) on_change();
     return;
   }
-  hand_over(one, Birth::cold);
+  hand_over(one, one.entry.birth);
 }
 
 void Cells::arm_deadline(One& one, std::chrono::milliseconds left) {
@@ -330,8 +360,24 @@ void Cells::arm_deadline(One& one, std::chrono::milliseconds left) {
 void Cells::hand_over(One& one, Birth birth) {
   const std::string id = one.entry.id;
   if (one.limits.wall_time.count() > 0) arm_deadline(one, one.limits.wall_time);
-  auto link = one.cell->take_link();
+  if (birth == Birth::resumed || birth == Birth::forked) {
+    // Its guest had another link, or none: it makes a new one, and says hello under its new name.
+    (void)janitor_.take(Janitor::scratch_folder(id));
+    auto begun = std::chrono::steady_clock::now();
+    return this->link(id, one.owner, [this, id, birth, begun](Result<boundary::Link> link) {
+      One* it = find(id);
+      if (!it) return;
+      it->latency.add(Step::relink, std::chrono::steady_clock::now() - begun);
+      finish_launch(*it, birth, std::move(link));
+    });
+  }
+  finish_launch(one, birth, one.cell->take_link());
+}
+
+void Cells::finish_launch(One& one, Birth birth, Result<boundary::Link> link) {
+  const std::string id = one.entry.id;
   auto done = std::exchange(one.launched, nullptr);
+  if (!done) return;  // it ended meanwhile
   if (!link) {
     one.failure = link.error();
     one.launched = std::move(done);
@@ -380,7 +426,7 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
     ISOLA_CHECK(parts_.boundary.verify_limits(request.limits, *installed));
   }
   if (one.limits.disk != request.limits.disk)
-    ISOLA_CHECK(parts_.layers.resize(one.entry.id, {.bytes = request.limits.disk}));
+    ISOLA_CHECK(parts_.layers.resize(layer_of(one.entry), {.bytes = request.limits.disk}));
   one.limits = request.limits;
   one.entry.ephemeral = request.ephemeral;
   one.entry.roots_own = request.roots_own;
@@ -450,6 +496,11 @@ void Cells::exited(const std::string& id) {
   One* one = find(id);
   if (!one || !one->cell) return;
   parts_.loop.unwatch(one->cell->exit_fd());
+  if (one->imaging && !one->imaging->exited && one->imaging->work) {
+    // A pause ends like this, and so does a checkpoint that goes wrong: whoever makes it says which.
+    one->imaging->exited = true;
+    return;
+  }
   one->ended.status = one->cell->exit_status().value_or(-1);
   if (auto usage = stats(id)) one->ended.usage = *usage;
   EndReason reason = one->reason.value_or(EndReason::exited);
@@ -469,10 +520,19 @@ void Cells::clear(One& one) {
   if (one.launching) parts_.loop.unwatch(one.launching->fd());
   fail_link(one, Error{Code::not_found, "the sandbox has ended"});
   finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
+  const bool restoring = one.launching && !one.entry.image.empty();
   if (one.cell && on_drop) on_drop(one.entry.id);
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
-  if (auto told = janitor_.clear(one.entry.id); !told) log::error("launcher", "{}", told.error().message);
+  if (restoring) (void)janitor_.take(Janitor::scratch_folder(one.entry.id)), reap_soon();
+  // A layer that became part of an image stays.
+  std::string layer = layer_of(one.entry);
+  writing_.erase(layer);
+  adopt_drafts();
+  one.layer_stays = layer_images_.contains(layer);
+  if (one.layer_stays) layer.clear();
+  if (auto told = janitor_.take(Janitor::group_and_layer(one.entry.id, layer)); !told)
+    log::error("launcher", "{}", told.error().message);
   watch_janitor();
 }
 
@@ -483,10 +543,15 @@ void Cells::cleared(const std::string& id) {
   cells_.erase(it);
   if (one->entry.id_base != 0) parts_.ranges.give_back(one->entry.id_base);
   parts_.journal.erase(id);
+  use_layers(*one, false);
+  drop_unused(one->entry.lowers);
+  if (one->layer_stays) drop_unused({layer_of(one->entry)});  // unless its image went meanwhile
   one->ended.id = id;
+  if (one->imaging) report_image(*one->imaging);
+  const bool told = one->imaging && one->imaging->owner == one->owner;
   if (one->launched)
     one->launched(std::unexpected(one->failure.value_or(Error{Code::unavailable, "the launch was ended"})));
-  else if (on_ended && one->owner)
+  else if (on_ended && one->owner && !told)
     on_ended(one->owner, one->ended);
   for (auto& gone : one->gone) gone(one->ended);
   set_owner(*one, 0);

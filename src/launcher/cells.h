@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "boundary/boundary.h"
+#include "image/image_store.h"
 #include "image/layer_store.h"
 #include "kernel/cgroup.h"
+#include "kernel/helper.h"
 #include "launcher/event_loop.h"
 #include "launcher/id_ranges.h"
 #include "launcher/janitor.h"
@@ -34,6 +36,7 @@ class Cells {
   using Linked = std::function<void(Result<boundary::Link>)>;
   using Gone = std::function<void(Result<Ended>)>;
   using Done = std::function<void(Result<void>)>;
+  using Checkpointed = std::function<void(Result<CheckpointReply>)>;
 
   struct Parts {
     EventLoop& loop;
@@ -45,6 +48,9 @@ class Cells {
     std::string blobs;          // folder of the machine-wide cache
     std::string images;         // folder to mount them in
     std::string no_disk_limit;  // why the layer store enforces nothing, if so
+    std::string kept;           // folder of the images that checkpoints make; empty: there are none
+    std::string scratch;        // folder on the same filesystem, for restores
+    std::string protections;    // as text, for the manifests of images
     // What takes longer is given up: a launch, a guest that shall make a new link, processes that shall stop.
     std::chrono::milliseconds launch_limit = std::chrono::seconds(30);
     std::chrono::milliseconds link_limit = std::chrono::seconds(5);
@@ -72,6 +78,14 @@ class Cells {
   // At most `max` of them, by id, after `after`.
   std::vector<SandboxSummary> list(const std::string& after, size_t max, bool for_root = true) const;
   Result<void> park(const std::string& digest, uint32_t count);
+
+  // Images (cells_images.cc).
+  void checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpointed done);
+  std::vector<ImageSummary> images(const std::string& after, size_t max, bool for_root = true);
+  bool image_open_to_user(const std::string& id) const;
+  Result<void> drop_image(const std::string& id);
+  void verify_image(const std::string& id, bool thorough, Done done);
+
   void owner_gone(OwnerId owner);
   void kill_all();  // parked ones too
   void kill_parked();
@@ -86,8 +100,23 @@ class Cells {
   std::function<void()> on_change;
   // Called when a cell is dropped, just before: its network must not be held any longer.
   std::function<void(const std::string& id)> on_drop;
+  // Children of this process that are somebody else's.
+  std::function<bool(pid_t)> is_known_child;
 
  private:
+  // A checkpoint under way.
+  struct Imaging {
+    image::Image image;  // as far as it is known
+    image::Draft draft;
+    bool keep_running = false;
+    bool froze = false;   // we did: for files only
+    bool exited = false;  // process 1 has ended already
+    std::unique_ptr<boundary::Checkpointing> work;
+    OwnerId owner = 0;
+    Checkpointed done;
+    Latency latency;
+    std::chrono::steady_clock::time_point cleared_from;
+  };
   // Under way until all processes have stopped.
   struct Freezing {
     std::vector<Done> waiting;
@@ -109,13 +138,16 @@ class Cells {
     std::optional<EventLoop::TimerId> link_timer;
     int link_fd = -1;
     std::unique_ptr<Freezing> freezing;
+    std::unique_ptr<Imaging> imaging;
     std::vector<Gone> gone;           // whoever waits for the end
     std::optional<Error> failure;     // of the launch: told when everything is cleared away
     std::optional<EndReason> reason;  // why it ends, if we decided so
     Ended ended;
     Latency latency;
     std::optional<EventLoop::TimerId> deadline;
-    bool counted = false;  // in live_
+    bool counted = false;      // in live_
+    bool uses = false;         // its layers are counted in layer_users_
+    bool layer_stays = false;  // after its end: it is part of an image
   };
   // Jails kept parked of one image. `have` counts those being made too.
   struct Pool {
@@ -129,13 +161,36 @@ class Cells {
   Result<void> claim(One& one, const LaunchRequest& request);
   void begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, bool park, Launched done);
   Result<void> make(One& one, LaunchRequest request, std::vector<Fd> trees);
+  Result<void> write_down(One& one);
   void advance(const std::string& id);
   void born(One& one);
+  Result<boundary::LaunchSpec> spec_for(One& one, const LaunchRequest& request);
+  Result<void> resolve_image(LaunchRequest& request) const;
+  std::string layer_of(const JournalEntry& entry) const { return entry.layer.empty() ? entry.id : entry.layer; }
+  void use_layers(One& one, bool use);
+  void count_image(const image::Image& image, int more);
+  void drop_unused(const std::vector<std::string>& layers);
+  Result<void> start_images(std::set<std::string>& known);
+  void adopt_drafts();
+  void drop_undone();
+  Result<void> begin_image(One& one, const CheckpointRequest& request);
+  Result<void> start_work(One& one);
+  void advance_image(const std::string& id);
+  void image_made(One& one);
+  void image_failed(One& one, const Error& error);
+  void report_image(Imaging& imaging);
+  void read_through(const std::string& name, std::function<Result<void>()> body, Done done);
+  void seal_next();
+  void reap_soon();
+  void reap_strays();
   void arm_deadline(One& one, std::chrono::milliseconds left);
   void hand_over(One& one, Birth birth);
+  void finish_launch(One& one, Birth birth, Result<boundary::Link> link);
   void finish_link(const std::string& id);
   void fail_link(One& one, const Error& error);
+  void begin_freezing(One& one, Done done);
   Result<void> begin_freeze(One& one);
+  Result<void> let_go_on(One& one);
   void ask_frozen(const std::string& id);
   void give_up_freeze(One& one, const Error& error);
   void finish_freeze(One& one, const Result<void>& result);
@@ -163,6 +218,27 @@ class Cells {
   std::map<OwnerId, std::set<std::string>> owned_;
   size_t live_ = 0;  // counted, so that no request walks over all sandboxes
   std::optional<EventLoop::TimerId> refill_;
+
+  image::ImageStore store_;
+  struct Kept {
+    ImageSummary summary;
+    std::vector<std::string> layers;
+    bool roots_own = false;
+  };
+  std::map<std::string, Kept> kept_;              // every image
+  std::map<std::string, uint32_t> layer_images_;  // layer → images that name it
+  std::map<std::string, uint32_t> layer_users_;   // layer → sandboxes that have it, writable or below
+  std::set<std::string> writing_;                 // layers that a living sandbox may write to
+  std::set<std::string> drafts_;                  // somebody whom an earlier launcher started is still working on them
+  std::set<std::string> to_seal_;
+  struct Checking {
+    kernel::Helper helper;
+    Done done;
+  };
+  std::map<int, Checking> checking_;  // by descriptor
+  bool sealing_ = false;
+  std::optional<EventLoop::TimerId> reap_;
+  std::chrono::milliseconds reap_pause_{0};
 };
 
 }  // namespace isola::launcher

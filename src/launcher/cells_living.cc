@@ -19,6 +19,7 @@ void Cells::link(const std::string& id, OwnerId owner, Linked done) {
   One* one = find_living(id);
   if (!one) return done(fail(Code::not_found, "there is no sandbox " + id));
   if (one->state == State::frozen || one->freezing) return done(fail(Code::unavailable, "the sandbox is frozen"));
+  if (one->imaging) return done(fail(Code::unavailable, "an image of the sandbox is being made"));
   if (one->linking) return done(fail(Code::unavailable, "somebody else is just attaching to the sandbox"));
   if (one->link_fd >= 0) {  // asked for by somebody who went away meanwhile
     set_owner(*one, owner);
@@ -61,6 +62,13 @@ void Cells::fail_link(One& one, const Error& error) {
 void Cells::freeze(const std::string& id, Done done) {
   One* one = find_living(id);
   if (!one) return done(fail(Code::not_found, "there is no sandbox " + id));
+  if (one->imaging) return done(fail(Code::unavailable, "an image of the sandbox is being made"));
+  begin_freezing(*one, std::move(done));
+}
+
+void Cells::begin_freezing(One& one_, Done done) {
+  One* one = &one_;
+  const std::string id = one->entry.id;
   if (one->state == State::frozen) return done({});
   if (one->freezing) {
     one->freezing->waiting.push_back(std::move(done));
@@ -138,6 +146,13 @@ void Cells::finish_freeze(One& one, const Result<void>& result) {
 Result<void> Cells::thaw(const std::string& id) {
   One* one = find_living(id);
   if (!one) return fail(Code::not_found, "there is no sandbox " + id);
+  if (one->imaging) return fail(Code::unavailable, "an image of the sandbox is being made");
+  return let_go_on(*one);
+}
+
+Result<void> Cells::let_go_on(One& one_) {
+  One* one = &one_;
+  const std::string id = one->entry.id;
   ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
   auto thawed = group.thaw();
   group.release();
@@ -150,14 +165,15 @@ Result<void> Cells::thaw(const std::string& id) {
 // ---- looking at them ------------------------------------------------------------------------------------------------
 
 Result<StatsReply> Cells::stats(const std::string& id) {
-  if (!find(id)) return fail(Code::not_found, "there is no sandbox " + id);
+  const One* one = find(id);
+  if (!one) return fail(Code::not_found, "there is no sandbox " + id);
   ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
   auto stats = group.stats();
   group.release();
   if (!stats) return std::unexpected(stats.error());
   StatsReply reply{stats->cpu_usec,  stats->memory_bytes, stats->memory_peak_bytes,
                    stats->oom_kills, stats->processes,    0};
-  if (auto usage = parts_.layers.usage(id)) reply.disk_bytes = usage->bytes;
+  if (auto usage = parts_.layers.usage(layer_of(one->entry))) reply.disk_bytes = usage->bytes;
   return reply;
 }
 

@@ -171,14 +171,15 @@ Result<StatsReply> Client::stats(const std::string& id) {
   return read_reply<StatsReply>(message);
 }
 
-Result<std::vector<SandboxSummary>> Client::list() {
-  // The launcher answers in pages: a message has a size, a machine may have thousands.
-  std::vector<SandboxSummary> all;
+// The launcher answers in pages: a message has a size, a machine may have thousands.
+template <typename T>
+Result<std::vector<T>> Client::pages(Op op) {
+  std::vector<T> all;
   std::string after;
   for (;;) {
     Writer out;
     out.str(after);
-    ISOLA_TRY(auto message, call(Op::list, out.data()));
+    ISOLA_TRY(auto message, call(op, out.data()));
     ISOLA_TRY(Reader in, open_reply(message.bytes));
     uint32_t count = in.u32();
     for (uint32_t i = 0; i < count && in.ok(); ++i) decode(in, all.emplace_back());
@@ -187,6 +188,27 @@ Result<std::vector<SandboxSummary>> Client::list() {
     if (!more || count == 0) return all;
     after = all.back().id;
   }
+}
+
+Result<std::vector<SandboxSummary>> Client::list() { return pages<SandboxSummary>(Op::list); }
+Result<std::vector<ImageSummary>> Client::images() { return pages<ImageSummary>(Op::images); }
+
+Result<CheckpointReply> Client::checkpoint(const CheckpointRequest& request) {
+  Writer out;
+  encode(out, request);
+  ISOLA_TRY(auto message, call(Op::checkpoint, out.data()));
+  return read_reply<CheckpointReply>(message);
+}
+
+Result<void> Client::drop_image(const std::string& image) { return call_with_id(Op::drop_image, image); }
+
+Result<void> Client::verify_image(const std::string& image, bool thorough) {
+  Writer out;
+  out.str(image);
+  out.u8(thorough);
+  ISOLA_TRY(auto message, call(Op::verify_image, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
 }
 
 Result<InfoReply> Client::info() {

@@ -52,6 +52,11 @@ class Client {
   Result<StatsReply> stats(const std::string& id);
   Result<std::vector<SandboxSummary>> list();
   Result<InfoReply> info();
+  // Makes an image of a sandbox whose link was quiesced (protocol.h). Waits for as long as it takes.
+  Result<CheckpointReply> checkpoint(const CheckpointRequest& request);
+  Result<std::vector<ImageSummary>> images();
+  Result<void> drop_image(const std::string& image);
+  Result<void> verify_image(const std::string& image, bool thorough);
   // Keeps `count` jails of this image parked.
   Result<void> park(const std::string& digest, uint32_t count);
   Result<void> set_policy(const PolicyRequest& request);
@@ -73,6 +78,8 @@ class Client {
   explicit Client(Fd socket) : socket_(std::move(socket)) {}
   Result<kernel::Message> call(Op op, const std::string& arguments, const std::vector<int>& fds = {});
   Result<void> call_with_id(Op op, const std::string& id);
+  template <typename T>
+  Result<std::vector<T>> pages(Op op);
 
   Fd socket_;
   uint32_t last_tag_ = 0;

@@ -14,8 +14,12 @@
 
 #include <algorithm>
 
+#include "base/ids.h"
 #include "base/log.h"
+#include "image/image_store.h"
+#include "image/tree.h"
 #include "kernel/capability.h"
+#include "kernel/helper.h"
 #include "kernel/process.h"
 
 namespace isola::launcher {
@@ -28,27 +32,15 @@ constexpr uint64_t kCapabilities = kernel::capability(CAP_SYS_ADMIN) | kernel::c
                                    kernel::capability(CAP_DAC_READ_SEARCH) | kernel::capability(CAP_FOWNER) |
                                    kernel::capability(CAP_KILL);
 
-// Only 0–2, the conversation and what the layer store needs stay open: a helper that held a link, a lock or a pidfd
-// would keep it alive.
-Result<void> close_all_but(std::vector<int> keep) {
-  std::sort(keep.begin(), keep.end());
-  unsigned first = 3;
-  for (int fd : keep) {
-    if (static_cast<unsigned>(fd) > first && ::syscall(SYS_close_range, first, static_cast<unsigned>(fd) - 1, 0) < 0)
-      return sys_error("cannot close inherited descriptors");
-    first = std::max(first, static_cast<unsigned>(fd) + 1);
-  }
-  if (::syscall(SYS_close_range, first, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
-  return {};
-}
-
+constexpr size_t kLongestJob = 160;
 constexpr std::string_view kDrop = "-";
 const std::string kGood = "+", kBad = "!";
 constexpr std::string_view kReady = "+";
 
 Result<void> confine(int socket, std::vector<int> keep) {
   keep.push_back(socket);
-  ISOLA_CHECK(close_all_but(std::move(keep)));
+  // A helper that held a link, a lock or a pidfd would keep it alive.
+  ISOLA_CHECK(kernel::close_all_but(std::move(keep)));
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) return sys_error("cannot bind to the launcher");
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return sys_error("cannot give up privileges");
   ::prctl(PR_SET_NAME, "isola-janitor", 0, 0, 0);
@@ -100,28 +92,42 @@ Result<void> Janitor::hand_out() {
   return {};
 }
 
-int Janitor::work(int socket) const {
-  for (;;) {
-    auto message = kernel::receive_message(socket, 64);
-    if (!message || message->bytes.empty()) return 0;
-    const std::string& id = message->bytes;
-    if (id == kDrop) continue;  // its descriptors close right here
-    // The layer goes between the group's processes and the group itself: its inodes are charged to the group, which
-    // would otherwise linger on in the kernel, removed but not gone.
+bool Janitor::work_on(const Job& job) const {
+  auto good = [&](const Result<void>& result) {
+    if (!result) log::warn("janitor", "{}: {}", job, result.error().message);
+    return result.has_value();
+  };
+  if (job[0] == '%') return places_.images.empty() || good(image::ImageStore(places_.images).remove(job.substr(1)));
+  if (job[0] == '~') {
+    std::string id = job.substr(1);
+    return places_.scratch.empty() || !is_sandbox_id(id) || good(image::remove_tree(places_.scratch + "/" + id));
+  }
+  size_t slash = job.find('/');
+  if (slash == std::string::npos) return good(fail(Code::invalid, "not a job"));
+  std::string id = job.substr(0, slash), layer = job.substr(slash + 1);
+  // The layer goes between the group's processes and the group itself: its inodes are charged to the group, which would
+  // otherwise linger on in the kernel, removed but not gone.
+  if (!id.empty())
     if (auto group = cgroups_.adopt(id)) {
       (void)group->kill_all();
       group->release();
     }
-    auto destroyed = layers_.destroy(id);
-    auto removed = cgroups_.remove(id);
-    for (const auto& result : {removed, destroyed})
-      if (!result) log::warn("janitor", "{}: {}", id, result.error().message);
-    if (!kernel::send_message(socket, (removed && destroyed ? kGood : kBad) + id)) return 0;
+  bool destroyed = layer.empty() || good(layers_.destroy(layer));
+  bool removed = id.empty() || good(cgroups_.remove(id));
+  return destroyed && removed;
+}
+
+int Janitor::work(int socket) const {
+  for (;;) {
+    auto message = kernel::receive_message(socket, kLongestJob);
+    if (!message || message->bytes.empty()) return 0;
+    if (message->bytes == kDrop) continue;  // its descriptors close right here
+    if (!kernel::send_message(socket, (work_on(message->bytes) ? kGood : kBad) + message->bytes)) return 0;
   }
 }
 
-Result<void> Janitor::clear(const std::string& id) {
-  if (jobs_.insert(id).second) waiting_.push_back(id);
+Result<void> Janitor::take(const Job& job) {
+  if (jobs_.insert(job).second) waiting_.push_back(job);
   return hand_out();
 }
 
@@ -136,12 +142,12 @@ void Janitor::drop(std::vector<Fd> fds) {
   ::fcntl(socket_.get(), F_SETFL, flags);
 }
 
-Result<void> Janitor::collect(const std::function<void(const std::string& id, bool good)>& done) {
+Result<void> Janitor::collect(const std::function<void(const Job& job, bool good)>& done) {
   for (pollfd ready{socket_.get(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0; ready = {socket_.get(), POLLIN, 0}) {
-    auto message = kernel::receive_message(socket_.get(), 64);
+    auto message = kernel::receive_message(socket_.get(), kLongestJob + 1);
     if (message && !message->bytes.empty()) {
-      std::string id = message->bytes.substr(1);
-      if (jobs_.erase(id)) done(id, message->bytes[0] == kGood[0]);
+      Job job = message->bytes.substr(1);
+      if (jobs_.erase(job)) done(job, message->bytes[0] == kGood[0]);
       ISOLA_CHECK(hand_out());
       continue;
     }

@@ -1,4 +1,4 @@
-// The launcher's helper for what takes long: emptying and removing control groups, deleting writable layers. One
+// The launcher's helper for what takes long: emptying and removing control groups, deleting layers and images. One
 // process for the launcher's whole life, so that clearing up never makes a create wait. It is told names only, and
 // every job can be done twice: a janitor that dies is replaced and gets its unfinished jobs again.
 #pragma once
@@ -18,35 +18,55 @@ namespace isola::launcher {
 
 class Janitor {
  public:
-  Janitor(const kernel::CgroupTree& cgroups, image::LayerStore& layers) : cgroups_(cgroups), layers_(layers) {}
+  // Where, besides the layer store, there are folders to remove; empty: nowhere.
+  struct Places {
+    std::string images;   // one folder per image
+    std::string scratch;  // one per sandbox, of a restore
+  };
+  Janitor(const kernel::CgroupTree& cgroups, image::LayerStore& layers, Places places = {})
+      : cgroups_(cgroups), layers_(layers), places_(std::move(places)) {}
   ~Janitor();
   Janitor(const Janitor&) = delete;
   Janitor& operator=(const Janitor&) = delete;
 
   Result<void> start();
   int fd() const { return socket_.get(); }
-  // Removes the control group and the layer called `id`, if they exist.
-  Result<void> clear(const std::string& id);
+  // A job is a text: what collect() tells when it is done, and what can be given out again.
+  using Job = std::string;
+  // The control group called `id`, and a layer; an empty name: none. What does not exist is fine.
+  static Job group_and_layer(const std::string& id, const std::string& layer) { return id + "/" + layer; }
+  static Job image_folder(const std::string& image) { return "%" + image; }
+  static Job scratch_folder(const std::string& id) { return "~" + id; }
+  // The sandbox whose group (and layer) a job removes; empty: of none.
+  static std::string sandbox_of(const Job& job) {
+    return job[0] == '%' || job[0] == '~' ? "" : job.substr(0, job.find('/'));
+  }
+
+  Result<void> take(const Job& job);
+  // The control group and the layer that are both called `id`.
+  Result<void> clear(const std::string& id) { return take(group_and_layer(id, id)); }
   // Closes descriptors whose closing takes long. Best effort: without a janitor they are closed here.
   void drop(std::vector<Fd> fds);
-  // When fd() is readable: calls `done(id)` for each finished job. Fails with Code::unavailable when the janitor died:
+  // When fd() is readable: calls `done(job)` for each finished job. Fails with Code::unavailable when the janitor died:
   // then start() another after a pause, and it gets the unfinished jobs.
-  // A job that failed is told with good = false and forgotten: clear() it again.
-  Result<void> collect(const std::function<void(const std::string& id, bool good)>& done);
+  // A job that failed is told with good = false and forgotten: take() it again.
+  Result<void> collect(const std::function<void(const Job& job, bool good)>& done);
   size_t pending() const { return jobs_.size(); }
   pid_t pid() const { return pid_; }
 
  private:
   int work(int socket) const;  // in the helper
+  bool work_on(const Job& job) const;
 
   const kernel::CgroupTree& cgroups_;
   image::LayerStore& layers_;
+  Places places_;
   Fd socket_;
   pid_t pid_ = -1;
   Result<void> hand_out();
 
-  std::set<std::string> jobs_;       // all unfinished ones
-  std::deque<std::string> waiting_;  // those not yet told to the helper: neither side's socket may ever fill up
+  std::set<Job> jobs_;       // all unfinished ones
+  std::deque<Job> waiting_;  // those not yet told to the helper: neither side's socket may ever fill up
 };
 
 }  // namespace isola::launcher

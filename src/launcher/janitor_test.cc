@@ -33,6 +33,8 @@ class FakeStore : public image::LayerStore {
     return {};
   }
   Result<std::vector<std::string>> list() override { return std::vector<std::string>{}; }
+  Result<void> copy(const std::string&, const std::string&) override { return {}; }
+  image::Sharing sharing() const override { return image::Sharing::copies; }
 
  private:
   std::string folder_;
@@ -66,8 +68,8 @@ class JanitorTest : public ::testing::Test {
     while (!expected.empty()) {
       pollfd ready{janitor_->fd(), POLLIN, 0};
       ASSERT_EQ(::poll(&ready, 1, 30000), 1) << expected.size() << " jobs are never finished";
-      auto collected =
-          janitor_->collect([&](const std::string& done, bool) { EXPECT_EQ(expected.erase(done), 1u) << done; });
+      auto collected = janitor_->collect(
+          [&](const Janitor::Job& job, bool) { EXPECT_EQ(expected.erase(Janitor::sandbox_of(job)), 1u) << job; });
       if (!collected) {  // it died
         ASSERT_EQ(collected.error().code, Code::unavailable) << collected.error().message;
         ASSERT_TRUE(janitor_->start());

@@ -17,23 +17,48 @@ namespace isola::launcher {
 
 namespace {
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ",") + name;
+  return text.empty() ? "-" : text;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream in(text == "-" ? "" : text);
+  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+  return names;
+}
+
+std::string or_dash(const std::string& word) { return word.empty() ? "-" : word; }
+std::string from_dash(const std::string& word) { return word == "-" ? "" : word; }
+
 // One line of words: simple enough to be read by `cat`.
 std::string to_line(const JournalEntry& e, const std::string& boot) {
-  return fmt::format("3 {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
+  return fmt::format("4 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
                      e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
-                     static_cast<int>(e.ephemeral), static_cast<int>(e.roots_own), e.created, e.deadline, boot);
+                     static_cast<int>(e.ephemeral), static_cast<int>(e.roots_own), e.created, e.deadline, boot,
+                     or_dash(e.layer), or_dash(e.image), static_cast<int>(e.shown), joined(e.lowers));
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {
   std::istringstream in(text);
-  int version = 0, birth = 0, parked = 0, ephemeral = 0, roots_own = 0;
+  int version = 0, birth = 0, parked = 0, ephemeral = 0, roots_own = 0, shown = 0;
   in >> version >> e.id >> e.id_base >> e.digest >> e.process.pid >> e.process.start_time >> birth >> parked >>
       ephemeral >> roots_own >> e.created >> e.deadline >> e.boot;
   e.birth = static_cast<Birth>(birth);
   e.parked = parked != 0;
   e.ephemeral = ephemeral != 0;
   e.roots_own = roots_own != 0;
-  return in && version == 3 && birth >= 0 && birth <= static_cast<int>(Birth::forked);
+  if (!in || birth < 0 || birth > static_cast<int>(Birth::forked)) return false;
+  if (version == 3) return true;  // before there were images
+  std::string lowers;
+  in >> e.layer >> e.image >> shown >> lowers;
+  e.layer = from_dash(e.layer);
+  e.image = from_dash(e.image);
+  e.shown = shown != 0;
+  e.lowers = split(lowers);
+  return in && version == 4;
 }
 
 }  // namespace
@@ -51,7 +76,7 @@ Result<Journal> Journal::open(const std::string& folder) {
 // disk first (milliseconds).
 Result<void> Journal::write(const JournalEntry& entry) {
   if (int e = kernel::fault::at("journal")) return sys_error("cannot write the journal", e);
-  constexpr size_t kLength = 384;
+  constexpr size_t kLength = 4096;
   std::string line = to_line(entry, boot_);
   if (line.size() > kLength) return fail(Code::internal, "a journal entry is too long");
   line.insert(line.size() - 1, kLength - line.size(), ' ');

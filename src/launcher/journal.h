@@ -19,7 +19,11 @@ struct JournalEntry {
   std::string id;
   uint32_t id_base = 0;
   std::string digest;
-  kernel::ProcessName process;  // pid 0: not born yet
+  std::string layer;                // its writable one; empty: the one with the sandbox's name
+  std::vector<std::string> lowers;  // layers below it, the uppermost first; the image's blob is below them
+  std::string image;                // that it was made of; empty: a template
+  bool shown = false;               // folders of the host are shown to it
+  kernel::ProcessName process;      // pid 0: not born yet
   Birth birth = Birth::cold;
   bool parked = false;
   bool ephemeral = false;
@@ -28,6 +32,9 @@ struct JournalEntry {
   int64_t deadline = 0;  // milliseconds since boot; 0: none
   std::string boot;      // boot id of the kernel; filled in by the journal
 };
+
+// So many layers fit into an entry.
+inline constexpr size_t kMostLowers = 100;
 
 class Journal {
  public:

@@ -24,6 +24,10 @@ class JournalTest : public ::testing::Test {
     return {.id = "iaaaaaaaaaaaaaaaaaaaa",
             .id_base = 0x40010000,
             .digest = std::string(64, 'a'),
+            .layer = "iaaaaaaaaaaaaaaaaaaaa-b1c2d3",
+            .lowers = {"mbbbbbbbbbbbbbbbbbbbb", "icccccccccccccccccccc"},
+            .image = "mbbbbbbbbbbbbbbbbbbbb",
+            .shown = true,
             .process = {4711, 123456789},
             .birth = Birth::pooled,
             .parked = true,
@@ -56,8 +60,24 @@ TEST_F(JournalTest, RoundTrip) {
   EXPECT_EQ(read.parked, wrote.parked);
   EXPECT_EQ(read.ephemeral, wrote.ephemeral);
   EXPECT_EQ(read.created, wrote.created);
+  EXPECT_EQ(read.layer, wrote.layer);
+  EXPECT_EQ(read.lowers, wrote.lowers);
+  EXPECT_EQ(read.image, wrote.image);
+  EXPECT_EQ(read.shown, wrote.shown);
   EXPECT_EQ(read.boot, journal_.boot());
   EXPECT_FALSE(journal_.boot().empty());
+}
+
+TEST_F(JournalTest, AsManyLayersFitAsThereMayBe) {
+  auto entry = example();
+  entry.lowers.assign(kMostLowers, "iaaaaaaaaaaaaaaaaaaaa-b1c2d3");
+  ASSERT_TRUE(journal_.write(entry));
+  ASSERT_EQ(all().size(), 1u);
+  EXPECT_EQ(all()[0].lowers, entry.lowers);
+  entry.lowers.clear();
+  ASSERT_TRUE(journal_.write(entry));
+  EXPECT_TRUE(all()[0].lowers.empty());
+  EXPECT_EQ(all()[0].process.pid, 4711);
 }
 
 TEST_F(JournalTest, LaterEntriesReplaceEarlierOnes) {
@@ -103,7 +123,7 @@ TEST_F(JournalTest, Garbage) {
     }
     EXPECT_EQ(all().size(), 2u) << n;
   }
-  for (const std::string& text : {whole, "4" + line.substr(1), std::string(100000, 'x'),
+  for (const std::string& text : {whole, "5" + line.substr(1), std::string(100000, 'x'),
                                   std::string("3 ") + id + " -1 x y z", std::string(64, '\0')}) {
     put(id, text);
     for (const auto& entry : all()) {

@@ -88,6 +88,8 @@ Result<void> settle(int ready_fd) {
   ::prctl(PR_SET_NAME, "isola-launcher", 0, 0, 0);
   // Not readable or traceable by anybody without privileges, whatever user it borrows for a moment.
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the launcher's memory");
+  // A restored sandbox is the child of the helper that restored it, until that one ends; and a helper may be killed.
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) return sys_error("cannot adopt the children of helpers");
   ISOLA_CHECK(kernel::keep_capabilities_across_setuid());
   if (::unshare(CLONE_NEWNS) < 0)
     return sys_error("cannot make a mount namespace (is this process root, with CAP_SYS_ADMIN?)");
@@ -147,7 +149,9 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                                        "' to us, so a sandbox could not be limited; `isola doctor` says more");
   ISOLA_CHECK(cgroups.prepare());
   std::string guest = options.guest_program.empty() ? guest_beside_this_program() : options.guest_program;
-  ISOLA_CHECK(boundary::jail::set_stage({.folder = options.data_dir + "/stage", .guest_program = guest}));
+  ISOLA_CHECK(boundary::jail::set_stage({.folder = options.data_dir + "/stage",
+                                         .guest_program = guest,
+                                         .programs = guest.substr(0, guest.rfind('/') + 1)}));
   ISOLA_TRY(auto jail, boundary::jail::Jail::make(cgroups));
   ISOLA_TRY(auto ranges, IdRanges::open(options.data_dir));
   ISOLA_CHECK(ranges.sweep([&](const std::string& sandbox) {
@@ -165,18 +169,24 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                .journal = journal,
                .blobs = options.cache_dir + "/blobs",
                .images = boundary::jail::kImages,
-               .no_disk_limit = no_disk_limit});
+               .no_disk_limit = no_disk_limit,
+               .kept = options.data_dir + "/images",
+               .scratch = options.data_dir + "/scratch",
+               .protections = jail->protections().describe()});
   Server server(loop, cells,
                 {.version = ISOLA_VERSION,
                  .pid = ::getpid(),
                  .boundary = std::string(to_string(jail->kind())),
                  .layer_store = std::string((*layers)->name()),
                  .disk_enforced = (*layers)->enforces(),
+                 .sharing = std::string(image::to_string((*layers)->sharing())),
+                 .checkpointer = jail->has_checkpoints() ? "criu" : "",
                  .protections = jail->protections().describe()});
 
   GateKeeper gate(loop, {.folder = options.data_dir + "/gate", .servers = options.name_servers},
                   [&](const std::string& id) { return cells.sockets(id); });
   cells.on_drop = [&](const std::string& id) { gate.forget(id); };
+  cells.is_known_child = [&](pid_t pid) { return pid == gate.pid(); };
   server.set_gate(gate);
 
   bool stopping = false, wait_for_all = false;

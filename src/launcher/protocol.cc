@@ -36,6 +36,15 @@ void decode_limits(Reader& in, boundary::Limits& v) {
   v.wall_time = std::chrono::milliseconds(in.i64());
 }
 
+void encode_latency(Writer& out, const Latency& v) {
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i) out.i64(v.of(static_cast<Step>(i)).count());
+}
+
+void decode_latency(Reader& in, Latency& v) {
+  for (int i = 0; i < static_cast<int>(Step::count_); ++i)
+    v.add(static_cast<Step>(i), std::chrono::nanoseconds(in.i64()));
+}
+
 }  // namespace
 
 void encode(Writer& out, const LaunchRequest& v) {
@@ -45,6 +54,10 @@ void encode(Writer& out, const LaunchRequest& v) {
   out.u8(v.cold);
   out.u8(v.allow_unquotaed);
   out.strs(v.shown_targets);
+  out.str(v.image);
+  out.u8(v.files_only);
+  out.u8(v.forked);
+  out.str(v.id);
 }
 
 void decode(Reader& in, LaunchRequest& v) {
@@ -54,21 +67,68 @@ void decode(Reader& in, LaunchRequest& v) {
   v.cold = in.u8() != 0;
   v.allow_unquotaed = in.u8() != 0;
   v.shown_targets = in.strs();
+  v.image = in.str();
+  v.files_only = in.u8() != 0;
+  v.forked = in.u8() != 0;
+  v.id = in.str();
 }
 
 void encode(Writer& out, const LaunchReply& v) {
   out.str(v.id);
   out.u8(static_cast<uint8_t>(v.birth));
   out.u8(static_cast<uint8_t>(v.kind));
-  for (int i = 0; i < static_cast<int>(Step::count_); ++i) out.i64(v.latency.of(static_cast<Step>(i)).count());
+  encode_latency(out, v.latency);
 }
 
 void decode(Reader& in, LaunchReply& v) {
   v.id = in.str();
   v.birth = bounded(in.u8(), Birth::forked, in);
   v.kind = bounded(in.u8(), BoundaryKind::microvm, in);
-  for (int i = 0; i < static_cast<int>(Step::count_); ++i)
-    v.latency.add(static_cast<Step>(i), std::chrono::nanoseconds(in.i64()));
+  decode_latency(in, v.latency);
+}
+
+void encode(Writer& out, const CheckpointRequest& v) {
+  out.str(v.id);
+  out.u8(v.memory);
+  out.u8(v.keep_running);
+}
+
+void decode(Reader& in, CheckpointRequest& v) {
+  v.id = in.str();
+  v.memory = in.u8() != 0;
+  v.keep_running = in.u8() != 0;
+}
+
+void encode(Writer& out, const CheckpointReply& v) {
+  out.str(v.image);
+  out.u64(v.memory_bytes);
+  out.u64(v.layer_bytes);
+  encode_latency(out, v.latency);
+}
+
+void decode(Reader& in, CheckpointReply& v) {
+  v.image = in.str();
+  v.memory_bytes = in.u64();
+  v.layer_bytes = in.u64();
+  decode_latency(in, v.latency);
+}
+
+void encode(Writer& out, const ImageSummary& v) {
+  for (const auto* text : {&v.id, &v.sandbox, &v.verb, &v.parent, &v.digest}) out.str(*text);
+  out.i64(v.created);
+  out.u8(v.memory);
+  out.u32(v.layers);
+  out.u64(v.memory_bytes);
+  out.u64(v.layer_bytes);
+}
+
+void decode(Reader& in, ImageSummary& v) {
+  for (auto* text : {&v.id, &v.sandbox, &v.verb, &v.parent, &v.digest}) *text = in.str();
+  v.created = in.i64();
+  v.memory = in.u8() != 0;
+  v.layers = in.u32();
+  v.memory_bytes = in.u64();
+  v.layer_bytes = in.u64();
 }
 
 void encode(Writer& out, const SandboxSummary& v) {
@@ -123,6 +183,8 @@ void encode(Writer& out, const InfoReply& v) {
   out.str(v.boundary);
   out.str(v.layer_store);
   out.u8(v.disk_enforced);
+  out.str(v.sharing);
+  out.str(v.checkpointer);
   for (uint32_t n : {v.live, v.parked, v.cleaning}) out.u32(n);
   out.str(v.protections);
 }
@@ -133,6 +195,8 @@ void decode(Reader& in, InfoReply& v) {
   v.boundary = in.str();
   v.layer_store = in.str();
   v.disk_enforced = in.u8() != 0;
+  v.sharing = in.str();
+  v.checkpointer = in.str();
   for (uint32_t* n : {&v.live, &v.parked, &v.cleaning}) *n = in.u32();
   v.protections = in.str();
 }

@@ -37,6 +37,10 @@ enum class Op : uint8_t {
   set_policy,
   gate_report,
   gate_events,
+  checkpoint,
+  images,
+  drop_image,
+  verify_image,
   shutdown
 };
 
@@ -48,6 +52,12 @@ struct LaunchRequest {
   bool cold = false;             // never a parked one
   bool allow_unquotaed = false;  // --allow-unquotaed-disk
   std::vector<std::string> shown_targets;
+  // Instead of a digest: an image that a checkpoint made. With its memory, if it has any (then limits.open_files is the
+  // image's), and unless `files_only`.
+  std::string image;
+  bool files_only = false;
+  bool forked = false;  // one of several made of that image: the birth is said to be so
+  std::string id;       // the sandbox's, for one that was paused; empty: a new one
   // Not said by the client: what root runs for itself, or with folders of the host, is nobody else's.
   bool roots_own = false;
 };
@@ -58,6 +68,31 @@ struct LaunchReply {
   BoundaryKind kind = BoundaryKind::jail;
   Latency latency;
 };
+
+// Makes an image of a living sandbox. With memory, whoever holds the link has quiesced it (guest::Op::quiesce) and
+// asks for a new one afterwards, if the sandbox goes on. Without keep_running the reply comes when nothing of the
+// sandbox is left but the image; its owner, if that is somebody else, hears of its end as well.
+struct CheckpointRequest {
+  std::string id;
+  bool memory = true;
+  bool keep_running = false;
+};
+struct CheckpointReply {
+  std::string image;
+  uint64_t memory_bytes = 0, layer_bytes = 0;
+  Latency latency;
+};
+
+// images: a page of these after a name, as `list` has it.
+struct ImageSummary {
+  std::string id, sandbox, verb, parent, digest;
+  int64_t created = 0;
+  bool memory = false;
+  uint32_t layers = 0;
+  uint64_t memory_bytes = 0, layer_bytes = 0;
+};
+// drop_image: a name. Sandboxes made from it live on.
+// verify_image: a name, u8 thorough. Reads all of it; Code::corrupt names what is wrong.
 
 struct SandboxSummary {
   std::string id;
@@ -87,6 +122,8 @@ struct InfoReply {
   std::string boundary;
   std::string layer_store;
   bool disk_enforced = false;
+  std::string sharing;       // what a copy of a layer costs (image::Sharing)
+  std::string checkpointer;  // "criu"; empty: no memory images here
   uint32_t live = 0, parked = 0, cleaning = 0;
   std::string protections;  // what every jail here has installed, as text
 };
@@ -114,6 +151,9 @@ struct ShutdownRequest {
 
 void encode(Writer& out, const LaunchRequest& v);
 void encode(Writer& out, const LaunchReply& v);
+void encode(Writer& out, const CheckpointRequest& v);
+void encode(Writer& out, const CheckpointReply& v);
+void encode(Writer& out, const ImageSummary& v);
 void encode(Writer& out, const SandboxSummary& v);
 void encode(Writer& out, const StatsReply& v);
 void encode(Writer& out, const Ended& v);
@@ -122,6 +162,9 @@ void encode(Writer& out, const PolicyRequest& v);
 void encode(Writer& out, const Error& v);
 void decode(Reader& in, LaunchRequest& v);
 void decode(Reader& in, LaunchReply& v);
+void decode(Reader& in, CheckpointRequest& v);
+void decode(Reader& in, CheckpointReply& v);
+void decode(Reader& in, ImageSummary& v);
 void decode(Reader& in, SandboxSummary& v);
 void decode(Reader& in, StatsReply& v);
 void decode(Reader& in, Ended& v);

@@ -46,7 +46,11 @@ TEST(LauncherProtocol, LaunchRequest) {
                         .ephemeral = false,
                         .cold = true,
                         .allow_unquotaed = true,
-                        .shown_targets = {"/mnt", "", std::string("a\0b", 3)}};
+                        .shown_targets = {"/mnt", "", std::string("a\0b", 3)},
+                        .image = "maaaaaaaaaaaaaaaaaaaa",
+                        .files_only = true,
+                        .forked = true,
+                        .id = "ibbbbbbbbbbbbbbbbbbbb"};
   auto back = there_and_back(request);
   EXPECT_EQ(back.digest, request.digest);
   EXPECT_EQ(back.limits, request.limits);
@@ -54,6 +58,40 @@ TEST(LauncherProtocol, LaunchRequest) {
   EXPECT_EQ(back.cold, true);
   EXPECT_EQ(back.allow_unquotaed, true);
   EXPECT_EQ(back.shown_targets, request.shown_targets);
+  EXPECT_EQ(back.image, request.image);
+  EXPECT_EQ(back.files_only, true);
+  EXPECT_EQ(back.forked, true);
+  EXPECT_EQ(back.id, request.id);
+}
+
+TEST(LauncherProtocol, Images) {
+  auto request = there_and_back(CheckpointRequest{.id = "i1", .memory = false, .keep_running = true});
+  EXPECT_EQ(request.id, "i1");
+  EXPECT_FALSE(request.memory);
+  EXPECT_TRUE(request.keep_running);
+  CheckpointReply reply{.image = "m1", .memory_bytes = 1ull << 40, .layer_bytes = 7};
+  reply.latency.add(Step::dump, std::chrono::nanoseconds(5));
+  auto back = there_and_back(reply);
+  EXPECT_EQ(back.image, "m1");
+  EXPECT_EQ(back.memory_bytes, 1ull << 40);
+  EXPECT_EQ(back.layer_bytes, 7u);
+  EXPECT_EQ(back.latency.of(Step::dump).count(), 5);
+  auto summary = there_and_back(ImageSummary{.id = "m1",
+                                             .sandbox = "i1",
+                                             .verb = "pause",
+                                             .parent = "m0",
+                                             .digest = "d",
+                                             .created = -5,
+                                             .memory = true,
+                                             .layers = 3,
+                                             .memory_bytes = 8,
+                                             .layer_bytes = 9});
+  EXPECT_EQ(summary.id + summary.sandbox + summary.verb + summary.parent + summary.digest, "m1i1pausem0d");
+  EXPECT_EQ(summary.created, -5);
+  EXPECT_TRUE(summary.memory);
+  EXPECT_EQ(summary.layers, 3u);
+  EXPECT_EQ(summary.memory_bytes, 8u);
+  EXPECT_EQ(summary.layer_bytes, 9u);
 }
 
 TEST(LauncherProtocol, ProcessorsThatAreNoNumber) {

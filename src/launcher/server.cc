@@ -138,7 +138,10 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
     LaunchRequest request;
     decode(in, request);
     if (!in.done()) return bad();
-    request.roots_own = connections_.at(id).user == 0 && (request.ephemeral || !fds.empty());
+    const bool root = connections_.at(id).user == 0;
+    request.roots_own = root && (request.ephemeral || !fds.empty());
+    if (!root && !request.image.empty() && !cells_.image_open_to_user(request.image))
+      return reply(id, tag, fail(Code::not_found, "there is no image " + request.image));
     return cells_.launch(std::move(request), std::move(fds), id, [this, id, tag](auto result) {
       if (!result) return reply(id, tag, std::unexpected(result.error()));
       std::vector<Fd> link;
@@ -157,6 +160,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
     std::string after = in.str();
     return in.done() ? reply(id, tag, list_page(after, connections_.at(id).user == 0)) : bad();
   }
+  if (dispatch_images(id, tag, op, in)) return;
   if (op == Op::admit) {
     uint32_t user = in.u32();
     if (!in.done()) return bad();

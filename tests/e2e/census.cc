@@ -191,6 +191,9 @@ Census CensusTaker::take() {
   if (!taken) census["id range"].push_back("cannot be read: " + taken.error().message);
   if (taken)
     for (const auto& one : *taken) census["id range"].push_back(fmt::format("{} {}", one.base, one.sandbox));
+  // Images, and what a restore needs for a moment.
+  for (const auto& kind : {"images", "scratch"})
+    for (const auto& name : names_in(data_dir_ + "/" + kind)) census[kind].push_back(name);
   for (auto& [kind, things] : census) std::sort(things.begin(), things.end());
   std::erase_if(census, [](const auto& kind) { return kind.second.empty(); });
   return census;

@@ -17,6 +17,7 @@ class JailCell : public Cell {
   Result<Link> take_link() override;
   Result<const IslandSockets*> sockets() override;
   Result<void> kill() override;
+  Result<bool> quiesced() override;
   std::optional<int> exit_status() override;
 
   // A parked cell waits long for whoever takes it.

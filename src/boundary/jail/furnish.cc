@@ -36,7 +36,7 @@ Result<void> become_inner_root() {
 }
 
 // Leaves the launcher's session, keyring and control-group view behind.
-Result<void> cut_ties() {
+Result<void> cut_ties(const std::string& id) {
   ::setsid();
   if (int e = at("unshare_cgroup")) return sys_error("cannot make a cgroup namespace", e);
   if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
@@ -44,6 +44,8 @@ Result<void> cut_ties() {
   if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
     return sys_error("cannot leave the session keyring");
   if (::sethostname("isola", 5) < 0) return sys_error("cannot set the host name");
+  // Where the guest looks for its own name: it changes with a restore as another sandbox, and nobody inside can set it.
+  if (::setdomainname(id.data(), id.size()) < 0) return sys_error("cannot set the domain name");
   ::umask(022);
   return {};
 }
@@ -203,7 +205,7 @@ Result<void> live(const Furnishing& f) {
   if (fds.empty()) return fail(Code::internal, "the root is missing");
 
   ISOLA_CHECK(become_inner_root());
-  ISOLA_CHECK(cut_ties());
+  ISOLA_CHECK(cut_ties(f.id));
   ISOLA_CHECK(mount_everything(*f.protections, std::move(fds)));
   ISOLA_CHECK(arrange_descriptors(f));  // before the limit: it needs high numbers for a moment
   ISOLA_CHECK(limit_resources(f.protections->open_files));

@@ -202,7 +202,7 @@ Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
   ISOLA_TRY(Fd userns, assume_identity());
   watch_.lap(Step::identity);
   ISOLA_TRY(Root root,
-            make_root({spec_.lower}, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
+            make_root(spec_.lowers, spec_.layer, userns.get(), spec_.id_base, protections_.mounts[0].attributes));
   leftovers_ = std::move(root.layers);
   std::vector<int> fds = {root.mount.get()};
   for (const auto& shown : spec_.shown) {
@@ -280,8 +280,8 @@ Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
 
 }  // namespace
 
-Jail::Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network)
-    : cgroups_(std::move(cgroups)), filter_(std::move(filter)), network_(std::move(network)) {
+Jail::Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network, Criu criu)
+    : cgroups_(std::move(cgroups)), filter_(std::move(filter)), network_(std::move(network)), criu_(std::move(criu)) {
   protections_.id_count = kIdCount;
   protections_.open_files = Limits{}.open_files;
   protections_.capabilities = kCapabilities;
@@ -292,7 +292,7 @@ Jail::Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetw
 Result<std::unique_ptr<Jail>> Jail::make(kernel::CgroupTree cgroups) {
   ISOLA_TRY(auto filter, jail_syscall_program());
   ISOLA_TRY(auto network, IslandNetwork::prepare());
-  std::unique_ptr<Jail> jail(new Jail(std::move(cgroups), std::move(filter), std::move(network)));
+  std::unique_ptr<Jail> jail(new Jail(std::move(cgroups), std::move(filter), std::move(network), Criu::find()));
   ISOLA_TRY(jail->protections_.network, jail->network_.expected());
   return jail;
 }
@@ -315,10 +315,23 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
                              .from = MountRule::From::shown,
                              .attributes = {.read_only = true, .nosuid = true, .nodev = true}});
   }
+  if (spec.memory) return begin_restore({criu_, std::move(spec), std::move(wanted), cgroups_, network_});
   auto launching = std::make_unique<JailLaunching>(std::move(spec), std::move(wanted), cgroups_, network_);
   auto started = launching->start(filter_);
   if (!started) return std::unexpected(launching->cause_of(started.error()));
   return launching;
+}
+
+Result<MemoryHost> Jail::memory_host() {
+  if (!host_) {
+    ISOLA_TRY(host_, jail::memory_host(criu_));
+  }
+  return *host_;
+}
+
+Result<std::unique_ptr<Checkpointing>> Jail::checkpoint(Cell& cell, CheckpointSpec spec) {
+  if (spec.memory) ISOLA_CHECK(memory_host());
+  return begin_checkpoint(criu_, protections_.mounts, cell.process().pid, std::move(spec));
 }
 
 Result<void> Jail::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {

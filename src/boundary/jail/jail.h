@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "boundary/boundary.h"
+#include "boundary/jail/checkpoint.h"
 #include "boundary/jail/protections.h"
 #include "kernel/cgroup.h"
 #include "kernel/seccomp_program.h"
@@ -20,6 +22,9 @@ class Jail : public Boundary {
 
   BoundaryKind kind() const override { return BoundaryKind::jail; }
   Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) override;
+  Result<MemoryHost> memory_host() override;
+  bool has_checkpoints() const { return !criu_.program.empty(); }
+  Result<std::unique_ptr<Checkpointing>> checkpoint(Cell& cell, CheckpointSpec spec) override;
   Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const override;
   Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) override;
 
@@ -27,11 +32,13 @@ class Jail : public Boundary {
   const Protections& protections() const { return protections_; }
 
  private:
-  Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network);
+  Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network, Criu criu);
 
   kernel::CgroupTree cgroups_;
   kernel::SeccompProgram filter_;
   IslandNetwork network_;
+  Criu criu_;
+  std::optional<MemoryHost> host_;  // asked once
   Protections protections_;
 };
 

@@ -70,7 +70,12 @@ inline constexpr const char* kStageBounds = "size=65536k";
 std::vector<MountRule> standard_mounts();
 
 // Compares what process `pid`, stopped before its exec, has installed with `wanted`. The error names the difference.
-Result<void> verify(pid_t pid, const Protections& wanted);
+// `filter`: the hash of its system-call filter, from somebody who knows; else it is read from the kernel, for which the
+// process must not be traced.
+Result<void> verify(pid_t pid, const Protections& wanted, const std::string* filter = nullptr);
+// The same for every other process that comes to life with it (a restore), each thread: none may be in other
+// namespaces, have other capabilities to gain, or another number of filters than process 1 has.
+Result<void> verify_companions(pid_t first, const std::vector<pid_t>& pids, const Protections& wanted);
 // The same for what is not the process's own: the limits of its group and its network, as the launcher found them.
 Result<void> verify_around(const Protections& wanted, const kernel::CgroupLimits& limits, const std::string& network);
 

@@ -58,7 +58,7 @@ Result<void> verify_namespaces(pid_t pid) {
   return {};
 }
 
-Result<void> verify_status(pid_t pid, const Protections& wanted) {
+Result<void> verify_status(pid_t pid, const Protections& wanted, const std::string* filter) {
   ISOLA_TRY(std::string status, read_file(fmt::format("/proc/{}/status", pid)));
   const std::string caps = fmt::format("{:016x}", wanted.capabilities);
   const std::string own = fmt::format("{:016x}", wanted.capabilities | kBadge);
@@ -78,7 +78,12 @@ Result<void> verify_status(pid_t pid, const Protections& wanted) {
   // The badge crosses the exec as inheritable, and the guest's first act is to make it not so.
   if (auto found = status_field(status, "CapInh"); found != badge && found != none)
     return differ("CapInh", badge, found);
-  ISOLA_TRY(std::string hash, kernel::installed_filter_hash(pid));
+  std::string hash;
+  if (filter) {
+    hash = *filter;
+  } else {
+    ISOLA_TRY(hash, kernel::installed_filter_hash(pid));
+  }
   if (hash != wanted.filter_hash) return differ("the seccomp filter", wanted.filter_hash, hash);
   return {};
 }
@@ -192,14 +197,43 @@ Result<void> verify_around(const Protections& wanted, const kernel::CgroupLimits
   return {};
 }
 
-Result<void> verify(pid_t pid, const Protections& wanted) {
+Result<void> verify(pid_t pid, const Protections& wanted, const std::string* filter) {
   if (int e = kernel::fault::at("verify")) return sys_error("protection mismatch", e);
   ISOLA_CHECK(verify_namespaces(pid));
   ISOLA_CHECK(verify_maps(pid, wanted));
   ISOLA_CHECK(verify_cgroup(pid, wanted));
   ISOLA_CHECK(verify_mounts(pid, wanted));
   ISOLA_CHECK(verify_resources(pid, wanted));
-  return verify_status(pid, wanted);
+  return verify_status(pid, wanted, filter);
+}
+
+Result<void> verify_companions(pid_t first, const std::vector<pid_t>& pids, const Protections& wanted) {
+  const std::string caps = fmt::format("{:016x}", wanted.capabilities);
+  for (pid_t pid : pids) {
+    if (pid == first) continue;
+    for (const char* kind : kOwnNamespaces) {
+      struct stat init{}, its{};
+      if (::stat(fmt::format("/proc/{}/ns/{}", first, kind).c_str(), &init) < 0 ||
+          ::stat(fmt::format("/proc/{}/ns/{}", pid, kind).c_str(), &its) < 0)
+        return sys_error("cannot compare namespaces");
+      if (init.st_ino != its.st_ino)
+        return differ(fmt::format("ns/{} of process {}", kind, pid), "process 1's", "another");
+    }
+    std::string folder = fmt::format("/proc/{}/task", pid);
+    std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
+    if (!dir) return sys_error("cannot read " + folder);
+    while (dirent* entry = ::readdir(dir.get())) {
+      if (entry->d_name[0] == '.') continue;
+      ISOLA_TRY(std::string status, read_file(folder + "/" + entry->d_name + "/status"));
+      if (status_field(status, "State").starts_with('Z')) continue;
+      const std::pair<std::string_view, std::string_view> fields[] = {
+          {"CapBnd", caps}, {"Seccomp", "2"}, {"Seccomp_filters", "1"}};
+      for (auto [name, value] : fields)
+        if (auto found = status_field(status, name); found != value)
+          return differ(fmt::format("{} of process {}", name, pid), value, found);
+    }
+  }
+  return {};
 }
 
 }  // namespace isola::boundary::jail

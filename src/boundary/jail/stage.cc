@@ -51,6 +51,19 @@ Result<void> fill_dev(const std::string& dev, std::string_view program) {
   return put_file(dev + (kGuestProgram + 4), program, 0111);
 }
 
+// A generator of random numbers for the OpenSSL of programs inside that a fork of the sandbox does not repeat.
+Result<void> put_entropy(const std::string& programs) {
+  ISOLA_CHECK(make_dirs("dev/.isola"));
+  const std::pair<const char*, const char*> files[] = {{"isola-rand.so", "isola-rand.so"},
+                                                       {"isola-openssl.cnf", "openssl.cnf"}};
+  for (auto [from, to] : files) {
+    auto bytes = read_file(programs + from);
+    if (!bytes) return std::unexpected(bytes.error().in("what every sandbox is given"));
+    ISOLA_CHECK(put_file(std::string("dev/.isola/") + to, *bytes, 0444));
+  }
+  return {};
+}
+
 // Enough of /sys for programs that count processors; nothing of the host's.
 Result<void> fill_sys() {
   long cpus = ::sysconf(_SC_NPROCESSORS_ONLN);
@@ -83,6 +96,7 @@ Result<void> set_stage(const StageOptions& options) {
   // Executable but readable by nobody inside: then the memory of process 1 belongs to the host's user namespace, and
   // even the names of its descriptors are closed to the sandbox's root.
   ISOLA_CHECK(fill_dev("dev", *program));
+  if (!options.programs.empty()) ISOLA_CHECK(put_entropy(options.programs));
   return fill_sys();
 }
 

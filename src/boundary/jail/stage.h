@@ -11,6 +11,7 @@ namespace isola::boundary::jail {
 struct StageOptions {
   std::string folder;         // where it is mounted
   std::string guest_program;  // the host's isola-guest, copied in
+  std::string programs;       // the folder with isola-rand.so and isola-openssl.cnf, with a slash; empty: without them
 };
 
 // Mounts and fills the stage, then changes the working folder to it: overlay mounts are given relative names, which is

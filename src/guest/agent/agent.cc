@@ -1,7 +1,10 @@
 #include "guest/agent/agent.h"
 
+#include <sys/utsname.h>
+
 #include <algorithm>
 
+#include "base/ids.h"
 #include "guest/agent/files.h"
 #include "guest/agent/net.h"
 #include "guest/agent/procfs.h"
@@ -35,6 +38,11 @@ Result<Mux::Opened> with(std::string_view args, F use) {
   return use(*message);
 }
 
+std::string domain_name() {
+  utsname names{};
+  return ::uname(&names) == 0 ? names.domainname : "";
+}
+
 }  // namespace
 
 Mux::Opened bulk(std::string bytes) { return {std::make_unique<BulkChannel>(std::move(bytes)), {}}; }
@@ -42,7 +50,13 @@ Mux::Opened bulk(std::string bytes) { return {std::make_unique<BulkChannel>(std:
 Agent::Agent(std::string sandbox_id)
     : processes_(loop_),
       mux_([this](Op op, std::string_view args) { return open(op, args); }),
-      id_(std::move(sandbox_id)) {}
+      id_(std::move(sandbox_id)),
+      domain_(domain_name()) {}
+
+void Agent::next_generation() {
+  if (std::string now = domain_name(); now != domain_ && is_sandbox_id(now)) id_ = domain_ = now;
+  mux_.begin(id_, ++generation_);
+}
 
 void Agent::round(bool may_wait) {
   if (mux_.channels() == 0) {

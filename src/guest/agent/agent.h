@@ -19,7 +19,8 @@ class Agent {
   Loop& loop() { return loop_; }
   Mux& mux() { return mux_; }
   const std::string& id() const { return id_; }
-  void next_generation() { mux_.begin(id_, ++generation_); }
+  // A new link. Whoever was restored as another sandbox learns its name here: the launcher keeps it as the domain name.
+  void next_generation();
   // One round: waits for events (not at all when there is work left), then lets every ready channel do a slice.
   void round(bool may_wait);
   void child_ended() { reap_ = true; }
@@ -32,6 +33,7 @@ class Agent {
   ProcessTable processes_;
   Mux mux_;
   std::string id_;
+  std::string domain_;  // as it was last seen
   uint32_t generation_ = 0;
   bool reap_ = false;
 };

@@ -25,6 +25,7 @@ namespace isola::guest {
 
 namespace {
 
+constexpr char kOpensslConf[] = "OPENSSL_CONF=/dev/.isola/openssl.cnf";
 constexpr char kPath[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 enum class Stage { none, ids, cwd, exec };
@@ -187,6 +188,9 @@ Result<pid_t> spawn(const Start& start, const User& user, const std::vector<std:
   std::vector<std::string> env;
   if (!start.replace_env) {
     env = {kPath, "HOME=" + user.home, "USER=" + user.name, "LOGNAME=" + user.name, "LANG=C.UTF-8"};
+    // Where the launcher put one: random numbers that a fork of the sandbox does not repeat (guest/entropy).
+    static const bool own_entropy = ::access(kOpensslConf + sizeof "OPENSSL_CONF", R_OK) == 0;
+    if (own_entropy) env.push_back(kOpensslConf);
     if (stdio.pty) env.push_back("TERM=xterm-256color");
     set_env(env, defaults);
   }

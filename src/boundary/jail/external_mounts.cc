@@ -1,4 +1,4 @@
-#include "external_mounts.h"
+#include "boundary/jail/external_mounts.h"
 
 #include <fcntl.h>
 

@@ -1,4 +1,4 @@
-#include "criu_rpc.h"
+#include "boundary/jail/criu_rpc.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -9,8 +9,9 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "boundary/jail/protobuf.h"
+#include "kernel/fault.h"
 #include "kernel/process.h"
-#include "protobuf.h"
 
 namespace isola::criu {
 
@@ -38,10 +39,11 @@ enum Field : uint32_t {
   kTcpSkipInFlight = 46,
   kNetworkLock = 64,
 };
-constexpr uint64_t kCgroupsIgnore = 0, kNetworkLockSkip = 3;
+constexpr uint64_t kCgroupsIgnore = 0, kNetworkLockNftables = 2, kNetworkLockSkip = 3;
 
 ProtoWriter common(const Options& options, const char* log) {
   ProtoWriter out;
+  // Our number: it finds the folder through /proc.
   out.number(kImagesDirFd, static_cast<uint64_t>(options.images));
   out.number(kTcpEstablished, 1);
   out.number(kFileLocks, 1);
@@ -54,7 +56,7 @@ ProtoWriter common(const Options& options, const char* log) {
   for (const auto& external : options.external) out.text(kExternal, external);
   out.number(kEmptyNamespaces, CLONE_NEWNET);
   out.number(kTcpSkipInFlight, 1);
-  out.number(kNetworkLock, kNetworkLockSkip);
+  out.number(kNetworkLock, options.lock_network ? kNetworkLockNftables : kNetworkLockSkip);
   return out;
 }
 
@@ -107,24 +109,25 @@ Result<Response> parse(std::string_view bytes) {
 class Servant {
  public:
   static Result<Servant> start(const Options& options, const Hooks& hooks) {
+    if (int e = kernel::fault::at("criu")) return sys_error("cannot start criu", e);
     ISOLA_TRY(auto pair, kernel::socket_pair());
-    pid_t pid = ::fork();
-    if (pid < 0) return sys_error("cannot start criu");
-    if (pid == 0) {
+    auto body = [&] {
       constexpr int kSocket = 3;
       // The launcher keeps its capabilities when it changes ids; criu counts on the ordinary rules.
       ::prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
-      bool ok = !hooks.before_exec || hooks.before_exec().has_value();
-      if (ok && ::dup2(pair.second.get(), kSocket) == kSocket) {
-        ::fcntl(kSocket, F_SETFD, 0);
-        ::syscall(SYS_close_range, kSocket + 1, ~0u, 0);
-        std::string preload = "LD_PRELOAD=" + options.preload, path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
-        char* env[] = {path.data(), options.preload.empty() ? nullptr : preload.data(), nullptr};
-        ::execle(options.program.c_str(), "criu", "swrk", "3", nullptr, env);
-      }
-      ::_exit(127);
-    }
-    return Servant(pid, std::move(pair.first));
+      if (hooks.before_exec && !hooks.before_exec()) return 126;
+      if (::dup2(pair.second.get(), kSocket) != kSocket) return 127;
+      ::fcntl(kSocket, F_SETFD, 0);
+      ::syscall(SYS_close_range, kSocket + 1, ~0u, 0);
+      std::string preload = "LD_PRELOAD=" + options.preload, path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+      char* env[] = {path.data(), options.preload.empty() ? nullptr : preload.data(), nullptr};
+      ::execle(options.program.c_str(), "criu", "swrk", "3", nullptr, env);
+      return 127;
+    };
+    ISOLA_TRY(auto child, kernel::spawn(0, body, hooks.cgroup));
+    Servant servant(child.pid, std::move(pair.first));
+    if (hooks.started) ISOLA_CHECK(hooks.started(child.pid));
+    return servant;
   }
   Servant(Servant&& other) noexcept : pid_(std::exchange(other.pid_, -1)), socket_(std::move(other.socket_)) {}
   Servant& operator=(Servant&&) = delete;
@@ -139,16 +142,22 @@ class Servant {
     ISOLA_CHECK(kernel::send_message(socket_.get(), request(type, options)));
     Result<void> hooked;
     for (;;) {
-      ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
-      if (message.bytes.empty()) return fail(Code::internal, "criu died");
-      ISOLA_TRY(auto response, parse(message.bytes));
+      auto message = kernel::receive_message(socket_.get());
+      if (!message || message->bytes.empty()) {  // closed, or reset with words of ours unread
+        if (!hooked) return std::unexpected(hooked.error());
+        return fail(Code::unavailable, "criu died");
+      }
+      ISOLA_TRY(auto response, parse(message->bytes));
       if (response.type != static_cast<uint64_t>(Request::notify)) {
         if (!hooked) return std::unexpected(hooked.error());
         if (!response.success) return fail(Code::internal, "criu: " + response.message);
         return response;
       }
       if (hooks.on_notify && hooked) hooked = hooks.on_notify(response.notify_point, response.notify_pid);
-      ISOLA_CHECK(kernel::send_message(socket_.get(), notified(hooked.has_value())));
+      // Whoever refused may have ended it: then the refusal is what happened.
+      auto told = kernel::send_message(socket_.get(), notified(hooked.has_value()));
+      if (!hooked && !told) return std::unexpected(hooked.error());
+      ISOLA_CHECK(told);
     }
   }
 

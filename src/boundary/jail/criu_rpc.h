@@ -25,16 +25,22 @@ struct Options {
   std::vector<std::string> external;  // mounts that come from outside (external_mounts.h)
   uint32_t ghost_limit = 64 << 20;    // largest deleted-but-open file
   int log_level = 1;                  // into <images>/dump.log or restore.log
+  bool lock_network = false;          // TCP connections inside that hold unsent data need it; it costs milliseconds
 };
 
 struct Hooks {
+  // Its number, as soon as it runs.
+  std::function<Result<void>(pid_t criu)> started;
   // In the child, before criu starts there: what the restored processes shall inherit (control groups, their
   // namespace).
   std::function<Result<void>()> before_exec;
+  int cgroup = -1;  // a folder of cgroup v2 that criu is born into
   // criu has reached a point and waits: "post-dump" (everything stopped: the moment to copy files), "setup-namespaces"
   // (process 1 exists, nothing of it runs: the moment to configure its network), … An error ends the operation.
   std::function<Result<void>(const std::string& point, pid_t pid)> on_notify;
 };
+
+// Both fail with Code::unavailable when criu itself died on the way.
 
 // The processes end with the dump, unless `leave_running`.
 Result<void> dump(const Options& options, pid_t pid, bool leave_running, const Hooks& hooks);

@@ -1,0 +1,311 @@
+// Pause, resume, snapshot and fork, beside criu's own command line on the same program outside of any sandbox, and
+// beside starting that program anew.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/file.h"
+#include "bench/stage.h"
+#include "boundary/jail/checkpoint.h"
+#include "image/tree.h"
+
+namespace isola::bench {
+
+namespace {
+
+const char* const kGroup = "Images";
+
+struct Workload {
+  std::string name;
+  std::vector<std::string> argv;  // says "ready" when it is, then waits
+  uint64_t memory;
+  int rounds;
+};
+
+// One sandbox in which the workload is ready.
+struct Box {
+  std::string id;
+  std::unique_ptr<guest::PipeClient> guest;
+  std::shared_ptr<guest::Run> run;
+};
+
+Result<Box> adopt(launcher::Sandbox sandbox) {
+  Box box{sandbox.reply.id,
+          std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest)),
+          {}};
+  return box;
+}
+
+Result<Box> start(launcher::Client& client, const std::string& digest, const Workload& work) {
+  launcher::LaunchRequest request{.digest = digest, .cold = true, .allow_unquotaed = true};
+  request.limits.memory = work.memory;
+  ISOLA_TRY(auto sandbox, client.launch(request));
+  ISOLA_TRY(Box box, adopt(std::move(sandbox)));
+  auto heard = std::make_shared<std::string>();
+  box.run = box.guest->begin_run(
+      {.argv = work.argv, .stdin_mode = guest::Stdin::pipe},
+      {.out = [heard](std::string_view s) { *heard += s; }, .err = [heard](std::string_view s) { *heard += s; }});
+  ISOLA_CHECK(box.guest->pump_until([&] { return heard->find("ready") != std::string::npos || box.run->ended(); },
+                                    std::chrono::seconds(60)));
+  if (box.run->ended()) return fail(Code::internal, work.name + " ended: " + *heard);
+  return box;
+}
+
+launcher::LaunchRequest from_image(const std::string& image, const Workload& work, bool forked) {
+  launcher::LaunchRequest request{.allow_unquotaed = true, .image = image, .forked = forked};
+  request.limits.memory = work.memory;
+  return request;
+}
+
+// The same program outside, for criu's command line.
+class Outside {
+ public:
+  static Result<Outside> start(const Workload& work, const std::string& folder) {
+    Outside one;
+    one.folder_ = folder;
+    ISOLA_CHECK(make_dirs(folder));
+    std::string out = folder + "/out";
+    ::unlink(out.c_str());
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/zero", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    std::vector<char*> argv;
+    for (const auto& word : work.argv) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    int failed = ::posix_spawnp(&one.pid_, argv[0], &actions, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (failed) return sys_error("cannot start " + work.argv[0], failed);
+    for (int i = 0; i < 60000; ++i) {
+      if (read_file(out).value_or("").find("ready") != std::string::npos) return one;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return fail(Code::timeout, work.name + " did not come up outside");
+  }
+  Outside(Outside&& other) noexcept : pid_(std::exchange(other.pid_, -1)), folder_(std::move(other.folder_)) {}
+  Outside& operator=(Outside&&) = delete;
+  ~Outside() { end(); }
+
+  Result<double> dump(const std::string& criu) {
+    std::string images = folder_ + "/images";
+    (void)image::remove_tree(images);
+    ISOLA_CHECK(make_dirs(images));
+    ISOLA_TRY(auto timing,
+              run_program({.argv = {criu, "dump", "-t", std::to_string(pid_), "-D", images, "-o", "log"}}));
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+    return timing.exit;
+  }
+  Result<double> restore(const std::string& criu) {
+    std::string images = folder_ + "/images";
+    ::unlink((images + "/pid").c_str());
+    ISOLA_TRY(auto timing,
+              run_program({.argv = {criu, "restore", "-D", images, "-o", "log", "-d", "--pidfile", "pid"}}));
+    ISOLA_TRY(std::string pid, read_file(images + "/pid"));
+    pid_ = std::atoi(pid.c_str());
+    return timing.exit;
+  }
+  void end() {
+    if (pid_ <= 1) return;
+    ::kill(pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+  }
+
+ private:
+  Outside() = default;
+  pid_t pid_ = -1;
+  std::string folder_;
+};
+
+struct Steps {
+  Samples steps[static_cast<size_t>(Step::count_)];
+  void add(const Latency& latency) {
+    for (size_t i = 0; i < static_cast<size_t>(Step::count_); ++i)
+      steps[i].add(std::chrono::duration<double, std::micro>(latency.of(static_cast<Step>(i))).count());
+  }
+  void print(Report& report, const std::string& group) const {
+    for (size_t i = 0; i < static_cast<size_t>(Step::count_); ++i)
+      if (steps[i].p50() > 0) report.timing(group, std::string(to_string(static_cast<Step>(i))), steps[i]);
+  }
+};
+
+Result<void> forks(Stage& stage, const Workload& work, const std::string& image, int count, double shell_cold) {
+  Report& report = stage.report();
+  std::atomic<int> left = count;
+  const unsigned threads = stage.cores();
+  std::vector<std::vector<std::unique_ptr<guest::PipeClient>>> guests(threads);
+  std::vector<launcher::Client> clients;
+  for (unsigned i = 0; i < threads; ++i) {
+    ISOLA_TRY(auto client, stage.connect());
+    clients.push_back(std::move(client));
+  }
+  auto begun = Clock::now();
+  ISOLA_CHECK(in_parallel(threads, [&](unsigned thread) -> Result<void> {
+    while (left.fetch_sub(1) > 0) {
+      ISOLA_TRY(auto sandbox, clients[thread].launch(from_image(image, work, true)));
+      ISOLA_TRY(Box box, adopt(std::move(sandbox)));
+      ISOLA_CHECK(run_in(*box.guest, {kHello}, kHelloSays));
+      guests[thread].push_back(std::move(box.guest));
+    }
+    return {};
+  }));
+  double all = micros_since(begun);
+  report.value(kGroup, fmt::format("{}: fork {}, all answer", work.name, count), all / 1000, "ms",
+               fmt::format("{:.1f} ms each, {:.2f}× a cold start", all / 1000 / count, all / count / shell_cold));
+  if (count >= 20) report.goal(fmt::format("{}: each of {} forks, in ms", work.name, count), all / 1000 / count, 12);
+  guests.clear();
+  clients.clear();  // their sandboxes are ephemeral
+  return stage.settle(0);
+}
+
+Result<void> measure(Stage& stage, const Workload& work, const std::string& digest, const std::string& criu) {
+  Report& report = stage.report();
+  report.progress("images: " + work.name);
+  Samples cold, pause, resume, snapshot, bare_dump, bare_restore;
+  Steps pause_steps, resume_steps;
+  std::string kept;
+  double bytes = 0;
+  auto& client = stage.launcher();
+  for (int round = -1; round < work.rounds; ++round) {
+    ISOLA_CHECK(stage.settle(0));
+    auto begun = Clock::now();
+    ISOLA_TRY(Box box, start(client, digest, work));
+    double cold_time = micros_since(begun);
+
+    ISOLA_CHECK(box.guest->quiesce());
+    begun = Clock::now();
+    launcher::CheckpointRequest keep{.id = box.id, .keep_running = true};
+    ISOLA_TRY(auto copy, client.checkpoint(keep));
+    double snapshot_time = micros_since(begun);
+    ISOLA_CHECK(client.drop_image(copy.image));
+    ISOLA_CHECK(stage.settle(0));
+
+    begun = Clock::now();
+    launcher::CheckpointRequest save{.id = box.id};
+    ISOLA_TRY(auto saved, client.checkpoint(save));
+    double pause_time = micros_since(begun);
+    bytes = static_cast<double>(saved.memory_bytes);
+    ISOLA_CHECK(stage.settle(0));
+
+    begun = Clock::now();
+    ISOLA_TRY(auto sandbox, client.launch(from_image(saved.image, work, false)));
+    auto latency = sandbox.reply.latency;
+    ISOLA_TRY(Box next, adopt(std::move(sandbox)));
+    ISOLA_TRY(auto first, run_in(*next.guest, {kHello}, kHelloSays, begun));
+    ISOLA_CHECK(client.kill(next.id));
+    if (!kept.empty()) ISOLA_CHECK(client.drop_image(kept));
+    kept = saved.image;
+
+    ISOLA_CHECK(stage.settle(0));
+    ISOLA_TRY(auto outside, Outside::start(work, stage.scratch() + "/criu"));
+    ISOLA_TRY(double dumped, outside.dump(criu));
+    ISOLA_TRY(double restored, outside.restore(criu));
+    if (round < 0) continue;
+    cold.add(cold_time), snapshot.add(snapshot_time), pause.add(pause_time), resume.add(first.first);
+    bare_dump.add(dumped), bare_restore.add(restored);
+    pause_steps.add(saved.latency), resume_steps.add(latency);
+  }
+  auto beside = [&](const Samples& ours, const Samples& theirs) {
+    return fmt::format("{:.2f}× criu's own", paired_ratio(ours, theirs));
+  };
+  report.value(kGroup, work.name + ": memory image", bytes / (1 << 20), "MiB");
+  report.timing(kGroup, work.name + ": cold start, ready", cold);
+  report.timing(kGroup, work.name + ": pause", pause, beside(pause, bare_dump));
+  report.timing(kGroup, work.name + ": snapshot", snapshot);
+  report.timing(kGroup, work.name + ": resume → first output", resume,
+                beside(resume, bare_restore) + fmt::format(", {:.2f}× a cold start", paired_ratio(resume, cold)));
+  report.timing(kGroup, work.name + ": criu dump (command line, bare process)", bare_dump);
+  report.timing(kGroup, work.name + ": criu restore (command line, bare process)", bare_restore);
+  pause_steps.print(report, "Where a pause goes: " + work.name);
+  resume_steps.print(report, "Where a resume goes: " + work.name);
+  report.goal(work.name + ": resume → first output, against criu restore", paired_ratio(resume, bare_restore), 1.15);
+  report.goal(work.name + ": pause, against criu dump", paired_ratio(pause, bare_dump), 1.2);
+  ISOLA_CHECK(forks(stage, work, kept, 1, cold.p50()));
+  if (work.memory <= 1ull << 30) ISOLA_CHECK(forks(stage, work, kept, stage.pick(20, 100, 100), cold.p50()));
+  return client.drop_image(kept);
+}
+
+// Files alone: a snapshot must not cost more because there is more.
+Result<void> measure_files(Stage& stage) {
+  Report& report = stage.report();
+  report.progress("images: files");
+  auto& client = stage.launcher();
+  const int rounds = stage.pick(5, 15, 30);
+  Samples plain, resumed, small, large;
+  for (int round = 0; round < rounds; ++round) {
+    for (bool much : {false, true}) {
+      ISOLA_CHECK(stage.settle(0));
+      auto begun = Clock::now();
+      ISOLA_TRY(auto ran, create_and_run(client, stage.digest(), true));
+      if (!much) plain.add(ran.timing.first);
+      if (much) {
+        ISOLA_CHECK(run_in(*ran.guest, {"sh", "-c", "head -c 300M /dev/zero | tr '\\0' x >/root/large; sync"}));
+      }
+      begun = Clock::now();
+      launcher::CheckpointRequest keep{.id = ran.reply.id, .memory = false, .keep_running = true};
+      ISOLA_TRY(auto image, client.checkpoint(keep));
+      (much ? large : small).add(micros_since(begun));
+      ISOLA_CHECK(client.kill(ran.reply.id));
+      ISOLA_CHECK(stage.settle(0));
+      begun = Clock::now();
+      launcher::LaunchRequest request{.allow_unquotaed = true, .image = image.image};
+      ISOLA_TRY(auto sandbox, client.launch(request));
+      ISOLA_TRY(Box box, adopt(std::move(sandbox)));
+      ISOLA_TRY(auto timing, run_in(*box.guest, {kHello}, kHelloSays, begun));
+      if (!much) resumed.add(timing.first);
+      ISOLA_CHECK(client.kill(box.id));
+      ISOLA_CHECK(client.drop_image(image.image));
+    }
+  }
+  report.timing(kGroup, "files only: plain create → first output", plain);
+  report.timing(kGroup, "files only: resume → first output", resumed,
+                fmt::format("{:.2f}× a plain create", paired_ratio(resumed, plain)));
+  report.timing(kGroup, "files only: snapshot of an empty layer", small);
+  report.timing(kGroup, "files only: snapshot of a layer with 300 MiB", large,
+                fmt::format("{:.2f}× an empty one", paired_ratio(large, small)));
+  report.goal("files only: resume, against a plain create", paired_ratio(resumed, plain), 3);
+  return {};
+}
+
+}  // namespace
+
+Result<void> bench_image(Stage& stage) {
+  std::string criu = boundary::jail::Criu::find().program;
+  if (criu.empty()) {
+    stage.report().note("images: no criu on this machine, nothing measured");
+    return {};
+  }
+  const int rounds = stage.pick(5, 15, 30);
+  ISOLA_CHECK(measure_files(stage));
+  Workload shell{"shell", {"sh", "-c", "echo ready; exec sleep 100000"}, 512ull << 20, rounds};
+  ISOLA_CHECK(measure(stage, shell, stage.digest(), criu));
+  // numpy is in no template of ours: what the standard library has, instead.
+  Workload python{
+      "python",
+      {"python3", "-c", "import json, re, os, sys, time, threading\nprint('ready', flush=True)\ntime.sleep(100000)"},
+      512ull << 20,
+      rounds};
+  ISOLA_CHECK(measure(stage, python, stage.digest(), criu));
+  Workload large{"1 GiB",
+                 {"python3", "-c",
+                  "import os, time\nb = bytearray(os.urandom(1 << 20) * 1024)\nprint('ready', flush=True)\n"
+                  "time.sleep(100000)"},
+                 3ull << 30,
+                 stage.pick(1, 2, 4)};
+  return measure(stage, large, stage.digest(), criu);
+}
+
+}  // namespace isola::bench

@@ -1,0 +1,193 @@
+#include "boundary/jail/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include "base/codec.h"
+#include "base/file.h"
+#include "boundary/jail/criu_rpc.h"
+#include "boundary/jail/external_mounts.h"
+#include "boundary/jail/stage.h"
+#include "kernel/helper.h"
+#include "kernel/process.h"
+#include "kernel/seccomp_digest.h"
+
+namespace isola::boundary::jail {
+
+namespace {
+
+using kernel::Helper;
+
+constexpr char kAtRest = 'R';
+
+std::string folder_of_this_program() {
+  char self[4096];
+  ssize_t n = ::readlink("/proc/self/exe", self, sizeof self);
+  std::string path(self, n > 0 ? static_cast<size_t>(n) : 0);
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+// "Version: 4.2.1" of `criu --version`.
+Result<std::string> version_of(const std::string& program) {
+  ISOLA_TRY(auto pipe, kernel::make_pipe());
+  ISOLA_TRY(auto child, kernel::spawn(0, [&] {
+              if (::dup2(pipe.second.get(), 1) < 0) return 127;
+              ::execl(program.c_str(), "criu", "--version", nullptr);
+              return 127;
+            }));
+  pipe.second.reset();
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  kernel::wait_for(child.pid);
+  constexpr std::string_view kLabel = "Version: ";
+  size_t at = text.find(kLabel);
+  if (at == std::string::npos) return fail(Code::unsupported, program + " does not say which version it is");
+  at += kLabel.size();
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+Result<std::string> cpu_flags() {
+  ISOLA_TRY(std::string text, read_file("/proc/cpuinfo"));
+  for (std::string_view label : {"\nflags", "\nFeatures"}) {
+    size_t at = text.find(label);
+    if (at == std::string::npos) continue;
+    at = text.find(':', at) + 1;
+    std::istringstream words(text.substr(at, text.find('\n', at) - at));
+    std::set<std::string> flags;
+    for (std::string word; words >> word;) flags.insert(word);
+    std::string all;
+    for (const auto& flag : flags) all += (all.empty() ? "" : " ") + flag;
+    return all;
+  }
+  return fail(Code::unsupported, "this machine does not say what its processor can do");
+}
+
+class JailCheckpointing : public Checkpointing {
+ public:
+  explicit JailCheckpointing(Helper helper) : helper_(std::move(helper)), watch_(latency_) {}
+  int fd() const override { return helper_.fd(); }
+  pid_t pid() const override { return helper_.pid(); }
+  const std::string& result() const override { return result_; }
+  const Latency& latency() const override { return latency_; }
+
+  Result<bool> advance() override {
+    ISOLA_TRY(auto word, helper_.next());
+    if (word.kind == kAtRest) {
+      watch_.lap(Step::dump);
+      ISOLA_CHECK(helper_.answer(true));
+      return false;
+    }
+    if (word.kind != Helper::kDone) return fail(Code::internal, "unexpected word from a checkpoint");
+    result_ = std::move(word.bytes);
+    return true;
+  }
+
+ private:
+  Helper helper_;
+  std::string result_;
+  Latency latency_;
+  Stopwatch watch_;
+};
+
+Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector<MountRule>& mounts, pid_t pid,
+                         const CheckpointSpec& spec) {
+  Result<std::string> kept;
+  auto at_rest = [&]() -> Result<void> {
+    // A launcher that died meanwhile will not know of this checkpoint: then it must not be.
+    ISOLA_CHECK(talk.ask(kAtRest, ""));
+    kept = spec.at_rest();
+    if (!kept) return std::unexpected(kept.error());
+    return {};
+  };
+  if (!spec.memory) {
+    ISOLA_CHECK(at_rest());
+    return kept;
+  }
+  Fd folder(::open(spec.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return sys_error("cannot open " + spec.folder);
+  criu::Hooks hooks;
+  hooks.on_notify = [&](const std::string& point, pid_t) -> Result<void> {
+    return point == "post-dump" ? at_rest() : Result<void>{};
+  };
+  criu::Options options{
+      .program = criu.program,
+      .preload = criu.preload,
+      .images = folder.get(),
+      .external = criu::external_for_dump(mounts),
+      .ghost_limit = static_cast<uint32_t>(std::min<uint64_t>(spec.largest_deleted_file, INT32_MAX)),
+  };
+  auto dumped = criu::dump(options, pid, spec.keep_running, hooks);
+  if (!kept) return kept;  // what criu says then is only that we refused
+  if (!dumped)
+    return std::unexpected(dumped.error().in("the memory of the sandbox cannot be saved" +
+                                             reasons_of(read_file_at(folder.get(), "dump.log").value_or(""))));
+  return kept;
+}
+
+}  // namespace
+
+Criu Criu::find() {
+  Criu criu;
+  if (const char* named = ::getenv("ISOLA_CRIU"); named && *named) {
+    criu.program = named;
+  } else {
+    for (const char* path : {"/var/cache/isola/tools/criu", "/usr/sbin/criu", "/usr/bin/criu", "/usr/local/sbin/criu"})
+      if (criu.program.empty() && ::access(path, X_OK) == 0) criu.program = path;
+  }
+  std::string preload = folder_of_this_program() + "criu-preload.so";
+  if (::access(preload.c_str(), R_OK) == 0) criu.preload = preload;
+  return criu;
+}
+
+Result<MemoryHost> memory_host(const Criu& criu) {
+  if (criu.program.empty() || ::access(criu.program.c_str(), X_OK) < 0)
+    return fail(Code::unsupported,
+                "there is no criu on this machine, so the memory of a sandbox cannot be kept (its files can); "
+                "`./dev criu` provides one, ISOLA_CRIU names another");
+  MemoryHost host;
+  ISOLA_TRY(std::string version, version_of(criu.program));
+  host.checkpointer = "criu " + version;
+  utsname names{};
+  if (::uname(&names) < 0) return sys_error("cannot ask for the kernel's release");
+  host.kernel = names.release;
+  ISOLA_TRY(host.cpu, cpu_flags());
+  // On the stage, which is the working folder.
+  ISOLA_TRY(std::string guest, read_file(std::string(".") + kGuestProgram, 64 << 20));
+  host.guest = kernel::sha256_hex(guest);
+  return host;
+}
+
+std::string reasons_of(const std::string& log) {
+  std::string errors;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    size_t at = line.find("Error");
+    if (at == std::string::npos || errors.size() > 1000) continue;
+    // "(00.012345) Error (criu/files.c:12): what": the place says nothing to a reader.
+    size_t colon = line.find("): ", at);
+    errors += "; " + (colon == std::string::npos ? line.substr(at) : line.substr(colon + 3));
+  }
+  return errors.empty() ? "" : " (" + errors.substr(2) + ")";
+}
+
+Result<std::unique_ptr<Checkpointing>> begin_checkpoint(const Criu& criu, const std::vector<MountRule>& mounts,
+                                                        pid_t pid, CheckpointSpec spec) {
+  // Never killed with the launcher, and never on a timer: a criu that dies in the middle can take the sandbox along.
+  ISOLA_TRY(auto helper,
+            Helper::start({.name = "isola-keeper", .capabilities = kernel::kAllButMachine, .keep = spec.keep},
+                          [&](Helper::Talk& talk) { return save(talk, criu, mounts, pid, spec); }));
+  return std::make_unique<JailCheckpointing>(std::move(helper));
+}
+
+}  // namespace isola::boundary::jail

@@ -1,0 +1,40 @@
+// A living jail made into files, and a jail made from them: what criu does, in a helper process per operation, with the
+// launcher deciding at the points where it matters (docs/design-notes/checkpoint.md).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "boundary/boundary.h"
+#include "boundary/jail/protections.h"
+#include "kernel/cgroup.h"
+
+namespace isola::boundary::jail {
+
+struct Criu {
+  std::string program;  // empty: none on this machine
+  std::string preload;  // a library for it (preload/preload_limits.cc); empty: none
+
+  // The one that ISOLA_CRIU names, or the machine's: in Isola's cache of tools, else in the usual folders.
+  static Criu find();
+};
+
+Result<MemoryHost> memory_host(const Criu& criu);
+
+// `mounts`: of every jail; `pid`: process 1.
+Result<std::unique_ptr<Checkpointing>> begin_checkpoint(const Criu& criu, const std::vector<MountRule>& mounts,
+                                                        pid_t pid, CheckpointSpec spec);
+
+struct RestoreParts {
+  Criu criu;
+  LaunchSpec spec;
+  Protections wanted;
+  const kernel::CgroupTree& cgroups;
+  const IslandNetwork& network;
+};
+Result<std::unique_ptr<Launching>> begin_restore(RestoreParts parts);
+
+// The lines of criu's log that say "Error", for a message; empty if there are none.
+std::string reasons_of(const std::string& log);
+
+}  // namespace isola::boundary::jail

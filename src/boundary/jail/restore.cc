@@ -1,0 +1,307 @@
+// A jail made from a checkpoint.
+//
+//   launcher                                   helper                                   criu (in the sandbox's cgroup)
+//   begin_restore: starts the helper      →    own mount namespace, root, image files
+//                                              a process that checks the files
+//                                              starts criu                          →   user, pid, mount, … namespaces
+//   configures the network, its sockets   ←N   setup-namespaces                     ←
+//                                          →                                        →   memory, files, credentials
+//   compares what is installed, kills     ←V   pre-resume: every process is stopped ←
+//   writes the journal, proceed()          →                                        →   lets the processes go
+//   reads the filter back, hands over     ←+   done
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/codec.h"
+#include "base/file.h"
+#include "boundary/jail/cell.h"
+#include "boundary/jail/checkpoint.h"
+#include "boundary/jail/criu_rpc.h"
+#include "boundary/jail/external_mounts.h"
+#include "boundary/jail/image_files.h"
+#include "boundary/jail/jail.h"
+#include "boundary/jail/root.h"
+#include "boundary/jail/stage.h"
+#include "kernel/helper.h"
+#include "kernel/mount.h"
+#include "kernel/process.h"
+
+namespace isola::boundary::jail {
+
+namespace {
+
+using kernel::Helper;
+
+constexpr char kNamespaces = 'N', kVerify = 'V';
+
+ino_t pid_namespace(pid_t pid) {
+  struct stat st{};
+  return ::stat(fmt::format("/proc/{}/ns/pid", pid).c_str(), &st) == 0 ? st.st_ino : 0;
+}
+
+// Of the group, those that are in the sandbox: criu itself is in the group, but not in its namespaces.
+Result<std::vector<pid_t>> inside(const kernel::CgroupTree& cgroups, const std::string& name, pid_t first) {
+  ISOLA_TRY(auto group, cgroups.adopt(name));
+  auto pids = group.processes();
+  group.release();
+  if (!pids) return std::unexpected(pids.error());
+  ino_t own = pid_namespace(first);
+  if (own == 0) return fail(Code::not_found, "process 1 of the sandbox is gone");
+  std::erase_if(*pids, [&](pid_t pid) { return pid_namespace(pid) != own; });
+  return *pids;
+}
+
+// They are stopped by criu, which would let them go whatever it is told: so they die before it is told anything. A
+// process that is stopped by its tracer runs no further instruction once SIGKILL is on its way.
+void kill_inside(const kernel::CgroupTree& cgroups, const std::string& name, pid_t first) {
+  if (auto pids = inside(cgroups, name, first))
+    for (pid_t pid : *pids) ::kill(pid, SIGKILL);
+  ::kill(first, SIGKILL);
+}
+
+// A user namespace with nobody in it, for its map: the restored one exists only once criu is at work, and the root must
+// be mounted before.
+Result<Fd> user_namespace(uint32_t base) {
+  ISOLA_TRY(auto child, kernel::spawn(CLONE_NEWUSER, [] {
+              for (;;) ::pause();
+              return 0;
+            }));
+  auto opened = [&]() -> Result<Fd> {
+    ISOLA_CHECK(kernel::write_id_maps(child.pid, base, kIdCount));
+    return kernel::open_namespace(child.pid, "user");
+  }();
+  (void)kernel::send_signal(child.pidfd.get(), SIGKILL);
+  kernel::wait_for(child.pid);
+  return opened;
+}
+
+// criu looks the root and the external mounts up as the sandbox's root, which may not walk into the data directory: so
+// the stage is bound, in this mount namespace, where everybody can.
+Result<std::string> bind_stage() {
+  ISOLA_TRY(Fd stage, kernel::clone_tree(AT_FDCWD, "."));
+  for (const char* place : {"/mnt", "/srv", "/media", "/tmp"}) {
+    Fd point(::open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    struct stat st{};
+    if (!point || ::fstat(point.get(), &st) < 0 || (st.st_mode & 0005) != 0005) continue;
+    ISOLA_CHECK(kernel::attach(stage.get(), point.get(), "."));
+    if (::chdir(place) < 0) return sys_error("cannot enter the stage");
+    return place;
+  }
+  return fail(Code::unsupported, "this machine has none of /mnt, /srv, /media and /tmp");
+}
+
+// The check of the image files, in a process of its own.
+class Check {
+ public:
+  explicit Check(const std::function<Result<void>()>& check) {
+    if (!check) return;
+    auto helper = Helper::start({.name = "isola-check"}, [&](Helper::Talk&) -> Result<std::string> {
+      ISOLA_CHECK(check());
+      return "";
+    });
+    if (helper)
+      helper_ = std::move(*helper);
+    else
+      failed_ = std::unexpected(helper.error());
+  }
+  Result<void> wait() {
+    ISOLA_CHECK(failed_);
+    if (!helper_.valid()) return {};
+    auto word = helper_.next();
+    kernel::wait_for(helper_.pid());
+    helper_ = {};
+    if (!word) return std::unexpected(word.error());
+    return {};
+  }
+  ~Check() {
+    helper_.kill();
+    if (helper_.valid()) kernel::wait_for(helper_.pid());
+  }
+  Check(const Check&) = delete;
+  Check& operator=(const Check&) = delete;
+
+ private:
+  Helper helper_;
+  Result<void> failed_;
+};
+
+std::string pid_bytes(pid_t pid) {
+  Writer out;
+  out.i32(pid);
+  return out.take();
+}
+
+// In the helper. What it returns is the number of process 1.
+Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, const kernel::CgroupDoors& doors) {
+  const auto& spec = parts.spec;
+  const auto& rules = parts.wanted.mounts;
+  Check check(spec.memory->check);  // in the launcher's mount namespace, still
+  if (::unshare(CLONE_NEWNS) < 0) return sys_error("cannot make a mount namespace");
+  ISOLA_CHECK(kernel::make_all_private());
+  ISOLA_CHECK(criu::link_image(spec.memory->folder, spec.memory->scratch,
+                               {.id = spec.id, .id_base = spec.id_base, .id_count = kIdCount}));
+  ISOLA_TRY(std::string filter, criu::filter_hash(spec.memory->folder));
+  ISOLA_TRY(Fd userns, user_namespace(spec.id_base));
+  ISOLA_TRY(Root root, make_root(spec.lowers, spec.layer, userns.get(), spec.id_base, rules[0].attributes));
+  Fd images(::open(spec.memory->scratch.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!images) return sys_error("cannot open " + spec.memory->scratch);
+  ISOLA_TRY(std::string stage, bind_stage());
+  ISOLA_CHECK(kernel::attach(root.mount.get(), AT_FDCWD, kNewRoot));
+  ISOLA_CHECK(criu::prepare_sources(rules));
+  ISOLA_CHECK(criu::prepare_dev(rules, userns.get()));
+
+  criu::Hooks hooks;
+  hooks.cgroup = doors.folder.get();
+  // The restored processes are children of criu's: what it is in, they are in.
+  hooks.before_exec = [&]() -> Result<void> {
+    ISOLA_CHECK(doors.enter());
+    if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
+    return {};
+  };
+  pid_t servant = 0;
+  hooks.started = [&](pid_t pid) -> Result<void> {
+    servant = pid;
+    return {};
+  };
+  pid_t first = 0;  // told at the first of the two points only
+  hooks.on_notify = [&](const std::string& point, pid_t pid) -> Result<void> {
+    if (point == "setup-namespaces") return talk.ask(kNamespaces, pid_bytes(first = pid));
+    if (point != "pre-resume") return {};
+    auto good = check.wait();
+    if (good) good = talk.ask(kVerify, pid_bytes(first) + filter);
+    if (!good) {
+      kill_inside(parts.cgroups, spec.cgroup, first);
+      // It would wait for process 1, which waits for the others, which are criu's to reap: for ever.
+      ::kill(servant, SIGKILL);
+    }
+    return good;
+  };
+  criu::Options options{.program = parts.criu.program,
+                        .preload = parts.criu.preload,
+                        .images = images.get(),
+                        .external = criu::external_for_restore(rules, stage)};
+  auto pid = criu::restore(options, stage + "/" + kNewRoot, hooks);
+  if (pid) return pid_bytes(*pid);
+  // What the check found explains whatever criu stumbled over before it was asked.
+  if (auto whole = check.wait(); !whole) return std::unexpected(whole.error());
+  std::string log = read_file_at(images.get(), "restore.log").value_or("");
+  return std::unexpected(pid.error().in("the memory of the sandbox cannot be restored" + reasons_of(log)));
+}
+
+class JailRestoring : public Launching {
+ public:
+  explicit JailRestoring(RestoreParts parts) : parts_(std::move(parts)), watch_(latency_) {}
+  // The rest of the group is killed by whoever removes it.
+  ~JailRestoring() override {
+    if (!handed_over_) helper_.kill();
+  }
+
+  int fd() const override { return helper_.fd(); }
+  pid_t pid() const override { return verified_ ? pid_ : 0; }
+  const Latency& latency() const override { return latency_; }
+
+  Result<void> start() {
+    ISOLA_TRY(auto group, parts_.cgroups.adopt(parts_.spec.cgroup));
+    auto doors = group.doors();
+    group.release();
+    if (!doors) return std::unexpected(doors.error());
+    std::vector<int> keep;
+    for (const auto& door : doors->files) keep.push_back(door.get());
+    if (doors->folder) keep.push_back(doors->folder.get());
+    ISOLA_TRY(helper_, Helper::start({.name = "isola-waker", .capabilities = kernel::kAllButMachine, .keep = keep},
+                                     [&](Helper::Talk& talk) { return bring_back(talk, parts_, *doors); }));
+    watch_.lap(Step::clone);
+    return {};
+  }
+
+  Result<std::unique_ptr<Cell>> advance() override {
+    ISOLA_TRY(auto word, helper_.next());
+    watch_.lap(word.kind == kNamespaces ? Step::root : Step::restore);
+    Reader in(word.bytes);
+    pid_t pid = in.i32();
+    if (!in.ok() || pid <= 1) return fail(Code::corrupt, "a restore named no process");
+    switch (word.kind) {
+      case kNamespaces: {
+        pid_ = pid;
+        ISOLA_TRY(Fd netns, kernel::open_namespace(pid, "net"));
+        ISOLA_TRY(sockets_, parts_.network.make(netns.get()));
+        watch_.lap(Step::network);
+        ISOLA_CHECK(helper_.answer(true));
+        return nullptr;
+      }
+      case kVerify: {
+        auto same = pid == pid_ ? verify_all(std::string(in.rest())) : fail(Code::corrupt, "another process 1");
+        watch_.lap(Step::verify);
+        if (!same) {
+          kill_inside(parts_.cgroups, parts_.spec.cgroup, pid_);
+          return std::unexpected(same.error());
+        }
+        verified_ = true;  // the caller writes it down, and lets it proceed
+        return nullptr;
+      }
+      case Helper::kDone: return hand_over(pid);
+      default: return fail(Code::internal, "unexpected word from a restore");
+    }
+  }
+  Result<void> proceed() override { return helper_.answer(true); }
+
+ private:
+  // Every process exists as it will be, and none of its instructions has run since it was saved.
+  Result<void> verify_all(const std::string& filter) {
+    ISOLA_TRY(auto group, parts_.cgroups.adopt(parts_.spec.cgroup));
+    auto limited = group.set_cpus(parts_.spec.limits.cpus);
+    auto limits = limited ? group.limits() : std::unexpected(limited.error());
+    group.release();
+    if (!limits) return std::unexpected(limits.error());
+    ISOLA_TRY(Fd netns, kernel::open_namespace(pid_, "net"));
+    ISOLA_TRY(std::string network, parts_.network.describe(netns.get()));
+    ISOLA_CHECK(verify_around(parts_.wanted, *limits, network));
+    ISOLA_CHECK(verify(pid_, parts_.wanted, &filter));
+    ISOLA_TRY(auto pids, inside(parts_.cgroups, parts_.spec.cgroup, pid_));
+    return verify_companions(pid_, pids, parts_.wanted);
+  }
+
+  Result<std::unique_ptr<Cell>> hand_over(pid_t pid) {
+    if (!verified_ || pid != pid_) return fail(Code::internal, "a restore ended before it was looked at");
+    // The one thing that cannot be read while criu holds the process: until here its hash was the image's word.
+    auto installed = kernel::installed_filter_hash(pid);
+    if (!installed || *installed != parts_.wanted.filter_hash) {
+      kill_inside(parts_.cgroups, parts_.spec.cgroup, pid);
+      return fail(Code::internal, "protection mismatch: the seccomp filter should be '" + parts_.wanted.filter_hash +
+                                      "' but is '" + (installed ? *installed : installed.error().message) + "'");
+    }
+    ISOLA_TRY(uint64_t started, kernel::start_time(pid));
+    ISOLA_TRY(Fd pidfd, kernel::open_pidfd(kernel::ProcessName{pid, started}));
+    watch_.lap(Step::verify);
+    // It becomes our child when the helper, which criu made its parent, has ended.
+    auto cell = std::make_unique<JailCell>(kernel::ProcessName{pid, started}, std::move(pidfd), true);
+    cell->set_network(std::move(sockets_));
+    handed_over_ = true;
+    return cell;
+  }
+
+  RestoreParts parts_;
+  Latency latency_;
+  Stopwatch watch_;
+  Helper helper_;
+  pid_t pid_ = 0;
+  bool verified_ = false, handed_over_ = false;
+  IslandSockets sockets_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Launching>> begin_restore(RestoreParts parts) {
+  if (parts.criu.program.empty()) return fail(Code::unsupported, "there is no criu on this machine");
+  if (!parts.spec.shown.empty())
+    return fail(Code::unsupported, "nothing of the host can be shown to a sandbox that comes with its memory");
+  auto restoring = std::make_unique<JailRestoring>(std::move(parts));
+  ISOLA_CHECK(restoring->start());
+  return restoring;
+}
+
+}  // namespace isola::boundary::jail

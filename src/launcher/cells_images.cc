@@ -1,0 +1,521 @@
+// Cells: images. A checkpoint is made by a helper (the boundary's), which writes the manifest while every process of
+// the sandbox stands still: from that moment the image exists, and before it there was none. A launch from an image is
+// a launch like any other, on more layers and with memory.
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "image/tree.h"
+#include "launcher/cells.h"
+
+namespace isola::launcher {
+
+namespace {
+
+constexpr auto kReapFirst = std::chrono::milliseconds(20);
+constexpr auto kReapLast = std::chrono::milliseconds(1000);
+
+ImageSummary summary_of(const image::Image& image) {
+  return {.id = image.id,
+          .sandbox = image.sandbox,
+          .verb = image.verb,
+          .parent = image.parent,
+          .digest = image.digest,
+          .created = image.created,
+          .memory = image.memory,
+          .layers = static_cast<uint32_t>(image.layers.size()),
+          .memory_bytes = image.memory_bytes,
+          .layer_bytes = image.layer_bytes};
+}
+
+bool sealed(const image::Image& image) {
+  return std::ranges::none_of(image.files, [](const auto& file) { return file.sha256.empty(); });
+}
+
+// As process 1 has it: a launcher that adopted it was not told.
+Result<uint32_t> open_files_of(pid_t pid) {
+  ISOLA_TRY(std::string text, read_file(fmt::format("/proc/{}/limits", pid)));
+  constexpr std::string_view kLabel = "Max open files";
+  size_t at = text.find(kLabel);
+  uint32_t soft = 0;
+  if (at == std::string::npos || std::sscanf(text.c_str() + at + kLabel.size(), "%u", &soft) != 1)
+    return fail(Code::corrupt, "cannot read the limits of the sandbox");
+  return soft;
+}
+
+// What the helper that makes an image tells of it.
+struct Made {
+  uint64_t memory_bytes = 0, layer_bytes = 0;
+  int64_t files = 0, sums = 0, commit = 0;  // nanoseconds
+};
+
+std::string encode_made(const Made& made) {
+  Writer out;
+  out.u64(made.memory_bytes);
+  out.u64(made.layer_bytes);
+  for (int64_t time : {made.files, made.sums, made.commit}) out.i64(time);
+  return out.take();
+}
+
+bool decode_made(std::string_view bytes, Made& made) {
+  Reader in(bytes);
+  made.memory_bytes = in.u64();
+  made.layer_bytes = in.u64();
+  for (int64_t* time : {&made.files, &made.sums, &made.commit}) *time = in.i64();
+  return in.done();
+}
+
+// In the helper, while nothing in the sandbox moves.
+Result<std::string> keep_files(image::Image image, const image::ImageStore& store, image::LayerStore& layers,
+                               const std::string& layer) {
+  auto last = std::chrono::steady_clock::now();
+  auto lap = [&] {
+    auto now = std::chrono::steady_clock::now();
+    return std::chrono::nanoseconds(now - std::exchange(last, now)).count();
+  };
+  Made made;
+  if (image.layers.front() != layer)
+    ISOLA_CHECK(layers.copy(layer, image.layers.front()));
+  else
+    ISOLA_CHECK(layers.sync(layer));
+  if (auto usage = layers.usage(layer)) image.layer_bytes = made.layer_bytes = usage->bytes;
+  made.files = lap();
+  if (image.memory) {
+    ISOLA_TRY(image.files, store.sum_up(image.id));
+    for (const auto& file : image.files) image.memory_bytes += file.size;
+    made.memory_bytes = image.memory_bytes;
+  }
+  made.sums = lap();
+  ISOLA_CHECK(store.commit(image));
+  made.commit = lap();
+  return encode_made(made);
+}
+
+}  // namespace
+
+// ---- which layers are in use ----------------------------------------------------------------------------------------
+
+void Cells::use_layers(One& one, bool use) {
+  if (one.uses == use) return;
+  one.uses = use;
+  auto names = one.entry.lowers;
+  names.push_back(layer_of(one.entry));
+  for (const auto& name : names) {
+    if (use)
+      ++layer_users_[name];
+    else if (auto it = layer_users_.find(name); it != layer_users_.end() && --it->second == 0)
+      layer_users_.erase(it);
+  }
+  if (use) writing_.insert(layer_of(one.entry));
+}
+
+void Cells::count_image(const image::Image& image, int more) {
+  for (const auto& name : image.layers) {
+    if (more > 0)
+      ++layer_images_[name];
+    else if (auto it = layer_images_.find(name); it != layer_images_.end() && --it->second == 0)
+      layer_images_.erase(it);
+  }
+  if (more > 0)
+    kept_[image.id] = {summary_of(image), image.layers, image.roots_own};
+  else
+    kept_.erase(image.id);
+}
+
+void Cells::drop_unused(const std::vector<std::string>& layers) {
+  for (const auto& layer : layers) {
+    if (layer_images_.contains(layer) || layer_users_.contains(layer)) continue;
+    (void)janitor_.take(Janitor::group_and_layer("", layer));
+  }
+  watch_janitor();
+}
+
+Result<void> Cells::start_images(std::set<std::string>& known) {
+  if (parts_.kept.empty()) return {};
+  ISOLA_CHECK(make_dirs(parts_.kept, 0700));
+  ISOLA_CHECK(image::remove_tree(parts_.scratch));
+  ISOLA_CHECK(make_dirs(parts_.scratch, 0700));
+  ISOLA_TRY(auto names, image::list_dir(parts_.kept));
+  known.insert(names.begin(), names.end());  // a copy of a layer has the name of its image
+  ISOLA_TRY(auto leftovers, store_.leftovers());
+  for (const auto& id : leftovers) {
+    known.erase(id);
+    ISOLA_CHECK(janitor_.take(Janitor::image_folder(id)));
+  }
+  ISOLA_TRY(auto images, store_.list([&](const std::string& id, const Error& error) {
+    log::error("launcher", "image {} cannot be used: {}", id, error.message);
+  }));
+  for (const auto& image : images) {
+    count_image(image, 1);
+    known.insert(image.layers.begin(), image.layers.end());
+    if (!sealed(image)) to_seal_.insert(image.id);
+  }
+  for (const auto& name : names)
+    if (is_image_id(name) && !kept_.contains(name) && std::ranges::find(leftovers, name) == leftovers.end())
+      drafts_.insert(name);
+  if (!to_seal_.empty()) parts_.loop.after(std::chrono::seconds(1), [this] { seal_next(); });
+  return {};
+}
+
+// A launcher that was killed left somebody behind who finishes its checkpoint.
+void Cells::adopt_drafts() {
+  for (auto it = drafts_.begin(); it != drafts_.end();) {
+    auto image = store_.find(*it);
+    if (!image && store_.busy(*it)) {
+      ++it;
+      continue;
+    }
+    if (image)
+      count_image(*image, 1);
+    else if (image.error().code == Code::not_found)
+      (void)janitor_.take(Janitor::image_folder(*it));
+    it = drafts_.erase(it);
+  }
+}
+
+// A pause that was cut off after its image was written and before the sandbox ended: the sandbox lives, so the image is
+// not of what it says.
+void Cells::drop_undone() {
+  std::vector<std::string> undone;
+  for (const auto& [id, kept] : kept_)
+    if (!kept.layers.empty() && writing_.contains(kept.layers.front()) && !store_.busy(id)) undone.push_back(id);
+  for (const auto& id : undone) {
+    log::warn("launcher", "image {} is dropped: the sandbox that was to be paused lives on", id);
+    (void)drop_image(id);
+  }
+}
+
+// ---- launching from an image ----------------------------------------------------------------------------------------
+
+Result<void> Cells::resolve_image(LaunchRequest& request) const {
+  if (parts_.kept.empty()) return fail(Code::unsupported, "this launcher keeps no images");
+  if (!request.digest.empty())
+    return fail(Code::invalid, "a sandbox is made of a template or of an image, not of both");
+  if (is_image_id(request.image) && !kept_.contains(request.image))
+    return fail(Code::not_found, "there is no image " + request.image);
+  ISOLA_TRY(auto image, store_.find(request.image));
+  for (const auto& layer : image.layers)
+    if (writing_.contains(layer))
+      return fail(Code::unavailable, "the sandbox that image " + image.id + " was made of has not ended yet");
+  request.digest = image.digest;
+  std::string_view boundary = to_string(parts_.boundary.kind());
+  if (!image.memory || request.files_only) {
+    image.memory = false;
+    return image::check_host(image, {}, boundary);
+  }
+  ISOLA_TRY(auto here, parts_.boundary.memory_host());
+  ISOLA_CHECK(image::check_host(image, {here.checkpointer, here.kernel, here.cpu, here.guest}, boundary));
+  request.limits.open_files = image.limits.open_files;
+  return {};
+}
+
+Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& request) {
+  boundary::LaunchSpec spec{.id = one.entry.id, .cgroup = one.entry.id, .limits = request.limits};
+  // Another name than the sandbox's: a layer of it, from before it was paused, may be part of an image.
+  if (!request.image.empty() || !request.id.empty())
+    one.entry.layer = one.entry.id + "-" + new_command_id().substr(1, 6);
+  if (!request.image.empty()) {
+    ISOLA_TRY(auto image, store_.find(request.image));
+    one.entry.lowers = image.layers;
+    for (const auto& layer : image.layers) {
+      auto path = parts_.layers.path(layer);
+      if (!path) return std::unexpected(path.error().in("image " + image.id));
+      spec.lowers.push_back(*path + "/upper");
+    }
+    if (image.memory && !request.files_only) {
+      one.entry.birth = request.forked ? Birth::forked : Birth::resumed;
+      spec.memory = boundary::MemoryImage{.folder = store_.memory_folder(image.id),
+                                          .scratch = parts_.scratch + "/" + one.entry.id,
+                                          .check = [store = store_, image] { return store.verify(image, false); }};
+    }
+  }
+  ISOLA_TRY(std::string blob, mount_image(request.digest));
+  spec.lowers.push_back(std::move(blob));
+  return spec;
+}
+
+// ---- making an image ------------------------------------------------------------------------------------------------
+
+void Cells::checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpointed done) {
+  One* one = find_living(request.id);
+  if (!one) return done(fail(Code::not_found, "there is no sandbox " + request.id));
+  auto refuse = [&](Code code, const std::string& why) { done(fail(code, why)); };
+  if (parts_.kept.empty()) return refuse(Code::unsupported, "this launcher keeps no images");
+  if (one->imaging) return refuse(Code::unavailable, "an image of the sandbox is being made already");
+  if (one->linking || one->link_fd >= 0) return refuse(Code::unavailable, "somebody is just attaching to the sandbox");
+  if (one->freezing) return refuse(Code::unavailable, "the sandbox is just being frozen");
+  if (one->entry.lowers.size() >= kMostLowers)
+    return refuse(Code::exhausted, fmt::format("the sandbox went through {} images: no more fit", kMostLowers));
+  if (request.memory) {
+    if (one->entry.shown)
+      return refuse(Code::unsupported,
+                    "folders of the host are shown to the sandbox, so only its files can be kept, not its memory");
+    auto host = parts_.boundary.memory_host();
+    if (!host) return done(std::unexpected(host.error()));
+    auto quiet = one->cell->quiesced();
+    if (!quiet) return done(std::unexpected(quiet.error()));
+    if (!*quiet) return refuse(Code::invalid, "the link of the sandbox must be quiesced first");
+  }
+  if (auto begun = begin_image(*one, request); !begun) return done(std::unexpected(begun.error()));
+  one->imaging->owner = owner;
+  one->imaging->done = std::move(done);
+  if (request.memory) {
+    // criu stops the processes by itself; those that v1's freezer holds it could not.
+    Result<void> ready;
+    if (one->state == State::frozen) ready = let_go_on(*one);
+    if (ready) ready = start_work(*one);
+    if (!ready) image_failed(*one, ready.error());
+    return;
+  }
+  one->imaging->froze = one->state != State::frozen;
+  begin_freezing(*one, [this, id = request.id](const Result<void>& frozen) {
+    One* it = find(id);
+    if (!it || !it->imaging) return;
+    auto ready = frozen ? start_work(*it) : frozen;
+    if (!ready) image_failed(*it, ready.error());
+  });
+}
+
+Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
+  auto imaging = std::make_unique<Imaging>();
+  image::Image& image = imaging->image;
+  imaging->keep_running = request.keep_running;
+  image.created = static_cast<int64_t>(::time(nullptr));
+  image.sandbox = one.entry.id;
+  image.verb = request.keep_running ? "snapshot" : "pause";
+  image.parent = one.entry.image;
+  image.boundary = to_string(parts_.boundary.kind());
+  image.version = ISOLA_VERSION;
+  image.digest = one.entry.digest;
+  image.roots_own = one.entry.roots_own;
+  image.protections = parts_.protections;
+  image.memory = request.memory;
+  if (request.memory) {
+    ISOLA_TRY(auto host, parts_.boundary.memory_host());
+    image.host = {host.checkpointer, host.kernel, host.cpu, host.guest};
+  }
+  ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
+  auto limits = group.limits();
+  group.release();
+  if (!limits) return std::unexpected(limits.error());
+  ISOLA_TRY(uint32_t open_files, open_files_of(one.cell->process().pid));
+  image.limits = {.milli_cpus = static_cast<uint64_t>(limits->cpus * 1000 + 0.5),
+                  .memory = limits->memory,
+                  .disk = one.limits.disk,
+                  .io_bytes_per_second = limits->io_bytes_per_second,
+                  .pids = limits->pids,
+                  .open_files = open_files};
+  ISOLA_TRY(imaging->draft, store_.begin());
+  image.id = imaging->draft.id;
+  // Where a snapshot costs nothing, the layer itself goes the way of every layer; else a paused sandbox leaves it to
+  // its image, as it is.
+  std::string layer = layer_of(one.entry);
+  bool copy = request.keep_running || parts_.layers.sharing() == image::Sharing::snapshot;
+  image.layers = one.entry.lowers;
+  image.layers.insert(image.layers.begin(), copy ? image.id : layer);
+  one.imaging = std::move(imaging);
+  return {};
+}
+
+Result<void> Cells::start_work(One& one) {
+  Imaging& imaging = *one.imaging;
+  boundary::CheckpointSpec spec{.memory = imaging.image.memory,
+                                .folder = imaging.draft.memory,
+                                .keep_running = imaging.keep_running,
+                                .largest_deleted_file = one.limits.disk,
+                                .keep = parts_.layers.descriptors()};
+  spec.keep.push_back(imaging.draft.lock.get());
+  spec.at_rest = [this, &imaging, layer = layer_of(one.entry)] {
+    return keep_files(imaging.image, store_, parts_.layers, layer);
+  };
+  ISOLA_TRY(imaging.work, parts_.boundary.checkpoint(*one.cell, std::move(spec)));
+  return parts_.loop.watch(imaging.work->fd(), EPOLLIN, [this, id = one.entry.id](uint32_t) { advance_image(id); });
+}
+
+void Cells::advance_image(const std::string& id) {
+  One* one = find(id);
+  if (!one || !one->imaging || !one->imaging->work) return;
+  auto done = one->imaging->work->advance();
+  if (done && !*done) return;
+  parts_.loop.unwatch(one->imaging->work->fd());
+  reap_soon();
+  if (done)
+    image_made(*one);
+  else
+    image_failed(*one, done.error());
+}
+
+void Cells::image_made(One& one) {
+  Imaging& imaging = *one.imaging;
+  Made made;
+  if (!decode_made(imaging.work->result(), made))
+    return image_failed(one, Error{Code::unavailable, "unreadable word of a checkpoint"});
+  imaging.image.memory_bytes = made.memory_bytes;
+  imaging.image.layer_bytes = made.layer_bytes;
+  imaging.latency = imaging.work->latency();
+  imaging.latency.add(Step::files, std::chrono::nanoseconds(made.files));
+  imaging.latency.add(Step::sums, std::chrono::nanoseconds(made.sums));
+  imaging.latency.add(Step::commit, std::chrono::nanoseconds(made.commit));
+  imaging.work.reset();
+  imaging.draft.lock.reset();
+  count_image(imaging.image, 1);
+  if (imaging.image.memory) {
+    to_seal_.insert(imaging.image.id);
+    parts_.loop.after(std::chrono::milliseconds(200), [this] { seal_next(); });
+  }
+  const bool exited = imaging.exited;
+  const std::string id = one.entry.id;
+  if (imaging.keep_running) {
+    if (imaging.froze && !exited) (void)let_go_on(one);
+    auto owned = std::move(one.imaging);
+    report_image(*owned);
+  } else {
+    imaging.cleared_from = std::chrono::steady_clock::now();
+    if (!one.reason) one.reason = EndReason::killed;
+    if (!exited && !imaging.image.memory) end(one, EndReason::killed);
+  }
+  if (exited) this->exited(id);
+}
+
+void Cells::image_failed(One& one, const Error& error) {
+  auto imaging = std::move(one.imaging);
+  const std::string id = one.entry.id;
+  imaging->draft.lock.reset();
+  (void)store_.drop(imaging->image.id);  // it may have come so far
+  (void)janitor_.take(Janitor::image_folder(imaging->image.id));
+  if (imaging->image.layers.front() == imaging->image.id)
+    (void)janitor_.take(Janitor::group_and_layer("", imaging->image.id));
+  watch_janitor();
+  // Killed in the middle, it may have left processes half changed: nobody may go on with them.
+  const bool broken = error.code == Code::unavailable && imaging->image.memory;
+  if (imaging->froze && one.state == State::frozen) (void)let_go_on(one);
+  if (broken) end(one, EndReason::boundary_failure);
+  imaging->done(std::unexpected(error));
+  if (imaging->exited) {
+    if (!one.reason) one.reason = EndReason::boundary_failure;
+    exited(id);
+  }
+}
+
+void Cells::report_image(Imaging& imaging) {
+  if (!imaging.keep_running) imaging.latency.add(Step::clear, std::chrono::steady_clock::now() - imaging.cleared_from);
+  imaging.done(CheckpointReply{.image = imaging.image.id,
+                               .memory_bytes = imaging.image.memory_bytes,
+                               .layer_bytes = imaging.image.layer_bytes,
+                               .latency = imaging.latency});
+}
+
+// ---- what there is --------------------------------------------------------------------------------------------------
+
+std::vector<ImageSummary> Cells::images(const std::string& after, size_t max, bool for_root) {
+  adopt_drafts();
+  std::vector<ImageSummary> all;
+  for (auto it = kept_.upper_bound(after); it != kept_.end() && all.size() < max; ++it)
+    if (for_root || !it->second.roots_own) all.push_back(it->second.summary);
+  return all;
+}
+
+bool Cells::image_open_to_user(const std::string& id) const {
+  auto it = kept_.find(id);
+  return it != kept_.end() && !it->second.roots_own;
+}
+
+Result<void> Cells::drop_image(const std::string& id) {
+  auto it = kept_.find(id);
+  if (it == kept_.end()) return fail(Code::not_found, "there is no image " + id);
+  ISOLA_CHECK(store_.drop(id));
+  auto layers = it->second.layers;
+  image::Image gone;
+  gone.id = id;
+  gone.layers = layers;
+  count_image(gone, -1);
+  to_seal_.erase(id);
+  ISOLA_CHECK(janitor_.take(Janitor::image_folder(id)));
+  drop_unused(layers);
+  return {};
+}
+
+// In a process of its own, at its leisure.
+void Cells::read_through(const std::string& name, std::function<Result<void>()> body, Done done) {
+  auto helper = kernel::Helper::start({.name = "isola-check"}, [&](kernel::Helper::Talk&) -> Result<std::string> {
+    (void)::nice(10);
+    ISOLA_CHECK(body());
+    return "";
+  });
+  if (!helper) return done(std::unexpected(helper.error().in(name)));
+  int fd = helper->fd();
+  checking_[fd] = {std::move(*helper), std::move(done)};
+  auto watched = parts_.loop.watch(fd, EPOLLIN, [this, fd](uint32_t) {
+    auto it = checking_.find(fd);
+    if (it == checking_.end()) return;
+    auto word = it->second.helper.next();
+    parts_.loop.unwatch(fd);
+    auto told = std::move(it->second.done);
+    checking_.erase(it);
+    reap_soon();
+    told(word ? Result<void>() : std::unexpected(word.error()));
+    if (on_change) on_change();
+  });
+  if (watched) return;
+  auto told = std::move(checking_[fd].done);
+  checking_.erase(fd);
+  told(watched);
+}
+
+void Cells::verify_image(const std::string& id, bool thorough, Done done) {
+  auto image = store_.find(id);
+  if (!image) return done(std::unexpected(image.error()));
+  read_through(
+      "image " + id, [store = store_, image = *image, thorough] { return store.verify(image, thorough); },
+      std::move(done));
+}
+
+// SHA-256 takes longer than a sandbox should wait for its pause: it is added afterwards, one image at a time.
+void Cells::seal_next() {
+  if (sealing_ || to_seal_.empty()) return;
+  std::string id = *to_seal_.begin();
+  to_seal_.erase(to_seal_.begin());
+  sealing_ = true;
+  read_through(
+      "image " + id, [store = store_, id] { return store.seal(id); },
+      [this, id](const Result<void>& sealed) {
+        sealing_ = false;
+        if (!sealed && sealed.error().code != Code::not_found && kept_.contains(id))
+          log::error("launcher", "image {}: {}", id, sealed.error().message);
+        seal_next();
+      });
+}
+
+// ---- children that nobody waits for ---------------------------------------------------------------------------------
+
+void Cells::reap_soon() {
+  reap_pause_ = kReapFirst;
+  if (!reap_) reap_ = parts_.loop.after(reap_pause_, [this] { reap_.reset(), reap_strays(); });
+}
+
+// Helpers that are done, and what a helper that was killed left: processes of its own are given to us (launcher.cc).
+void Cells::reap_strays() {
+  std::set<pid_t> known = {janitor_.pid()};
+  for (const auto& [id, one] : cells_) known.insert(one->entry.process.pid);
+  std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
+  bool some_left = false;
+  for (pid_t pid; children >> pid;) {
+    if (known.contains(pid) || (is_known_child && is_known_child(pid))) continue;
+    if (::waitpid(pid, nullptr, WNOHANG) == 0) some_left = true;
+  }
+  if (!some_left) return;
+  reap_pause_ = std::min(reap_pause_ * 2, kReapLast);
+  if (!reap_) reap_ = parts_.loop.after(reap_pause_, [this] { reap_.reset(), reap_strays(); });
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,69 @@
+// Requests about images.
+#include "launcher/server.h"
+
+namespace isola::launcher {
+
+namespace {
+constexpr size_t kPage = 128;
+}
+
+bool Server::dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in) {
+  auto unreadable = [&] {
+    reply(id, tag, fail(Code::invalid, "unreadable request"));
+    return true;
+  };
+  auto answer = [this, id, tag](const Result<void>& result) {
+    reply(id, tag, result ? Result<std::string>("") : Result<std::string>(std::unexpected(result.error())));
+  };
+  const bool root = connections_.at(id).user == 0;
+  auto hidden = [&](const std::string& image) {
+    if (root || cells_.image_open_to_user(image)) return false;
+    reply(id, tag, fail(Code::not_found, "there is no image " + image));
+    return true;
+  };
+  switch (op) {
+    case Op::checkpoint: {
+      CheckpointRequest request;
+      decode(in, request);
+      if (!in.done()) return unreadable();
+      if (!may_ask_of(id, request.id)) {
+        reply(id, tag, fail(Code::not_found, "there is no sandbox " + request.id));
+        return true;
+      }
+      cells_.checkpoint(request, id, [this, id, tag](const Result<CheckpointReply>& result) {
+        if (!result) return reply(id, tag, std::unexpected(result.error()));
+        Writer out;
+        encode(out, *result);
+        reply(id, tag, out.take());
+      });
+      return true;
+    }
+    case Op::images: {
+      std::string after = in.str();
+      if (!in.done()) return unreadable();
+      auto page = cells_.images(after, kPage, root);
+      Writer out;
+      out.u32(static_cast<uint32_t>(page.size()));
+      for (const auto& summary : page) encode(out, summary);
+      out.u8(page.size() == kPage);
+      reply(id, tag, out.take());
+      return true;
+    }
+    case Op::drop_image: {
+      std::string image = in.str();
+      if (!in.done()) return unreadable();
+      if (!hidden(image)) answer(cells_.drop_image(image));
+      return true;
+    }
+    case Op::verify_image: {
+      std::string image = in.str();
+      bool thorough = in.u8() != 0;
+      if (!in.done()) return unreadable();
+      if (!hidden(image)) cells_.verify_image(image, thorough, answer);
+      return true;
+    }
+    default: return false;
+  }
+}
+
+}  // namespace isola::launcher
