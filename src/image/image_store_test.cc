@@ -125,7 +125,9 @@ TEST_F(ImageStoreTest, AFailureLeavesNoImage) {
     ASSERT_FALSE(image) << what;
     EXPECT_EQ(image.error().sys_errno, ENOSPC);
     EXPECT_TRUE(store_->list()->empty());
-    for (const auto& id : *store_->leftovers()) EXPECT_TRUE(store_->remove(id));
+    auto leftovers = store_->leftovers();
+    ASSERT_TRUE(leftovers.has_value());
+    for (const auto& id : *leftovers) EXPECT_TRUE(store_->remove(id));
   }
   EXPECT_TRUE(make());
 }

@@ -1,6 +1,7 @@
 #include "boundary/jail/checkpoint.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -100,6 +101,13 @@ class JailCheckpointing : public Checkpointing {
   Stopwatch watch_;
 };
 
+// Where nothing can be written any more, criu's own log may be cut off before it says so.
+std::string full_disk(const Fd& folder) {
+  struct statvfs disk{};
+  bool full = ::fstatvfs(folder.get(), &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize < (1 << 20);
+  return full ? ": No space left on device" : "";
+}
+
 Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector<MountRule>& mounts, pid_t pid,
                          const CheckpointSpec& spec) {
   Result<std::string> kept;
@@ -130,7 +138,7 @@ Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector
   auto dumped = criu::dump(options, pid, spec.keep_running, hooks);
   if (!kept) return kept;  // what criu says then is only that we refused
   if (!dumped)
-    return std::unexpected(dumped.error().in("the memory of the sandbox cannot be saved" +
+    return std::unexpected(dumped.error().in("the memory of the sandbox cannot be saved" + full_disk(folder) +
                                              reasons_of(read_file_at(folder.get(), "dump.log").value_or(""))));
   return kept;
 }
