@@ -11,6 +11,7 @@ packages_of() {
     test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl \
       nginx-light openssh-server openssh-client postgresql dnsmasq-base git nodejs python3-pip ;;  # second line: real servers and clients
     selftests) echo linux-source libcap-dev gcc libc6-dev ;;
+    conformance) echo python3-venv ;;
     bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream wrk ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
+#include "cli/certs.h"
 #include "cli/commands.h"
 #include "cli/inner_command.h"
 #include "cli/register.h"
@@ -35,6 +36,7 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_records(app, common, code);  // usage, events, ledger
   add_serve(app, common, code);    // and up
   add_template(app, common, code);
+  add_certs(app, common, code);
   add_doctor(app, common, code);
   add_prove(app, common, code);
   add_launcher(app, common, code);

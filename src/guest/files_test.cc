@@ -159,6 +159,16 @@ TEST_F(GuestFiles, FoldersLinksAndAttributes) {
   }
 }
 
+TEST_F(GuestFiles, AFollowedLinkSaysWhereItLed) {
+  ASSERT_TRUE(guest->write_file({.path = dir / "real/file", .parents = true}, "x"));
+  ASSERT_TRUE(guest->symlink({.target = "real", .path = dir / "lane"}));
+  ASSERT_TRUE(guest->symlink({.target = "lane/file", .path = dir / "one"}));
+  ASSERT_TRUE(guest->symlink({.target = "one", .path = dir / "two"}));
+  EXPECT_EQ(guest->stat({.path = dir / "two", .follow = true})->target, dir / "real/file");
+  EXPECT_EQ(guest->stat({.path = dir / "two"})->target, "one");
+  EXPECT_EQ(guest->stat({.path = dir / "real/file", .follow = true})->target, "");
+}
+
 TEST_F(GuestFiles, ListByDepthAndCount) {
   ASSERT_EQ(guest
                 .sh("cd " + dir.path() +

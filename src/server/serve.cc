@@ -19,6 +19,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "dialect/e2b/api.h"
 #include "dialect/native/api.h"
 #include "http/server.h"
 #include "http/workers.h"
@@ -184,8 +185,11 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                    end_streams({key}, std::string(except));
                                  }};
   native::Api native(service, keys, native_options);
+  e2b::Options e2b_options{.hosts = config.hosts, .domain = config.domain, .port = port, .secret = secret};
+  e2b::Api e2b(service, keys, e2b_options);
   http::Router router;
   native.add_to(router);
+  e2b.add_to(router);
   http::ServerOptions server_options{.listen = config.listen};
   if (!config.tls_certificate.empty()) server_options.tls = http::TlsFiles{config.tls_certificate, config.tls_key};
   if (config.access_log) server_options.access_log = log_access;

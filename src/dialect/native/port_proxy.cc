@@ -63,14 +63,16 @@ std::string without_token(std::string_view cookies) {
   return out;
 }
 
-std::string head_for(const http::Exchange& ex, const std::string& target, uint16_t port, bool upgrade, bool chunked) {
-  std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: localhost:{}\r\n", ex.method(), target, port);
+std::string head_for(const http::Exchange& ex, const std::string& target, const std::string& host, bool upgrade,
+                     bool chunked) {
+  std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", ex.method(), target, host);
   auto hop = named_by_connection(ex.headers());
   for (const auto& field : ex.headers()) {
     std::string name = lower(field.name);
     if (name == "host" || name == "content-length" || name == "expect" || of_this_hop(name) || hop.contains(name))
       continue;
     if (name.starts_with("x-isola-") || name.starts_with("x-forwarded-")) continue;
+    if (name.starts_with("e2b-") || name == "x-access-token") continue;
     if (name == "x-api-key" || name == "authorization") {
       std::string_view key = field.value.starts_with("Bearer ") ? field.value.substr(7) : field.value;
       if (store::is_key(key)) continue;
@@ -242,12 +244,19 @@ Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
 
 Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
                    std::string target) {
+  Passage plain;
+  co_await forward(service, ex, std::move(box), port, std::move(target), plain);
+}
+
+Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
+                   std::string target, Passage passage) {
   using namespace boost::asio::experimental::awaitable_operators;
   auto use = box->use();
   auto link = co_await service.link(box);
   if (!link) co_return say_no(ex, 502, "bad_gateway", link.error().message);
   ChannelPtr channel = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}));
   auto dialled = co_await channel->reply();
+  if (!dialled && passage.closed) co_return passage.closed(ex);
   if (!dialled)
     co_return say_no(
         ex, 502, "bad_gateway",
@@ -255,7 +264,8 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   ex.keep_encoding();
   bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();
   bool chunked = ex.has_body() && !ex.body_length();
-  std::string head = head_for(ex, target, port, upgrade, chunked);
+  std::string head =
+      head_for(ex, target, passage.host.empty() ? fmt::format("localhost:{}", port) : passage.host, upgrade, chunked);
   if (auto sent = co_await channel->write(head); !sent)
     co_return say_no(ex, 502, "bad_gateway", "the service inside closed the connection");
 

@@ -159,7 +159,11 @@ Result<Mux::Opened> open_write(const Write& a) {
   auto channel = std::make_unique<WriteChannel>(a, std::move(user), std::move(fd), std::move(dir),
                                                 temporary);  // cleans up from here on
   ISOLA_CHECK(must_be_regular(file, a.path));
-  if (a.how == WriteMode::truncate && ::ftruncate(file, 0) < 0) return sys_error("cannot empty " + shown(a.path));
+  // An empty one is left alone: emptying it would be a change that watchers see.
+  struct stat st;
+  bool full = ::fstat(file, &st) < 0 || st.st_size > 0;
+  if (a.how == WriteMode::truncate && full && ::ftruncate(file, 0) < 0)
+    return sys_error("cannot empty " + shown(a.path));
   if (owner && ::fchown(file, owner->uid, owner->gid) < 0) return sys_error("cannot give away " + shown(a.path));
   return Mux::Opened{std::move(channel), encode(Done{})};
 }

@@ -27,6 +27,15 @@ std::unexpected<Error> failed(const char* what, const std::string& path) {
 
 Result<Opened> do_stat(const StatArgs& a) {
   ISOLA_TRY(Stat s, stat_at(AT_FDCWD, a.path, a.follow));
+  struct stat self;
+  if (a.follow && ::lstat(a.path.c_str(), &self) == 0 && S_ISLNK(self.st_mode)) {
+    // Where it led, said by the kernel: resolving it step by step could meet other links than the call above.
+    Fd place(::open(a.path.c_str(), O_PATH | O_CLOEXEC));
+    std::array<char, 4096> target;
+    std::string name = "/proc/self/fd/" + std::to_string(place.get());
+    ssize_t n = place ? ::readlink(name.c_str(), target.data(), target.size()) : -1;
+    if (n > 0) s.target.assign(target.data(), static_cast<size_t>(n));
+  }
   return done(encode(s));
 }
 

@@ -1,0 +1,83 @@
+// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As images,
+// vault and interpreter are built, lines go from here to files of their own.
+#include "base/log.h"
+#include "dialect/e2b/api.h"
+
+namespace isola::e2b {
+
+namespace {
+
+struct Line {
+  const char* method;
+  const char* pattern;
+  const char* what;
+  bool of_sandbox = false;  // then a sandbox that does not exist is a 404 first
+};
+
+constexpr const char* kPause = "pausing and resuming sandboxes";
+constexpr const char* kBuild = "building templates through the API";
+constexpr const char* kVolumes = "volumes";
+constexpr const char* kSecrets = "secrets";
+constexpr const char* kWebhooks = "webhooks";
+
+constexpr Line kLines[] = {
+    {"POST", "/sandboxes/{id}/pause", kPause, true},
+    {"POST", "/sandboxes/{id}/resume", kPause, true},
+    {"POST", "/sandboxes/{id}/fork", "forking sandboxes", true},
+    {"POST", "/sandboxes/{id}/snapshots", "snapshots", true},
+    {"GET", "/snapshots", "snapshots"},
+    {"POST", "/templates", kBuild},
+    {"POST", "/templates/{template}", kBuild},
+    {"PATCH", "/templates/{template}", kBuild},
+    {"POST", "/templates/tags", "tagging templates"},
+    {"DELETE", "/templates/tags", "tagging templates"},
+    {"POST", "/templates/{template}/builds/{build}", kBuild},
+    {"GET", "/templates/{template}/builds/{build}/status", kBuild},
+    {"GET", "/templates/{template}/builds/{build}/logs", kBuild},
+    {"GET", "/templates/{template}/files/{hash}", kBuild},
+    {"POST", "/v2/templates", kBuild},
+    {"PATCH", "/v2/templates/{template}", kBuild},
+    {"POST", "/v2/templates/{template}/builds/{build}", kBuild},
+    {"POST", "/v3/templates", kBuild},
+    {"GET", "/volumes", kVolumes},
+    {"POST", "/volumes", kVolumes},
+    {"GET", "/volumes/{volume}", kVolumes},
+    {"DELETE", "/volumes/{volume}", kVolumes},
+    {"*", "/volumecontent/{path...}", kVolumes},
+    {"GET", "/secrets", kSecrets},
+    {"POST", "/secrets", kSecrets},
+    {"GET", "/secrets/{secret}", kSecrets},
+    {"POST", "/secrets/{secret}", kSecrets},
+    {"DELETE", "/secrets/{secret}", kSecrets},
+    {"GET", "/events/webhooks", kWebhooks},
+    {"POST", "/events/webhooks", kWebhooks},
+    {"GET", "/events/webhooks/{webhook}", kWebhooks},
+    {"PATCH", "/events/webhooks/{webhook}", kWebhooks},
+    {"DELETE", "/events/webhooks/{webhook}", kWebhooks},
+};
+
+}  // namespace
+
+void Api::add_absent(http::Router& router) {
+  auto service = service_;
+  std::string last;
+  http::RouteGroup* into = nullptr;
+  for (const auto& line : kLines) {
+    std::string pattern = line.pattern, prefix = pattern.substr(0, pattern.find('{'));
+    if (prefix != last || !into) {
+      into = &group(router, prefix.c_str());
+      last = prefix;
+    }
+    into->add(line.method, line.pattern,
+              handled([service, what = std::string(line.what),
+                       of_sandbox = line.of_sandbox](http::Exchange& ex) -> Task<Result<void>> {
+                if (of_sandbox) {
+                  auto box = box_of(*service, ex);
+                  if (!box) co_return std::unexpected(std::move(box).error());
+                }
+                co_return fail(Code::unsupported, what + ": not available on this server yet");
+              }));
+  }
+}
+
+}  // namespace isola::e2b

@@ -1,0 +1,240 @@
+#include "dialect/e2b/envd.h"
+
+#include <charconv>
+
+#include "base/hash/sha256.h"
+#include "dialect/e2b/launches.h"
+#include "dialect/e2b/metrics.h"
+#include "dialect/e2b/tokens.h"
+#include "dialect/e2b/watchers.h"
+#include "dialect/native/views.h"
+
+namespace isola::e2b {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kSandbox = "e2b-sandbox";
+constexpr size_t kMostBody = 64 << 20;
+
+void unauthorized(http::Exchange& ex, const std::string& message) {
+  ex.reply(401, native::dump({{"code", 401}, {"message", message}}));
+}
+
+enum class Shape { call, stream };
+
+// Fails a call whose user or sandbox is not right, in the shape that its client can read; then there is none.
+Task<std::optional<Call>> enter_rpc(sandbox::Service& service, http::Exchange& ex, Shape shape) {
+  auto box = service.find_any(std::string(ex.noted(kSandbox)));
+  if (!box) {
+    gone(ex, std::string(ex.noted(kSandbox)));
+    co_return std::nullopt;
+  }
+  std::string name = basic_user(ex.header("authorization")).value_or("");
+  auto call = co_await enter(service, ex, *box, name);
+  if (call) co_return std::move(*call);
+  if (!is_running(*box)) {
+    gone(ex, (*box)->id());
+    co_return std::nullopt;
+  }
+  RpcError error = rpc_error(call.error());
+  if (call.error().code == Code::denied) error.code = "unauthenticated";
+  if (shape == Shape::stream) {
+    RpcStream out(ex);
+    co_await out.end(error);
+  } else {
+    fail_rpc(ex, error);
+  }
+  co_return std::nullopt;
+}
+
+// One envelope, and nothing after it.
+Task<Result<json>> read_message(http::Exchange& ex) {
+  EnvelopeReader reader;
+  std::optional<std::string> message;
+  for (;;) {
+    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
+    if (piece.empty()) break;
+    ISOLA_CO_CHECK(reader.feed(piece));
+    if (!message) message = reader.next();
+  }
+  if (!message) co_return fail(Code::invalid, "the request holds no whole message");
+  co_return parse_object(*message);
+}
+
+}  // namespace
+
+void gone(http::Exchange& ex, const std::string& sandbox) {
+  ex.reply(502, native::dump({{"sandboxId", sandbox}, {"message", "The sandbox was not found"}, {"code", 502}}));
+}
+
+bool is_running(const sandbox::BoxPtr& box) {
+  return box->state() == State::running || box->state() == State::creating;
+}
+
+Envd::Envd(std::shared_ptr<sandbox::Service> service, std::string secret)
+    : service_(std::move(service)),
+      secret_(std::move(secret)),
+      launches_(std::make_shared<Launches>()),
+      watchers_(std::make_shared<Watchers>()),
+      rpc_(&router_.group("/")) {
+  auto plain = [](http::Exchange& ex, const http::ErrorReply& reply) {
+    ex.reply(reply.status, native::dump({{"code", reply.status}, {"message", reply.message}}));
+  };
+  rpc_->dress(plain);
+  rpc_->filter([this](http::Exchange& ex) { return guard(ex); });
+  add_process();
+  add_filesystem();
+  add_watchers();
+  add_files();
+  add_state();
+}
+
+Envd::~Envd() = default;
+
+Task<void> Envd::serve(http::Exchange& ex, std::string sandbox) {
+  ex.note(kSandbox, sandbox);
+  co_await router_.dispatch(ex);
+}
+
+Task<bool> Envd::guard(http::Exchange& ex) {
+  std::string id(ex.noted(kSandbox));
+  auto box = service_->find_any(id);
+  if (!box || !is_running(*box)) {
+    gone(ex, id);
+    co_return false;
+  }
+  bool open = ex.path() == "/health" || ex.path() == "/files";  // /files has a check of its own
+  std::string token = access_token(secret_, id);
+  if (!open && (token.empty() || !equal_secrets(ex.header("x-access-token"), token))) {
+    unauthorized(ex, "unauthorized access, please provide a valid access token or method signing if supported");
+    co_return false;
+  }
+  co_return true;
+}
+
+std::optional<std::string> Envd::signed_for(const http::Exchange& ex) const {
+  auto given = ex.query("signature");
+  if (!given) return std::nullopt;
+  std::optional<int64_t> expires;
+  if (auto text = ex.query("signature_expiration")) {
+    int64_t value = 0;
+    auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+    if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+    expires = value;
+  }
+  const char* operation = ex.method() == "POST" ? "write" : "read";
+  auto living = service_->store().living();
+  if (!living) return std::nullopt;
+  for (const auto& record : *living) {
+    auto wanted = sign_path(access_token(secret_, record.id), operation, ex.query("path").value_or(""),
+                            ex.query("username").value_or(""), expires);
+    if (wanted && equal_secrets(*given, *wanted)) return record.id;
+  }
+  return std::nullopt;
+}
+
+void Envd::call(const char* path, Unary step) {
+  auto service = service_;
+  auto handler = [service, step = std::move(step)](http::Exchange& ex) -> Task<void> {
+    auto call = co_await enter_rpc(*service, ex, Shape::call);
+    if (!call) co_return;
+    auto text = co_await ex.read_all(kMostBody);
+    auto body = text ? parse_object(*text) : Result<json>(std::unexpected(text.error()));
+    if (!body) co_return fail_rpc(ex, rpc_error(body.error()));
+    call->body = std::move(*body);
+    auto answer = co_await step(*call);
+    if (answer) co_return ex.reply(200, native::dump(*answer));
+    // Whoever ended it meanwhile: what failed is not the call's own doing.
+    if (!is_running(call->box)) co_return gone(ex, call->box->id());
+    fail_rpc(ex, rpc_error(answer.error()));
+  };
+  rpc_->add("POST", path, handler).body_limit = kMostBody;
+}
+
+void Envd::stream(const char* path, Streaming step) {
+  auto service = service_;
+  auto handler = [service, step = std::move(step)](http::Exchange& ex) -> Task<void> {
+    auto call = co_await enter_rpc(*service, ex, Shape::stream);
+    if (!call) co_return;
+    RpcStream out(ex);
+    auto body = co_await read_message(ex);
+    if (!body) co_return co_await out.end(rpc_error(body.error()));
+    call->body = std::move(*body);
+    auto done = co_await step(*call, out);
+    if (done) co_return;
+    if (is_running(call->box)) co_return co_await out.end(rpc_error(done.error()));
+    // It was killed under the stream: a reset says so, an orderly end would be taken for the command's.
+    if (ex.replied())
+      ex.abort();
+    else
+      gone(ex, call->box->id());
+  };
+  rpc_->add("POST", path, handler).body_limit = kMostBody;
+}
+
+void Envd::client_stream(const char* path, Listening step) {
+  auto service = service_;
+  auto handler = [service, step = std::move(step)](http::Exchange& ex) -> Task<void> {
+    auto call = co_await enter_rpc(*service, ex, Shape::stream);
+    if (!call) co_return;
+    RpcStream out(ex);
+    EnvelopeReader reader;
+    Result<void> done;
+    while (done) {
+      auto piece = co_await ex.read_some();
+      if (!piece || piece->empty()) {
+        if (!piece) done = std::unexpected(piece.error());
+        break;
+      }
+      std::vector<json> messages;
+      done = reader.feed(*piece);
+      while (done) {
+        auto text = reader.next();
+        if (!text) break;
+        auto message = parse_object(*text);
+        if (message)
+          messages.push_back(std::move(*message));
+        else
+          done = std::unexpected(message.error());
+      }
+      if (done) done = co_await step(*call, messages);
+    }
+    if (!done) co_return co_await out.end(rpc_error(done.error()));
+    out.hold("{}");
+    co_await out.end();
+  };
+  rpc_->add("POST", path, handler).body_limit = http::Exchange::kNoLimit;
+}
+
+void Envd::add_state() {
+  auto service = service_;
+  rpc_->add("GET", "/health", [](http::Exchange& ex) -> Task<void> {
+    ex.reply(204);
+    co_return;
+  });
+  rpc_->add("GET", "/envs", [service](http::Exchange& ex) -> Task<void> {
+    auto box = service->find_any(std::string(ex.noted(kSandbox)));
+    if (!box) co_return gone(ex, std::string(ex.noted(kSandbox)));
+    json env = (*box)->record().env;
+    env["E2B_SANDBOX_ID"] = (*box)->id();
+    ex.reply(200, native::dump(env));
+  });
+  rpc_->add("GET", "/metrics", [service](http::Exchange& ex) -> Task<void> {
+    auto box = service->find_any(std::string(ex.noted(kSandbox)));
+    if (!box) co_return gone(ex, std::string(ex.noted(kSandbox)));
+    auto m = co_await measure(*service, *box);
+    if (!m) co_return ex.fail(m.error());
+    ex.reply(200, native::dump({{"ts", m->at / 1000},
+                                {"cpu_count", m->cpus},
+                                {"cpu_used_pct", m->cpu_percent},
+                                {"mem_total", m->memory_total},
+                                {"mem_used", m->memory_used},
+                                {"mem_cache", 0},
+                                {"disk_used", m->disk_used},
+                                {"disk_total", m->disk_total}}));
+  });
+}
+
+}  // namespace isola::e2b

@@ -1,0 +1,42 @@
+// What E2B says about a sandbox's network, made into our ordered policy.
+//
+//   {"allow_internet_access": true}                                          default allow
+//   {"network": {"allowOut": ["api.x.org"], "denyOut": ["0.0.0.0/0"]}}       allow api.x.org · deny * · default allow
+//
+// There the internet is open unless something is said, and an allow wins over every deny: so the allows come first.
+// Private places stay shut unless named, and the project's ceiling stands above all of it.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "store/records.h"
+
+namespace isola::e2b {
+
+// What this dialect has to remember of a sandbox, kept as one label among its metadata and never shown as one.
+struct Notes {
+  std::optional<bool> internet;  // as it was asked for
+  std::string network;           // the object that the caller gave, as JSON; empty: none
+  std::string mask_host;         // the Host that services inside get to see; ${PORT} in it is the port
+
+  std::string to_text() const;
+  static std::optional<Notes> of(const store::Labels& metadata);  // nothing: not made through this dialect
+};
+inline constexpr const char* kNotesLabel = "isola:e2b";
+// Metadata as this dialect's callers know it.
+store::Labels without_notes(store::Labels metadata);
+
+struct Network {
+  std::string policy;  // as text
+  bool public_ports = true;
+  Notes notes;
+};
+
+// Of the body of a create (`network` is a part of it), and of an update (it is the whole).
+Result<Network> read_network(const nlohmann::json& body);
+Result<Network> read_network_update(const nlohmann::json& body, const Notes& before);
+
+}  // namespace isola::e2b

@@ -1,0 +1,202 @@
+// Looking at sandboxes from outside: metrics, logs and lifecycle events, the latter two out of the ledger.
+#include <nlohmann/json.hpp>
+
+#include "dialect/e2b/metrics.h"
+#include "dialect/e2b/views.h"
+#include "dialect/native/api.h"
+#include "dialect/native/views.h"
+
+namespace isola::e2b {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+
+namespace {
+
+json view(const Measured& m) {
+  return {{"timestamp", native::when(m.at)},
+          {"timestampUnix", m.at / 1000},
+          {"cpuCount", m.cpus},
+          {"cpuUsedPct", m.cpu_percent},
+          {"memUsed", m.memory_used},
+          {"memTotal", m.memory_total},
+          {"memCache", 0},
+          {"diskUsed", m.disk_used},
+          {"diskTotal", m.disk_total}};
+}
+
+Result<std::optional<int64_t>> number(const http::Exchange& ex, const char* name) {
+  auto text = ex.query(name);
+  if (!text || text->empty()) return std::optional<int64_t>();
+  char* end = nullptr;
+  std::string copy(*text);
+  int64_t value = std::strtoll(copy.c_str(), &end, 10);
+  if (*end) return fail(Code::invalid, std::string(name) + ": must be a whole number");
+  return std::optional(value);
+}
+
+// There is no history: what is told is the present, if that is what was asked for.
+Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(auto start, number(ex, "start"));
+  ISOLA_CO_TRY(auto end, number(ex, "end"));
+  if (start && end && *start > *end) co_return fail(Code::invalid, "start: must not be after end");
+  json out = json::array();
+  int64_t now = sandbox::now_millis() / 1000;
+  if ((!start || *start <= now) && (!end || *end >= now)) {
+    ISOLA_CO_TRY(Measured measured, co_await measure(service, box));
+    out.push_back(view(measured));
+  }
+  ex.reply(200, native::dump(out));
+  co_return Result<void>();
+}
+
+Task<Result<void>> metrics_of_many(sandbox::Service& service, http::Exchange& ex) {
+  json out = json::object();
+  std::string ids(ex.query("sandbox_ids").value_or(""));
+  size_t count = 0;
+  for (size_t at = 0; at < ids.size();) {
+    size_t comma = std::min(ids.find(',', at), ids.size());
+    std::string id = plain_id(std::string_view(ids).substr(at, comma - at));
+    at = comma + 1;
+    if (++count > 100) co_return fail(Code::invalid, "sandbox_ids: at most 100");
+    auto box = service.find(native::project_of(ex), id);
+    if (!box) continue;
+    auto measured = co_await measure(service, *box);
+    if (measured) out[id] = view(*measured);
+  }
+  ex.reply(200, native::dump({{"sandboxes", out}}));
+  co_return Result<void>();
+}
+
+json entry_of(const ledger::Event& event) {
+  json fields = json::object();
+  json data = json::parse(event.data, nullptr, false);
+  if (data.is_object())
+    for (const auto& [key, value] : data.items())
+      fields[key] = value.is_string() ? value.get<std::string>() : native::dump(value);
+  if (!event.actor.empty()) fields["actor"] = event.actor;
+  return {{"timestamp", native::when(event.time)},
+          {"level", event.kind == ledger::Kind::egress_denied ? "warn" : "info"},
+          {"message", to_string(event.kind)},
+          {"fields", fields}};
+}
+
+// The CLI takes a line apart as JSON again.
+std::string line_of(const json& entry) {
+  json line = entry["fields"];
+  line["level"] = entry["level"];
+  line["message"] = entry["message"];
+  line["logger"] = "isola";
+  return native::dump(line);
+}
+
+Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now) {
+  // Also of one that has ended: that is when logs are looked at.
+  ISOLA_CO_TRY(auto record, service.look(native::project_of(ex), plain_id(ex.param("id"))));
+  ledger::EventFilter filter;
+  filter.project = record.project;
+  filter.sandbox = record.id;
+  ISOLA_CO_TRY(auto limit, number(ex, "limit"));
+  filter.limit = static_cast<size_t>(std::clamp<int64_t>(limit.value_or(1000), 1, 10000));
+  ISOLA_CO_TRY(auto from, number(ex, now ? "cursor" : "start"));
+  if (ex.query("direction").value_or("") == "backward") {
+    filter.newest_first = true;
+    if (from) filter.to = *from;
+  } else if (from) {
+    filter.from = *from;
+  }
+  (void)service.ledger().flush();
+  ISOLA_CO_TRY(auto events, service.ledger().query(filter));
+  json entries = json::array(), lines = json::array();
+  std::string search(ex.query("search").value_or("")), level(ex.query("level").value_or(""));
+  for (const auto& event : events) {
+    json entry = entry_of(event);
+    std::string line = line_of(entry);
+    if (!search.empty() && line.find(search) == std::string::npos) continue;
+    if ((level == "warn" || level == "error") && entry["level"] == "info") continue;
+    lines.push_back({{"timestamp", entry["timestamp"]}, {"line", line}});
+    entries.push_back(std::move(entry));
+  }
+  if (now)
+    ex.reply(200, native::dump({{"logs", entries}}));
+  else
+    ex.reply(200, native::dump({{"logs", lines}, {"logEntries", entries}}));
+  co_return Result<void>();
+}
+
+std::optional<std::string> lifecycle_word(ledger::Kind kind) {
+  switch (kind) {
+    case ledger::Kind::sandbox_created: return "sandbox.lifecycle.created";
+    case ledger::Kind::sandbox_updated: return "sandbox.lifecycle.updated";
+    case ledger::Kind::sandbox_paused: return "sandbox.lifecycle.paused";
+    case ledger::Kind::sandbox_resumed: return "sandbox.lifecycle.resumed";
+    case ledger::Kind::sandbox_forked: return "sandbox.lifecycle.snapshotted";
+    case ledger::Kind::sandbox_ended: return "sandbox.lifecycle.killed";
+    default: return std::nullopt;
+  }
+}
+
+Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
+  ledger::EventFilter filter;
+  filter.project = native::project_of(ex);
+  filter.sandbox = plain_id(ex.param("id"));
+  filter.kind_prefix = "sandbox.";
+  filter.newest_first = ex.query("orderAsc").value_or("") != "true";
+  filter.limit = 10000;
+  ISOLA_CO_TRY(auto offset, number(ex, "offset"));
+  ISOLA_CO_TRY(auto limit, number(ex, "limit"));
+  if (limit && (*limit < 1 || *limit > 100)) co_return fail(Code::invalid, "limit: must be between 1 and 100");
+  (void)service.ledger().flush();
+  ISOLA_CO_TRY(auto events, service.ledger().query(filter));
+  std::string types(ex.query("types").value_or(""));
+  json out = json::array();
+  int64_t skip = offset.value_or(0);
+  for (const auto& event : events) {
+    auto word = lifecycle_word(event.kind);
+    if (!word || (!types.empty() && types.find(*word) == std::string::npos)) continue;
+    if (skip-- > 0) continue;
+    if (static_cast<int64_t>(out.size()) >= limit.value_or(10)) break;
+    json data = json::parse(event.data, nullptr, false);
+    out.push_back({{"version", "v2"},
+                   {"id", std::to_string(event.seq)},
+                   {"type", *word},
+                   {"timestamp", native::when(event.time)},
+                   {"eventData", data.is_object() ? data : json(nullptr)},
+                   {"sandboxId", event.sandbox},
+                   {"sandboxTeamId", event.project}});
+  }
+  ex.reply(200, native::dump(out));
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_observation(http::Router& router) {
+  auto service = service_;
+  auto& old = group(router, "/sandboxes/");
+  old.add("GET", "/sandboxes/{id}/metrics", handled([service](http::Exchange& ex) { return metrics(*service, ex); }));
+  old.add("GET", "/sandboxes/metrics",
+          handled([service](http::Exchange& ex) { return metrics_of_many(*service, ex); }));
+  old.add("GET", "/sandboxes/{id}/logs", handled([service](http::Exchange& ex) { return logs(*service, ex, false); }));
+  group(router, "/v2/sandboxes/").add("GET", "/v2/sandboxes/{id}/logs", handled([service](http::Exchange& ex) {
+                                        return logs(*service, ex, true);
+                                      }));
+  auto& events = group(router, "/events");
+  auto told = handled([service](http::Exchange& ex) { return lifecycle(*service, ex); });
+  events.add("GET", "/events/sandboxes", told);
+  events.add("GET", "/events/sandboxes/{id}", told);
+  // Whoever logs in with a key is of one team, its project.
+  group(router, "/teams")
+      .add("GET", "/teams", handled([](http::Exchange& ex) -> Task<Result<void>> {
+             std::string project = native::project_of(ex);
+             std::string key(ex.header("x-api-key"));
+             if (auto bearer = ex.header("authorization"); key.empty() && bearer.starts_with("Bearer "))
+               key = bearer.substr(7);
+             ex.reply(200, native::dump(json::array(
+                               {{{"teamID", project}, {"name", project}, {"apiKey", key}, {"isDefault", true}}})));
+             co_return Result<void>();
+           }));
+}
+
+}  // namespace isola::e2b

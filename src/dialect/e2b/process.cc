@@ -1,0 +1,371 @@
+// process.Process: starting, following, feeding and ending commands.
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "dialect/e2b/base64.h"
+#include "dialect/e2b/envd.h"
+#include "dialect/e2b/launches.h"
+#include "dialect/native/output.h"
+#include "dialect/native/views.h"
+
+namespace isola::e2b {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+using sandbox::Running;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+namespace {
+
+// What the kernel's numbers are called where clients compare texts.
+std::string signal_words(int number) {
+  struct Word {
+    int number;
+    const char* words;
+  };
+  static constexpr Word kWords[] = {{SIGHUP, "hangup"},
+                                    {SIGINT, "interrupt"},
+                                    {SIGQUIT, "quit"},
+                                    {SIGILL, "illegal instruction"},
+                                    {SIGTRAP, "trace/breakpoint trap"},
+                                    {SIGABRT, "aborted"},
+                                    {SIGBUS, "bus error"},
+                                    {SIGFPE, "floating point exception"},
+                                    {SIGKILL, "killed"},
+                                    {SIGUSR1, "user defined signal 1"},
+                                    {SIGSEGV, "segmentation fault"},
+                                    {SIGUSR2, "user defined signal 2"},
+                                    {SIGPIPE, "broken pipe"},
+                                    {SIGALRM, "alarm clock"},
+                                    {SIGTERM, "terminated"}};
+  for (const auto& word : kWords)
+    if (word.number == number) return word.words;
+  return "signal " + std::to_string(number);
+}
+
+std::string end_event(const guest::Exit& exit) {
+  json end = json::object();
+  if (exit.signal) {
+    std::string words = "signal: " + signal_words(exit.signal);
+    if (exit.core) words += " (core dumped)";
+    end = {{"exitCode", -1}, {"status", words}, {"error", words}};
+  } else {
+    std::string words = "exit status " + std::to_string(exit.code);
+    end = {{"exited", true}, {"status", words}};
+    if (exit.code != 0) end["exitCode"] = exit.code, end["error"] = words;
+  }
+  return native::dump({{"event", {{"end", end}}}});
+}
+
+std::string data_event(guest::Stream stream, std::string_view bytes) {
+  const char* name = stream == guest::Stream::pty ? "pty" : stream == guest::Stream::err ? "stderr" : "stdout";
+  std::string out = R"({"event":{"data":{")";
+  out += name;
+  out += "\":\"";
+  out += native::base64(bytes);
+  return out + "\"}}}";
+}
+
+struct Following {
+  std::optional<Clock::time_point> deadline;
+  bool kill_at_deadline = false;
+};
+
+Task<void> kill_all_of(sandbox::Service& service, BoxPtr box, uint32_t pid) {
+  auto link = co_await service.link(box);
+  if (!link) co_return;
+  guest::Signal args{pid, SIGKILL, guest::Target::session};
+  std::string bytes = guest::encode(args);
+  (void)co_await (*link)->call(guest::Op::signal, bytes);
+}
+
+// Everything that a command says from here on, and how it ended. A caller that leaves detaches, no more.
+Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches& launches, Following how) {
+  const auto every = milliseconds(keepalive_of(call.ex));
+  const uint32_t pid = running.info.pid;
+  std::string event = fmt::format(R"({{"event":{{"start":{{"pid":{}}}}}}})", pid);
+  bool here = (co_await out.send(event)).has_value();
+  auto spoken = Clock::now();
+  while (here) {
+    auto now = Clock::now();
+    if (how.deadline && now >= *how.deadline) {
+      // The word about the deadline must be there before the end that it causes.
+      RpcError late{"deadline_exceeded", "context deadline exceeded"};
+      co_await out.end(late);
+      if (how.kill_at_deadline) co_await kill_all_of(call.service, running.box, pid);
+      call.service.detach(std::move(running));
+      co_return Result<void>();
+    }
+    auto wait = std::max(milliseconds(1), std::chrono::ceil<milliseconds>(spoken + every - now));
+    if (how.deadline)
+      wait = std::min(wait, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(*how.deadline - now)));
+    auto frame = co_await running.channel->read_frame_for(wait);
+    if (!frame) break;
+    if (frame->empty()) {
+      if (Clock::now() - spoken < every) continue;
+      event = R"({"event":{"keepalive":{}}})";
+    } else {
+      Reader in(*frame);
+      auto stream = static_cast<guest::Stream>(in.u8());
+      in.u64();
+      auto bytes = in.rest();
+      if (!in.ok()) co_return fail(Code::internal, "the sandbox sent malformed output");
+      if (stream == guest::Stream::gap) {
+        call.service.detach(std::move(running));
+        RpcError lost{"data_loss", "output was lost: it came faster than it was read"};
+        co_await out.end(lost);
+        co_return Result<void>();
+      }
+      event = data_event(stream, bytes);
+    }
+    here = (co_await out.send(event)).has_value();
+    spoken = Clock::now();
+  }
+  if (!here) {
+    call.service.detach(std::move(running));
+    co_return Result<void>();
+  }
+  ISOLA_CO_TRY(std::string end, co_await running.channel->end());
+  ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(end));
+  call.service.command_ended(running.box, running.info.id, exit);
+  launches.drop(running.box, pid);
+  if (exit.timed_out) {
+    RpcError late{"deadline_exceeded", "context deadline exceeded"};
+    co_await out.end(late);
+    co_return Result<void>();
+  }
+  out.hold(end_event(exit));
+  co_await out.end();
+  co_return Result<void>();
+}
+
+uint16_t dimension(const json& size, const char* name, uint16_t otherwise) {
+  auto at = size.find(name);
+  if (at == size.end() || !at->is_number_unsigned()) return otherwise;
+  auto value = at->get<uint64_t>();
+  return value > 0 && value < 65536 ? static_cast<uint16_t>(value) : otherwise;
+}
+
+Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
+  const json process = call.body.value("process", json::object());
+  if (!process.is_object()) co_return fail(Code::invalid, "process: must be an object");
+  sandbox::CommandSpec spec;
+  spec.argv.push_back(text_of(process, "cmd"));
+  if (spec.argv[0].empty()) co_return fail(Code::invalid, "process.cmd: is missing");
+  const json args = process.value("args", json::array());
+  for (const auto& arg : args) {
+    if (!arg.is_string()) co_return fail(Code::invalid, "process.args: must be a list of strings");
+    spec.argv.push_back(arg.get<std::string>());
+  }
+  const json envs = process.value("envs", json::object());
+  for (const auto& [key, value] : envs.items()) {
+    if (!value.is_string() || key.empty() || key.find('=') != std::string::npos)
+      co_return fail(Code::invalid, "process.envs: must be an object of strings");
+    spec.env[key] = value.get<std::string>();
+  }
+  auto record = call.box->record();
+  spec.env["E2B_SANDBOX"] = "true";
+  spec.env["E2B_SANDBOX_ID"] = record.id;
+  spec.env["E2B_TEMPLATE_ID"] = record.template_name;
+  if (std::string cwd = text_of(process, "cwd"); !cwd.empty()) {
+    ISOLA_CO_TRY(spec.cwd, co_await call.absolute(cwd));
+  }
+  spec.user = call.user;
+  auto input = call.body.find("stdin");
+  bool none = input != call.body.end() && input->is_boolean() && !input->get<bool>();
+  spec.stdin_mode = none ? guest::Stdin::null : guest::Stdin::pipe;
+  if (auto pty = call.body.find("pty"); pty != call.body.end() && pty->is_object()) {
+    spec.pty = true;
+    spec.stdin_mode = guest::Stdin::pipe;
+    const json size = pty->value("size", json::object());
+    spec.cols = dimension(size, "cols", 80);
+    spec.rows = dimension(size, "rows", 24);
+  }
+  co_return spec;
+}
+
+Task<Result<void>> start(Call& call, RpcStream& out, Launches& launches) {
+  ISOLA_CO_TRY(sandbox::CommandSpec spec, co_await read_spec(call));
+  ISOLA_CO_TRY(auto timeout, timeout_of(call.ex));
+  Following how;
+  if (timeout) {
+    how.deadline = Clock::now() + milliseconds(*timeout);
+    how.kill_at_deadline = true;
+    // The guest sees to it where the caller has hung up by then.
+    spec.timeout = milliseconds(*timeout + 1000);
+  }
+  Launch launch;
+  launch.config = call.body.value("process", json::object());
+  if (auto tag = call.body.find("tag"); tag != call.body.end() && tag->is_string())
+    launch.tag = tag->get<std::string>();
+  launch.pty = spec.pty;
+  launch.input = spec.stdin_mode == guest::Stdin::pipe;
+  std::string cwd = spec.cwd, command = spec.argv[0];
+  auto running = co_await call.service.run(call.box, std::move(spec));
+  if (!running) {
+    const Error& error = running.error();
+    if (error.code == Code::invalid && error.sys_errno == ENOENT && !cwd.empty())
+      co_return fail(Code::invalid, "cwd '" + cwd + "' does not exist");
+    if (error.code == Code::not_found || error.code == Code::denied)
+      co_return fail(Code::invalid, "error starting process '" + command + "': " + error.message);
+    co_return std::unexpected(error);
+  }
+  launch.command = running->info.id;
+  launches.put(call.box, running->info.pid, std::move(launch));
+  Running started = std::move(*running);
+  co_return co_await follow(call, out, std::move(started), launches, how);
+}
+
+// The command that a selector means, while it runs.
+Task<Result<sandbox::CommandInfo>> selected(Call& call, Launches& launches, const json& body) {
+  const json selector = body.value("process", json::object());
+  std::optional<uint32_t> pid;
+  std::string name = "no process";
+  if (selector.is_object()) {
+    if (auto tag = text_of(selector, "tag"); !tag.empty()) {
+      pid = launches.tagged(call.box, tag);
+      name = "process with tag '" + tag + "'";
+    } else if (auto at = selector.find("pid"); at != selector.end() && at->is_number_unsigned()) {
+      pid = at->get<uint32_t>();
+      name = fmt::format("process with pid {}", *pid);
+    }
+  }
+  if (!pid) co_return fail(Code::not_found, name + " not found");
+  auto info = co_await call.service.find_command(call.box, std::to_string(*pid));
+  if (!info && info.error().code == Code::not_found) co_return fail(Code::not_found, name + " not found");
+  co_return info;
+}
+
+Task<Result<sandbox::CommandInfo>> living(Call& call, Launches& launches, const json& body) {
+  ISOLA_CO_TRY(auto info, co_await selected(call, launches, body));
+  if (info.ended) co_return fail(Code::not_found, fmt::format("process with pid {} not found", info.pid));
+  co_return info;
+}
+
+Task<Result<void>> attach(Call& call, RpcStream& out, Launches& launches) {
+  ISOLA_CO_TRY(auto info, co_await selected(call, launches, call.body));
+  ISOLA_CO_TRY(auto timeout, timeout_of(call.ex));
+  Following how;
+  if (timeout) how.deadline = Clock::now() + milliseconds(*timeout);
+  ISOLA_CO_TRY(Running running, co_await call.service.attach(call.box, info.id, guest::kFromNow));
+  co_return co_await follow(call, out, std::move(running), launches, how);
+}
+
+Task<Result<json>> list(Call& call, Launches& launches) {
+  ISOLA_CO_TRY(auto all, co_await call.service.commands(call.box));
+  json out = json::array();
+  for (const auto& command : all) {
+    if (command.ended) continue;
+    json item = {{"pid", command.pid}};
+    if (auto launch = launches.find(call.box, command.pid)) {
+      item["config"] = launch->config;
+      if (launch->tag) item["tag"] = *launch->tag;
+    } else {
+      item["config"] = {{"cmd", command.command}};
+      if (!command.cwd.empty()) item["config"]["cwd"] = command.cwd;
+    }
+    out.push_back(std::move(item));
+  }
+  if (out.empty()) co_return json::object();
+  co_return json{{"processes", out}};
+}
+
+Task<Result<void>> feed(Call& call, Launches& launches, const sandbox::CommandInfo& info, const json& body) {
+  const json input = body.value("input", json::object());
+  bool to_pty = input.is_object() && input.contains("pty");
+  if (!to_pty && !(input.is_object() && input.contains("stdin")))
+    co_return fail(Code::unsupported, "input: must hold stdin or pty");
+  auto bytes = from_base64(text_of(input, to_pty ? "pty" : "stdin"));
+  if (!bytes) co_return fail(Code::invalid, "input: is not base64");
+  if (to_pty && !info.pty)
+    co_return fail(Code::internal, "error writing to tty: the process has none; write to its stdin");
+  if (!to_pty && info.pty)
+    co_return fail(Code::internal, "error writing to stdin: the process has a tty; write to that");
+  if (auto launch = launches.find(call.box, info.pid); launch && !launch->input)
+    co_return fail(Code::internal, "error writing to stdin: stdin not enabled or closed");
+  ISOLA_CO_TRY(Running running, co_await call.service.attach(call.box, info.id, guest::kFromNow));
+  co_return co_await running.channel->write(*bytes);
+}
+
+Task<Result<json>> send_input(Call& call, Launches& launches) {
+  ISOLA_CO_TRY(auto info, co_await living(call, launches, call.body));
+  ISOLA_CO_CHECK(co_await feed(call, launches, info, call.body));
+  co_return json::object();
+}
+
+Task<Result<json>> close_input(Call& call, Launches& launches) {
+  ISOLA_CO_TRY(auto info, co_await living(call, launches, call.body));
+  if (info.pty) co_return fail(Code::internal, "error closing stdin: a terminal has none; send Ctrl+D (0x04) to it");
+  launches.close_input(call.box, info.pid);
+  ISOLA_CO_TRY(Running running, co_await call.service.attach(call.box, info.id, guest::kFromNow));
+  running.channel->close_write();
+  // When the guest has answered another question, it has seen this one.
+  std::string nothing;
+  ISOLA_CO_TRY(std::string pong, co_await call.link->call(guest::Op::ping, nothing));
+  co_return json::object();
+}
+
+Task<Result<json>> send_signal(Call& call, Launches& launches) {
+  ISOLA_CO_TRY(auto info, co_await living(call, launches, call.body));
+  auto at = call.body.find("signal");
+  int number = 0;
+  if (at != call.body.end() && (*at == "SIGNAL_SIGKILL" || *at == SIGKILL)) number = SIGKILL;
+  if (at != call.body.end() && (*at == "SIGNAL_SIGTERM" || *at == SIGTERM)) number = SIGTERM;
+  if (!number) co_return fail(Code::unsupported, "invalid signal: only SIGKILL and SIGTERM can be sent");
+  guest::Signal args{info.pid, number, guest::Target::process};
+  std::string bytes = guest::encode(args);
+  ISOLA_CO_TRY(std::string done, co_await call.link->call(guest::Op::signal, bytes));
+  co_return json::object();
+}
+
+Task<Result<json>> update(Call& call, Launches& launches) {
+  ISOLA_CO_TRY(auto info, co_await living(call, launches, call.body));
+  const json pty = call.body.value("pty", json::object());
+  const json size = pty.is_object() ? pty.value("size", json::object()) : json::object();
+  if (!info.pty) co_return fail(Code::internal, "error resizing tty: tty not assigned to process");
+  guest::Resize args{info.pid, dimension(size, "rows", 24), dimension(size, "cols", 80)};
+  std::string bytes = guest::encode(args);
+  ISOLA_CO_TRY(std::string done, co_await call.link->call(guest::Op::resize, bytes));
+  co_return json::object();
+}
+
+// Input as a stream of messages: {"start":{"process":…}}, then {"data":{"input":…}}. What was started stays in the
+// call's body for the messages that come later.
+Task<Result<void>> stream_input(Call& call, const std::vector<json>& messages, Launches& launches) {
+  std::optional<sandbox::CommandInfo> info;
+  for (const auto& message : messages) {
+    if (auto begin = message.find("start"); begin != message.end()) {
+      call.body = *begin;
+      ISOLA_CO_TRY(info, co_await living(call, launches, call.body));
+    } else if (auto data = message.find("data"); data != message.end()) {
+      if (!info && call.body.empty()) co_return fail(Code::invalid, "data came before start");
+      if (!info) {
+        ISOLA_CO_TRY(info, co_await living(call, launches, call.body));
+      }
+      ISOLA_CO_CHECK(co_await feed(call, launches, *info, *data));
+    } else if (!message.contains("keepalive")) {
+      co_return fail(Code::unsupported, "invalid event type");
+    }
+  }
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Envd::add_process() {
+  auto launches = launches_;
+  stream("/process.Process/Start", [launches](Call& c, RpcStream& out) { return start(c, out, *launches); });
+  stream("/process.Process/Connect", [launches](Call& c, RpcStream& out) { return attach(c, out, *launches); });
+  call("/process.Process/List", [launches](Call& c) { return list(c, *launches); });
+  call("/process.Process/SendInput", [launches](Call& c) { return send_input(c, *launches); });
+  call("/process.Process/CloseStdin", [launches](Call& c) { return close_input(c, *launches); });
+  call("/process.Process/SendSignal", [launches](Call& c) { return send_signal(c, *launches); });
+  call("/process.Process/Update", [launches](Call& c) { return update(c, *launches); });
+  client_stream("/process.Process/StreamInput", [launches](Call& c, const std::vector<json>& messages) {
+    return stream_input(c, messages, *launches);
+  });
+}
+
+}  // namespace isola::e2b

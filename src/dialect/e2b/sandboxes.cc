@@ -1,0 +1,316 @@
+// Making, finding, changing and ending sandboxes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "dialect/e2b/connect.h"
+#include "dialect/e2b/views.h"
+#include "dialect/native/api.h"
+#include "dialect/native/views.h"
+#include "http/url.h"
+
+namespace isola::e2b {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+
+namespace {
+
+constexpr double kLongest = 10.0 * 365 * 24 * 3600;
+constexpr size_t kPage = 100;  // at most, and where nothing is said
+
+Task<Result<json>> read_body(http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string text, co_await ex.read_all(1 << 20));
+  co_return parse_object(text);
+}
+
+bool given(const json& body, const char* name) {
+  auto at = body.find(name);
+  return at != body.end() && !at->is_null();
+}
+
+Result<std::string> text(const json& body, const char* name) {
+  if (!given(body, name)) return std::string();
+  if (!body[name].is_string()) return fail(Code::invalid, std::string(name) + ": must be a string");
+  return body[name].get<std::string>();
+}
+
+Result<store::Labels> labels(const json& body, const char* name) {
+  store::Labels out;
+  if (!given(body, name)) return out;
+  if (!body[name].is_object()) return fail(Code::invalid, std::string(name) + ": must be an object of strings");
+  for (const auto& [key, value] : body[name].items()) {
+    if (!value.is_string())
+      return fail(Code::invalid, std::string(name) + ": the value of " + log::quoted(key) + " must be a string");
+    out[key] = value.get<std::string>();
+  }
+  return out;
+}
+
+// In milliseconds, at least one: nobody says "never" here.
+Result<store::Millis> seconds(const json& body, const char* name, double otherwise) {
+  double value = otherwise;
+  if (given(body, name)) {
+    if (!body[name].is_number()) return fail(Code::invalid, std::string(name) + ": must be a number of seconds");
+    value = body[name].get<double>();
+  }
+  if (!(value >= 0)) return fail(Code::invalid, "Timeout must be greater than 0");
+  if (value > kLongest)
+    return fail(Code::invalid, fmt::format("Timeout cannot be greater than {} hours", kLongest / 3600));
+  return std::max<store::Millis>(1, std::llround(value * 1000));
+}
+
+Result<void> only_what_is_there(const json& body) {
+  auto absent = [](const char* what) {
+    return fail(Code::unsupported, std::string(what) + " is not available on this server yet");
+  };
+  auto is_true = [&](const char* name) {
+    return given(body, name) && body[name].is_boolean() && body[name].get<bool>();
+  };
+  if (is_true("autoPause")) return absent("pausing a sandbox at its timeout (autoPause)");
+  if (given(body, "autoPauseMemory"))
+    return fail(Code::invalid, "autoPauseMemory=false only applies when autoPause is true.");
+  if (given(body, "volumeMounts") && !body["volumeMounts"].empty()) return absent("mounting volumes");
+  if (given(body, "iam") && body["iam"].is_object() && !body["iam"].value("tokens", json::object()).empty())
+    return absent("workload identity (iam)");
+  return {};
+}
+
+Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const Options& options, double timeout) {
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  sandbox::CreateRequest request;
+  request.limits = service.settings().default_limits;
+  request.project = native::project_of(ex);
+  request.actor = std::string(ex.noted("key"));
+  ISOLA_CO_TRY(request.template_name, text(body, "templateID"));
+  if (request.template_name.empty()) co_return fail(Code::invalid, "templateID: is missing");
+  if (given(body, "timeout") && body["timeout"].is_number() && !(body["timeout"].get<double>() > 0))
+    co_return fail(Code::invalid, "Timeout must be greater than 0");
+  ISOLA_CO_TRY(request.timeout, seconds(body, "timeout", timeout));
+  ISOLA_CO_TRY(request.metadata, labels(body, "metadata"));
+  ISOLA_CO_TRY(request.env, labels(body, "envVars"));
+  ISOLA_CO_CHECK(only_what_is_there(body));
+  if (request.metadata.contains(kNotesLabel))
+    co_return fail(Code::invalid, std::string("metadata: the key ") + kNotesLabel + " is the server's own");
+  ISOLA_CO_TRY(Network network, read_network(body));
+  request.network = network.policy;
+  request.public_ports = network.public_ports;
+  request.metadata[kNotesLabel] = network.notes.to_text();
+  request.env["E2B_SANDBOX"] = "true";
+  request.env["E2B_TEMPLATE_ID"] = request.template_name;
+  std::string name = request.template_name;
+  auto created = co_await service.create(std::move(request));
+  if (!created && created.error().code == Code::not_found)
+    co_return fail(Code::not_found, "template " + log::quoted(name) + " not found: " + created.error().message);
+  if (!created) co_return std::unexpected(std::move(created).error());
+  ex.reply(201, native::dump(created_view(created->box->record(), options)));
+  co_return Result<void>();
+}
+
+// Extends only: whoever joins must not cut short what others use.
+Task<Result<void>> join(sandbox::Service& service, http::Exchange& ex, const Options& options) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  sandbox::Update update;
+  ISOLA_CO_TRY(update.timeout, seconds(body, "timeout", 300));
+  update.only_extend = true;
+  bool woken = box->state() == State::frozen;
+  if (woken) ISOLA_CO_CHECK(co_await service.thaw(box));
+  ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update)));
+  ex.reply(woken ? 201 : 200, native::dump(created_view(record, options)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> set_timeout(sandbox::Service& service, http::Exchange& ex, const char* field, bool only_extend) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  sandbox::Update update;
+  ISOLA_CO_TRY(update.timeout, seconds(body, field, 15));
+  update.only_extend = only_extend;
+  auto done = co_await service.update(box, std::move(update));
+  if (!done) co_return std::unexpected(std::move(done).error());
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+Task<Result<void>> set_network(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  auto metadata = box->record().metadata;
+  Notes before = Notes::of(metadata).value_or(Notes{});
+  ISOLA_CO_TRY(Network network, read_network_update(body, before));
+  ISOLA_CO_CHECK(co_await service.set_network(box, network.policy, true));
+  metadata[kNotesLabel] = network.notes.to_text();
+  sandbox::Update update;
+  update.metadata = std::move(metadata);
+  auto done = co_await service.update(box, std::move(update));
+  if (!done) co_return std::unexpected(std::move(done).error());
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+// k=v&k2=v2, in which every key and value is still encoded twice.
+Result<store::Labels> metadata_filter(std::string_view text) {
+  store::Labels out;
+  auto twice = [](std::string_view part) -> std::optional<std::string> {
+    auto once = http::percent_decode(part, true);
+    return once ? http::percent_decode(*once, true) : std::nullopt;
+  };
+  while (!text.empty()) {
+    auto end = text.find('&');
+    auto pair = text.substr(0, end);
+    auto equals = pair.find('=');
+    auto key = twice(pair.substr(0, equals));
+    auto value = equals == pair.npos ? std::optional<std::string>("") : twice(pair.substr(equals + 1));
+    if (!key || !value) return fail(Code::invalid, "metadata: is not well encoded");
+    if (!key->empty()) out[*key] = *value;
+    if (end == text.npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return out;
+}
+
+struct Wanted {
+  store::SandboxFilter filter;
+  std::string template_name;  // empty: any
+  store::Millis from = 0;
+  bool oldest_first = false;
+  size_t limit = kPage;
+  // What the store cannot say itself.
+  bool special() const { return !template_name.empty() || from > 0 || oldest_first; }
+};
+
+Result<std::vector<State>> states_of(const http::Exchange& ex, bool pages) {
+  bool running = true, paused = pages;
+  if (auto given = ex.query("state"); given && !given->empty()) {
+    running = paused = false;
+    for (const auto& [name, value] : ex.queries()) {
+      if (name != "state") continue;
+      for (std::string_view rest = value; !rest.empty();) {
+        auto comma = rest.find(',');
+        auto word = rest.substr(0, comma);
+        if (word != "running" && word != "paused")
+          return fail(Code::invalid, "state: there is no state " + log::quoted(word));
+        (word == "running" ? running : paused) = true;
+        rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 1);
+      }
+    }
+  }
+  std::vector<State> states;
+  if (running) states = {State::creating, State::running};
+  if (paused) states.insert(states.end(), {State::frozen, State::paused});
+  return states;
+}
+
+Result<Wanted> wanted_of(const http::Exchange& ex, bool pages) {
+  Wanted wanted{.filter = {.project = native::project_of(ex)}};
+  ISOLA_TRY(wanted.filter.states, states_of(ex, pages));
+  ISOLA_TRY(wanted.filter.metadata, metadata_filter(ex.query("metadata").value_or("")));
+  wanted.template_name = std::string(ex.query("template").value_or(""));
+  if (auto order = ex.query("order"); order && !order->empty()) {
+    if (*order != "asc" && *order != "desc") return fail(Code::invalid, "order: must be asc or desc");
+    wanted.oldest_first = *order == "asc";
+  }
+  if (auto after = ex.query("startedAfter"); after && !after->empty()) {
+    auto time = parse_time(*after);
+    if (!time) return fail(Code::invalid, "startedAfter: is no time");
+    wanted.from = *time;
+  }
+  if (!pages) wanted.limit = 1000;
+  if (auto word = ex.query("limit"); word && pages) {
+    std::string text(*word);
+    char* end = nullptr;
+    long number = std::strtol(text.c_str(), &end, 10);
+    if (text.empty() || *end || number < 1 || number > static_cast<long>(kPage))
+      return fail(Code::invalid, "limit: must be between 1 and 100");
+    wanted.limit = static_cast<size_t>(number);
+  }
+  return wanted;
+}
+
+// The store's pages, newest first, sifted. A token is the last id that was shown: in its order everything is stable.
+Result<store::SandboxPage> sifted(sandbox::Service& service, const Wanted& wanted, const std::string& token) {
+  std::vector<store::SandboxRecord> all;
+  std::string cursor;
+  do {
+    ISOLA_TRY(auto page, service.list(wanted.filter, cursor, 1000));
+    for (auto& record : page.sandboxes) {
+      if (record.created < wanted.from) continue;
+      if (!wanted.template_name.empty() && record.template_name != wanted.template_name) continue;
+      all.push_back(std::move(record));
+    }
+    cursor = page.next;
+  } while (!cursor.empty());
+  if (wanted.oldest_first) std::reverse(all.begin(), all.end());
+  auto begin = all.begin();
+  if (!token.empty()) {
+    begin = std::find_if(all.begin(), all.end(), [&](const auto& record) { return record.id == token; });
+    // It ended meanwhile: where it stood, the next one stands, and nobody knows where that is.
+    if (begin == all.end()) return fail(Code::invalid, "nextToken: this list has changed, begin it again");
+    ++begin;
+  }
+  store::SandboxPage page;
+  for (; begin != all.end() && page.sandboxes.size() < wanted.limit; ++begin) page.sandboxes.push_back(*begin);
+  if (begin != all.end()) page.next = page.sandboxes.back().id;
+  return page;
+}
+
+Result<void> list(sandbox::Service& service, http::Exchange& ex, bool pages) {
+  ISOLA_TRY(Wanted wanted, wanted_of(ex, pages));
+  std::string token(ex.query("nextToken").value_or(""));
+  auto page = wanted.special() ? sifted(service, wanted, token) : service.list(wanted.filter, token, wanted.limit);
+  if (!page) return std::unexpected(std::move(page).error());
+  json all = json::array();
+  for (const auto& record : page->sandboxes) all.push_back(listed_view(record));
+  if (pages && !page->next.empty()) ex.set_header("X-Next-Token", page->next);
+  ex.reply(200, native::dump(all));
+  return {};
+}
+
+}  // namespace
+
+void Api::add_sandboxes(http::Router& router) {
+  auto service = service_;
+  Options options = options_;
+  auto& old = group(router, "/sandboxes");
+  auto& now = group(router, "/v2/sandboxes");
+  old.add("POST", "/sandboxes",
+          handled([service, options](http::Exchange& ex) { return create(*service, ex, options, 15); }));
+  now.add("POST", "/v2/sandboxes",
+          handled([service, options](http::Exchange& ex) { return create(*service, ex, options, 300); }));
+  auto joins = handled([service, options](http::Exchange& ex) { return join(*service, ex, options); });
+  old.add("POST", "/sandboxes/{id}/connect", joins);
+  now.add("POST", "/v2/sandboxes/{id}/connect", joins);
+  old.add("GET", "/sandboxes",
+          handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list(*service, ex, false); }));
+  now.add("GET", "/v2/sandboxes",
+          handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list(*service, ex, true); }));
+  auto get = handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
+    ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+    json out = detail_view(box->record(), options);
+    if (!store::allows(native::scope_of(ex), store::Scope::use)) out.erase("envdAccessToken");
+    ex.reply(200, native::dump(out));
+    co_return Result<void>();
+  });
+  old.add("GET", "/sandboxes/{id}", get);
+  now.add("GET", "/v2/sandboxes/{id}", get);
+  auto kill = handled([service](http::Exchange& ex) -> Task<Result<void>> {
+    ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+    ISOLA_CO_CHECK(co_await service->kill(box));
+    ex.reply(204);
+    co_return Result<void>();
+  });
+  old.add("DELETE", "/sandboxes/{id}", kill);
+  now.add("DELETE", "/v2/sandboxes/{id}", kill);
+  old.add("POST", "/sandboxes/{id}/timeout",
+          handled([service](http::Exchange& ex) { return set_timeout(*service, ex, "timeout", false); }));
+  old.add("POST", "/sandboxes/{id}/refreshes",
+          handled([service](http::Exchange& ex) { return set_timeout(*service, ex, "duration", true); }));
+  old.add("PUT", "/sandboxes/{id}/network",
+          handled([service](http::Exchange& ex) { return set_network(*service, ex); }));
+}
+
+}  // namespace isola::e2b

@@ -1,0 +1,49 @@
+#include "dialect/e2b/tokens.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include "base/ids.h"
+#include "dialect/native/output.h"
+
+namespace isola::e2b {
+
+namespace {
+constexpr std::string_view kPrefix = "ea_";
+constexpr size_t kIdSize = 21;
+}  // namespace
+
+std::string access_token(const std::string& secret, const std::string& sandbox) {
+  std::string text = "isola-e2b-access-1\n" + sandbox;
+  unsigned char mac[EVP_MAX_MD_SIZE] = {};
+  unsigned size = 0;
+  // Without a secret there is no token that could be guessed, and none that fits.
+  if (secret.empty() || !::HMAC(::EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+                                reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac, &size))
+    return {};
+  std::string token = std::string(kPrefix) + sandbox + "_";
+  for (unsigned i = 0; i < 20; ++i) token += fmt::format("{:02x}", mac[i]);
+  return token;
+}
+
+std::string token_names(std::string_view token) {
+  if (!token.starts_with(kPrefix) || token.size() < kPrefix.size() + kIdSize) return {};
+  auto id = token.substr(kPrefix.size(), kIdSize);
+  return is_sandbox_id(id) ? std::string(id) : std::string();
+}
+
+Result<std::string> sign_path(const std::string& token, std::string_view operation, std::string_view path,
+                              std::string_view user, std::optional<int64_t> expires) {
+  std::string text = fmt::format("{}:{}:{}:{}", path, operation, user, token);
+  if (expires) text += fmt::format(":{}", *expires);
+  unsigned char hash[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  if (!::EVP_Digest(text.data(), text.size(), hash, &size, ::EVP_sha256(), nullptr))
+    return fail(Code::internal, "cannot hash");
+  std::string out = "v1_" + native::base64({reinterpret_cast<const char*>(hash), size});
+  while (out.ends_with('=')) out.pop_back();
+  return out;
+}
+
+}  // namespace isola::e2b

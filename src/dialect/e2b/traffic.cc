@@ -1,0 +1,148 @@
+// Which requests are for a sandbox, and what becomes of them: port 49983 is envd and answered here, every other port is
+// the sandbox's own.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/hash/sha256.h"
+#include "base/ids.h"
+#include "dialect/e2b/api.h"
+#include "dialect/e2b/tokens.h"
+#include "dialect/native/port_proxy.h"
+#include "dialect/native/views.h"
+
+namespace isola::e2b {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr uint16_t kEnvdPort = 49983;
+
+struct Target {
+  std::string id;
+  uint16_t port = 0;
+  bool named = false;  // by its host name
+};
+
+std::optional<uint16_t> port_number(std::string_view text) {
+  unsigned number = 0;
+  if (text.empty() || text.size() > 5) return std::nullopt;
+  for (char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    number = number * 10 + static_cast<unsigned>(c - '0');
+  }
+  if (number < 1 || number > 65535) return std::nullopt;
+  return static_cast<uint16_t>(number);
+}
+
+std::optional<Target> by_name(std::string_view host, const std::string& domain) {
+  if (domain.empty() || host.size() <= domain.size() + 1 || !host.ends_with(domain)) return std::nullopt;
+  host.remove_suffix(domain.size());
+  if (host.back() != '.') return std::nullopt;
+  host.remove_suffix(1);
+  auto dash = host.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  auto port = port_number(host.substr(0, dash));
+  std::string id = plain_id(host.substr(dash + 1));
+  if (!port || !is_sandbox_id(id)) return std::nullopt;
+  return Target{id, *port, true};
+}
+
+// Old Python clients send a sandbox's headers with calls of the control plane, too.
+bool of_control_plane(std::string_view path) {
+  for (std::string_view prefix : {"/sandboxes", "/v2/sandboxes"})
+    if (path == prefix || (path.starts_with(prefix) && path[prefix.size()] == '/')) return true;
+  return false;
+}
+
+std::optional<Target> by_headers(const http::Exchange& ex) {
+  std::string id = plain_id(ex.header("e2b-sandbox-id"));
+  if (is_sandbox_id(id)) return Target{id, port_number(ex.header("e2b-sandbox-port")).value_or(kEnvdPort)};
+  // Clients that do not say it have at least the token, and that has a name in it.
+  id = token_names(ex.header("x-access-token"));
+  if (!id.empty()) return Target{id, kEnvdPort};
+  return std::nullopt;
+}
+
+// Whether it was made through this dialect: then its ports behave as E2B's do. An ended one is remembered, too.
+std::optional<Notes> notes_of(sandbox::Service& service, const std::string& id) {
+  if (auto box = service.find_any(id)) return Notes::of((*box)->record().metadata);
+  auto record = service.store().find_sandbox(id);
+  return record ? Notes::of(record->metadata) : std::nullopt;
+}
+
+Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes) {
+  auto box = service.find_any(target.id);
+  if (!box || (*box)->state() != State::running) co_return gone(ex, target.id);
+  std::string token = (*box)->record().traffic_token;
+  if (!token.empty() && !equal_secrets(ex.header("e2b-traffic-access-token"), token)) {
+    bool missing = ex.header("e2b-traffic-access-token").empty();
+    ex.reply(403, native::dump({{"sandboxId", target.id},
+                                {"message", missing ? "Sandbox is secured with traffic access token. Token header "
+                                                      "'e2b-traffic-access-token' is missing"
+                                                    : "Sandbox is secured with traffic access token. Provided token in "
+                                                      "header 'e2b-traffic-access-token' is invalid."},
+                                {"code", 403}}));
+    co_return;
+  }
+  ex.body_limit(http::Exchange::kNoLimit);
+  native::Passage passage;
+  passage.host = std::string(ex.host_header());
+  if (!notes.mask_host.empty()) {
+    passage.host = notes.mask_host;
+    if (auto at = passage.host.find("${PORT}"); at != std::string::npos)
+      passage.host.replace(at, 7, std::to_string(target.port));
+  }
+  passage.closed = [id = target.id, port = target.port](http::Exchange& ex) {
+    if (ex.header("accept").find("text/html") != std::string_view::npos)
+      return native::say_no(ex, 502, "bad_gateway", fmt::format("nothing listens on port {} of this sandbox", port));
+    ex.reply(502, native::dump({{"sandboxId", id},
+                                {"message", "The sandbox is running but port is not open"},
+                                {"port", port},
+                                {"code", 502}}));
+  };
+  std::string path(ex.target());
+  co_await native::forward(service, ex, *box, target.port, path, passage);
+}
+
+}  // namespace
+
+void Api::add_traffic(http::Router& router) {
+  auto service = service_;
+  auto envd = envd_;
+  auto others = router.host_hook();  // of dialects that were there before
+  auto ours = [service, envd, domain = options_.domain](http::Exchange& ex) -> std::optional<http::Handler> {
+    auto target = by_name(ex.host(), domain);
+    if (!target) target = by_headers(ex);
+    if (!target) return std::nullopt;
+    if (target->port == kEnvdPort && !target->named && of_control_plane(ex.path())) return std::nullopt;
+    if (target->port == kEnvdPort)
+      return [envd, id = target->id](http::Exchange& ex) -> Task<void> { co_await envd->serve(ex, id); };
+    auto notes = notes_of(*service, target->id);
+    if (!notes && target->named) return std::nullopt;  // another dialect's
+    Notes known = notes.value_or(Notes{});
+    return [service, target = *target, known](http::Exchange& ex) -> Task<void> {
+      co_await to_port(*service, ex, target, known);
+    };
+  };
+  router.by_host([ours, others](http::Exchange& ex) -> std::optional<http::Handler> {
+    if (auto handler = ours(ex)) return handler;
+    return others ? others(ex) : std::nullopt;
+  });
+  // A signed URL at an origin that all sandboxes share says nothing of whose it is: only the signature does.
+  auto by_signature = [envd](http::Exchange& ex) -> Task<void> {
+    auto id = envd->signed_for(ex);
+    if (!id) {
+      ex.reply(401, R"({"code":401,"message":"invalid signature"})");
+      co_return;
+    }
+    co_await envd->serve(ex, *id);
+  };
+  auto& files = router.group("/files");
+  files.dress(dress);
+  files.add("GET", "/files", by_signature);
+  files.add("POST", "/files", by_signature).body_limit = http::Exchange::kNoLimit;
+}
+
+}  // namespace isola::e2b

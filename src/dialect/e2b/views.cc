@@ -1,0 +1,91 @@
+#include "dialect/e2b/views.h"
+
+#include <cmath>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "dialect/e2b/tokens.h"
+#include "dialect/native/views.h"
+
+namespace isola::e2b {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr store::Millis kNever = 10LL * 365 * 24 * 3600 * 1000;
+constexpr const char* kClient = "isola";  // clients want one; nothing hangs on it
+
+json domain_of(const Options& options) {
+  if (options.domain.empty()) return nullptr;
+  uint16_t port = options.port ? options.port->load() : 0;
+  // Whoever is asked for by https needs no port where it is https's own.
+  return port == 0 || port == 443 ? json(options.domain) : json(options.domain + ":" + std::to_string(port));
+}
+
+}  // namespace
+
+json created_view(const store::SandboxRecord& record, const Options& options) {
+  return {{"sandboxID", record.id},
+          {"templateID", record.template_name},
+          {"alias", record.template_name},
+          {"clientID", kClient},
+          {"envdVersion", kEnvdVersion},
+          {"envdAccessToken", access_token(options.secret, record.id)},
+          {"trafficAccessToken", record.traffic_token.empty() ? json(nullptr) : json(record.traffic_token)},
+          {"domain", domain_of(options)}};
+}
+
+json listed_view(const store::SandboxRecord& record) {
+  auto end = record.lifetime.deadline ? record.lifetime.deadline : record.created + kNever;
+  bool still = record.state == State::frozen || record.state == State::paused;
+  return {{"sandboxID", record.id},
+          {"templateID", record.template_name},
+          {"alias", record.template_name},
+          {"clientID", kClient},
+          {"startedAt", native::when(record.created)},
+          {"endAt", native::when(end)},
+          {"cpuCount", static_cast<int>(std::max(1.0, std::ceil(record.limits.cpus)))},
+          {"memoryMB", record.limits.memory >> 20},
+          {"diskSizeMB", record.limits.disk >> 20},
+          {"state", still ? "paused" : "running"},
+          {"envdVersion", kEnvdVersion},
+          {"metadata", without_notes(record.metadata)},
+          {"volumeMounts", json::array()}};
+}
+
+json detail_view(const store::SandboxRecord& record, const Options& options) {
+  json out = listed_view(record);
+  out["envdAccessToken"] = access_token(options.secret, record.id);
+  out["domain"] = domain_of(options);
+  auto notes = Notes::of(record.metadata).value_or(Notes{});
+  out["allowInternetAccess"] = notes.internet ? json(*notes.internet) : json(nullptr);
+  json network = json::parse(notes.network.empty() ? "{}" : notes.network, nullptr, false);
+  if (network.is_object() && !network.empty()) {
+    network.emplace("allowPublicTraffic", record.traffic_token.empty());
+    out["network"] = network;
+  }
+  out["lifecycle"] = {{"onTimeout", "kill"}, {"autoResume", false}};
+  return out;
+}
+
+std::optional<store::Millis> parse_time(std::string_view text) {
+  std::string copy(text);
+  std::tm parts{};
+  const char* rest = ::strptime(copy.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+  if (!rest) return std::nullopt;
+  store::Millis millis = static_cast<store::Millis>(::timegm(&parts)) * 1000;
+  if (*rest == '.') {
+    store::Millis unit = 100;
+    for (++rest; *rest >= '0' && *rest <= '9'; ++rest, unit /= 10) millis += (*rest - '0') * unit;
+  }
+  if (*rest == 'Z' || *rest == 'z') return rest[1] ? std::nullopt : std::optional(millis);
+  if (*rest != '+' && *rest != '-' && *rest != ' ') return std::nullopt;
+  int hours = 0, minutes = 0, used = 0;
+  // A plus that a query turned into a space.
+  if (std::sscanf(rest + 1, "%2d:%2d%n", &hours, &minutes, &used) != 2 || rest[1 + used]) return std::nullopt;
+  store::Millis offset = (hours * 60 + minutes) * 60'000LL;
+  return *rest == '-' ? millis + offset : millis - offset;
+}
+
+}  // namespace isola::e2b

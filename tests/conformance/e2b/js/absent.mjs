@@ -1,0 +1,111 @@
+// What E2B has and this server does not yet: the call fails, with the type that users catch and a word about why.
+import assert from 'node:assert/strict'
+import { absent, rejects, skip, test } from './harness.mjs'
+import { box, own, sdk, template } from './sdk.mjs'
+
+const { Sandbox, Template, Volume, Secret } = sdk
+const images = 'memory images are not built yet'
+const builds = 'template builds are not built yet'
+const vault = 'the vault is not built yet'
+const volumes = 'volumes are not built yet'
+const notYet = /501|not available/
+const has = (thing, what) => thing ?? skip(`this line has no ${what}`)
+
+absent('Sandbox.pause', images, async () => {
+  const sandbox = await box()
+  has(sandbox.pause ?? sandbox.betaPause, 'pause')
+  await rejects(sandbox.pause ? sandbox.pause() : sandbox.betaPause(), sdk.SandboxError, notYet)
+})
+test('Sandbox.pause', 'one that is not there is a not-found error', async () => {
+  has(Sandbox.pause, 'pause')
+  await rejects(Sandbox.pause('i00000000000000000000'), sdk.NotFoundError)
+})
+absent('Sandbox.betaPause', images, async () => {
+  has(Sandbox.betaPause, 'betaPause')
+  await rejects((await box()).betaPause(), sdk.SandboxError, notYet)
+})
+absent('Sandbox.create with onTimeout: pause', images, async () => {
+  if (!Sandbox.pause) skip('this line has no lifecycle')
+  await rejects(own({ lifecycle: { onTimeout: 'pause' } }), sdk.SandboxError, notYet)
+})
+absent('Sandbox.fork', images, async () => {
+  has(Sandbox.fork, 'fork')
+  await rejects((await box()).fork(), sdk.SandboxError, notYet)
+})
+absent('Sandbox.createSnapshot', images, async () => {
+  has(Sandbox.createSnapshot, 'snapshots')
+  await rejects((await box()).createSnapshot(), sdk.SandboxError, notYet)
+})
+absent('Sandbox.listSnapshots', images, async () => {
+  has(Sandbox.listSnapshots, 'snapshots')
+  await rejects(Sandbox.listSnapshots().nextItems(), sdk.SandboxError, notYet)
+})
+test('Sandbox.deleteSnapshot', 'says false for what is not there', async () => {
+  has(Sandbox.deleteSnapshot, 'snapshots')
+  assert.equal(await Sandbox.deleteSnapshot('nothing:default'), false)
+})
+absent('Sandbox.getMcpUrl', 'there is no mcp-gateway template', async () => {
+  has(Sandbox.prototype.getMcpUrl, 'MCP')
+  assert.match((await box()).getMcpUrl(), /^https:\/\/50005-/)
+})
+absent('Template.build', builds, async () => {
+  has(Template, 'templates')
+  const built = Template.build(Template().fromImage('ubuntu:22.04'), { alias: 'x', name: 'x' })
+  await rejects(built, Error, notYet)
+})
+absent('Template.buildInBackground', builds, async () => {
+  has(Template?.buildInBackground, 'background builds')
+  await rejects(Template.buildInBackground(Template().fromImage('ubuntu:22.04'), 'x'), Error, notYet)
+})
+absent('Template.getBuildStatus', builds, async () => {
+  has(Template?.getBuildStatus, 'build status')
+  await rejects(Template.getBuildStatus({ templateId: 'a', buildId: 'b' }), Error, notYet)
+})
+test('Template.exists', 'knows what is there', async () => {
+  has(Template?.exists, 'exists')
+  assert.equal(await Template.exists(template), true)
+  assert.equal(await Template.exists('no-such-template'), false)
+})
+test('Template.aliasExists', 'knows what is there', async () => {
+  has(Template?.aliasExists, 'aliasExists')
+  assert.equal(await Template.aliasExists(template), true)
+  assert.equal(await Template.aliasExists('no-such-template'), false)
+})
+test('Template.getTags', 'has the one tag', async () => {
+  has(Template?.getTags, 'tags')
+  assert.equal((await Template.getTags(template))[0].tag, 'default')
+})
+absent('Template.assignTags', builds, async () => {
+  has(Template?.assignTags, 'tags')
+  await rejects(Template.assignTags(`${template}:default`, 'x'), Error, notYet)
+})
+absent('Template.removeTags', builds, async () => {
+  has(Template?.removeTags, 'tags')
+  await rejects(Template.removeTags(template, 'x'), Error, notYet)
+})
+test('Template.toDockerfile', 'needs no server', async () => {
+  has(Template?.toDockerfile, 'toDockerfile')
+  assert.match(Template.toDockerfile(Template().fromImage('ubuntu:22.04').runCmd('true')), /FROM ubuntu:22.04/)
+})
+absent('Volume', volumes, async () => {
+  has(Volume, 'volumes')
+  await rejects(Volume.create('x'), Error, notYet)
+  await rejects(Volume.list(), Error, notYet)
+  await rejects(Volume.connect('x'), Error, notYet)
+  await rejects(Volume.destroy('x'), Error, notYet)
+})
+absent('Sandbox.create with volumeMounts', volumes, async () => {
+  has(Volume, 'volumes')
+  await rejects(own({ volumeMounts: { '/data': 'x' } }), sdk.SandboxError, notYet)
+})
+absent('Secret', vault, async () => {
+  has(Secret, 'secrets')
+  await rejects(Secret.create('x', 'y'), Error, notYet)
+  await rejects(Secret.list().nextItems(), Error, notYet)
+  await rejects(Secret.destroy('x'), Error, notYet)
+})
+absent('Sandbox.create with network.rules', vault, async () => {
+  if (!Sandbox.updateNetwork) skip('this line has no rules')
+  const network = { rules: { 'example.org': [{ transform: { headers: { 'X-A': 'b' } } }] } }
+  await rejects(own({ network }), sdk.SandboxError, notYet)
+})

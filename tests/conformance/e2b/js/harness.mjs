@@ -1,0 +1,71 @@
+// A test names the public method that it is about. Results go out as one JSON object per line; nothing else is printed
+// to standard output.
+//
+//   test('files.read', 'gives back what was written', async () => { … })
+//   absent('Sandbox.pause', 'memory images', async () => { … })      // not there yet: the test shows the error's type
+import assert from 'node:assert/strict'
+
+const tests = []
+export const test = (method, name, body, options = {}) => tests.push({ method, name, body, ...options })
+export const absent = (method, why, body) => tests.push({ method, name: 'says that it is not there yet', body, absent: why })
+
+export class Skip extends Error {}
+export const skip = (why) => {
+  throw new Skip(why)
+}
+
+const say = (line) => process.stdout.write(JSON.stringify(line) + '\n')
+
+function limited(promise, ms) {
+  let timer
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`took longer than ${ms} ms`)), ms)
+  })
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer))
+}
+
+export async function runAll(filter) {
+  for (const one of tests) {
+    if (filter && !one.method.includes(filter) && !one.name.includes(filter)) continue
+    const begun = performance.now()
+    const line = { method: one.method, test: one.name, absent: one.absent }
+    try {
+      await limited(one.body(), one.timeout ?? 30_000)
+      line.result = 'passed'
+    } catch (error) {
+      if (error instanceof Skip) {
+        line.result = 'skipped'
+        line.why = error.message
+      } else {
+        line.result = 'failed'
+        line.why = String(error?.stack ?? error).slice(0, 2000)
+      }
+    }
+    line.ms = Math.round(performance.now() - begun)
+    say(line)
+  }
+}
+
+// The promise must be rejected with exactly this class (or one below it), and a message that fits.
+export async function rejects(promise, type, message) {
+  let error
+  try {
+    await promise
+  } catch (caught) {
+    error = caught
+  }
+  assert.ok(error, `nothing was thrown, ${type.name} was expected`)
+  assert.ok(error instanceof type, `${error?.constructor?.name}: ${error?.message} is no ${type.name}`)
+  if (message) assert.match(error.message, message)
+  return error
+}
+
+export async function eventually(look, what, ms = 15_000) {
+  const until = Date.now() + ms
+  for (;;) {
+    const value = await look()
+    if (value) return value
+    if (Date.now() > until) throw new Error(`${what} did not happen within ${ms} ms`)
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}

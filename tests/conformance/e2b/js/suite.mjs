@@ -1,0 +1,13 @@
+// Every public method of the JS SDK, through an unmodified published package. Run by ../run.py.
+import { runAll } from './harness.mjs'
+import { finish } from './sdk.mjs'
+import './sandbox.mjs'
+import './commands.mjs'
+import './files.mjs'
+import './pty.mjs'
+import './git.mjs'
+import './absent.mjs'
+
+await runAll(process.env.ISOLA_FILTER)
+await finish()
+process.exit(0)

@@ -1,0 +1,99 @@
+"""What E2B has and this server does not yet: the call fails, with the type that users catch and a word about why."""
+import e2b
+from flavour import ASYNC, TEMPLATE, NotFound, Sandbox, _settle, box, own
+from harness import Skip, raises, test
+
+IMAGES = "memory images are not built yet"
+BUILDS = "template builds are not built yet"
+NOT_YET = "not available"
+
+
+def needs(name):
+    if not hasattr(e2b.Sandbox, name):
+        raise Skip(f"this line has no {name}")
+
+
+@test("Sandbox.pause", "says that it is not there yet", absent=IMAGES)
+def _():
+    needs("pause")
+    with raises(e2b.SandboxException, NOT_YET):
+        box().pause()
+
+
+@test("Sandbox.pause", "one that is not there is a not-found exception")
+def _():
+    needs("pause")
+    with raises(NotFound):
+        Sandbox.pause("i00000000000000000000")
+
+
+@test("Sandbox.beta_pause", "says that it is not there yet", absent=IMAGES)
+def _():
+    needs("beta_pause")
+    with raises(e2b.SandboxException, NOT_YET):
+        box().beta_pause()
+
+
+@test("Sandbox.fork", "says that it is not there yet", absent=IMAGES)
+def _():
+    needs("fork")
+    with raises(e2b.SandboxException, NOT_YET):
+        box().fork()
+
+
+@test("Sandbox.create_snapshot", "says that it is not there yet", absent=IMAGES)
+def _():
+    needs("create_snapshot")
+    with raises(e2b.SandboxException, NOT_YET):
+        box().create_snapshot()
+
+
+@test("Sandbox.list_snapshots", "says that it is not there yet", absent=IMAGES)
+def _():
+    needs("list_snapshots")
+    with raises(e2b.SandboxException, NOT_YET):
+        Sandbox.list_snapshots().next_items()
+
+
+@test("Sandbox.delete_snapshot", "says False for what is not there")
+def _():
+    needs("delete_snapshot")
+    assert Sandbox.delete_snapshot("nothing:default") is False
+
+
+@test("Template.exists", "knows what is there")
+def _():
+    kind = getattr(e2b, "AsyncTemplate" if ASYNC else "Template", None)
+    if not hasattr(kind, "exists"):
+        raise Skip("this line has no such call")
+    assert _settle(kind.exists(TEMPLATE)) is True
+    assert _settle(kind.exists("no-such-template")) is False
+
+
+@test("Template.build", "says that it is not there yet", absent=BUILDS)
+def _():
+    kind = getattr(e2b, "AsyncTemplate" if ASYNC else "Template", None)
+    if kind is None:
+        raise Skip("this line has no templates")
+    with raises(Exception, NOT_YET):
+        _settle(kind.build(kind().from_image("ubuntu:22.04"), alias="x"))
+
+
+@test("Volume", "says that it is not there yet", absent="volumes are not built yet")
+def _():
+    kind = getattr(e2b, "AsyncVolume" if ASYNC else "Volume", None)
+    if kind is None:
+        raise Skip("this line has no volumes")
+    with raises(Exception, NOT_YET):
+        _settle(kind.create("x"))
+    with raises(Exception, NOT_YET):
+        _settle(kind.list())
+
+
+@test("Secret", "says that it is not there yet", absent="the vault is not built yet")
+def _():
+    kind = getattr(e2b, "AsyncSecret" if ASYNC else "Secret", None)
+    if kind is None:
+        raise Skip("this line has no secrets")
+    with raises(Exception, NOT_YET):
+        _settle(kind.create("x", "y"))

@@ -1,0 +1,18 @@
+"""Every public method of the Python SDK, through an unmodified published package. Run by ../run.py."""
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import harness  # noqa: E402
+import flavour  # noqa: E402
+import sandbox_tests  # noqa: E402,F401
+import command_tests  # noqa: E402,F401
+import file_tests  # noqa: E402,F401
+import pty_git_tests  # noqa: E402,F401
+import absent_tests  # noqa: E402,F401
+
+harness.run_all()
+flavour.finish()
+sys.stdout.flush()
+os._exit(0)  # the loop of the asynchronous flavour has threads of its own
