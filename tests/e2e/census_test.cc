@@ -145,9 +145,13 @@ TEST_F(CensusTest, EachKindOfLeakIsSeen) {
       [&] { loop.fd.reset(); });
   ::unlink(disk.c_str());
 
-  // A connection is a descriptor of the launcher's.
+  // A connection is a descriptor of the launcher's, once it has answered.
   std::optional<launcher::Client> client;
-  plant(island, "launcher descriptor", [&] { client = island.try_client(); }, [&] { client.reset(); });
+  auto connect = [&] {
+    client = island.try_client();
+    ASSERT_TRUE(client && client->info());
+  };
+  plant(island, "launcher descriptor", connect, [&] { client.reset(); });
 }
 
 // What is left in a store that nobody has open is looked for, too.
