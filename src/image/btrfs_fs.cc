@@ -151,6 +151,16 @@ Result<void> limit(int root, uint64_t subvolume, uint64_t bytes) {
   return {};
 }
 
+Result<uint64_t> limit_of(int root, uint64_t subvolume) {
+  ISOLA_TRY(std::string folder, sysfs_folder(root));
+  folder += "/qgroups/0_" + std::to_string(subvolume);
+  ISOLA_TRY(std::string flags, read_file(folder + "/limit_flags"));
+  ISOLA_TRY(std::string most, read_file(folder + "/max_referenced"));
+  uint64_t bytes = std::strtoull(most.c_str(), nullptr, 10);
+  bool on = std::strtoull(flags.c_str(), nullptr, 0) & BTRFS_QGROUP_LIMIT_MAX_RFER;
+  return on && bytes != UINT64_MAX ? bytes : 0;
+}
+
 Result<uint64_t> charged(int root, uint64_t subvolume) {
   ISOLA_TRY(std::string folder, sysfs_folder(root));
   folder += "/qgroups/0_" + std::to_string(subvolume);

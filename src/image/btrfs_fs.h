@@ -25,6 +25,7 @@ Result<void> delete_subvolume(int parent, const std::string& name);
 Result<uint64_t> subvolume_id(int subvolume);
 // 0 bytes = no limit. Bounds data and metadata together.
 Result<void> limit(int root, uint64_t subvolume, uint64_t bytes);
+Result<uint64_t> limit_of(int root, uint64_t subvolume);  // 0: none
 // What is charged to the subvolume, with data that is not written out yet.
 Result<uint64_t> charged(int root, uint64_t subvolume);
 // Quota groups whose subvolume is gone (older kernels leave them): removes them, says how many.

@@ -122,6 +122,11 @@ class BtrfsStore : public LayerStore {
     return btrfs::limit(fd_.get(), subvolume, limits.bytes);
   }
 
+  Result<uint64_t> limit(const std::string& id) override {
+    ISOLA_TRY(uint64_t subvolume, subvolume_of(id));
+    return btrfs::limit_of(fd_.get(), subvolume);
+  }
+
   Result<LayerUsage> usage(const std::string& id) override {
     ISOLA_TRY(uint64_t subvolume, subvolume_of(id));
     ISOLA_TRY(uint64_t bytes, btrfs::charged(fd_.get(), subvolume));

@@ -103,6 +103,14 @@ class Ext4FileStore : public LayerStore {
     return std::unexpected(grown.error().in("cannot grow the layer " + id));
   }
 
+  // The filesystem cannot be larger than its device.
+  Result<uint64_t> limit(const std::string& id) override {
+    ISOLA_TRY(std::string layer, path(id));
+    struct stat st;
+    if (::stat(file(id).c_str(), &st) < 0) return sys_error("cannot look at the layer " + id);
+    return static_cast<uint64_t>(st.st_size);
+  }
+
   Result<LayerUsage> usage(const std::string& id) override {
     ISOLA_TRY(std::string layer, path(id));
     struct statvfs s;

@@ -68,6 +68,13 @@ class FolderStore : public LayerStore {
     return limit_project(root_, project, {.bytes = limits.bytes, .inodes = inodes_for(limits)});
   }
 
+  Result<uint64_t> limit(const std::string& id) override {
+    ISOLA_TRY(std::string layer, path(id));
+    if (!quota_) return 0;
+    ISOLA_TRY(uint32_t project, project_of(layer));
+    return project_limit(root_, project);
+  }
+
   Result<LayerUsage> usage(const std::string& id) override {
     ISOLA_TRY(std::string layer, path(id));
     if (!quota_) return LayerUsage{};

@@ -121,6 +121,16 @@ Result<void> check_reserve(const std::string& dir, const StoreOptions& options) 
                                    " is kept): no new sandbox until there is room");
 }
 
+Result<void> verify_limit(LayerStore& store, const std::string& id, uint64_t bytes) {
+  constexpr uint64_t kRounding = 4096;
+  if (!store.enforces()) return {};
+  ISOLA_TRY(uint64_t installed, store.limit(id));
+  if (installed < bytes + kRounding && bytes < installed + kRounding) return {};
+  return fail(Code::internal, "the disk limit that is in force (" +
+                                  (installed ? format_size(installed) : std::string("none")) + ") is not the one of " +
+                                  format_size(bytes) + " that was set");
+}
+
 Result<void> make_layer_folders(const std::string& layer) {
   for (const char* part : {"/upper", "/work"}) {
     std::string path = layer + part;

@@ -63,6 +63,8 @@ class LayerStore {
   // For parked jails, which take the caller's limit at hand-over. Shrinking below what is in use is an error with
   // ext4-file (Code::unsupported); the others then simply refuse further growth.
   virtual Result<void> resize(const std::string& id, const LayerLimits& limits) = 0;
+  // The limit in bytes that is in force, read from where it is enforced; 0: none.
+  virtual Result<uint64_t> limit(const std::string& id) = 0;
   virtual Result<LayerUsage> usage(const std::string& id) = 0;
   virtual Result<void> destroy(const std::string& id) = 0;  // idempotent
   virtual Result<std::vector<std::string>> list() = 0;      // for reaping what nobody knows
@@ -88,6 +90,10 @@ struct StoreOptions {
 struct AllowUnquotaedDisk {
   explicit AllowUnquotaedDisk() = default;
 };
+
+// Compares what is in force with what was asked for: an error unless the layer is held to `bytes` (to a block). A store
+// that enforces nothing has nothing to compare: whoever opened it accepted that.
+Result<void> verify_limit(LayerStore& store, const std::string& id, uint64_t bytes);
 
 // Opens (and on first use makes) the layer store below data_dir. With the token, a machine on which nothing enforces
 // gets the unquotaed provider; without it that is an error which says why each provider failed.

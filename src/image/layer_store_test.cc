@@ -17,6 +17,7 @@
 #include "base/ids.h"
 #include "image/layer_store_probe.h"
 #include "image/loop.h"
+#include "image/spawn.h"
 #include "image/tree.h"
 #include "kernel/fault.h"
 
@@ -274,6 +275,27 @@ TEST_P(LayerStoreTest, GrowsWhileInUse) {
   if (!shrunk) {
     EXPECT_EQ(shrunk.error().code, Code::unsupported);
   }
+}
+
+// The limit is read where it is enforced: one that somebody took away is seen.
+TEST_P(LayerStoreTest, TheLimitInForceIsRead) {
+  std::string layer = create("read", 16 * MiB);
+  auto limit = store_->limit("read");
+  ASSERT_TRUE(limit) << limit.error().message;
+  EXPECT_EQ(*limit, store_->enforces() ? 16 * MiB : 0);
+  EXPECT_TRUE(verify_limit(*store_, "read", 16 * MiB));
+  if (!store_->enforces()) return;
+  EXPECT_FALSE(verify_limit(*store_, "read", 32 * MiB));
+  EXPECT_FALSE(verify_limit(*store_, "read", 8 * MiB));
+  if (store_->resize("read", {.bytes = 32 * MiB})) {
+    EXPECT_TRUE(verify_limit(*store_, "read", 32 * MiB));
+  }
+  if (store_->name() != "btrfs") return;
+  auto taken = run({.argv = {"btrfs", "qgroup", "limit", "none", layer}, .what = "cannot take the limit away"});
+  ASSERT_TRUE(taken) << taken.error().message;
+  auto verified = verify_limit(*store_, "read", 32 * MiB);
+  ASSERT_FALSE(verified);
+  EXPECT_NE(verified.error().message.find("(none)"), std::string::npos) << verified.error().message;
 }
 
 TEST_P(LayerStoreTest, DestroyIsIdempotentAndWorksOnBusyLayers) {

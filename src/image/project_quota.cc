@@ -49,6 +49,16 @@ Result<void> check_project_quota(const std::string& dir) {
   return {};
 }
 
+Result<uint64_t> project_limit(const std::string& dir, uint32_t project) {
+  ISOLA_TRY(Fd fd, open_dir(dir));
+  fs_disk_quota quota{};
+  if (quota_call(fd.get(), Q_XGETQUOTA, project, &quota) < 0) {
+    if (errno == ENOENT) return 0;
+    return sys_error("cannot read a project quota");
+  }
+  return quota.d_blk_hardlimit * kBlock;
+}
+
 Result<LayerUsage> project_usage(const std::string& dir, uint32_t project) {
   ISOLA_TRY(Fd fd, open_dir(dir));
   fs_disk_quota quota{};

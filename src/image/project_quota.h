@@ -20,6 +20,7 @@ Result<uint32_t> free_project(const std::string& dir);
 Result<void> set_project(const std::string& folder, uint32_t project);  // inherited by what is created below
 Result<uint32_t> project_of(const std::string& folder);
 Result<void> limit_project(const std::string& dir, uint32_t project, const LayerLimits& limits);  // 0 = none
+Result<uint64_t> project_limit(const std::string& dir, uint32_t project);                         // in bytes; 0 = none
 Result<LayerUsage> project_usage(const std::string& dir, uint32_t project);
 
 }  // namespace isola::image

@@ -20,27 +20,22 @@ namespace isola::launcher {
 
 namespace {
 
-kernel::CgroupLimits group_limits(const boundary::Limits& limits) {
+constexpr auto kClearAgain = std::chrono::seconds(2);
+
+}  // namespace
+
+kernel::CgroupLimits Cells::group_limits(const boundary::Limits& limits) {
   return {.cpus = limits.cpus,
           .memory = limits.memory,
           .pids = limits.pids,
           .io_bytes_per_second = limits.io_bytes_per_second};
 }
 
-// A pause before parked jails are replaced, so that the work of it does not compete with the command that a claimed one
-// is just about to run.
-constexpr auto kRefillPause = std::chrono::milliseconds(5);
-constexpr uint32_t kMaxParked = 256;
-constexpr auto kClearAgain = std::chrono::seconds(2);
-
-// Milliseconds since boot: the one clock that a restarted launcher shares with the one before.
-int64_t boot_clock() {
+int64_t Cells::boot_clock() {
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
-
-}  // namespace
 
 Cells::Cells(Parts parts)
     : parts_(parts),
@@ -69,23 +64,13 @@ void Cells::count_live(One& one, bool live) {
   live ? ++live_ : --live_;
 }
 
-// It is no longer one of the parked: claimed, or ending.
-void Cells::leave_pool(One& one) {
-  if (!one.entry.parked) return;
-  one.entry.parked = false;
-  parked_.erase({one.entry.digest, one.entry.id});
-  auto& pool = pools_[one.entry.digest];
-  --pool.have;
-  if (one.state == State::creating) pool.making = false;
-}
-
 size_t Cells::cleaning() const { return janitor_.pending(); }
 
 // ---- start and adoption ---------------------------------------------------------------------------------------------
 
 Result<void> Cells::start() {
   ISOLA_CHECK(janitor_.start());
-  watch_janitor();
+  ISOLA_CHECK(watch_janitor());
   ISOLA_TRY(auto entries, parts_.journal.read_all());
   std::set<std::string> known;  // sandboxes, and layers
   ISOLA_CHECK(start_images(known));
@@ -154,16 +139,13 @@ Result<void> Cells::start() {
   return {};
 }
 
-void Cells::watch_janitor() {
-  if (janitor_.fd() == janitor_fd_ || janitor_.fd() < 0) return;
-  janitor_fd_ = janitor_.fd();
-  (void)parts_.loop.watch(janitor_fd_, EPOLLIN, [this](uint32_t) {
+Result<void> Cells::watch_janitor() {
+  return parts_.loop.watch(janitor_.fd(), EPOLLIN, [this](uint32_t) {
     std::vector<Janitor::Job> done, failed;
     auto collected =
         janitor_.collect([&](const Janitor::Job& job, bool good) { (good ? done : failed).push_back(job); });
     if (!collected) {
       log::error("launcher", "{}", collected.error().message);
-      parts_.loop.unwatch(std::exchange(janitor_fd_, -1));
       restart_janitor();
     }
     for (const auto& job : done)
@@ -181,9 +163,8 @@ void Cells::restart_janitor() {
   parts_.loop.after(std::chrono::milliseconds(200), [this] {
     if (auto started = janitor_.start(); !started) {
       log::error("launcher", "{}", started.error().message);
-      return restart_janitor();
+      restart_janitor();
     }
-    watch_janitor();
   });
 }
 
@@ -272,6 +253,7 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   spec.id_base = one.entry.id_base;
   ISOLA_CHECK(parts_.journal.write(one.entry));
   ISOLA_TRY(spec.layer, parts_.layers.create(layer_of(one.entry), {.bytes = request.limits.disk}));
+  ISOLA_CHECK(image::verify_limit(parts_.layers, layer_of(one.entry), request.limits.disk));
   watch.lap(Step::layer);
   // The boundary limits the processor time when it is done: a sandbox that may use little must not take long to make,
   // since the launcher waits for it at some points.
@@ -388,91 +370,6 @@ void Cells::finish_launch(One& one, Birth birth, Result<boundary::Link> link) {
                  std::move(*link)));
 }
 
-// ---- parking and claiming -------------------------------------------------------------------------------------------
-
-bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
-  for (;;) {
-    auto it = parked_.lower_bound({request.digest, ""});
-    if (it == parked_.end() || it->first != request.digest) return false;
-    One* one = find(it->second);
-    // Fixed when it was parked: such a caller gets a cold one, and the parked one waits for another caller.
-    if (one->limits.open_files != request.limits.open_files) return false;
-    leave_pool(*one);
-    refill_soon();
-    if (auto claimed = claim(*one, request); !claimed) {
-      log::warn("launcher", "{}: a parked jail cannot be claimed: {}", one->entry.id, claimed.error().message);
-      end(*one, EndReason::boundary_failure);
-      return false;  // a cold one instead
-    }
-    set_owner(*one, owner);
-    count_live(*one, true);
-    one->launched = std::move(done);
-    hand_over(*one, Birth::pooled);
-    return true;
-  }
-}
-
-Result<void> Cells::claim(One& one, const LaunchRequest& request) {
-  one.latency = Latency{};  // what was done before the caller came is not the caller's time
-  Stopwatch watch(one.latency);
-  if (group_limits(one.limits) != group_limits(request.limits)) {
-    ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
-    auto set = group.set(group_limits(request.limits));
-    auto installed = group.limits();
-    group.release();
-    ISOLA_CHECK(std::move(set));
-    // A claim is a birth: what is installed is compared before the guest may run anything for its new owner.
-    if (!installed) return std::unexpected(installed.error());
-    ISOLA_CHECK(parts_.boundary.verify_limits(request.limits, *installed));
-  }
-  if (one.limits.disk != request.limits.disk)
-    ISOLA_CHECK(parts_.layers.resize(layer_of(one.entry), {.bytes = request.limits.disk}));
-  one.limits = request.limits;
-  one.entry.ephemeral = request.ephemeral;
-  one.entry.roots_own = request.roots_own;
-  one.entry.birth = Birth::pooled;
-  one.entry.created = static_cast<int64_t>(::time(nullptr));
-  if (request.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + request.limits.wall_time.count();
-  ISOLA_CHECK(parts_.journal.write(one.entry));
-  watch.lap(Step::claim);
-  return {};
-}
-
-Result<void> Cells::park(const std::string& digest, uint32_t count) {
-  if (count > kMaxParked) return fail(Code::invalid, "at most " + std::to_string(kMaxParked) + " jails can be parked");
-  ISOLA_CHECK(check({.digest = digest, .allow_unquotaed = true}));
-  ISOLA_CHECK(mount_image(digest));
-  pools_[digest].wanted = count;
-  pools_[digest].failures = 0;
-  refill_soon();
-  return {};
-}
-
-void Cells::refill_soon() {
-  if (refill_) parts_.loop.cancel(*refill_);
-  refill_ = parts_.loop.after(kRefillPause, [this] { refill_.reset(), refill(); });
-}
-
-// One at a time: a burst of creates is not slowed by a burst of refills behind it.
-void Cells::refill() {
-  for (auto& [digest, pool] : pools_) {
-    while (pool.have > pool.wanted) {
-      auto surplus = parked_.lower_bound({digest, ""});
-      if (surplus == parked_.end() || surplus->first != digest) break;  // the rest is still being made
-      end(*find(surplus->second), EndReason::killed);
-    }
-  }
-  for (auto& [digest, pool] : pools_) {
-    if (pool.making || pool.have >= pool.wanted || pool.failures >= 3 || !parts_.layers.enforces()) continue;
-    begin({.digest = digest, .ephemeral = false}, {}, 0, true, [&pool = pool](auto result) {
-      if (result) return;
-      ++pool.failures;
-      log::warn("launcher", "cannot park a jail: {}", result.error().message);
-    });
-    return;
-  }
-}
-
 // ---- ending ---------------------------------------------------------------------------------------------------------
 
 void Cells::end(One& one, EndReason reason) {
@@ -533,7 +430,6 @@ void Cells::clear(One& one) {
   if (one.layer_stays) layer.clear();
   if (auto told = janitor_.take(Janitor::group_and_layer(one.entry.id, layer)); !told)
     log::error("launcher", "{}", told.error().message);
-  watch_janitor();
 }
 
 void Cells::cleared(const std::string& id) {
@@ -591,12 +487,6 @@ void Cells::owner_gone(OwnerId owner) {
     if (one->linking && one->linking->first == owner) one->linking.reset();  // whoever comes next may have the link
     if (one->entry.ephemeral && !one->reason) end(*one, EndReason::killed);
   }
-}
-
-void Cells::kill_parked() {
-  for (auto& [digest, pool] : pools_) pool.wanted = 0;
-  for (auto& [id, one] : cells_)
-    if (one->entry.parked) end(*one, EndReason::killed);
 }
 
 void Cells::kill_all() {

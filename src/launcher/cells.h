@@ -199,7 +199,10 @@ class Cells {
   void exited(const std::string& id);
   void clear(One& one);
   void cleared(const std::string& id);
-  void watch_janitor();
+  static kernel::CgroupLimits group_limits(const boundary::Limits& limits);
+  // Milliseconds since boot: the one clock that a restarted launcher shares with the one before.
+  static int64_t boot_clock();
+  Result<void> watch_janitor();
   void restart_janitor();
   void set_owner(One& one, OwnerId owner);
   void count_live(One& one, bool live);
@@ -210,7 +213,6 @@ class Cells {
 
   Parts parts_;
   Janitor janitor_;
-  int janitor_fd_ = -1;
   std::map<std::string, std::unique_ptr<One>> cells_;
   std::map<std::string, std::string> images_;             // digest → mount point, mounted while the launcher lives
   std::map<std::string, Pool> pools_;                     // by digest

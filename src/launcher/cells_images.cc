@@ -137,7 +137,6 @@ void Cells::drop_unused(const std::vector<std::string>& layers) {
     if (layer_images_.contains(layer) || layer_users_.contains(layer)) continue;
     (void)janitor_.take(Janitor::group_and_layer("", layer));
   }
-  watch_janitor();
 }
 
 Result<void> Cells::start_images(std::set<std::string>& known) {
@@ -395,7 +394,6 @@ void Cells::image_failed(One& one, const Error& error) {
   (void)janitor_.take(Janitor::image_folder(imaging->image.id));
   if (imaging->image.layers.front() == imaging->image.id)
     (void)janitor_.take(Janitor::group_and_layer("", imaging->image.id));
-  watch_janitor();
   // Killed in the middle, it may have left processes half changed: nobody may go on with them.
   const bool broken = error.code == Code::unavailable && imaging->image.memory;
   if (imaging->froze && one.state == State::frozen) (void)let_go_on(one);
@@ -505,7 +503,8 @@ void Cells::reap_soon() {
 
 // Helpers that are done, and what a helper that was killed left: processes of its own are given to us (launcher.cc).
 void Cells::reap_strays() {
-  std::set<pid_t> known = {janitor_.pid()};
+  auto hands = janitor_.pids();
+  std::set<pid_t> known(hands.begin(), hands.end());
   for (const auto& [id, one] : cells_) known.insert(one->entry.process.pid);
   std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
   bool some_left = false;

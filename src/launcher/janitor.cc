@@ -6,6 +6,7 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -32,6 +33,7 @@ constexpr uint64_t kCapabilities = kernel::capability(CAP_SYS_ADMIN) | kernel::c
                                    kernel::capability(CAP_DAC_READ_SEARCH) | kernel::capability(CAP_FOWNER) |
                                    kernel::capability(CAP_KILL);
 
+constexpr size_t kHands = 3;
 constexpr size_t kLongestJob = 160;
 constexpr std::string_view kDrop = "-";
 const std::string kGood = "+", kBad = "!";
@@ -54,13 +56,35 @@ Result<void> confine(int socket, std::vector<int> keep) {
 }  // namespace
 
 Janitor::~Janitor() {
-  socket_.reset();
-  if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  for (auto& hand : hands_) lose(hand);
+}
+
+std::vector<pid_t> Janitor::pids() const {
+  std::vector<pid_t> all;
+  for (const auto& hand : hands_) all.push_back(hand.pid);
+  return all;
 }
 
 Result<void> Janitor::start() {
+  if (!ready_) {
+    ready_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    if (!ready_) return sys_error("cannot watch the janitor");
+  }
+  while (hands_.size() < kHands) {
+    ISOLA_TRY(Hand hand, start_hand());
+    epoll_event event{.events = EPOLLIN, .data = {.fd = hand.socket.get()}};
+    if (::epoll_ctl(ready_.get(), EPOLL_CTL_ADD, hand.socket.get(), &event) < 0) {
+      auto error = sys_error("cannot watch the janitor");
+      lose(hand);
+      return error;
+    }
+    hands_.push_back(std::move(hand));
+  }
+  hand_out();
+  return {};
+}
+
+Result<Janitor::Hand> Janitor::start_hand() {
   ISOLA_TRY(auto pair, kernel::socket_pair());
   ISOLA_TRY(auto child, kernel::spawn(0, [&] {
               auto confined = confine(pair.second.get(), layers_.descriptors());
@@ -69,27 +93,42 @@ Result<void> Janitor::start() {
               return confined ? work(pair.second.get()) : 1;
             }));
   pair.second.reset();
+  Hand hand{.pid = child.pid, .socket = std::move(pair.first), .jobs = {}};
   // One that cannot confine itself would only die and be replaced, for ever.
-  auto word = kernel::receive_message(pair.first.get());
+  auto word = kernel::receive_message(hand.socket.get());
   if (!word || word->bytes != kReady) {
-    ::kill(child.pid, SIGKILL);
-    ::waitpid(child.pid, nullptr, 0);
+    lose(hand);
     return fail(Code::internal, "the janitor cannot work: " + (word && !word->bytes.empty() ? word->bytes : "it died"));
   }
-  pid_ = child.pid;
-  socket_ = std::move(pair.first);
-  waiting_.assign(jobs_.begin(), jobs_.end());
-  return hand_out();
+  return hand;
 }
 
-Result<void> Janitor::hand_out() {
-  constexpr size_t kUnderWay = 32;
-  while (socket_ && !waiting_.empty() && jobs_.size() - waiting_.size() < kUnderWay) {
-    // A dead helper is noticed by collect(), which starts another with all jobs.
-    if (!kernel::send_message(socket_.get(), waiting_.front())) return {};
+// Ends it, if it did not end by itself, and puts its jobs back.
+void Janitor::lose(Hand& hand) {
+  (void)::epoll_ctl(ready_.get(), EPOLL_CTL_DEL, hand.socket.get(), nullptr);
+  hand.socket.reset();
+  ::kill(hand.pid, SIGKILL);
+  ::waitpid(hand.pid, nullptr, 0);
+  waiting_.insert(waiting_.begin(), hand.jobs.begin(), hand.jobs.end());
+  hand.jobs.clear();
+}
+
+Janitor::Hand* Janitor::least_busy() {
+  auto it = std::ranges::min_element(hands_, {}, [](const Hand& hand) { return hand.jobs.size(); });
+  return it == hands_.end() ? nullptr : &*it;
+}
+
+// Two each: the next is there when one is done, and few wait behind one that takes long.
+void Janitor::hand_out() {
+  constexpr size_t kUnderWay = 2;
+  while (!waiting_.empty()) {
+    Hand* hand = least_busy();
+    if (!hand || hand->jobs.size() >= kUnderWay) return;
+    // A dead one is noticed by collect(), which puts its jobs back.
+    if (!kernel::send_message(hand->socket.get(), waiting_.front())) return;
+    hand->jobs.insert(std::move(waiting_.front()));
     waiting_.pop_front();
   }
-  return {};
 }
 
 bool Janitor::work_on(const Job& job) const {
@@ -128,34 +167,39 @@ int Janitor::work(int socket) const {
 
 Result<void> Janitor::take(const Job& job) {
   if (jobs_.insert(job).second) waiting_.push_back(job);
-  return hand_out();
+  hand_out();
+  return {};
 }
 
 void Janitor::drop(std::vector<Fd> fds) {
-  if (!socket_ || fds.empty()) return;
+  Hand* hand = least_busy();
+  if (!hand || fds.empty()) return;
   // Never waits: a janitor that is behind with its work is not worth a delay of ours.
-  int flags = ::fcntl(socket_.get(), F_GETFL);
-  ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK);
+  int flags = ::fcntl(hand->socket.get(), F_GETFL);
+  ::fcntl(hand->socket.get(), F_SETFL, flags | O_NONBLOCK);
   std::vector<int> raw;
   for (const auto& fd : fds) raw.push_back(fd.get());
-  (void)kernel::send_message(socket_.get(), kDrop, raw);
-  ::fcntl(socket_.get(), F_SETFL, flags);
+  (void)kernel::send_message(hand->socket.get(), kDrop, raw);
+  ::fcntl(hand->socket.get(), F_SETFL, flags);
 }
 
 Result<void> Janitor::collect(const std::function<void(const Job& job, bool good)>& done) {
-  for (pollfd ready{socket_.get(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0; ready = {socket_.get(), POLLIN, 0}) {
-    auto message = kernel::receive_message(socket_.get(), kLongestJob + 1);
-    if (message && !message->bytes.empty()) {
+  size_t died = 0;
+  for (auto& hand : hands_) {
+    for (pollfd ready{hand.socket.get(), POLLIN, 0}; ::poll(&ready, 1, 0) > 0;) {
+      auto message = kernel::receive_message(hand.socket.get(), kLongestJob + 1);
+      if (!message || message->bytes.empty()) {
+        lose(hand);
+        ++died;
+        break;
+      }
       Job job = message->bytes.substr(1);
-      if (jobs_.erase(job)) done(job, message->bytes[0] == kGood[0]);
-      ISOLA_CHECK(hand_out());
-      continue;
+      if (hand.jobs.erase(job) && jobs_.erase(job)) done(job, message->bytes[0] == kGood[0]);
     }
-    ::waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-    socket_.reset();
-    return fail(Code::unavailable, fmt::format("the janitor died with {} jobs", jobs_.size()));
   }
+  std::erase_if(hands_, [](const Hand& hand) { return !hand.socket; });
+  hand_out();
+  if (died) return fail(Code::unavailable, fmt::format("{} of the janitor's processes died", died));
   return {};
 }
 

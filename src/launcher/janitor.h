@@ -1,6 +1,7 @@
-// The launcher's helper for what takes long: emptying and removing control groups, deleting layers and images. One
-// process for the launcher's whole life, so that clearing up never makes a create wait. It is told names only, and
-// every job can be done twice: a janitor that dies is replaced and gets its unfinished jobs again.
+// The launcher's helper for what takes long: emptying and removing control groups, deleting layers and images. A few
+// processes ("hands") for the launcher's whole life, so that clearing up never makes a create wait, and one large tree
+// keeps no other sandbox from its end. They are told names only, and every job can be done twice: a hand that dies is
+// replaced, and its unfinished jobs are given out again.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -29,8 +31,8 @@ class Janitor {
   Janitor(const Janitor&) = delete;
   Janitor& operator=(const Janitor&) = delete;
 
-  Result<void> start();
-  int fd() const { return socket_.get(); }
+  Result<void> start();  // all hands, or those that died
+  int fd() const { return ready_.get(); }
   // A job is a text: what collect() tells when it is done, and what can be given out again.
   using Job = std::string;
   // The control group called `id`, and a layer; an empty name: none. What does not exist is fine.
@@ -47,26 +49,34 @@ class Janitor {
   Result<void> clear(const std::string& id) { return take(group_and_layer(id, id)); }
   // Closes descriptors whose closing takes long. Best effort: without a janitor they are closed here.
   void drop(std::vector<Fd> fds);
-  // When fd() is readable: calls `done(job)` for each finished job. Fails with Code::unavailable when the janitor died:
-  // then start() another after a pause, and it gets the unfinished jobs.
+  // When fd() is readable: calls `done(job)` for each finished job. Fails with Code::unavailable when a hand died: then
+  // start() another after a pause; the others go on, with its unfinished jobs, too.
   // A job that failed is told with good = false and forgotten: take() it again.
   Result<void> collect(const std::function<void(const Job& job, bool good)>& done);
   size_t pending() const { return jobs_.size(); }
-  pid_t pid() const { return pid_; }
+  std::vector<pid_t> pids() const;
 
  private:
-  int work(int socket) const;  // in the helper
+  struct Hand {
+    pid_t pid = -1;
+    Fd socket;
+    std::set<Job> jobs;  // under way
+  };
+  Result<Hand> start_hand();
+  int work(int socket) const;  // in a hand
   bool work_on(const Job& job) const;
 
   const kernel::CgroupTree& cgroups_;
   image::LayerStore& layers_;
   Places places_;
-  Fd socket_;
-  pid_t pid_ = -1;
-  Result<void> hand_out();
+  Fd ready_;  // epoll, of all hands' sockets
+  std::vector<Hand> hands_;
+  Hand* least_busy();
+  void hand_out();
+  void lose(Hand& hand);
 
   std::set<Job> jobs_;       // all unfinished ones
-  std::deque<Job> waiting_;  // those not yet told to the helper: neither side's socket may ever fill up
+  std::deque<Job> waiting_;  // those that no hand has yet: neither side's socket may ever fill up
 };
 
 }  // namespace isola::launcher
