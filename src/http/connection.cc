@@ -64,10 +64,10 @@ Task<void> Connection::run(std::shared_ptr<Connection> self) {
 }
 
 Task<bool> Connection::handshake() {
-  set_deadline(limits().header_time);
+  set_deadline(reading_, limits().header_time);
   auto [ec] = co_await transport_.tls->async_handshake(asio::ssl::stream_base::server, kUse);
-  clear_deadline();
-  co_return !ec && !timed_out_;
+  clear_deadline(reading_);
+  co_return !ec && !reading_.late;
 }
 
 Task<bool> Connection::read_head() {
@@ -93,18 +93,18 @@ Task<bool> Connection::read_head() {
                         fmt::format("the head of a request may have {} bytes", limits().header_bytes));
         co_return false;
       }
-      if (!begun) set_deadline(limits().header_time);
+      if (!begun) set_deadline(reading_, limits().header_time);
       begun = true;
     }
     auto got = co_await fill(limits().header_bytes, begun ? 0ms : limits().idle_time);
     if (!got || *got == 0) {
-      bool slow = timed_out_ && begun;
-      timed_out_ = false;
+      bool slow = reading_.late && begun;
+      reading_.late = false;
       if (slow) co_await refuse(408, "timeout", "the head of the request took too long");
       co_return false;
     }
   }
-  clear_deadline();
+  clear_deadline(reading_);
   parser_.reset();
   auto parsed = parser_.head(buffer_.view().substr(0, scan.size()));
   buffer_.consume(scan.size());
@@ -230,19 +230,19 @@ Task<void> Connection::refuse(int status, std::string_view code, std::string_vie
 // word from the client: so say that it was the last and listen a little.
 Task<void> Connection::linger(bool unread) {
   error_code ec;
-  set_deadline(2s);
+  set_deadline(reading_, 2s);
   if (transport_.tls) {
     co_await transport_.tls->async_shutdown(kUse);
   }
   transport_.socket.shutdown(Transport::Socket::shutdown_send, ec);
   buffer_.consume(buffer_.size());
-  for (size_t seen = 0; unread && seen < kLinger && !timed_out_ && !cut_;) {
+  for (size_t seen = 0; unread && seen < kLinger && !reading_.late && !cut_;) {
     auto room = buffer_.prepare(kBodyBuffer);
     auto [failed, n] = co_await transport_.socket.async_read_some(asio::buffer(room.data(), room.size()), kUse);
     if (failed) break;
     seen += n;
   }
-  clear_deadline();
+  clear_deadline(reading_);
 }
 
 Task<void> Connection::turn_away(std::shared_ptr<Connection> self) {

@@ -16,6 +16,12 @@ namespace isola::http {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
+  using Clock = std::chrono::steady_clock;
+  struct Watch {
+    Clock::time_point deadline = Clock::time_point::max();
+    std::chrono::milliseconds time{};
+    bool late = false;
+  };
   Connection(std::shared_ptr<Server::Core> core, Lane& lane, Transport::Socket socket);
   ~Connection();
 
@@ -37,8 +43,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The bytes, with deadlines.
   Task<Result<size_t>> fill(size_t room, std::chrono::milliseconds time);  // reads into the buffer; 0 at the end
   Task<Result<void>> send(std::string_view a, std::string_view b = {}, std::string_view c = {});
-  void set_deadline(std::chrono::milliseconds time);
-  void clear_deadline() { deadline_ = kNever; }
+  // A deadline for the peer to send more, or to take more; each way has its own.
+  void set_deadline(Watch& watch, std::chrono::milliseconds time);
+  void clear_deadline(Watch& watch) { watch.deadline = Clock::time_point::max(); }
+  Watch& reading() { return reading_; }
+  Watch& writing() { return writing_; }
 
   const ServerLimits& limits() const { return core_->options.limits; }
   Transport& transport() { return transport_; }
@@ -49,7 +58,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Exchange* exchange() const { return exchange_; }  // the one under way, if there is one
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr Clock::time_point kNever = Clock::time_point::max();
 
   Task<bool> handshake();
@@ -64,6 +72,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void decide_keep(Exchange::State& s);
   void log(Exchange::State& s);
   void arm();
+  void ring();
+  // Whoever takes a long answer without sending more of the request is not slow, nor the other way round.
+  void push(Watch& other);
   void stop_clock();
 
   std::shared_ptr<Server::Core> core_;
@@ -75,8 +86,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string peer_;
   std::string out_;
   boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Transport::executor_type> timer_;
-  Clock::time_point deadline_ = kNever, armed_ = kNever;
-  bool timed_out_ = false, retiring_ = false, busy_ = false, keep_ = false, cut_ = false;
+  Watch reading_, writing_;
+  Clock::time_point armed_ = kNever;
+  bool retiring_ = false, busy_ = false, keep_ = false, cut_ = false;
   const Exchange* exchange_ = nullptr;
   unsigned streak_ = 0;  // requests answered without ever waiting
 };

@@ -23,41 +23,59 @@ constexpr size_t kAhead = 64 << 10;  // of pipelined bytes read while an exchang
 
 // One timer per connection, armed rarely: a deadline that moves back only moves a number, and the timer looks at it
 // when it fires. Only one that comes closer than the timer arms it anew.
-void Connection::set_deadline(std::chrono::milliseconds time) {
-  deadline_ = Clock::now() + time;
-  if (deadline_ < armed_) arm();
+void Connection::set_deadline(Watch& watch, std::chrono::milliseconds time) {
+  watch.deadline = Clock::now() + time;
+  watch.time = time;
+  if (watch.deadline < armed_) arm();
+}
+
+void Connection::push(Watch& other) {
+  if (other.deadline != kNever) other.deadline = Clock::now() + other.time;
 }
 
 void Connection::arm() {
-  armed_ = deadline_;
+  armed_ = std::min(reading_.deadline, writing_.deadline);
   timer_.expires_at(armed_);
   timer_.async_wait([self = shared_from_this()](error_code ec) {
-    if (ec) return;
-    self->armed_ = kNever;
-    if (self->deadline_ == kNever) return;
-    if (Clock::now() < self->deadline_) return self->arm();
-    self->timed_out_ = true;
-    self->transport_.socket.cancel(ec);
+    if (!ec) self->ring();
   });
+}
+
+void Connection::ring() {
+  armed_ = kNever;
+  auto now = Clock::now();
+  bool late = false;
+  for (Watch* watch : {&reading_, &writing_}) {
+    if (watch->deadline > now) continue;
+    watch->deadline = kNever;
+    watch->late = late = true;
+  }
+  if (reading_.deadline != kNever || writing_.deadline != kNever) arm();
+  // Ends the waits of both ways; the one that was not late goes on where it can.
+  error_code ec;
+  if (late) transport_.socket.cancel(ec);
 }
 
 // The timer keeps the connection alive, so whoever ends one stops it.
 void Connection::stop_clock() {
-  deadline_ = armed_ = kNever;
+  reading_.deadline = writing_.deadline = armed_ = kNever;
   timer_.cancel();
 }
 
 Task<Result<size_t>> Connection::fill(size_t limit, std::chrono::milliseconds time) {
   auto room = buffer_.prepare(limit);
   if (room.empty()) co_return fail(Code::exhausted, "a part of the message does not fit the buffer");
-  if (time > 0ms) set_deadline(time);
-  if (timed_out_ || cut_) co_return fail(Code::timeout, "the client was too slow");
+  if (time > 0ms) set_deadline(reading_, time);
+  // One that takes nothing is as good as gone: nothing is read from it either.
+  auto late = [this] { return reading_.late || writing_.late; };
+  if (late() || cut_) co_return fail(Code::timeout, "the client was too slow");
   auto [ec, n] = co_await transport_.async_read_some(asio::buffer(room.data(), room.size()), kUse);
-  if (time > 0ms) clear_deadline();
-  if (timed_out_) co_return fail(Code::timeout, "the client was too slow");
+  if (time > 0ms) clear_deadline(reading_);
+  if (late()) co_return fail(Code::timeout, "the client was too slow");
   if (ec == asio::error::eof || ec == asio::ssl::error::stream_truncated) co_return size_t{0};
   if (ec) co_return fail(Code::unavailable, "the client is gone");
   buffer_.commit(n);
+  push(writing_);
   co_return n;
 }
 
@@ -83,13 +101,15 @@ Task<Result<void>> Connection::send(std::string_view a, std::string_view b, std:
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) co_return fail(Code::unavailable, "the client is gone");
     if (n < 0) {
-      set_deadline(limits().write_time);
+      if (writing_.deadline == kNever) set_deadline(writing_, limits().write_time);
       auto [ec] = co_await transport_.socket.async_wait(Transport::Socket::wait_write, kUse);
-      clear_deadline();
-      if (timed_out_) co_return fail(Code::timeout, "the client does not read");
+      if (writing_.late) co_return fail(Code::timeout, "the client does not read");
+      if (ec == asio::error::operation_aborted && !cut_) continue;  // the other way was late
+      clear_deadline(writing_);
       if (ec || cut_) co_return fail(Code::unavailable, "the client is gone");
       continue;
     }
+    push(reading_);
     for (std::string_view& part : parts) {
       size_t used = std::min(part.size(), static_cast<size_t>(n));
       part.remove_prefix(used);
@@ -107,11 +127,12 @@ Task<Result<void>> Connection::send_tls(std::string_view a, std::string_view b, 
   }
   for (std::string_view part : {a, b, c}) {
     while (!part.empty()) {
-      set_deadline(limits().write_time);
+      set_deadline(writing_, limits().write_time);
       auto [ec, n] = co_await transport_.tls->async_write_some(asio::buffer(part.data(), part.size()), kUse);
-      clear_deadline();
-      if (timed_out_) co_return fail(Code::timeout, "the client does not read");
+      clear_deadline(writing_);
+      if (writing_.late) co_return fail(Code::timeout, "the client does not read");
       if (ec || cut_) co_return fail(Code::unavailable, "the client is gone");
+      push(reading_);
       part.remove_prefix(n);
     }
   }

@@ -113,7 +113,7 @@ Task<Result<std::string_view>> Connection::body_some(Exchange::State& s) {
     auto got = co_await fill(kBodyBuffer, limits().body_time);
     if (!got) {
       int status = got.error().code == Code::timeout ? 408 : 400;
-      timed_out_ = false;
+      reading_.late = false;
       co_return failed(got.error(), status);
     }
     if (*got == 0) {

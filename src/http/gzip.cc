@@ -71,6 +71,41 @@ Result<void> Inflater::end() const {
   return {};
 }
 
+struct Deflater::Impl {
+  z_stream z{};
+  bool ready = false;
+  ~Impl() {
+    if (ready) ::deflateEnd(&z);
+  }
+};
+
+Deflater::Deflater(int level) : impl_(std::make_unique<Impl>()) {
+  impl_->ready = ::deflateInit2(&impl_->z, level, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY) == Z_OK;
+}
+Deflater::~Deflater() = default;
+
+Result<std::string> Deflater::feed(std::string_view input) { return run(input, Z_NO_FLUSH); }
+Result<std::string> Deflater::finish() { return run({}, Z_FINISH); }
+
+Result<std::string> Deflater::run(std::string_view input, int flush) {
+  Impl& s = *impl_;
+  if (!s.ready) return fail(Code::exhausted, "zlib has no memory for a stream");
+  std::string out;
+  size_t size = 0;
+  s.z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data()));
+  s.z.avail_in = static_cast<uInt>(input.size());
+  do {
+    out.resize(size + std::max<size_t>(16 << 10, input.size() / 2));
+    s.z.next_out = reinterpret_cast<Bytef*>(out.data() + size);
+    s.z.avail_out = static_cast<uInt>(out.size() - size);
+    int r = ::deflate(&s.z, flush);
+    if (r == Z_STREAM_ERROR) return fail(Code::internal, "zlib lost its stream");
+    size = out.size() - s.z.avail_out;
+  } while (s.z.avail_out == 0);
+  out.resize(size);
+  return out;
+}
+
 Result<std::string> gzip(std::string_view text, int level) {
   z_stream z{};
   if (::deflateInit2(&z, level, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY) != Z_OK) {

@@ -29,6 +29,24 @@ class Inflater {
   std::unique_ptr<Impl> impl_;
 };
 
+// A stream on its way out, piece by piece.
+//
+//   Deflater pack;
+//   while (…) ISOLA_TRY(auto bytes, pack.feed(piece));   // may be empty: zlib waits for more
+//   ISOLA_TRY(auto last, pack.finish());
+class Deflater {
+ public:
+  explicit Deflater(int level = 1);
+  ~Deflater();
+  Result<std::string> feed(std::string_view input);
+  Result<std::string> finish();
+
+ private:
+  Result<std::string> run(std::string_view input, int flush);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 Result<std::string> gzip(std::string_view text, int level = 1);
 
 }  // namespace isola::http

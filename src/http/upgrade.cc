@@ -71,9 +71,9 @@ class BeastSocket : public WebSocket {
 
   Task<Result<void>> write(std::string_view data, bool text) override {
     stream_.text(text);
-    connection_->set_deadline(connection_->limits().write_time);
+    connection_->set_deadline(connection_->writing(), connection_->limits().write_time);
     auto [ec, n] = co_await stream_.async_write(asio::buffer(data.data(), data.size()), kUse);
-    connection_->clear_deadline();
+    connection_->clear_deadline(connection_->writing());
     if (ec) co_return fail(Code::unavailable, "the WebSocket broke: " + ec.message());
     co_return Result<void>();
   }
@@ -120,9 +120,9 @@ class BareStream : public RawStream {
     if (transport.tls) {
       // Says close_notify and does not wait for the peer's: it may have much to say yet.
       ::SSL_set_quiet_shutdown(transport.tls->native_handle(), 0);
-      connection_->set_deadline(2s);
+      connection_->set_deadline(connection_->writing(), 2s);
       (void)co_await transport.tls->async_shutdown(kUse);
-      connection_->clear_deadline();
+      connection_->clear_deadline(connection_->writing());
     }
     transport.socket.shutdown(Transport::Socket::shutdown_send, ec);
     if (ec) co_return fail(Code::unavailable, "the client is gone");

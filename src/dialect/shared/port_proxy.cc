@@ -1,0 +1,281 @@
+#include "dialect/shared/port_proxy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <set>
+
+#include "http/error_reply.h"
+#include "http/message.h"
+#include "store/keys.h"
+
+namespace isola::dialect {
+
+using sandbox::ChannelPtr;
+
+namespace {
+
+constexpr size_t kMaxHead = 256 << 10;
+constexpr auto kAnswerTime = std::chrono::minutes(10);  // until a service inside has said its first byte
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  return out;
+}
+
+bool of_this_hop(const std::string& name) {
+  static const std::set<std::string> kNames = {"connection",        "keep-alive", "proxy-connection",   "te", "trailer",
+                                               "transfer-encoding", "upgrade",    "proxy-authorization"};
+  return kNames.contains(name);
+}
+
+// Headers that Connection names belong to this hop, too.
+std::set<std::string> named_by_connection(std::span<const http::Field> fields) {
+  std::set<std::string> names;
+  for (const auto& field : fields) {
+    if (lower(field.name) != "connection") continue;
+    for (std::string_view rest = field.value; !rest.empty();) {
+      auto comma = rest.find(',');
+      auto word = rest.substr(0, comma);
+      while (word.starts_with(' ')) word.remove_prefix(1);
+      while (word.ends_with(' ')) word.remove_suffix(1);
+      names.insert(lower(word));
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
+  }
+  return names;
+}
+
+// Cookies without the one that opened the door.
+std::string without_token(std::string_view cookies) {
+  std::string out;
+  while (!cookies.empty()) {
+    auto end = cookies.find(';');
+    auto part = cookies.substr(0, end);
+    while (part.starts_with(' ')) part.remove_prefix(1);
+    if (!part.empty() && !part.starts_with("isola_token=")) out += (out.empty() ? "" : "; ") + std::string(part);
+    if (end == std::string_view::npos) break;
+    cookies.remove_prefix(end + 1);
+  }
+  return out;
+}
+
+std::string head_for(const http::Exchange& ex, const std::string& target, const std::string& host, bool upgrade,
+                     bool chunked) {
+  std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", ex.method(), target, host);
+  auto hop = named_by_connection(ex.headers());
+  for (const auto& field : ex.headers()) {
+    std::string name = lower(field.name);
+    if (name == "host" || name == "content-length" || name == "expect" || of_this_hop(name) || hop.contains(name))
+      continue;
+    if (name.starts_with("x-isola-") || name.starts_with("x-forwarded-")) continue;
+    if (name.starts_with("e2b-") || name == "x-access-token") continue;
+    if (name == "x-api-key" || name == "authorization") {
+      std::string_view key = field.value.starts_with("Bearer ") ? field.value.substr(7) : field.value;
+      if (store::is_key(key)) continue;
+    }
+    if (name == "cookie") {
+      std::string cookies = without_token(field.value);
+      if (!cookies.empty()) head += fmt::format("{}: {}\r\n", field.name, cookies);
+      continue;
+    }
+    head += fmt::format("{}: {}\r\n", field.name, field.value);
+  }
+  head += fmt::format("X-Forwarded-For: {}\r\nX-Forwarded-Host: {}\r\nX-Forwarded-Proto: {}\r\n", ex.peer(),
+                      ex.host_header(), ex.secure() ? "https" : "http");
+  if (upgrade)
+    head += fmt::format("Connection: Upgrade\r\nUpgrade: {}\r\n", ex.header("upgrade"));
+  else
+    head += "Connection: close\r\n";
+  if (chunked)
+    head += "Transfer-Encoding: chunked\r\n";
+  else if (ex.has_body() && ex.body_length())
+    head += fmt::format("Content-Length: {}\r\n", *ex.body_length());
+  else if (ex.method() == "POST" || ex.method() == "PUT" || ex.method() == "PATCH")
+    head += "Content-Length: 0\r\n";
+  return head + "\r\n";
+}
+
+// The request's body, to the end.
+Task<bool> send_body(http::Exchange& ex, ChannelPtr channel, bool chunked) {
+  while (ex.has_body()) {
+    auto piece = co_await ex.read_some();
+    if (!piece) {
+      channel->cancel();  // the service inside must not wait for a rest that never comes, nor we for its answer
+      co_return false;
+    }
+    if (piece->empty()) break;
+    std::string bytes = chunked ? fmt::format("{:x}\r\n", piece->size()) : std::string();
+    bytes += *piece;
+    if (chunked) bytes += "\r\n";
+    if (auto sent = co_await channel->write(bytes); !sent) co_return true;  // it answers without reading it all
+  }
+  std::string last = "0\r\n\r\n";
+  if (chunked) (void)co_await channel->write(last);
+  co_return true;
+}
+
+// The reply's head; `rest` is what came behind it.
+Task<Result<void>> read_head(ChannelPtr channel, http::ResponseParser& parser, std::string& rest) {
+  http::HeadScanner scan;
+  for (;;) {
+    auto state = rest.empty() ? http::HeadScanner::State::more : scan.feed(rest);
+    if (state == http::HeadScanner::State::bad) co_return fail(Code::corrupt, "the service inside does not speak HTTP");
+    if (state == http::HeadScanner::State::complete) break;
+    if (rest.size() > kMaxHead) co_return fail(Code::corrupt, "the service inside sent too long a head");
+    auto piece = co_await channel->read_frame_for(kAnswerTime);
+    if (!piece) co_return fail(Code::unavailable, "the service inside closed the connection without an answer");
+    if (piece->empty()) co_return fail(Code::timeout, "the service inside did not answer in time");
+    rest += *piece;
+  }
+  ISOLA_CO_CHECK(parser.head(std::string_view(rest).substr(0, scan.size())));
+  rest.erase(0, scan.size());
+  co_return Result<void>();
+}
+
+Task<void> up(http::RawStream& client, ChannelPtr channel) {
+  for (;;) {
+    auto piece = co_await client.read_some();
+    if (!piece || piece->empty()) break;
+    if (auto sent = co_await channel->write(*piece); !sent) break;
+  }
+  channel->close_write();
+}
+
+Task<void> down(http::RawStream& client, ChannelPtr channel) {
+  for (;;) {
+    auto piece = co_await channel->read();
+    if (!piece) break;
+    if (auto sent = co_await client.write(*piece); !sent) {
+      channel->cancel();
+      break;
+    }
+  }
+  (void)co_await client.shutdown_write();
+}
+
+// Both ways until both are done.
+Task<void> tunnel(http::Exchange& ex, ChannelPtr channel, std::string already) {
+  using namespace boost::asio::experimental::awaitable_operators;
+  auto client = ex.take_over();
+  if (!client) co_return;
+  if (auto sent = co_await (*client)->write(already); !sent) co_return;
+  co_await (up(**client, channel) && down(**client, channel));
+}
+
+}  // namespace
+
+void say_no(http::Exchange& ex, int status, const std::string& code, const std::string& message) {
+  if (ex.header("accept").find("text/html") == std::string_view::npos)
+    return ex.fail(http::ErrorReply{status, code, message, {}});
+  // The message is ours, but for what a sandbox may have put into an error: no markup gets through.
+  std::string text;
+  for (char c : message) text += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+  ex.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+  ex.reply(status,
+           fmt::format("<!doctype html><title>{0} {1}</title><style>body{{font:16px system-ui;margin:15vh auto;"
+                       "max-width:34em;padding:0 1em}}</style><h1>{1}</h1><p>{2}</p><p><small>request {3}</small></p>",
+                       status, http::reason_of(status), text, ex.request_id()),
+           "text/html; charset=utf-8");
+}
+
+namespace {
+
+// The service's reply, to its end.
+Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
+  http::ResponseParser parser;
+  std::string rest;
+  for (;;) {
+    if (ex.method() == "HEAD") parser.no_body();
+    auto answered = co_await read_head(channel, parser, rest);
+    if (!answered) {
+      channel->cancel();  // whoever still sends the request must not wait for it to be taken
+      co_return say_no(ex, 502, "bad_gateway", answered.error().message);
+    }
+    if (parser.status >= 200 || parser.status == 101) break;
+    parser.reset();  // 103 Early Hints and the like: the real one follows
+  }
+  if (parser.status == 101 && !upgrade) {
+    channel->cancel();
+    co_return say_no(ex, 502, "bad_gateway", "the service inside switched protocols although nobody asked");
+  }
+  if (parser.status == 101) {
+    std::string already(parser.text());
+    already += rest;
+    co_return co_await tunnel(ex, channel, std::move(already));
+  }
+  std::vector<http::Field> fields;
+  auto hop = named_by_connection(parser.fields);
+  for (const auto& field : parser.fields) {
+    std::string name = lower(field.name);
+    if (of_this_hop(name) || hop.contains(name) || name == "content-length") continue;
+    fields.push_back(field);
+  }
+  ex.begin_raw(parser.status, parser.reason, fields, parser.length);
+  std::string none;
+  if (rest.empty() && !parser.done()) {  // the head alone: what follows may take its time
+    if (auto sent = co_await ex.write(none); !sent) co_return channel->cancel();
+  }
+  for (std::string_view input = rest; !parser.done();) {
+    auto piece = parser.body(input);
+    if (!piece) co_return ex.abort();
+    if (!piece->data.empty()) {
+      if (auto sent = co_await ex.write(piece->data); !sent) co_return channel->cancel();
+    }
+    input.remove_prefix(piece->used);
+    if (piece->used == 0 && piece->data.empty()) {
+      std::string kept(input);
+      auto more = co_await channel->read();
+      if (!more) {
+        if (auto ended = parser.end_of_input(); !ended) co_return ex.abort();
+        break;
+      }
+      rest = kept + *more;
+      input = rest;
+    }
+  }
+  (void)co_await ex.finish();
+}
+
+}  // namespace
+
+Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
+                   std::string target) {
+  Passage plain;
+  co_await forward(service, ex, std::move(box), port, std::move(target), plain);
+}
+
+Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
+                   std::string target, Passage passage) {
+  using namespace boost::asio::experimental::awaitable_operators;
+  auto use = box->use();
+  auto link = co_await service.link(box);
+  if (!link) co_return say_no(ex, 502, "bad_gateway", link.error().message);
+  ChannelPtr channel = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}));
+  auto dialled = co_await channel->reply();
+  if (!dialled && passage.closed) co_return passage.closed(ex);
+  if (!dialled)
+    co_return say_no(
+        ex, 502, "bad_gateway",
+        fmt::format("nothing answers on port {} of sandbox {}: {}", port, box->id(), dialled.error().message));
+  ex.keep_encoding();
+  bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();
+  bool chunked = ex.has_body() && !ex.body_length();
+  std::string head =
+      head_for(ex, target, passage.host.empty() ? fmt::format("localhost:{}", port) : passage.host, upgrade, chunked);
+  if (auto sent = co_await channel->write(head); !sent)
+    co_return say_no(ex, 502, "bad_gateway", "the service inside closed the connection");
+
+  if (upgrade) {
+    // Nothing else is read from the client before it is known whether the bytes that follow are still HTTP.
+    if (co_await send_body(ex, channel, chunked)) co_await pass_reply(ex, channel, true);
+    co_return;
+  }
+  // A service may answer before it has read everything, and its answer may be what makes the client send more.
+  co_await (send_body(ex, channel, chunked) && pass_reply(ex, channel, false));
+}
+
+}  // namespace isola::dialect
