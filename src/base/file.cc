@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/light_file.h"
+
 namespace isola {
 
 namespace {
@@ -54,13 +56,16 @@ Result<void> write_all(int fd, std::string_view bytes) {
   return {};
 }
 
-Result<void> replace_file(const std::string& path, std::string_view text, int mode) {
+namespace {
+
+// Into path.tmp, and that over path.
+Result<void> put_in_place(const std::string& path, std::string_view text, int mode, bool sync) {
   std::string tmp = path + ".tmp";
   {
     Fd fd(::open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
     if (!fd) return sys_error("cannot create " + tmp);
     auto written = write_all(fd.get(), text);
-    if (written && ::fsync(fd.get()) < 0) written = sys_error("cannot sync " + tmp);
+    if (written && sync && ::fsync(fd.get()) < 0) written = sys_error("cannot sync " + tmp);
     if (!written) {
       ::unlink(tmp.c_str());
       return std::unexpected(written.error().in(path));
@@ -71,11 +76,22 @@ Result<void> replace_file(const std::string& path, std::string_view text, int mo
     ::unlink(tmp.c_str());
     return error;
   }
+  return {};
+}
+
+}  // namespace
+
+Result<void> replace_file(const std::string& path, std::string_view text, int mode) {
+  ISOLA_CHECK(put_in_place(path, text, mode, true));
   auto slash = path.rfind('/');
   Fd dir(
       ::open(slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!dir || ::fsync(dir.get()) < 0) return sys_error("cannot sync the folder of " + path);
   return {};
+}
+
+Result<void> replace_file_lightly(const std::string& path, std::string_view text, int mode) {
+  return put_in_place(path, text, mode, false);
 }
 
 Result<void> make_dirs(const std::string& path, int mode) {

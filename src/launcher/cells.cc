@@ -13,7 +13,6 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "image/mount_blob.h"
 #include "kernel/mount.h"
 
 namespace isola::launcher {
@@ -194,19 +193,6 @@ Result<void> Cells::check(const LaunchRequest& request) const {
         Code::unsupported,
         parts_.no_disk_limit + "; `isola doctor` says what would help, --allow-unquotaed-disk accepts the risk");
   return {};
-}
-
-Result<std::string> Cells::mount_image(const std::string& digest) {
-  auto it = images_.find(digest);
-  if (it != images_.end()) return it->second;
-  std::string blob = parts_.blobs + "/" + digest + ".erofs";
-  if (::access(blob.c_str(), R_OK) < 0)
-    return fail(Code::not_found, "there is no image " + digest + " on this machine");
-  ISOLA_TRY(Fd mount, image::mount_blob(blob));
-  std::string point = parts_.images + "/" + digest;
-  ISOLA_CHECK(make_dirs(point));
-  ISOLA_CHECK(kernel::attach(mount.get(), AT_FDCWD, point));
-  return images_[digest] = point;
 }
 
 void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, Launched done) {
@@ -441,6 +427,8 @@ void Cells::cleared(const std::string& id) {
   parts_.journal.erase(id);
   use_layers(*one, false);
   drop_unused(one->entry.lowers);
+  // It may have been the first to read some of its image, and took that with it.
+  if (images_.contains(one->entry.digest)) warm(one->entry.digest);
   if (one->layer_stays) drop_unused({layer_of(one->entry)});  // unless its image went meanwhile
   one->ended.id = id;
   if (one->imaging) report_image(*one->imaging);

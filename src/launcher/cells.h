@@ -157,6 +157,7 @@ class Cells {
 
   Result<void> check(const LaunchRequest& request) const;
   Result<std::string> mount_image(const std::string& digest);
+  void warm(const std::string& digest);
   bool claim(const LaunchRequest& request, OwnerId owner, Launched& done);
   Result<void> claim(One& one, const LaunchRequest& request);
   void begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, bool park, Launched done);
@@ -215,6 +216,7 @@ class Cells {
   Janitor janitor_;
   std::map<std::string, std::unique_ptr<One>> cells_;
   std::map<std::string, std::string> images_;             // digest → mount point, mounted while the launcher lives
+  std::map<std::string, bool> warming_;                   // digest of an image that is read ahead → once more
   std::map<std::string, Pool> pools_;                     // by digest
   std::set<std::pair<std::string, std::string>> parked_;  // digest, id
   std::map<OwnerId, std::set<std::string>> owned_;

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "base/light_file.h"
 #include "base/log.h"
 #include "gate/control.h"
 
@@ -248,7 +249,7 @@ Result<void> GateKeeper::keep(const std::string& id, const Entry& entry) const {
   Writer out;
   out.str(entry.policy);
   out.str(entry.ceiling);
-  return replace_file(options_.folder + "/" + id, out.data(), 0600);
+  return replace_file_lightly(options_.folder + "/" + id, out.data(), 0600);  // its sandbox dies with the machine
 }
 
 Result<void> GateKeeper::restore() {

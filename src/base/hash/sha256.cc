@@ -13,10 +13,16 @@ namespace isola {
 
 namespace {
 
+// Looked up once: the library searches its providers each time.
+const EVP_MD* sha256_of_library() {
+  static const EVP_MD* found = ::EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return found ? found : ::EVP_sha256();
+}
+
 class Hash {
  public:
   Hash() : context_(::EVP_MD_CTX_new(), ::EVP_MD_CTX_free) {
-    good_ = context_ && ::EVP_DigestInit_ex(context_.get(), ::EVP_sha256(), nullptr) == 1;
+    good_ = context_ && ::EVP_DigestInit_ex(context_.get(), sha256_of_library(), nullptr) == 1;
   }
   void add(const void* bytes, size_t n) { good_ = good_ && ::EVP_DigestUpdate(context_.get(), bytes, n) == 1; }
   Result<std::string> hex() {

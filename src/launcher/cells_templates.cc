@@ -1,0 +1,55 @@
+// The images that sandboxes start from: mounted once, and their first pages kept in memory.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "image/mount_blob.h"
+#include "image/warm.h"
+#include "kernel/mount.h"
+#include "launcher/cells.h"
+
+namespace isola::launcher {
+
+namespace {
+constexpr auto kWarmPause = std::chrono::seconds(5);
+}
+
+Result<std::string> Cells::mount_image(const std::string& digest) {
+  auto it = images_.find(digest);
+  if (it != images_.end()) return it->second;
+  std::string blob = parts_.blobs + "/" + digest + ".erofs";
+  if (::access(blob.c_str(), R_OK) < 0)
+    return fail(Code::not_found, "there is no image " + digest + " on this machine");
+  ISOLA_TRY(Fd mount, image::mount_blob(blob));
+  std::string point = parts_.images + "/" + digest;
+  ISOLA_CHECK(make_dirs(point));
+  ISOLA_CHECK(kernel::attach(mount.get(), AT_FDCWD, point));
+  images_[digest] = point;
+  image::warm_core(point);
+  warm(digest);
+  return point;
+}
+
+// In a process of its own; failing costs nothing but time.
+void Cells::warm(const std::string& digest) {
+  auto [at, first] = warming_.try_emplace(digest, false);
+  at->second = !first;  // once more when this is over
+  if (!first) return;
+  read_through(
+      "image " + digest,
+      [point = images_.at(digest)]() -> Result<void> {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        auto read = image::warm(point, image::warm_budget());
+        return read ? Result<void>() : std::unexpected(read.error());
+      },
+      [this, digest](const Result<void>&) {
+        parts_.loop.after(kWarmPause, [this, digest] {
+          bool again = warming_.extract(digest).mapped();
+          if (again) warm(digest);
+        });
+      });
+}
+
+}  // namespace isola::launcher
