@@ -32,7 +32,26 @@ store::SandboxRecord Box::record() const {
 
 void Box::change(const std::function<void(store::SandboxRecord&)>& change) {
   std::lock_guard lock(mutex_);
+  ++version_;
   change(record_);
+}
+
+std::shared_ptr<const std::string> Box::text(size_t slot, const Make& make) {
+  Text& kept = texts_.at(slot);
+  Text fresh;
+  store::SandboxRecord record;
+  {
+    std::lock_guard lock(mutex_);
+    fresh.version = version_;
+    fresh.last_active = last_active_;
+    if (kept.version == fresh.version && kept.last_active == fresh.last_active) return kept.text;
+    record = record_;
+  }
+  record.last_active = fresh.last_active;
+  fresh.text = std::make_shared<const std::string>(make(record));
+  std::lock_guard lock(mutex_);
+  if (fresh.version >= kept.version) kept = fresh;
+  return fresh.text;
 }
 
 State Box::state() const {

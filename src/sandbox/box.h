@@ -1,6 +1,7 @@
 // One living sandbox: its record, its link, its timers. Shared; every method may be called from any worker.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <functional>
@@ -60,6 +61,12 @@ class Box : public std::enable_shared_from_this<Box> {
   void change(const std::function<void(store::SandboxRecord&)>& change);
   State state() const;
 
+  // A text made from the record, kept until that changes: many ask again and again how one sandbox is. `slot`: which of
+  // the texts that there are.
+  static constexpr size_t kTexts = 2;
+  using Make = std::function<std::string(const store::SandboxRecord&)>;
+  std::shared_ptr<const std::string> text(size_t slot, const Make& make);
+
   // How long its guest may say nothing while somebody waits for it.
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   // The link, made anew where it broke.
@@ -105,6 +112,13 @@ class Box : public std::enable_shared_from_this<Box> {
   const std::string id_, project_;
   mutable std::mutex mutex_;
   store::SandboxRecord record_;
+  struct Text {
+    uint64_t version = 0;
+    Millis last_active = 0;
+    std::shared_ptr<const std::string> text;
+  };
+  uint64_t version_ = 1;  // of the record
+  std::array<Text, kTexts> texts_;
   std::shared_ptr<GuestLink> link_;
   bool linking_ = false;
   std::chrono::milliseconds patience_{30000};

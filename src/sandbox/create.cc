@@ -37,6 +37,9 @@ Result<void> check_labels(const store::Labels& labels, const char* what, size_t 
   return {};
 }
 
+constexpr auto kLeaving = std::chrono::seconds(5);
+constexpr size_t kUneven = 16;  // sandboxes that a worker may have more than another
+
 std::string slot(const std::string& project, const std::string& name) { return project + "\n" + name; }
 
 }  // namespace
@@ -135,6 +138,10 @@ Result<void> Service::admit(const CreateRequest& request) {
                   fmt::format("this project may create {} sandboxes a second", limits.creates_per_second));
     rate.tokens -= 1;
   }
+  return {};
+}
+
+Result<void> Service::has_room(const CreateRequest& request, const store::ProjectLimits& limits) {
   if (limits == store::ProjectLimits{.creates_per_second = limits.creates_per_second}) return {};
   ISOLA_TRY(auto use, parts_.store.project_use(request.project));
   auto over = [](const char* what, auto limit) {
@@ -148,6 +155,35 @@ Result<void> Service::admit(const CreateRequest& request) {
     return over("bytes of memory", limits.memory);
   if (limits.disk && use.disk + request.limits.disk > limits.disk) return over("bytes of disk", limits.disk);
   return {};
+}
+
+// A place that somebody is just leaving is as good as free.
+Task<Result<void>> Service::wait_for_room(const CreateRequest& request) {
+  ISOLA_CO_TRY(auto project, parts_.store.find_project(request.project));
+  auto until = std::chrono::steady_clock::now() + kLeaving;
+  for (;;) {
+    uint64_t ticket = key_bell_.ticket();
+    auto room = has_room(request, project.limits);
+    if (room || room.error().code != Code::exhausted) co_return room;
+    {
+      std::shared_lock lock(mutex_);
+      if (!ending_.contains(request.project)) co_return room;
+    }
+    auto left = until - std::chrono::steady_clock::now();
+    if (left.count() <= 0) co_return room;
+    (void)co_await key_bell_.wait_for(ticket, left);
+  }
+}
+
+// With whoever made it, so that what is asked next stays on one core; unless that one has more than its share.
+net::io_context& Service::home_near(net::io_context* caller) {
+  net::io_context& turn = parts_.next_worker();
+  std::shared_lock lock(mutex_);
+  auto count = [&](net::io_context* worker) {
+    auto at = homes_.find(worker);
+    return at == homes_.end() ? 0 : at->second;
+  };
+  return caller && count(caller) <= count(&turn) + kUneven ? *caller : turn;
 }
 
 Result<std::vector<Service::Template>> Service::templates() {
@@ -217,6 +253,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.limits = request.limits;
   // Looked at before anything is made, so that a flood of refused creates costs nothing; the insert decides for good.
   ISOLA_CO_CHECK(admit(request));
+  ISOLA_CO_CHECK(co_await wait_for_room(request));
   launcher::LaunchRequest ask{.digest = digest,
                               .limits = request.limits,
                               .ephemeral = false,
@@ -251,7 +288,9 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.secure = !request.public_ports;
   record.one_shot = request.one_shot;
 
-  auto box = std::make_shared<Box>(parts_.next_worker(), record);
+  net::any_io_executor executor = co_await net::this_coro::executor;
+  auto* caller = executor.target<net::io_context::executor_type>();
+  auto box = std::make_shared<Box>(home_near(caller ? &caller->context() : nullptr), record);
   box->set_patience(settings.patience);
   box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings.patience));
   auto inserted = parts_.store.insert_sandbox(record);
@@ -289,21 +328,24 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
 }
 
 Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
-  // First of all: whatever runs from here on runs under it.
-  std::string policy = box->record().network;
-  if (!policy.empty()) ISOLA_CO_CHECK(co_await apply_network(box, policy, false));
   store::Labels env = request.env;
-  if (request.network == "package-registries") {
+  if (request.network == "package-registries")
     for (const auto& [name, value] : parts_.registries.environment) env.emplace(name, value);
-    ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
-  }
+  ChannelPtr configured;  // under way while the gate is asked
   if (!env.empty()) {
     ISOLA_CO_TRY(auto link, co_await this->link(box));
     guest::Configure configure;
     for (const auto& [key, value] : env) configure.env.push_back(key + "=" + value);
-    auto done = co_await link->call(guest::Op::configure, guest::encode(configure));
+    configured = link->open(guest::Op::configure, guest::encode(configure));
+  }
+  // Before anything runs: whatever does, runs under it.
+  std::string policy = box->record().network;
+  if (!policy.empty()) ISOLA_CO_CHECK(co_await apply_network(box, policy, false));
+  if (configured) {
+    auto done = co_await configured->end();
     if (!done) co_return std::unexpected(std::move(done).error());
   }
+  if (request.network == "package-registries") ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
   if (!request.on_create.empty()) ISOLA_CO_CHECK(co_await run_hooks(box, request.on_create, "on_create"));
   if (!request.probe.empty()) ISOLA_CO_CHECK(co_await wait_ready(box, request.probe));
   if (!request.probe.empty() || !request.on_create.empty()) record(ledger::Kind::sandbox_ready, box, "{}");

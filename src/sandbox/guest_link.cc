@@ -16,6 +16,18 @@ namespace net = boost::asio;
 namespace {
 // Of requests that a guest which does not read lets pile up. What channels carry is bounded by their windows.
 constexpr size_t kMostUnsent = 32 << 20;
+
+// What is read from a pipe is handed on before the next one is read: one buffer for all links of a worker.
+constexpr size_t kReadAtOnce = 256 << 10;
+char* read_buffer() {
+  thread_local std::unique_ptr<char[]> buffer(new char[kReadAtOnce]);
+  return buffer.get();
+}
+
+// Pipes hold 64 KiB unless told otherwise, less than one large frame with its head: both sides would wake for each.
+constexpr int kWidePipe = 1 << 20;
+
+bool is_bulk(guest::Op op) { return op == guest::Op::dial || op == guest::Op::read || op == guest::Op::write; }
 }  // namespace
 
 // ---- the pipes: everything in here runs on the home worker ----
@@ -31,7 +43,13 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
   const std::chrono::milliseconds patience;
   std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();  // or when nobody waited
   bool watching = false, asked = false, silent = false;
-  char buffer[64 << 10];
+  bool wide = false;
+
+  // Only where much is carried: most sandboxes never need it. What the kernel does not grant is not needed either.
+  void widen() {
+    if (std::exchange(wide, true)) return;
+    for (int fd : {from.native_handle(), to.native_handle()}) (void)::fcntl(fd, F_SETPIPE_SZ, kWidePipe);
+  }
 
   // One timer, which looks again after each patience for as long as a channel is open.
   void watch_it() {
@@ -77,13 +95,14 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
   void read() {
     // A few rounds at a time, so that one busy guest does not starve the others of this worker.
     for (int round = 0; round < 4 && !dead; ++round) {
-      ssize_t n = ::read(from.native_handle(), buffer, sizeof buffer);
+      char* buffer = read_buffer();
+      ssize_t n = ::read(from.native_handle(), buffer, kReadAtOnce);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) break;
       if (n <= 0) return die({Code::unavailable, "the sandbox is gone"});
       heard = std::chrono::steady_clock::now();
       if (auto fed = session.feed({buffer, static_cast<size_t>(n)}); !fed) return die(fed.error());
-      if (static_cast<size_t>(n) < sizeof buffer) break;
+      if (static_cast<size_t>(n) < kReadAtOnce) break;
     }
     flush();
     if (!dead) begin_read();
@@ -131,7 +150,8 @@ struct Channel::State {
   std::optional<std::string> reply, result;
   std::optional<Error> error;
   bool eof = false, ended = false, cancelled = false;
-  std::string unsent;  // handed to write() and not yet taken by the session
+  uint32_t batch = 0, owed = 0;  // what was read and not granted again, and how much of it is granted at a time
+  std::string unsent;            // handed to write() and not yet taken by the session
   bool close_after = false;
 
   void change(const std::function<void()>& what) {
@@ -189,6 +209,9 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
   auto state = channel->state_ = std::make_shared<Channel::State>();
   state->io = io_;
   state->home = &home_;
+  // The guest must always be able to send a whole frame to somebody who waits for one.
+  window = std::max<uint32_t>(window, guest::kMaxPayload);
+  state->batch = std::min<uint32_t>(window / 4, window - guest::kMaxPayload);
   net::dispatch(home_, [io = io_, state, op, args = std::move(args), window] {
     if (io->dead) {
       return state->change([&] {
@@ -223,6 +246,7 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
           state->error = end.error();
       });
     };
+    if (is_bulk(op)) io->widen();
     state->number = io->session.open(op, args, std::move(on), window, /*manual=*/true);
     state->push(*io);
     io->flush();
@@ -309,6 +333,7 @@ Task<std::optional<std::string>> Channel::take(std::chrono::milliseconds time, b
   for (;;) {
     uint64_t ticket = state->bell.ticket();
     std::string piece;
+    uint32_t grant = 0;  // not for each small piece: a credit wakes the guest
     {
       std::lock_guard lock(state->mutex);
       while (!state->data.empty() && (piece.empty() || join)) {
@@ -319,9 +344,12 @@ Task<std::optional<std::string>> Channel::take(std::chrono::milliseconds time, b
         state->data.pop_front();
       }
       if (piece.empty() && (state->eof || state->ended)) co_return std::nullopt;
+      state->owed += static_cast<uint32_t>(piece.size());
+      if (!piece.empty() && state->owed >= state->batch) grant = std::exchange(state->owed, 0);
     }
+    if (!piece.empty() && grant == 0) co_return piece;
     if (!piece.empty()) {
-      net::post(*state->home, [state, bytes = static_cast<uint32_t>(piece.size())] {
+      net::post(*state->home, [state, bytes = grant] {
         auto io = state->io.lock();
         if (!io || io->dead || state->ended) return;
         io->session.grant(state->number, bytes);

@@ -8,6 +8,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
 #include <deque>
 #include <map>
 
@@ -31,7 +32,9 @@ struct LauncherLink::Answer {
   }
 };
 
-// Everything in here runs on the home worker, but for `pending` results, which their askers read under `mutex`.
+// One connection. Everything in here runs on its home worker, but for `pending` results, which their askers read under
+// `mutex`. There is a main one, which hears of the gate and says when the launcher was lost and found; each other
+// worker that asks gets a line of its own, so that an answer comes to where the question was asked.
 struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   Inner(net::io_context& context, Connect how)
       : home(context), connect(std::move(how)), socket(context), retry(context) {}
@@ -53,7 +56,12 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   Connect connect;
   net::posix::stream_descriptor socket;
   net::steady_timer retry;
-  LauncherLink* owner = nullptr;
+  std::atomic<LauncherLink*> owner = nullptr;
+  std::shared_ptr<Inner> main;           // of a further line
+  std::atomic<uint64_t> generation = 0;  // how often it was connected
+  uint64_t seen = 0;                     // of a further line: the main one's, when it connected
+  std::mutex lines_mutex;                // of the main one, and what follows
+  std::map<net::io_context*, std::shared_ptr<Inner>> lines;
   std::atomic<bool> connected = false, stopped = false;
   bool writing = false;
   uint32_t last_tag = 0, gate_tag = 0;
@@ -61,11 +69,33 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   std::deque<std::string> queue;
   std::chrono::milliseconds pause{10};
 
+  // For whoever asks on that worker.
+  std::shared_ptr<Inner> line_of(net::io_context* worker) {
+    if (!worker || worker == &home || stopped) return shared_from_this();
+    std::lock_guard lock(lines_mutex);
+    auto& line = lines[worker];
+    if (!line) {
+      line = std::make_shared<Inner>(*worker, connect);
+      line->main = shared_from_this();
+      line->owner = owner.load();
+      net::post(*worker, [line] { line->open(); });
+    }
+    return line->connected ? line : shared_from_this();
+  }
+
+  Result<Fd> dial() {
+    if (!main) return connect();
+    // The main one sees to it that there is a launcher.
+    if (!main->connected) return fail(Code::unavailable, "the launcher is being restarted");
+    std::lock_guard lock(main->lines_mutex);
+    return connect();
+  }
+
   void open() {
     if (stopped) return;
-    auto made = connect();
+    auto made = dial();
     if (!made) {
-      if (pause.count() <= 10) log::warn("sandbox", "no launcher: {}", made.error().message);
+      if (!main && pause.count() <= 10) log::warn("sandbox", "no launcher: {}", made.error().message);
       retry.expires_after(pause);
       pause = std::min(pause * 2, std::chrono::milliseconds(1000));
       return retry.async_wait([self = shared_from_this()](boost::system::error_code error) {
@@ -75,11 +105,16 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     pause = std::chrono::milliseconds(10);
     ::fcntl(made->get(), F_SETFL, ::fcntl(made->get(), F_GETFL) | O_NONBLOCK);
     socket.assign(made->release());
+    uint64_t before = std::exchange(seen, main ? main->generation.load() : 0);
+    ++generation;
     connected = true;
     writing = false;
     read_soon();
-    watch_gate();
-    if (owner && owner->on_connected) owner->on_connected();
+    if (!main) watch_gate();
+    // A further line that broke alone took with it who hears of the ends of what it had launched.
+    bool lost = !main || (generation > 1 && before == seen);
+    LauncherLink* link = owner;
+    if (lost && link && link->on_connected) link->on_connected();
   }
 
   // The answer to this question never ends: every event comes as one.
@@ -102,7 +137,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     auto failed = std::exchange(pending, {});
     for (auto& [tag, question] : failed) question->set(std::unexpected(why));
     if (!stopped) {
-      log::warn("sandbox", "lost the launcher: {}", why.message);
+      if (!main) log::warn("sandbox", "lost the launcher: {}", why.message);
       net::post(home, [self = shared_from_this()] { self->open(); });
     }
   }
@@ -131,7 +166,8 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (tag == 0) {
       launcher::Ended event;
       decode(in, event);
-      if (in.done() && owner && owner->on_ended) owner->on_ended(event);
+      LauncherLink* link = owner;
+      if (in.done() && link && link->on_ended) link->on_ended(event);
       return;
     }
     if (tag == gate_tag) return handle_gate(in);
@@ -149,7 +185,8 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     uint32_t dropped = in.u32();
     gate::Event event;
     decode(in, event);
-    if (in.done() && owner && owner->on_gate_event) owner->on_gate_event(event, dropped);
+    LauncherLink* link = owner;
+    if (in.done() && link && link->on_gate_event) link->on_gate_event(event, dropped);
   }
 
   void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
@@ -196,18 +233,30 @@ LauncherLink::~LauncherLink() { stop(); }
 
 void LauncherLink::stop() {
   if (inner_->stopped.exchange(true)) return;
-  net::post(inner_->home, [inner = inner_] {
-    inner->owner = nullptr;
-    inner->retry.cancel();
-    inner->broken({Code::unavailable, "the server is stopping"});
-  });
+  std::vector<std::shared_ptr<Inner>> all = {inner_};
+  {
+    std::lock_guard lock(inner_->lines_mutex);
+    for (auto& [worker, line] : inner_->lines) all.push_back(line);
+    inner_->lines.clear();
+  }
+  for (auto& one : all) {
+    one->stopped = true;
+    one->owner = nullptr;
+    net::post(one->home, [one] {
+      one->retry.cancel();
+      one->broken({Code::unavailable, "the server is stopping"});
+    });
+  }
 }
 
 bool LauncherLink::connected() const { return inner_->connected; }
 
 Task<Result<LauncherLink::Answer>> LauncherLink::ask(Op op, std::string arguments) {
   auto question = std::make_shared<Inner::Question>();
-  net::dispatch(inner_->home, [inner = inner_, op, arguments = std::move(arguments), question] {
+  net::any_io_executor executor = co_await net::this_coro::executor;
+  auto* worker = executor.target<net::io_context::executor_type>();
+  auto line = inner_->line_of(worker ? &worker->context() : nullptr);
+  net::dispatch(line->home, [inner = line, op, arguments = std::move(arguments), question] {
     inner->ask(op, arguments, question);
   });
   for (;;) {

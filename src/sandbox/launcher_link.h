@@ -1,5 +1,5 @@
-// The launcher as the service sees it: many requests under way at once, from any worker, over one connection that is
-// made anew when it breaks.
+// The launcher as the service sees it: many requests under way at once, from any worker, each over a connection of that
+// worker's, which is made anew when it breaks.
 //
 //   auto launcher = LauncherLink::start(home, connect);
 //   ISOLA_CO_TRY(auto launched, co_await launcher->launch(request));
@@ -34,7 +34,7 @@ class LauncherLink {
   static std::shared_ptr<LauncherLink> start(boost::asio::io_context& home, Connect connect);
   ~LauncherLink();
 
-  // Called on the home worker. Set both before the first request.
+  // Called on any worker. Set all of them before the first request.
   std::function<void(const launcher::Ended&)> on_ended;
   std::function<void(const gate::Event&, uint32_t dropped)> on_gate_event;
   std::function<void()> on_connected;  // again after a break: whoever owns sandboxes says so anew

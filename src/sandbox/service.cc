@@ -202,7 +202,7 @@ void Service::stop() {
 void Service::add(const BoxPtr& box) {
   auto record = box->record();
   std::unique_lock lock(mutex_);
-  boxes_[record.id] = box;
+  if (boxes_.try_emplace(record.id, box).second) ++homes_[&box->home()];
   lock.unlock();
   arm(box);
 }
@@ -218,15 +218,19 @@ void Service::publish(const BoxPtr& box) {
 
 // ---- looking --------------------------------------------------------------------------------------------------------
 
-Result<BoxPtr> Service::find(const std::string& project, const std::string& id_or_name) {
-  {
-    std::shared_lock lock(mutex_);
-    std::string id = id_or_name;
-    if (auto named = names_.find(project + "\n" + id_or_name); named != names_.end()) id = named->second;
-    auto at = boxes_.find(id);
-    // Another project's sandbox is answered exactly like none at all.
-    if (at != boxes_.end() && at->second->project() == project) return at->second;
+BoxPtr Service::living_one(const std::string& project, const std::string& id_or_name) const {
+  std::shared_lock lock(mutex_);
+  auto at = boxes_.find(id_or_name);
+  if (at == boxes_.end() && !names_.empty()) {
+    auto named = names_.find(project + "\n" + id_or_name);
+    if (named != names_.end()) at = boxes_.find(named->second);
   }
+  // Another project's sandbox is answered exactly like none at all.
+  return at != boxes_.end() && at->second->project() == project ? at->second : nullptr;
+}
+
+Result<BoxPtr> Service::find(const std::string& project, const std::string& id_or_name) {
+  if (auto box = living_one(project, id_or_name)) return box;
   auto record = look(project, id_or_name);
   if (!record) return std::unexpected(record.error());
   std::string what = "sandbox " + record->id + " has ended (" + std::string(to_string(record->end_reason)) + ")";
@@ -242,13 +246,7 @@ Result<BoxPtr> Service::find_any(const std::string& id) {
 }
 
 Result<store::SandboxRecord> Service::look(const std::string& project, const std::string& id_or_name) {
-  {
-    std::shared_lock lock(mutex_);
-    std::string id = id_or_name;
-    if (auto named = names_.find(project + "\n" + id_or_name); named != names_.end()) id = named->second;
-    auto at = boxes_.find(id);
-    if (at != boxes_.end() && at->second->project() == project) return at->second->record();
-  }
+  if (auto box = living_one(project, id_or_name)) return box->record();
   if (is_sandbox_id(id_or_name)) {
     auto record = parts_.store.find_sandbox(id_or_name);
     if (record && record->project == project) return record;
@@ -342,8 +340,8 @@ Task<Result<void>> Service::thaw(BoxPtr box) {
 
 // ---- ending ---------------------------------------------------------------------------------------------------------
 
-Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail) {
-  if (box->state() == State::ended) co_return Result<void>();
+// Whether it was not ending before; if it was, the reason and detail of then.
+bool Service::begin_end(const BoxPtr& box, EndReason& reason, std::string& detail) {
   bool first = false;
   box->change([&](auto& r) {
     first = r.state != State::ending && r.state != State::ended;
@@ -356,6 +354,35 @@ Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detai
     r.end_reason = reason;
     r.end_detail = detail;
   });
+  if (first) {
+    std::unique_lock lock(mutex_);
+    ++ending_[box->project()];
+  }
+  return first;
+}
+
+Result<void> Service::kill_soon(const BoxPtr& box) {
+  EndReason reason = EndReason::killed;
+  std::string detail;
+  if (box->state() == State::ended) return {};
+  Result<void> written;
+  if (begin_end(box, reason, detail)) {
+    store::Why why{reason, detail};
+    written = parts_.store.set_state(box->id(), State::ending, why);
+  }
+  net::co_spawn(
+      box->home(),
+      [self = shared_from_this(), box]() -> Task<void> {
+        auto ended = co_await self->kill(box);
+        if (!ended) log::error("sandbox", "{} does not end: {}", box->id(), ended.error().message);
+      },
+      net::detached);
+  return written;
+}
+
+Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail) {
+  if (box->state() == State::ended) co_return Result<void>();
+  bool first = begin_end(box, reason, detail);
   // On disk first: whatever happens to us now, it is known that this one is to end, and why.
   store::Why why{reason, detail};
   if (first) ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::ending, why));
@@ -391,10 +418,11 @@ void Service::heard_end(const launcher::Ended& ended) {
 
 void Service::finish(const BoxPtr& box, EndReason reason, const std::string& detail,
                      const launcher::StatsReply* usage) {
-  bool first = false;
+  bool first = false, was_ending = false;
   Millis now = now_millis();
   box->change([&](auto& r) {
     first = r.state != State::ended;
+    was_ending = r.state == State::ending;
     r.state = State::ended;
     r.end_reason = reason;
     r.end_detail = detail;
@@ -409,7 +437,9 @@ void Service::finish(const BoxPtr& box, EndReason reason, const std::string& det
   auto record = box->record();
   {
     std::unique_lock lock(mutex_);
-    boxes_.erase(record.id);
+    if (boxes_.erase(record.id)) --homes_[&box->home()];
+    auto leaving = was_ending ? ending_.find(record.project) : ending_.end();
+    if (leaving != ending_.end() && --leaving->second == 0) ending_.erase(leaving);
     auto free = [&](auto& map, const std::string& name) {
       auto at = map.find(record.project + "\n" + name);
       if (at != map.end() && at->second == record.id) map.erase(at);

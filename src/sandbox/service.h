@@ -122,6 +122,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<Created>> create(CreateRequest request);
   // Living: from memory. Ended: not_found that says what happened.
   Result<BoxPtr> find(const std::string& project, const std::string& id_or_name);
+  BoxPtr living_one(const std::string& project, const std::string& id_or_name) const;  // or nothing
   // Whoever's it is: for those who come with the sandbox's own token instead of a key.
   Result<BoxPtr> find_any(const std::string& id);
   // The record of any sandbox that the store still knows, living or ended.
@@ -129,6 +130,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<store::SandboxPage> list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit);
   Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update);
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {});
+  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
+  Result<void> kill_soon(const BoxPtr& box);
   // In force for the next connection; `cut`: those that it denies end at once.
   Task<Result<void>> set_network(BoxPtr box, std::string network, bool cut);
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
@@ -197,6 +200,10 @@ class Service : public std::enable_shared_from_this<Service> {
   struct Launching;
   Result<void> check(const CreateRequest& request) const;
   Result<void> admit(const CreateRequest& request);
+  Result<void> has_room(const CreateRequest& request, const store::ProjectLimits& limits);
+  Task<Result<void>> wait_for_room(const CreateRequest& request);
+  boost::asio::io_context& home_near(boost::asio::io_context* caller);
+  bool begin_end(const BoxPtr& box, EndReason& reason, std::string& detail);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
   Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
@@ -236,9 +243,11 @@ class Service : public std::enable_shared_from_this<Service> {
 
   Parts parts_;
   mutable std::shared_mutex mutex_;
-  std::unordered_map<std::string, BoxPtr> boxes_;              // by id
-  std::unordered_map<std::string, std::string> names_, keys_;  // project + '\n' + name → id ("?…" while being created)
-  Bell key_bell_;                                              // rings when a create by key is over
+  std::unordered_map<std::string, BoxPtr> boxes_;               // by id
+  std::unordered_map<std::string, std::string> names_, keys_;   // project + '\n' + name → id ("?…" while being created)
+  Bell key_bell_;                                               // rings when a create by key, or a sandbox, is over
+  std::unordered_map<boost::asio::io_context*, size_t> homes_;  // how many live on each worker; under mutex_
+  std::unordered_map<std::string, size_t> ending_;              // by project; under mutex_
   struct Rate {
     double tokens = 0;
     std::chrono::steady_clock::time_point at{};

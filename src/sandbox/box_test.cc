@@ -1,0 +1,60 @@
+#include "sandbox/box.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+
+namespace isola::sandbox {
+
+namespace {
+
+class BoxText : public ::testing::Test {
+ protected:
+  std::string look(size_t slot = 0) {
+    return *box_->text(slot, [this](const store::SandboxRecord& record) {
+      ++made_;
+      return record.end_detail + "/" + std::to_string(record.last_active);
+    });
+  }
+  static store::SandboxRecord named() {
+    store::SandboxRecord record;
+    record.id = "i0123456789abcdefghij";
+    record.last_active = 7;
+    return record;
+  }
+  boost::asio::io_context io_;
+  BoxPtr box_ = std::make_shared<Box>(io_, named());
+  int made_ = 0;
+};
+
+TEST_F(BoxText, IsMadeOnce) {
+  EXPECT_EQ(look(), "/7");
+  EXPECT_EQ(look(), "/7");
+  EXPECT_EQ(made_, 1);
+}
+
+TEST_F(BoxText, IsMadeAnewWhenTheRecordChanges) {
+  look();
+  box_->change([](store::SandboxRecord& record) { record.end_detail = "why"; });
+  EXPECT_EQ(look(), "why/7");
+}
+
+TEST_F(BoxText, IsMadeAnewAfterActivity) {
+  look();
+  {
+    auto use = box_->use();
+  }
+  EXPECT_EQ(look(), "/" + std::to_string(box_->last_active()));
+  EXPECT_NE(look(), "/7");
+}
+
+TEST_F(BoxText, SlotsAreApart) {
+  look(0);
+  EXPECT_EQ(*box_->text(1, [](const store::SandboxRecord&) { return std::string("other"); }), "other");
+  EXPECT_EQ(look(0), "/7");
+  EXPECT_EQ(made_, 1);
+}
+
+}  // namespace
+
+}  // namespace isola::sandbox
