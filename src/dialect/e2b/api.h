@@ -13,8 +13,8 @@
 
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/network.h"
+#include "dialect/shared/door.h"
 #include "http/exchange.h"
-#include "http/guards.h"
 #include "http/router.h"
 #include "sandbox/service.h"
 #include "store/key_ring.h"
@@ -43,12 +43,10 @@ class Api {
   void add_traffic(http::Router& router);
 
   http::RouteGroup& group(http::Router& router, const char* prefix);
-  Task<bool> guard(http::Exchange& ex);
 
   std::shared_ptr<sandbox::Service> service_;
-  std::shared_ptr<store::KeyRing> keys_;
   Options options_;
-  http::Guards guards_;
+  dialect::Door door_;
   std::shared_ptr<Envd> envd_;
 };
 

@@ -1,6 +1,6 @@
 #include "dialect/e2b/call.h"
 
-#include "dialect/e2b/base64.h"
+#include "dialect/shared/base64.h"
 
 namespace isola::e2b {
 
@@ -34,7 +34,7 @@ Task<Result<std::string>> Call::path(const char* field) {
 
 std::optional<std::string> basic_user(std::string_view header) {
   if (!header.starts_with("Basic ")) return std::nullopt;
-  auto text = from_base64(header.substr(6));
+  auto text = dialect::from_base64(header.substr(6));
   if (!text) return std::nullopt;
   return text->substr(0, text->find(':'));
 }

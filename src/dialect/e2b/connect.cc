@@ -3,7 +3,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "dialect/native/views.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -42,7 +42,9 @@ int status_of_rpc(std::string_view code) {
   return 500;
 }
 
-std::string rpc_body(const RpcError& error) { return native::dump({{"code", error.code}, {"message", error.message}}); }
+std::string rpc_body(const RpcError& error) {
+  return dialect::dump({{"code", error.code}, {"message", error.message}});
+}
 
 void fail_rpc(http::Exchange& ex, const RpcError& error) { ex.reply(status_of_rpc(error.code), rpc_body(error)); }
 
@@ -118,7 +120,7 @@ Task<Result<void>> RpcStream::send(std::string_view json) {
 Task<void> RpcStream::end(std::optional<RpcError> error) {
   begin();
   std::string last = "{}";
-  if (error) last = native::dump({{"error", {{"code", error->code}, {"message", error->message}}}});
+  if (error) last = dialect::dump({{"error", {{"code", error->code}, {"message", error->message}}}});
   std::string bytes = std::move(held_) + envelope(2, last);
   held_.clear();
   if (auto sent = co_await ex_.write(bytes); !sent) co_return;

@@ -7,7 +7,7 @@
 #include "dialect/e2b/metrics.h"
 #include "dialect/e2b/tokens.h"
 #include "dialect/e2b/watchers.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -19,7 +19,7 @@ constexpr const char* kSandbox = "e2b-sandbox";
 constexpr size_t kMostBody = 64 << 20;
 
 void unauthorized(http::Exchange& ex, const std::string& message) {
-  ex.reply(401, native::dump({{"code", 401}, {"message", message}}));
+  ex.reply(401, dialect::dump({{"code", 401}, {"message", message}}));
 }
 
 enum class Shape { call, stream };
@@ -66,7 +66,7 @@ Task<Result<json>> read_message(http::Exchange& ex) {
 }  // namespace
 
 void gone(http::Exchange& ex, const std::string& sandbox) {
-  ex.reply(502, native::dump({{"sandboxId", sandbox}, {"message", "The sandbox was not found"}, {"code", 502}}));
+  ex.reply(502, dialect::dump({{"sandboxId", sandbox}, {"message", "The sandbox was not found"}, {"code", 502}}));
 }
 
 bool is_running(const sandbox::BoxPtr& box) {
@@ -80,7 +80,7 @@ Envd::Envd(std::shared_ptr<sandbox::Service> service, std::string secret)
       watchers_(std::make_shared<Watchers>()),
       rpc_(&router_.group("/")) {
   auto plain = [](http::Exchange& ex, const http::ErrorReply& reply) {
-    ex.reply(reply.status, native::dump({{"code", reply.status}, {"message", reply.message}}));
+    ex.reply(reply.status, dialect::dump({{"code", reply.status}, {"message", reply.message}}));
   };
   rpc_->dress(plain);
   rpc_->filter([this](http::Exchange& ex) { return guard(ex); });
@@ -145,7 +145,7 @@ void Envd::call(const char* path, Unary step) {
     if (!body) co_return fail_rpc(ex, rpc_error(body.error()));
     call->body = std::move(*body);
     auto answer = co_await step(*call);
-    if (answer) co_return ex.reply(200, native::dump(*answer));
+    if (answer) co_return ex.reply(200, dialect::dump(*answer));
     // Whoever ended it meanwhile: what failed is not the call's own doing.
     if (!is_running(call->box)) co_return gone(ex, call->box->id());
     fail_rpc(ex, rpc_error(answer.error()));
@@ -219,21 +219,21 @@ void Envd::add_state() {
     if (!box) co_return gone(ex, std::string(ex.noted(kSandbox)));
     json env = (*box)->record().env;
     env["E2B_SANDBOX_ID"] = (*box)->id();
-    ex.reply(200, native::dump(env));
+    ex.reply(200, dialect::dump(env));
   });
   rpc_->add("GET", "/metrics", [service](http::Exchange& ex) -> Task<void> {
     auto box = service->find_any(std::string(ex.noted(kSandbox)));
     if (!box) co_return gone(ex, std::string(ex.noted(kSandbox)));
     auto m = co_await measure(*service, *box);
     if (!m) co_return ex.fail(m.error());
-    ex.reply(200, native::dump({{"ts", m->at / 1000},
-                                {"cpu_count", m->cpus},
-                                {"cpu_used_pct", m->cpu_percent},
-                                {"mem_total", m->memory_total},
-                                {"mem_used", m->memory_used},
-                                {"mem_cache", 0},
-                                {"disk_used", m->disk_used},
-                                {"disk_total", m->disk_total}}));
+    ex.reply(200, dialect::dump({{"ts", m->at / 1000},
+                                 {"cpu_count", m->cpus},
+                                 {"cpu_used_pct", m->cpu_percent},
+                                 {"mem_total", m->memory_total},
+                                 {"mem_used", m->memory_used},
+                                 {"mem_cache", 0},
+                                 {"disk_used", m->disk_used},
+                                 {"disk_total", m->disk_total}}));
   });
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -103,7 +103,7 @@ std::string Notes::to_text() const {
   if (internet) out["internet"] = *internet;
   if (!network.empty()) out["network"] = network;
   if (!mask_host.empty()) out["mask_host"] = mask_host;
-  return native::dump(out);
+  return dialect::dump(out);
 }
 
 std::optional<Notes> Notes::of(const store::Labels& metadata) {
@@ -137,7 +137,7 @@ Result<Network> read_network(const json& body) {
       return fail(Code::invalid, "network.maskRequestHost: is no host name");
   }
   ISOLA_TRY(out.policy, compile(network, out.notes.internet.value_or(true)));
-  if (!network.empty()) out.notes.network = native::dump(network);
+  if (!network.empty()) out.notes.network = dialect::dump(network);
   return out;
 }
 
@@ -154,7 +154,7 @@ Result<Network> read_network_update(const json& body, const Notes& before) {
     network.erase(name);
     if (has(body, name)) network[name] = body[name];
   }
-  out.notes.network = network.empty() ? "" : native::dump(network);
+  out.notes.network = network.empty() ? "" : dialect::dump(network);
   return out;
 }
 

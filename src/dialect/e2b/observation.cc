@@ -3,8 +3,8 @@
 
 #include "dialect/e2b/metrics.h"
 #include "dialect/e2b/views.h"
-#include "dialect/native/api.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/door.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -14,7 +14,7 @@ using sandbox::BoxPtr;
 namespace {
 
 json view(const Measured& m) {
-  return {{"timestamp", native::when(m.at)},
+  return {{"timestamp", dialect::when(m.at)},
           {"timestampUnix", m.at / 1000},
           {"cpuCount", m.cpus},
           {"cpuUsedPct", m.cpu_percent},
@@ -47,7 +47,7 @@ Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
     ISOLA_CO_TRY(Measured measured, co_await measure(service, box));
     out.push_back(view(measured));
   }
-  ex.reply(200, native::dump(out));
+  ex.reply(200, dialect::dump(out));
   co_return Result<void>();
 }
 
@@ -60,12 +60,12 @@ Task<Result<void>> metrics_of_many(sandbox::Service& service, http::Exchange& ex
     std::string id = plain_id(std::string_view(ids).substr(at, comma - at));
     at = comma + 1;
     if (++count > 100) co_return fail(Code::invalid, "sandbox_ids: at most 100");
-    auto box = service.find(native::project_of(ex), id);
+    auto box = service.find(dialect::project_of(ex), id);
     if (!box) continue;
     auto measured = co_await measure(service, *box);
     if (measured) out[id] = view(*measured);
   }
-  ex.reply(200, native::dump({{"sandboxes", out}}));
+  ex.reply(200, dialect::dump({{"sandboxes", out}}));
   co_return Result<void>();
 }
 
@@ -74,9 +74,9 @@ json entry_of(const ledger::Event& event) {
   json data = json::parse(event.data, nullptr, false);
   if (data.is_object())
     for (const auto& [key, value] : data.items())
-      fields[key] = value.is_string() ? value.get<std::string>() : native::dump(value);
+      fields[key] = value.is_string() ? value.get<std::string>() : dialect::dump(value);
   if (!event.actor.empty()) fields["actor"] = event.actor;
-  return {{"timestamp", native::when(event.time)},
+  return {{"timestamp", dialect::when(event.time)},
           {"level", event.kind == ledger::Kind::egress_denied ? "warn" : "info"},
           {"message", to_string(event.kind)},
           {"fields", fields}};
@@ -88,12 +88,12 @@ std::string line_of(const json& entry) {
   line["level"] = entry["level"];
   line["message"] = entry["message"];
   line["logger"] = "isola";
-  return native::dump(line);
+  return dialect::dump(line);
 }
 
 Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now) {
   // Also of one that has ended: that is when logs are looked at.
-  ISOLA_CO_TRY(auto record, service.look(native::project_of(ex), plain_id(ex.param("id"))));
+  ISOLA_CO_TRY(auto record, service.look(dialect::project_of(ex), plain_id(ex.param("id"))));
   ledger::EventFilter filter;
   filter.project = record.project;
   filter.sandbox = record.id;
@@ -119,9 +119,9 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
     entries.push_back(std::move(entry));
   }
   if (now)
-    ex.reply(200, native::dump({{"logs", entries}}));
+    ex.reply(200, dialect::dump({{"logs", entries}}));
   else
-    ex.reply(200, native::dump({{"logs", lines}, {"logEntries", entries}}));
+    ex.reply(200, dialect::dump({{"logs", lines}, {"logEntries", entries}}));
   co_return Result<void>();
 }
 
@@ -139,7 +139,7 @@ std::optional<std::string> lifecycle_word(ledger::Kind kind) {
 
 Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
   ledger::EventFilter filter;
-  filter.project = native::project_of(ex);
+  filter.project = dialect::project_of(ex);
   filter.sandbox = plain_id(ex.param("id"));
   filter.kind_prefix = "sandbox.";
   filter.newest_first = ex.query("orderAsc").value_or("") != "true";
@@ -161,12 +161,12 @@ Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
     out.push_back({{"version", "v2"},
                    {"id", std::to_string(event.seq)},
                    {"type", *word},
-                   {"timestamp", native::when(event.time)},
+                   {"timestamp", dialect::when(event.time)},
                    {"eventData", data.is_object() ? data : json(nullptr)},
                    {"sandboxId", event.sandbox},
                    {"sandboxTeamId", event.project}});
   }
-  ex.reply(200, native::dump(out));
+  ex.reply(200, dialect::dump(out));
   co_return Result<void>();
 }
 
@@ -189,11 +189,11 @@ void Api::add_observation(http::Router& router) {
   // Whoever logs in with a key is of one team, its project.
   group(router, "/teams")
       .add("GET", "/teams", handled([](http::Exchange& ex) -> Task<Result<void>> {
-             std::string project = native::project_of(ex);
+             std::string project = dialect::project_of(ex);
              std::string key(ex.header("x-api-key"));
              if (auto bearer = ex.header("authorization"); key.empty() && bearer.starts_with("Bearer "))
                key = bearer.substr(7);
-             ex.reply(200, native::dump(json::array(
+             ex.reply(200, dialect::dump(json::array(
                                {{{"teamID", project}, {"name", project}, {"apiKey", key}, {"isDefault", true}}})));
              co_return Result<void>();
            }));

@@ -3,11 +3,10 @@
 
 #include <csignal>
 
-#include "dialect/e2b/base64.h"
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/launches.h"
-#include "dialect/native/output.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/base64.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -56,7 +55,7 @@ std::string end_event(const guest::Exit& exit) {
     end = {{"exited", true}, {"status", words}};
     if (exit.code != 0) end["exitCode"] = exit.code, end["error"] = words;
   }
-  return native::dump({{"event", {{"end", end}}}});
+  return dialect::dump({{"event", {{"end", end}}}});
 }
 
 std::string data_event(guest::Stream stream, std::string_view bytes) {
@@ -64,7 +63,7 @@ std::string data_event(guest::Stream stream, std::string_view bytes) {
   std::string out = R"({"event":{"data":{")";
   out += name;
   out += "\":\"";
-  out += native::base64(bytes);
+  out += dialect::base64(bytes);
   return out + "\"}}}";
 }
 
@@ -277,7 +276,7 @@ Task<Result<void>> feed(Call& call, Launches& launches, const sandbox::CommandIn
   bool to_pty = input.is_object() && input.contains("pty");
   if (!to_pty && !(input.is_object() && input.contains("stdin")))
     co_return fail(Code::unsupported, "input: must hold stdin or pty");
-  auto bytes = from_base64(text_of(input, to_pty ? "pty" : "stdin"));
+  auto bytes = dialect::from_base64(text_of(input, to_pty ? "pty" : "stdin"));
   if (!bytes) co_return fail(Code::invalid, "input: is not base64");
   if (to_pty && !info.pty)
     co_return fail(Code::internal, "error writing to tty: the process has none; write to its stdin");

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "dialect/e2b/connect.h"
 #include "dialect/e2b/views.h"
-#include "dialect/native/api.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/door.h"
+#include "dialect/shared/text.h"
 #include "http/url.h"
 
 namespace isola::e2b {
@@ -83,7 +83,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   ISOLA_CO_TRY(json body, co_await read_body(ex));
   sandbox::CreateRequest request;
   request.limits = service.settings().default_limits;
-  request.project = native::project_of(ex);
+  request.project = dialect::project_of(ex);
   request.actor = std::string(ex.noted("key"));
   ISOLA_CO_TRY(request.template_name, text(body, "templateID"));
   if (request.template_name.empty()) co_return fail(Code::invalid, "templateID: is missing");
@@ -106,7 +106,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   if (!created && created.error().code == Code::not_found)
     co_return fail(Code::not_found, "template " + log::quoted(name) + " not found: " + created.error().message);
   if (!created) co_return std::unexpected(std::move(created).error());
-  ex.reply(201, native::dump(created_view(created->box->record(), options)));
+  ex.reply(201, dialect::dump(created_view(created->box->record(), options)));
   co_return Result<void>();
 }
 
@@ -120,7 +120,7 @@ Task<Result<void>> join(sandbox::Service& service, http::Exchange& ex, const Opt
   bool woken = box->state() == State::frozen;
   if (woken) ISOLA_CO_CHECK(co_await service.thaw(box));
   ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update)));
-  ex.reply(woken ? 201 : 200, native::dump(created_view(record, options)));
+  ex.reply(woken ? 201 : 200, dialect::dump(created_view(record, options)));
   co_return Result<void>();
 }
 
@@ -206,7 +206,7 @@ Result<std::vector<State>> states_of(const http::Exchange& ex, bool pages) {
 }
 
 Result<Wanted> wanted_of(const http::Exchange& ex, bool pages) {
-  Wanted wanted{.filter = {.project = native::project_of(ex)}};
+  Wanted wanted{.filter = {.project = dialect::project_of(ex)}};
   ISOLA_TRY(wanted.filter.states, states_of(ex, pages));
   ISOLA_TRY(wanted.filter.metadata, metadata_filter(ex.query("metadata").value_or("")));
   wanted.template_name = std::string(ex.query("template").value_or(""));
@@ -266,7 +266,7 @@ Result<void> list(sandbox::Service& service, http::Exchange& ex, bool pages) {
   json all = json::array();
   for (const auto& record : page->sandboxes) all.push_back(listed_view(record));
   if (pages && !page->next.empty()) ex.set_header("X-Next-Token", page->next);
-  ex.reply(200, native::dump(all));
+  ex.reply(200, dialect::dump(all));
   return {};
 }
 
@@ -291,15 +291,15 @@ void Api::add_sandboxes(http::Router& router) {
   auto get = handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
     json out = detail_view(box->record(), options);
-    if (!store::allows(native::scope_of(ex), store::Scope::use)) out.erase("envdAccessToken");
-    ex.reply(200, native::dump(out));
+    if (!store::allows(dialect::scope_of(ex), store::Scope::use)) out.erase("envdAccessToken");
+    ex.reply(200, dialect::dump(out));
     co_return Result<void>();
   });
   old.add("GET", "/sandboxes/{id}", get);
   now.add("GET", "/v2/sandboxes/{id}", get);
   auto kill = handled([service](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
-    ISOLA_CO_CHECK(co_await service->kill(box));
+    ISOLA_CO_CHECK(service->kill_soon(box));
     ex.reply(204);
     co_return Result<void>();
   });

@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "dialect/e2b/views.h"
-#include "dialect/native/api.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/door.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -21,7 +21,7 @@ std::string build_of(const sandbox::Service::Template& one) {
 
 json view(const sandbox::Service::Template& one, const sandbox::Settings& settings) {
   const auto& limits = settings.default_limits;
-  std::string epoch = native::when(0);
+  std::string epoch = dialect::when(0);
   return {{"templateID", one.name},
           {"buildID", build_of(one)},
           {"cpuCount", static_cast<int>(std::max(1.0, limits.cpus))},
@@ -58,14 +58,14 @@ void Api::add_templates(http::Router& router) {
     ISOLA_CO_TRY(auto all, service->templates());
     json out = json::array();
     for (const auto& one : all) out.push_back(view(one, service->settings()));
-    ex.reply(200, native::dump(out));
+    ex.reply(200, dialect::dump(out));
     co_return Result<void>();
   });
   templates.add("GET", "/templates", list);
   group(router, "/v2/templates").add("GET", "/v2/templates", list);
   templates.add("GET", "/templates/aliases/{alias}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
                   ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("alias"))));
-                  ex.reply(200, native::dump({{"templateID", one.name}, {"public", true}}));
+                  ex.reply(200, dialect::dump({{"templateID", one.name}, {"public", true}}));
                   co_return Result<void>();
                 }));
   templates.add("GET", "/templates/{template}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
@@ -80,7 +80,7 @@ void Api::add_templates(http::Router& router) {
                                                 {"memoryMB", out["memoryMB"]},
                                                 {"diskSizeMB", out["diskSizeMB"]},
                                                 {"envdVersion", kEnvdVersion}}});
-                  ex.reply(200, native::dump(out));
+                  ex.reply(200, dialect::dump(out));
                   co_return Result<void>();
                 }));
   // This is also how snapshots are deleted, and of those there are none.
@@ -92,8 +92,8 @@ void Api::add_templates(http::Router& router) {
   templates.add("GET", "/templates/{template}/tags", handled([service](http::Exchange& ex) -> Task<Result<void>> {
                   ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
                   ex.reply(200,
-                           native::dump(json::array(
-                               {{{"tag", "default"}, {"buildID", build_of(one)}, {"createdAt", native::when(0)}}})));
+                           dialect::dump(json::array(
+                               {{{"tag", "default"}, {"buildID", build_of(one)}, {"createdAt", dialect::when(0)}}})));
                   co_return Result<void>();
                 }));
 }

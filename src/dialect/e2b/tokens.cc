@@ -5,7 +5,7 @@
 #include <openssl/hmac.h>
 
 #include "base/ids.h"
-#include "dialect/native/output.h"
+#include "dialect/shared/base64.h"
 
 namespace isola::e2b {
 
@@ -41,7 +41,7 @@ Result<std::string> sign_path(const std::string& token, std::string_view operati
   unsigned size = 0;
   if (!::EVP_Digest(text.data(), text.size(), hash, &size, ::EVP_sha256(), nullptr))
     return fail(Code::internal, "cannot hash");
-  std::string out = "v1_" + native::base64({reinterpret_cast<const char*>(hash), size});
+  std::string out = "v1_" + dialect::base64({reinterpret_cast<const char*>(hash), size});
   while (out.ends_with('=')) out.pop_back();
   return out;
 }

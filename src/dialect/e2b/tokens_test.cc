@@ -2,11 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
-#include "dialect/e2b/base64.h"
-#include "dialect/native/output.h"
-
 namespace isola::e2b {
 namespace {
 
@@ -36,14 +31,6 @@ TEST(Tokens, AnAccessTokenNamesItsSandboxAndDependsOnTheSecret) {
   EXPECT_EQ(access_token("", id), "");
   EXPECT_EQ(token_names("ea_short"), "");
   EXPECT_EQ(token_names(""), "");
-}
-
-TEST(Base64, GoesBothWays) {
-  const std::vector<std::string> texts = {"", "a", "ab", "abc", "abcd", std::string("\0\xff\x80", 3)};
-  for (const auto& text : texts) EXPECT_EQ(from_base64(native::base64(text)), text);
-  EXPECT_EQ(from_base64("_-8"), from_base64("/+8="));
-  EXPECT_FALSE(from_base64("a"));
-  EXPECT_FALSE(from_base64("ab!="));
 }
 
 }  // namespace

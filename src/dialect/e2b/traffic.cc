@@ -8,8 +8,9 @@
 #include "base/ids.h"
 #include "dialect/e2b/api.h"
 #include "dialect/e2b/tokens.h"
-#include "dialect/native/port_proxy.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/port_proxy.h"
+#include "dialect/shared/target.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -19,34 +20,14 @@ namespace {
 
 constexpr uint16_t kEnvdPort = 49983;
 
-struct Target {
-  std::string id;
-  uint16_t port = 0;
+struct Target : dialect::Target {
   bool named = false;  // by its host name
 };
 
-std::optional<uint16_t> port_number(std::string_view text) {
-  unsigned number = 0;
-  if (text.empty() || text.size() > 5) return std::nullopt;
-  for (char c : text) {
-    if (c < '0' || c > '9') return std::nullopt;
-    number = number * 10 + static_cast<unsigned>(c - '0');
-  }
-  if (number < 1 || number > 65535) return std::nullopt;
-  return static_cast<uint16_t>(number);
-}
-
 std::optional<Target> by_name(std::string_view host, const std::string& domain) {
-  if (domain.empty() || host.size() <= domain.size() + 1 || !host.ends_with(domain)) return std::nullopt;
-  host.remove_suffix(domain.size());
-  if (host.back() != '.') return std::nullopt;
-  host.remove_suffix(1);
-  auto dash = host.find('-');
-  if (dash == std::string_view::npos) return std::nullopt;
-  auto port = port_number(host.substr(0, dash));
-  std::string id = plain_id(host.substr(dash + 1));
-  if (!port || !is_sandbox_id(id)) return std::nullopt;
-  return Target{id, *port, true};
+  auto target = dialect::by_name(host, domain, plain_id);
+  if (!target) return std::nullopt;
+  return Target{std::move(*target), true};
 }
 
 // Old Python clients send a sandbox's headers with calls of the control plane, too.
@@ -58,10 +39,10 @@ bool of_control_plane(std::string_view path) {
 
 std::optional<Target> by_headers(const http::Exchange& ex) {
   std::string id = plain_id(ex.header("e2b-sandbox-id"));
-  if (is_sandbox_id(id)) return Target{id, port_number(ex.header("e2b-sandbox-port")).value_or(kEnvdPort)};
+  if (is_sandbox_id(id)) return Target{{id, dialect::port_number(ex.header("e2b-sandbox-port")).value_or(kEnvdPort)}};
   // Clients that do not say it have at least the token, and that has a name in it.
   id = token_names(ex.header("x-access-token"));
-  if (!id.empty()) return Target{id, kEnvdPort};
+  if (!id.empty()) return Target{{id, kEnvdPort}};
   return std::nullopt;
 }
 
@@ -78,16 +59,17 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
   std::string token = (*box)->record().traffic_token;
   if (!token.empty() && !equal_secrets(ex.header("e2b-traffic-access-token"), token)) {
     bool missing = ex.header("e2b-traffic-access-token").empty();
-    ex.reply(403, native::dump({{"sandboxId", target.id},
-                                {"message", missing ? "Sandbox is secured with traffic access token. Token header "
-                                                      "'e2b-traffic-access-token' is missing"
-                                                    : "Sandbox is secured with traffic access token. Provided token in "
-                                                      "header 'e2b-traffic-access-token' is invalid."},
-                                {"code", 403}}));
+    ex.reply(403,
+             dialect::dump({{"sandboxId", target.id},
+                            {"message", missing ? "Sandbox is secured with traffic access token. Token header "
+                                                  "'e2b-traffic-access-token' is missing"
+                                                : "Sandbox is secured with traffic access token. Provided token in "
+                                                  "header 'e2b-traffic-access-token' is invalid."},
+                            {"code", 403}}));
     co_return;
   }
   ex.body_limit(http::Exchange::kNoLimit);
-  native::Passage passage;
+  dialect::Passage passage;
   passage.host = std::string(ex.host_header());
   if (!notes.mask_host.empty()) {
     passage.host = notes.mask_host;
@@ -96,14 +78,14 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
   }
   passage.closed = [id = target.id, port = target.port](http::Exchange& ex) {
     if (ex.header("accept").find("text/html") != std::string_view::npos)
-      return native::say_no(ex, 502, "bad_gateway", fmt::format("nothing listens on port {} of this sandbox", port));
-    ex.reply(502, native::dump({{"sandboxId", id},
-                                {"message", "The sandbox is running but port is not open"},
-                                {"port", port},
-                                {"code", 502}}));
+      return dialect::say_no(ex, 502, "bad_gateway", fmt::format("nothing listens on port {} of this sandbox", port));
+    ex.reply(502, dialect::dump({{"sandboxId", id},
+                                 {"message", "The sandbox is running but port is not open"},
+                                 {"port", port},
+                                 {"code", 502}}));
   };
   std::string path(ex.target());
-  co_await native::forward(service, ex, *box, target.port, path, passage);
+  co_await dialect::forward(service, ex, *box, target.port, path, passage);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dialect/e2b/tokens.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -43,8 +43,8 @@ json listed_view(const store::SandboxRecord& record) {
           {"templateID", record.template_name},
           {"alias", record.template_name},
           {"clientID", kClient},
-          {"startedAt", native::when(record.created)},
-          {"endAt", native::when(end)},
+          {"startedAt", dialect::when(record.created)},
+          {"endAt", dialect::when(end)},
           {"cpuCount", static_cast<int>(std::max(1.0, std::ceil(record.limits.cpus)))},
           {"memoryMB", record.limits.memory >> 20},
           {"diskSizeMB", record.limits.disk >> 20},

@@ -5,7 +5,7 @@
 #include "dialect/e2b/entries.h"
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/watchers.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -93,8 +93,8 @@ Task<Result<void>> watch(Call& call, RpcStream& out) {
     } else {
       ISOLA_CO_TRY(auto told, co_await events_of(call, watched, *frame));
       if (told.empty()) continue;
-      for (size_t i = 0; i + 1 < told.size(); ++i) out.hold(native::dump({{"filesystem", told[i]}}));
-      event = native::dump({{"filesystem", told.back()}});
+      for (size_t i = 0; i + 1 < told.size(); ++i) out.hold(dialect::dump({{"filesystem", told[i]}}));
+      event = dialect::dump({{"filesystem", told.back()}});
     }
     if (auto sent = co_await out.send(event); !sent) co_return Result<void>();
     spoken = Clock::now();

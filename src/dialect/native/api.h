@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dialect/shared/door.h"
 #include "http/exchange.h"
 #include "http/router.h"
 #include "sandbox/service.h"
@@ -43,17 +44,16 @@ class Api {
   void add_tenants(http::RouteGroup& group);
   void add_system(http::Router& router, http::RouteGroup& group);
 
-  ::isola::Task<bool> guard(http::Exchange& ex);
-
   std::shared_ptr<sandbox::Service> service_;
   std::shared_ptr<store::KeyRing> keys_;
   Options options_;
+  dialect::Door door_;
 };
 
 // ---- what the routes share ----
 
-std::string project_of(const http::Exchange& ex);  // the caller's, noted by the guard
-store::Scope scope_of(const http::Exchange& ex);
+using dialect::project_of;
+using dialect::scope_of;
 // The living sandbox of the path's {id}, of the caller's project.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 Task<Result<std::string>> small_body(http::Exchange& ex);

@@ -7,8 +7,11 @@
 
 #include "base/text_feed.h"
 #include "dialect/native/api.h"
+#include "dialect/shared/base64.h"
 
 namespace isola::native {
+
+using dialect::base64;
 
 // A command that could not be started: said with a code of its own where shells have one (command_not_found,
 // command_not_executable). Other failures are left to the caller.
@@ -33,7 +36,5 @@ Task<Result<nlohmann::json>> collect(sandbox::Service& service, sandbox::Running
 // leaves, the command goes on.
 Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, sandbox::Running running,
                           const OutputOptions& options);
-
-std::string base64(std::string_view bytes);
 
 }  // namespace isola::native

@@ -14,44 +14,21 @@
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
 #include "dialect/native/port_access.h"
-#include "dialect/native/port_proxy.h"
 #include "dialect/native/views.h"
+#include "dialect/shared/port_proxy.h"
+#include "dialect/shared/target.h"
 
 namespace isola::native {
 
+using dialect::by_name;
+using dialect::forward;
+using dialect::port_number;
+using dialect::say_no;
+using dialect::Target;
 using nlohmann::json;
 using sandbox::BoxPtr;
 
 namespace {
-
-struct Target {
-  std::string id;
-  uint16_t port = 0;
-};
-
-std::optional<uint16_t> port_number(std::string_view text) {
-  unsigned number = 0;
-  if (text.empty() || text.size() > 5) return std::nullopt;
-  for (char c : text) {
-    if (c < '0' || c > '9') return std::nullopt;
-    number = number * 10 + static_cast<unsigned>(c - '0');
-  }
-  if (number < 1 || number > 65535) return std::nullopt;
-  return static_cast<uint16_t>(number);
-}
-
-std::optional<Target> by_name(std::string_view host, const std::string& domain) {
-  if (domain.empty() || host.size() <= domain.size() + 1 || !host.ends_with(domain)) return std::nullopt;
-  host.remove_suffix(domain.size());
-  if (host.back() != '.') return std::nullopt;
-  host.remove_suffix(1);
-  auto dash = host.find('-');
-  if (dash == std::string_view::npos) return std::nullopt;
-  auto port = port_number(host.substr(0, dash));
-  std::string id(host.substr(dash + 1));
-  if (!port || !is_sandbox_id(id)) return std::nullopt;
-  return Target{id, *port};
-}
 
 std::optional<Target> by_headers(const http::Exchange& ex) {
   auto id = ex.header("x-isola-sandbox");

@@ -144,10 +144,19 @@ void Api::add_sandboxes(http::RouteGroup& group) {
   group.add("GET", "/v1/sandboxes",
             handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> { co_return list(*service, ex); }));
   group.add("GET", "/v1/sandboxes/{id}", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
-              ISOLA_CO_TRY(auto record, service->look(project_of(ex), std::string(ex.param("id"))));
-              json out = view(record);
-              if (!store::allows(scope_of(ex), Scope::use)) out.erase("port_token");
-              ex.reply(200, dump(out));
+              bool all = store::allows(scope_of(ex), Scope::use);
+              auto show = [all](const store::SandboxRecord& record) {
+                json out = view(record);
+                if (!all) out.erase("port_token");
+                return dump(out);
+              };
+              std::string project = project_of(ex), id(ex.param("id"));
+              if (auto box = service->living_one(project, id)) {
+                ex.reply(200, *box->text(all ? 0 : 1, show));
+                co_return Result<void>();
+              }
+              ISOLA_CO_TRY(auto record, service->look(project, id));
+              ex.reply(200, show(record));
               co_return Result<void>();
             }));
   group.add("PATCH", "/v1/sandboxes/{id}",

@@ -1,6 +1,5 @@
 #include "dialect/native/views.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -8,13 +7,6 @@
 namespace isola::native {
 
 using nlohmann::json;
-
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-std::string when(store::Millis time) {
-  std::time_t seconds = static_cast<std::time_t>(time / 1000);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(seconds), time % 1000);
-}
 
 namespace {
 json moment(store::Millis time) { return time ? json(when(time)) : json(nullptr); }

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "dialect/shared/text.h"
 #include "guest/messages.h"
 #include "ledger/event.h"
 #include "ledger/usage.h"
@@ -11,6 +12,9 @@
 #include "store/records.h"
 
 namespace isola::native {
+
+using dialect::dump;
+using dialect::when;
 
 nlohmann::json view(const store::SandboxRecord& sandbox);
 nlohmann::json view(const sandbox::CommandInfo& command);
@@ -22,9 +26,5 @@ nlohmann::json view(const guest::Exit& exit);
 nlohmann::json view(const Latency& latency);
 nlohmann::json view(const store::Budget& budget);
 nlohmann::json view(const ledger::Usage& used, const ledger::PriceSheet& prices);
-
-std::string when(store::Millis time);  // 2026-01-31T12:00:00.123Z
-// Bytes of a sandbox may be anything: what is not UTF-8 becomes U+FFFD.
-std::string dump(const nlohmann::json& value);
 
 }  // namespace isola::native

@@ -17,6 +17,7 @@ using sandbox::ChannelPtr;
 namespace {
 
 constexpr size_t kMaxHead = 256 << 10;
+constexpr uint32_t kWindow = 512 << 10;                 // what a service inside may be ahead of its reader
 constexpr auto kAnswerTime = std::chrono::minutes(10);  // until a service inside has said its first byte
 
 std::string lower(std::string_view text) {
@@ -227,13 +228,13 @@ Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
     }
     input.remove_prefix(piece->used);
     if (piece->used == 0 && piece->data.empty()) {
-      std::string kept(input);
+      std::string kept(input);  // half of a chunk's head at most
       auto more = co_await channel->read();
       if (!more) {
         if (auto ended = parser.end_of_input(); !ended) co_return ex.abort();
         break;
       }
-      rest = kept + *more;
+      rest = kept.empty() ? std::move(*more) : kept + *more;
       input = rest;
     }
   }
@@ -254,7 +255,7 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   auto use = box->use();
   auto link = co_await service.link(box);
   if (!link) co_return say_no(ex, 502, "bad_gateway", link.error().message);
-  ChannelPtr channel = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}));
+  ChannelPtr channel = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}), kWindow);
   auto dialled = co_await channel->reply();
   if (!dialled && passage.closed) co_return passage.closed(ex);
   if (!dialled)

@@ -1,0 +1,24 @@
+#include "dialect/shared/text.h"
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+namespace isola::dialect {
+
+std::string dump(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string when(store::Millis time) {
+  auto seconds = static_cast<std::time_t>(time / 1000);
+  tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  char text[32];
+  size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  auto rest = static_cast<unsigned>(time % 1000);
+  const char tail[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
+                       static_cast<char>('0' + rest % 10), 'Z'};
+  return std::string(text, size).append(tail, sizeof tail);
+}
+
+}  // namespace isola::dialect

@@ -1,0 +1,15 @@
+// Values as texts, the way that every dialect writes them.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "store/records.h"
+
+namespace isola::dialect {
+
+// Bytes of a sandbox may be anything: what is not UTF-8 becomes U+FFFD.
+std::string dump(const nlohmann::json& value);
+std::string when(store::Millis time);  // 2026-01-31T12:00:00.123Z
+
+}  // namespace isola::dialect
