@@ -1,8 +1,10 @@
 // create → commands.run('echo hi') → kill through the JS SDK, beside the SDK's own floor (stub.mjs); then 200 commands
-// that stream at the same time, every line counted; then a large file both ways.
+// that stream at the same time, every line counted; then a large file both ways, beside nginx with the same client.
 //
+// run.py starts a server and this. By itself:
 //   E2B_API_URL=… E2B_SANDBOX_URL=… E2B_API_KEY=… E2B_PACKAGE=<folder with node_modules/e2b> node bench.mjs [--quick]
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import fs from 'node:fs'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -74,8 +76,67 @@ for (const [name, count, atOnce] of quick
 }
 floor.stop()
 const of = (name, whose) => results.find((line) => line.name === name && line.whose === whose)
-console.log(`our part, one by one, p50: ${(of('one by one', 'isola').p50 - of('one by one', 'floor').p50).toFixed(1)} ms`)
-console.log(`100 at once, against the floor: ${(of('100 at once', 'isola').total / of('100 at once', 'floor').total).toFixed(1)} times`)
+console.log(`our part, one by one, p50: ${(of('one by one', 'isola').p50 - of('one by one', 'floor').p50).toFixed(1)} ms (goal 5)`)
+console.log(`100 at once, against the floor: ${(of('100 at once', 'isola').total / of('100 at once', 'floor').total).toFixed(1)} times (goal 3)`)
+
+// A server that keeps what it is sent in a file, and sends a file: as little as can be done with bytes.
+async function nginx(size) {
+  if (spawnSync('nginx', ['-v']).error) return null
+  const folder = fs.mkdtempSync('/var/tmp/isola-e2b-nginx-')
+  fs.chmodSync(folder, 0o755)
+  const file = fs.openSync(`${folder}/large`, 'w')
+  for (let left = size, piece = Buffer.alloc(1 << 20); left > 0; left -= piece.length) fs.writeSync(file, piece)
+  fs.closeSync(file)
+  const port = 18992
+  fs.writeFileSync(
+    `${folder}/nginx.conf`,
+    `user root; daemon off; worker_processes auto; pid ${folder}/pid; error_log ${folder}/error.log;
+events { worker_connections 1024; }
+http {
+  access_log ${folder}/access.log; client_max_body_size 0; client_body_temp_path ${folder}/body; keepalive_requests 1000000;
+  server {
+    listen 127.0.0.1:${port} reuseport;
+    location = /large { root ${folder}; default_type application/octet-stream; }
+    location = /taken { default_type application/json; return 200 '[{"name":"large","path":"/tmp/large","type":"file"}]'; }
+    location = /files {
+      if ($request_method = GET) { rewrite ^ /large last; }
+      client_body_in_file_only clean;
+      proxy_pass_request_body off; proxy_set_header Content-Length ""; proxy_method GET;
+      proxy_pass http://127.0.0.1:${port}/taken;
+    }
+  }
+}
+`,
+  )
+  const child = spawn('nginx', ['-c', `${folder}/nginx.conf`], { stdio: 'inherit' })
+  const url = `http://127.0.0.1:${port}`
+  for (let i = 0; i < 200; i++) {
+    if (await fetch(`${url}/taken`).then((reply) => reply.ok, () => false)) break
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  return {
+    url,
+    stop: async () => {
+      const gone = new Promise((resolve) => child.once('exit', resolve))
+      child.kill()
+      await gone
+      fs.rmSync(folder, { recursive: true })
+    },
+  }
+}
+
+// MiB a second, up and down.
+async function carry(sandbox, size) {
+  const data = new Blob([new Uint8Array(size)])
+  let at = performance.now()
+  await sandbox.files.write('/tmp/large', data, { useOctetStream: true, requestTimeoutMs: 0 })
+  const up = size / 1048576 / ((performance.now() - at) / 1000)
+  at = performance.now()
+  let read = 0
+  for await (const piece of await sandbox.files.read('/tmp/large', { format: 'stream', requestTimeoutMs: 0 })) read += piece.length
+  if (read !== size) throw new Error(`${read} bytes came of ${size}`)
+  return { up, down: size / 1048576 / ((performance.now() - at) / 1000) }
+}
 
 const sandbox = await Sandbox.create(template, { timeoutMs: 600_000 })
 try {
@@ -92,15 +153,23 @@ try {
   )
   console.log(`${streams} streams of ${lines} lines at once: ${wrong} with a line lost or out of order, ${((performance.now() - begun) / 1000).toFixed(1)} s`)
   const size = (quick ? 64 : 1024) << 20
-  const data = new Blob([new Uint8Array(size)])
-  let at = performance.now()
-  await sandbox.files.write('/tmp/large', data, { useOctetStream: true, requestTimeoutMs: 0 })
-  const up = size / 1048576 / ((performance.now() - at) / 1000)
-  at = performance.now()
-  let read = 0
-  for await (const piece of await sandbox.files.read('/tmp/large', { format: 'stream', requestTimeoutMs: 0 })) read += piece.length
-  const down = size / 1048576 / ((performance.now() - at) / 1000)
-  console.log(`${size >> 20} MiB: up ${up.toFixed(0)} MiB/s, down ${down.toFixed(0)} MiB/s${read === size ? '' : ', and not whole'}`)
+  const peer = await nginx(size)
+  const control = await stub()
+  const theirs = peer && (await Sandbox.create(template, { ...control.options, sandboxUrl: peer.url }))
+  const rounds = []
+  for (let i = 0; i < (quick ? 2 : 3); i++) rounds.push({ ours: await carry(sandbox, size), theirs: theirs && (await carry(theirs, size)) })
+  for (const way of ['up', 'down']) {
+    const middle = (values) => quantile(values.sort((a, b) => a - b), 0.5)
+    const mine = middle(rounds.map((round) => round.ours[way]))
+    let line = `${size >> 20} MiB ${way}: ${mine.toFixed(0)} MiB/s`
+    if (peer) {
+      line += `; nginx ${middle(rounds.map((round) => round.theirs[way])).toFixed(0)} MiB/s`
+      line += `; ${middle(rounds.map((round) => round.ours[way] / round.theirs[way])).toFixed(2)} of it (goal 0.7)`
+    }
+    console.log(line)
+  }
+  control.stop()
+  if (peer) await peer.stop()
 } finally {
   await sandbox.kill()
 }
