@@ -176,12 +176,14 @@ void Server::stop(std::chrono::milliseconds grace) {
     std::unique_lock lock(core.mutex);
     return core.empty.wait_for(lock, time, [&] { return core.connections == 0; });
   };
-  on_lanes([](Lane& lane) {
+  core.connections += core.lanes.size();  // whoever still listens may still get one
+  on_lanes([&core](Lane& lane) {
     lane.stopping = true;
     error_code ec;
     for (auto* acceptor : lane.acceptors) acceptor->close(ec);
     auto all = lane.connections;  // retiring may end some
     for (Connection* connection : all) connection->retire();
+    core.gone();
   });
   if (wait(grace)) return;
   on_lanes([](Lane& lane) {

@@ -30,6 +30,7 @@ constexpr const char* kFolders[] = {"etc",
                                     "usr/lib/aarch64-linux-gnu",
                                     "bin",
                                     "usr/bin",
+                                    "usr/lib/locale/C.utf8",
                                     "usr/local/bin"};
 constexpr const char* kCore[] = {"bin/bash",
                                  "bin/sh",
@@ -46,14 +47,16 @@ constexpr const char* kCore[] = {"bin/bash",
                                  "etc/passwd",
                                  "etc/group",
                                  "etc/nsswitch.conf",
+                                 "usr/share/locale/locale.alias",
                                  "home/user/.profile",
                                  "home/user/.bashrc",
                                  "root/.profile",
                                  "root/.bashrc"};
+constexpr const char* kCoreTrees[] = {"usr/lib/locale/C.utf8", "etc/profile.d", "home/user"};
 constexpr const char* kCoreFolders[] = {"lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"};
-constexpr const char* kCoreLibraries[] = {"libc.so.6",       "libtinfo.so.6", "libselinux.so.1",
-                                          "libpcre2-8.so.0", "libm.so.6",     "libacl.so.1",
-                                          "libattr.so.1",    "libdl.so.2",    "libpthread.so.0"};
+constexpr const char* kCoreLibraries[] = {
+    "libc.so.6",   "libtinfo.so.6", "libselinux.so.1", "libpcre2-8.so.0", "libm.so.6",
+    "libacl.so.1", "libattr.so.1",  "libdl.so.2",      "libpthread.so.0", "gconv/gconv-modules.cache"};
 constexpr uint64_t kMostCore = 16 << 20;
 constexpr int kDeepest = 3;  // below a folder of Python's own library
 
@@ -155,6 +158,7 @@ void warm_core(const std::string& root) {
   if (!at) return;
   Warmer warmer(kMostCore);
   for (const char* path : kCore) warmer.named(at.get(), path);
+  for (const char* path : kCoreTrees) warmer.folder(at.get(), path, 1);
   for (const char* folder : kCoreFolders)
     for (const char* name : kCoreLibraries) warmer.named(at.get(), std::string(folder) + "/" + name);
 }

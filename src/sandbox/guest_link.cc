@@ -27,6 +27,10 @@ char* read_buffer() {
 // Pipes hold 64 KiB unless told otherwise, less than one large frame with its head: both sides would wake for each.
 constexpr int kWidePipe = 1 << 20;
 
+// Of what goes to a file or a port, so much may wait for the guest while its sender already reads on: whoever sends
+// there waits for the end anyhow.
+constexpr size_t kAhead = 256 << 10;
+
 bool is_bulk(guest::Op op) { return op == guest::Op::dial || op == guest::Op::read || op == guest::Op::write; }
 }  // namespace
 
@@ -152,6 +156,7 @@ struct Channel::State {
   bool eof = false, ended = false, cancelled = false;
   uint32_t batch = 0, owed = 0;  // what was read and not granted again, and how much of it is granted at a time
   std::string unsent;            // handed to write() and not yet taken by the session
+  size_t ahead = 0;              // how much of it write() does not wait for
   bool close_after = false;
 
   void change(const std::function<void()>& what) {
@@ -212,6 +217,7 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
   // The guest must always be able to send a whole frame to somebody who waits for one.
   window = std::max<uint32_t>(window, guest::kMaxPayload);
   state->batch = std::min<uint32_t>(window / 4, window - guest::kMaxPayload);
+  if (op == guest::Op::write || op == guest::Op::dial) state->ahead = kAhead;
   net::dispatch(home_, [io = io_, state, op, args = std::move(args), window] {
     if (io->dead) {
       return state->change([&] {
@@ -400,6 +406,7 @@ Task<Result<void>> Channel::write(std::string_view bytes) {
         if (state->error) co_return std::unexpected(*state->error);
         co_return fail(Code::unavailable, "the sandbox no longer takes input here");
       }
+      if (state->unsent.size() <= state->ahead) co_return Result<void>();
     }
     co_await state->bell.wait(ticket);
   }
