@@ -290,8 +290,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
 
 Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
   // First of all: whatever runs from here on runs under it.
-  std::string policy = box->record().network;
-  if (!policy.empty()) ISOLA_CO_CHECK(co_await apply_network(box, policy, false));
+  ISOLA_CO_CHECK(co_await renew_network(box, true));
   store::Labels env = request.env;
   if (request.network == "package-registries") {
     for (const auto& [name, value] : parts_.registries.environment) env.emplace(name, value);
