@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -38,8 +39,12 @@ using namespace std::string_literals;
 using hostile::dial, hostile::is_address, hostile::kLongMs, hostile::make_query, hostile::patience,
     hostile::read_answer, hostile::read_to_end, hostile::resolve, hostile::talk, hostile::talk_to, hostile::tls_hello;
 
+// Held from the opening of a pipe to the closing of the end that is a child's: another child must not have it, too.
+inline std::mutex fork_mutex;
+
 // What `body` returns in a process of its own; empty if it died.
 inline std::string in_child(const std::function<std::string()>& body) {
+  std::unique_lock lock(fork_mutex);
   auto pipe = kernel::make_pipe().value();
   pid_t pid = ::fork();
   if (pid == 0) {
@@ -52,6 +57,7 @@ inline std::string in_child(const std::function<std::string()>& body) {
     ::_exit(0);
   }
   pipe.second.reset();
+  lock.unlock();
   std::string out;
   char buffer[65536];
   for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
@@ -133,6 +139,7 @@ class World {
   ~World() { stop_gate(); }
 
   void start_gate(std::chrono::milliseconds tell_after = std::chrono::seconds(10)) {
+    std::lock_guard lock(fork_mutex);
     auto pair = kernel::socket_pair().value();
     gate_ = ::fork();
     if (gate_ == 0) {
