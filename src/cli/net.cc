@@ -2,11 +2,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "cli/api.h"
 #include "cli/commands.h"
 #include "cli/register.h"
+#include "cli/server_url.h"
 #include "gate/registries.h"
 #include "launcher/client.h"
 
@@ -16,12 +19,60 @@ namespace {
 
 using nlohmann::json;
 
-Result<json> report_of(launcher::Client& launcher, const std::string& id) {
-  ISOLA_TRY(std::string text, launcher.gate_report(id));
-  json report = json::parse(text, nullptr, false);
-  if (!report.is_object()) return fail(Code::corrupt, "unreadable report from the gate");
-  return report;
-}
+// The network of one sandbox. A server that has the sandbox writes its policy down, knows its project's ceiling and
+// records the change, so it is asked; the launcher is for sandboxes that no server has.
+class Network {
+ public:
+  static Result<Network> open(const Common& common, const std::string& id) {
+    const char* variable = std::getenv("ISOLA_URL");
+    bool named = !common.url.empty() || (variable && *variable);
+    if (named || find_server_url(common.data_dir)) {
+      ISOLA_TRY(Api api, Api::open(common));
+      // Without a key for it the launcher is asked, which lets nobody change what a server keeps.
+      if (named || !api.server().key.empty()) {
+        auto found = api.sandbox_id(id);
+        if (auto there = found ? api.get("/v1/sandboxes/" + *found) : json(); !there)
+          found = std::unexpected(there.error());
+        if (found) return Network(std::move(api), *found);
+        if (named || found.error().code != Code::not_found) return std::unexpected(found.error());
+      }
+    }
+    ISOLA_TRY(auto launcher, launcher::Client::connect(common.data_dir));
+    return Network(std::move(launcher), id);
+  }
+
+  Result<json> report() {
+    if (api_) return api_->get(path());
+    ISOLA_TRY(std::string text, launcher_->gate_report(id_));
+    json report = json::parse(text, nullptr, false);
+    if (!report.is_object()) return fail(Code::corrupt, "unreadable report from the gate");
+    return report;
+  }
+  // Its policy as text; empty: it has none yet.
+  Result<std::string> policy() {
+    auto now = report();
+    if (!now && now.error().code == Code::not_found) return std::string();
+    if (!now) return std::unexpected(now.error());
+    return now->value("policy", "");
+  }
+  // `preset`: a server knows better what it means there.
+  Result<void> set(const std::string& policy, bool cut, const std::string& preset = "") {
+    if (!api_) return launcher_->set_policy({.id = id_, .policy = policy, .cut = cut});
+    ISOLA_CHECK(api_->send("PUT", path(), {{"policy", preset.empty() ? policy : preset}, {"cut", cut}}));
+    return {};
+  }
+
+ private:
+  Network(Api api, std::string id) : api_(std::move(api)), id_(std::move(id)) {}
+  Network(launcher::Client launcher, std::string id) : launcher_(std::move(launcher)), id_(std::move(id)) {}
+  std::string path() const { return "/v1/sandboxes/" + id_ + "/network"; }
+
+  std::optional<Api> api_;
+  std::optional<launcher::Client> launcher_;
+  std::string id_;
+};
+
+bool is_preset(const std::string& text) { return text == "none" || text == "all" || text == "package-registries"; }
 
 std::string line_of(const json& denial) {
   std::string where = denial.value("name", "");
@@ -55,17 +106,12 @@ void print(const json& report) {
   }
 }
 
-Result<void> change(const Common& common, const std::string& id, const std::string& policy, bool cut) {
-  ISOLA_TRY(auto launcher, launcher::Client::connect(common.data_dir));
-  return launcher.set_policy({.id = id, .policy = policy, .cut = cut});
-}
-
 }  // namespace
 
 Result<NetChoice> net_choice(const std::string& text) {
   NetChoice choice;
   if (text.empty()) return choice;
-  if (text == "none" || text == "all" || text == "package-registries") {
+  if (is_preset(text)) {
     gate::Registries registries;
     if (text == "package-registries") registries = gate::read_registries({.environment = gate::own_environment()});
     if (text == "package-registries" && registries.endpoints.empty())
@@ -88,9 +134,9 @@ Result<NetChoice> net_choice(const std::string& text) {
 }
 
 int net_show(const Common& common, const std::string& id) {
-  auto launcher = launcher::Client::connect(common.data_dir);
-  if (!launcher) return complain(launcher.error().message);
-  auto report = report_of(*launcher, id);
+  auto network = Network::open(common, id);
+  if (!network) return complain(network.error().message);
+  auto report = network->report();
   if (!report) return complain(report.error().message);
   if (common.json)
     std::puts(report->dump(2).c_str());
@@ -102,35 +148,37 @@ int net_show(const Common& common, const std::string& id) {
 int net_set(const Common& common, const std::string& id, const std::string& text, bool cut) {
   auto choice = net_choice(text);
   if (!choice) return complain(choice.error().message);
-  auto changed = change(common, id, choice->policy, cut);
+  auto network = Network::open(common, id);
+  if (!network) return complain(network.error().message);
+  auto changed = network->set(choice->policy, cut, is_preset(text) ? text : "");
   return changed ? 0 : complain(changed.error().message);
 }
 
 int net_add(const Common& common, const std::string& id, const std::string& rule, bool cut) {
   auto read = gate::parse_policy(rule);
   if (!read) return complain(read.error().message);
-  auto launcher = launcher::Client::connect(common.data_dir);
-  if (!launcher) return complain(launcher.error().message);
-  auto report = report_of(*launcher, id);
-  if (!report && report.error().code != Code::not_found) return complain(report.error().message);
-  std::string before = report ? report->value("policy", "") : "";
-  auto changed = launcher->set_policy({.id = id, .policy = rule + "\n" + before, .cut = cut});
+  auto network = Network::open(common, id);
+  if (!network) return complain(network.error().message);
+  auto before = network->policy();
+  if (!before) return complain(before.error().message);
+  auto changed = network->set(rule + "\n" + *before, cut);
   return changed ? 0 : complain(changed.error().message);
 }
 
 int net_learn(const Common& common, const std::string& id) {
-  auto launcher = launcher::Client::connect(common.data_dir);
-  if (!launcher) return complain(launcher.error().message);
-  auto report = report_of(*launcher, id);
-  if (!report && report.error().code != Code::not_found) return complain(report.error().message);
-  std::string before = report ? report->value("policy", "") : "";
-  auto policy = gate::parse_policy(before);
+  auto network = Network::open(common, id);
+  if (!network) return complain(network.error().message);
+  auto before = network->policy();
+  if (!before) return complain(before.error().message);
+  auto policy = gate::parse_policy(*before);
   if (!policy) return complain(policy.error().message);
   if (policy->learn) {
+    auto report = network->report();
+    if (!report) return complain(report.error().message);
     std::fputs(report->value("smallest_policy", "").c_str(), stdout);
     return 0;
   }
-  auto changed = launcher->set_policy({.id = id, .policy = before + "learn\n"});
+  auto changed = network->set(*before + "learn\n", false);
   return changed ? 0 : complain(changed.error().message);
 }
 
@@ -142,6 +190,10 @@ int net_watch(const Common& common, const std::string& id) {
     auto event = launcher->next_gate_event();
     if (!event) return complain(event.error().message);
     if (!id.empty() && event->sandbox != id) continue;
+    if (event->kind == gate::Event::Kind::lost) {
+      std::printf("%s lost %u events\n", event->sandbox.c_str(), event->count);
+      continue;
+    }
     std::printf("%s %s %s:%u %s%s%s%s\n", event->sandbox.c_str(), std::string(to_string(event->kind)).c_str(),
                 event->name.empty() ? event->address.c_str() : event->name.c_str(), event->port,
                 std::string(to_string(event->reason)).c_str(), event->rule.empty() ? "" : " (", event->rule.c_str(),
@@ -157,7 +209,8 @@ void add_net(CLI::App& app, Common& common, int& code) {
   auto cut = std::make_shared<bool>(false);
   auto command = [&](const char* name, const char* what) {
     auto* one = group->add_subcommand(name, what);
-    one->add_option("sandbox", *id, "Its id")->required();
+    one->add_option("sandbox", *id, "Its id, or its name where a server has it")->required();
+    add_server_options(*one, common);
     return one;
   };
   auto changing = [&](CLI::App* one, const char* what) {

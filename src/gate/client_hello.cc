@@ -114,6 +114,12 @@ ClientHelloReader::State ClientHelloReader::bad(const char* problem) {
 }
 
 ClientHelloReader::State ClientHelloReader::feed(std::string_view bytes) {
+  read(bytes);
+  unread_ = bytes.size();
+  return state_;
+}
+
+ClientHelloReader::State ClientHelloReader::read(std::string_view& bytes) {
   while (state_ == State::more && !bytes.empty()) {
     if (record_left_ == 0) {
       head_.push_back(bytes[0]);
@@ -149,7 +155,7 @@ ClientHelloReader::State ClientHelloReader::parse() {
   if (size > kMaxHello) return bad("a hello that is too large");
   if (message_.size() < kMessageHead + size) return state_;
   // Nothing may follow before the server has spoken, except what belongs to early data in records of their own.
-  if (message_.size() > kMessageHead + size) return bad("bytes behind the hello");
+  if (message_.size() > kMessageHead + size || record_left_ > 0) return bad("bytes behind the hello");
   if (const char* problem = read_hello(std::string_view(message_).substr(kMessageHead), hello_)) return bad(problem);
   message_ = std::string();
   return state_ = State::done;

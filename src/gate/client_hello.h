@@ -36,8 +36,11 @@ class ClientHelloReader {
   State state() const { return state_; }
   const ClientHello& hello() const { return hello_; }
   const char* problem() const { return problem_; }  // for State::bad
+  size_t unread() const { return unread_; }         // of the last bytes fed: what is behind the hello
+  size_t memory() const { return message_.capacity() + head_.capacity(); }
 
  private:
+  State read(std::string_view& bytes);
   State bad(const char* problem);
   State parse();
 
@@ -47,7 +50,7 @@ class ClientHelloReader {
   std::string message_;     // handshake bytes so far, without record headers
   std::string head_;        // of the record that is just coming
   size_t record_left_ = 0;  // of its body
-  size_t records_ = 0;
+  size_t records_ = 0, unread_ = 0;
 };
 
 }  // namespace isola::gate

@@ -1,5 +1,8 @@
 #include "gate/event.h"
 
+#include <chrono>
+#include <utility>
+
 namespace isola::gate {
 
 void encode(Writer& out, const Event& v) {
@@ -20,7 +23,7 @@ void encode(Writer& out, const Event& v) {
 
 void decode(Reader& in, Event& v) {
   v.sandbox = in.str();
-  v.kind = static_cast<Event::Kind>(in.u8() % 3);
+  v.kind = static_cast<Event::Kind>(in.u8() % static_cast<uint8_t>(Event::Kind::count_));
   v.protocol = static_cast<Event::Protocol>(in.u8() % 2);
   v.name = in.str();
   v.address = in.str();
@@ -39,8 +42,29 @@ std::string_view to_string(Event::Kind kind) {
     case Event::Kind::allowed: return "allowed";
     case Event::Kind::denied: return "denied";
     case Event::Kind::closed: return "closed";
+    case Event::Kind::moved: return "moved";
+    case Event::Kind::lost: return "lost";
+    case Event::Kind::count_: break;
   }
   return "?";
+}
+
+void Lost::add(const Event& event) {
+  count += event.kind == Event::Kind::lost ? event.count : 1;
+  up += event.up;
+  down += event.down;
+}
+
+Event Lost::take(const std::string& sandbox) {
+  const Lost all = std::exchange(*this, {});
+  return {
+      .sandbox = sandbox,
+      .kind = Event::Kind::lost,
+      .up = all.up,
+      .down = all.down,
+      .count = all.count,
+      .when = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+                  .count()};
 }
 
 }  // namespace isola::gate

@@ -1,5 +1,8 @@
-// What the gate tells about: a decision, or the end of a connection. Goes to the launcher, and from there to whoever
-// listens (server, ledger, `isola net`).
+// What the gate tells about: a decision, bytes that moved, or the end of a connection. Goes to the launcher, and from
+// there to whoever listens (server, ledger, `isola net`).
+//
+// Bytes are told while a connection lives, and each of them once: the sum over all events is what moved. An event that
+// nobody had room for is not forgotten but counted, with its bytes, in an event of kind `lost`.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +14,14 @@
 namespace isola::gate {
 
 struct Event {
-  enum class Kind : uint8_t { allowed, denied, closed };
+  enum class Kind : uint8_t {
+    allowed,
+    denied,
+    closed,
+    moved,  // a connection that goes on
+    lost,   // `count` events of this sandbox that could not be told
+    count_
+  };
   enum class Protocol : uint8_t { tcp, dns };
 
   std::string sandbox;
@@ -23,9 +33,19 @@ struct Event {
   Reason reason = Reason::policy;
   std::string rule;            // what decided, in words
   bool host_verified = false;  // TLS said the name; else nobody knows which host was asked for inside the connection
-  uint64_t up = 0, down = 0;   // bytes, at the end
+  uint64_t up = 0, down = 0;   // bytes since the last event of this connection
   uint32_t count = 1;          // how often, where the same thing was denied again and again
   int64_t when = 0;            // milliseconds since 1970
+  bool own_address = false;    // of the host; for the recorder alone, not sent
+};
+
+// Events that could not be told, of one sandbox.
+struct Lost {
+  uint32_t count = 0;
+  uint64_t up = 0, down = 0;
+  void add(const Event& event);
+  // The event that says so, and nothing is left.
+  Event take(const std::string& sandbox);
 };
 
 void encode(Writer& out, const Event& event);

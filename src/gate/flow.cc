@@ -15,28 +15,22 @@ constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 constexpr auto kConnectTimeout = std::chrono::seconds(5);  // of one address, where there are more
 constexpr int kRounds = 16;                                // of up to 64 KiB, before it is somebody else's turn
 constexpr size_t kReadAtOnce = 16 << 10;
+constexpr int kNarrow = 128 << 10;         // bytes each way
+constexpr uint64_t kTellBytes = 16 << 20;  // of a connection that goes on
 
 void set_option(const Fd& fd, int level, int name, int value) {
   (void)::setsockopt(fd.get(), level, name, &value, sizeof value);
 }
 
+// The kernel's buffers of a socket grow to many MiB if nobody reads: those of a few connections may.
+void keep_narrow(const Fd& fd) {
+  set_option(fd, SOL_SOCKET, SO_RCVBUF, kNarrow);
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, kNarrow);
+}
+
 void reset_on_close(const Fd& fd) {
   linger now{.l_onoff = 1, .l_linger = 0};
   if (fd) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-}
-
-// Whether packets to this address come back to this machine: then something of the host listens there, not of the
-// outside. The kernel knows best: it would take that very address as the sender's.
-bool is_own_address(const Address& address) {
-  auto to = address.with_port(9);
-  Fd probe(::socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe) return true;                                          // cannot be told: not let through
-  if (::connect(probe.get(), to.get(), to.size) < 0) return false;  // unreachable: connecting will say so
-  SocketAddress from;
-  from.size = sizeof from.storage;
-  if (::getsockname(probe.get(), from.get(), &from.size) < 0) return true;
-  auto sender = Address::of(from.get());
-  return !sender || *sender == address;
 }
 
 }  // namespace
@@ -53,7 +47,7 @@ Result<PipePool::Pipe> PipePool::take() {
 }
 
 void PipePool::give_back(Pipe pipe) {
-  if (free_.size() < 128) free_.push_back(std::move(pipe));
+  if (free_.size() < kIdle) free_.push_back(std::move(pipe));
 }
 
 Flow::Flow(Sandbox& sandbox, Fd client, Address to, uint16_t port)
@@ -74,6 +68,8 @@ void Flow::start() {
   inspecting_ = looks_at_hello(*egress_);
   set_option(client_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(client_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  narrow_ = sandbox_.has_many_flows();
+  if (narrow_) keep_narrow(client_.fd);
   if (!sandbox_.loop().add(client_.fd.get(), kEvents, client_)) return finish(true);
   if (name_.empty()) return resolved({.state = Answer::State::found, .addresses = {asked_}});
   sandbox_.resolver().addresses(name_, [this, alive = std::weak_ptr(alive_)](const Answer& answer) {
@@ -88,8 +84,10 @@ void Flow::resolved(const Answer& answer) {
   std::optional<std::pair<Verdict, Address>> refused;
   for (auto it = answer.addresses.rbegin(); it != answer.addresses.rend(); ++it) {
     auto verdict = egress_->connect_address(name_, *it, port_);
-    if (verdict.allowed() && is_own_address(*it) && !egress_->names_address(*it))
-      verdict = {Reason::own_address, it->text()};
+    if (verdict.allowed() && sandbox_.is_own(*it)) {
+      own_ = *it;
+      if (!egress_->names_address(*it)) verdict = {Reason::own_address, it->text()};
+    }
     if (verdict.allowed())
       candidates_.push_back(*it);
     else
@@ -111,7 +109,8 @@ void Flow::connect_next() {
     if (!server_.fd) continue;
     set_option(server_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(server_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    server_.readable = server_.writable = false;
+    if (narrow_) keep_narrow(server_.fd);
+    server_.readable = server_.writable = server_.over = false;
     if (::connect(server_.fd.get(), address.get(), address.size) < 0 && errno != EINPROGRESS) continue;
     if (!sandbox_.loop().add(server_.fd.get(), kEvents, server_)) continue;
     break;
@@ -141,6 +140,7 @@ void Flow::side_ready(Side& side, uint32_t events) {
   if (done_) return;
   if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) side.readable = true;
   if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) side.writable = true;
+  if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) side.over = true;
   if (&side == &server_ && !connected_) {
     if (side.writable) connected();
     if (done_ || !connected_) return;
@@ -169,7 +169,9 @@ void Flow::inspect() {
     if (!hello_) hello_ = std::make_unique<ClientHelloReader>();
     std::string_view bytes(buffer, static_cast<size_t>(n));
     held_.append(bytes);
-    switch (hello_->feed(bytes)) {
+    auto state = hello_->feed(bytes);
+    if (!may_hold()) return deny({Reason::too_many_connections, "first messages"});
+    switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
       case ClientHelloReader::State::not_tls: return inspected();
       case ClientHelloReader::State::bad: return deny({Reason::bad_hello, hello_->problem()});
@@ -180,18 +182,92 @@ void Flow::inspect() {
     if (name_.empty()) {
       // By address, but asking for somebody by name: then that name must be allowed.
       auto named = hello.server_name.empty() ? verdict_ : egress_->connect_name(hello.server_name, port_);
-      return named.allowed() ? inspected() : deny(named, hello.server_name + " at " + to_.text());
+      if (!named.allowed()) return deny(named, hello.server_name + " at " + to_.text());
+    } else {
+      if (hello.server_name.empty()) return deny({Reason::sni_missing, ""});
+      if (hello.server_name != name_) return deny({Reason::sni_differs, hello.server_name});
+      verified_ = true;
     }
-    if (hello.server_name.empty()) return deny({Reason::sni_missing, ""});
-    if (hello.server_name != name_) return deny({Reason::sni_differs, hello.server_name});
-    verified_ = true;
-    return inspected();
+    walk_ = std::make_unique<HelloWalk>(hello.server_name);
+    walk_->client(bytes.substr(bytes.size() - hello_->unread()));
+    if (walk_is_good()) inspected();
+    return;
   }
+}
+
+// What is held back is in the sandbox's share: thousands of hellos that never end are its own trouble.
+bool Flow::may_hold() {
+  size_t now = (held_.empty() ? 0 : held_.capacity()) + (hello_ ? hello_->memory() : 0) + (walk_ ? walk_->memory() : 0);
+  auto& share = sandbox_.hello_bytes();
+  if (now > charged_ && !share.take(now - charged_)) return false;
+  if (now < charged_) share.give_back(charged_ - now);
+  charged_ = now;
+  return true;
+}
+
+// Another hello behind the first one: the same name, or nothing at all.
+bool Flow::walk_is_good() {
+  switch (walk_->problem()) {
+    case HelloWalk::Problem::none: break;
+    case HelloWalk::Problem::bad: return deny({Reason::bad_hello, walk_->detail()}, to_.text()), false;
+    case HelloWalk::Problem::hidden: return deny({Reason::ech, "a second hello"}, to_.text()), false;
+    case HelloWalk::Problem::differs:
+      return deny({Reason::sni_differs, "a second hello: " + walk_->detail()}, to_.text()), false;
+  }
+  if (walk_->over()) walk_.reset();
+  return true;
+}
+
+// What the server says first decides how long its client is watched. Only looked at: it is passed on as ever.
+void Flow::look_at_server() {
+  if (!server_.readable || walk_->server_known()) return;
+  char beginning[HelloWalk::kServerBytes];
+  ssize_t n = ::recv(server_.fd.get(), beginning, sizeof beginning, MSG_PEEK);
+  if (n < 0 && errno == EAGAIN) server_.readable = false;
+  if (n < 0) return;
+  walk_->server(std::string_view(beginning, static_cast<size_t>(n)), n == 0 || server_.over);
+  if (!walk_is_good() || !walk_ || walk_->server_known()) return;
+  server_.readable = false;  // what is there does not say it yet: the next bytes are an event
+}
+
+// The client's bytes while it is watched. True if there is more to do at once.
+bool Flow::pass_on_watched() {
+  char buffer[kReadAtOnce];
+  for (int round = 0; walk_; ++round) {
+    if (!send_held() || up_.ended) return false;
+    if (client_.eof) {
+      ::shutdown(server_.fd.get(), SHUT_WR);
+      up_.ended = true;
+      return false;
+    }
+    if (!client_.readable) return false;
+    if (round == kRounds) return true;
+    size_t room = std::min<uint64_t>(sizeof buffer, sandbox_.bandwidth().available(sandbox_.loop().now()));
+    if (room == 0) return sandbox_.wait_for_tokens(*this), false;
+    ssize_t n = ::recv(client_.fd.get(), buffer, room, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {
+      client_.readable = false;
+      return false;
+    }
+    if (n < 0) return finish(true), false;
+    if (n == 0) {
+      client_.eof = true;
+      continue;
+    }
+    std::string_view bytes(buffer, static_cast<size_t>(n));
+    walk_->client(bytes);
+    if (!walk_is_good()) return false;
+    held_.append(bytes);
+    if (!may_hold()) return deny({Reason::too_many_connections, "first messages"}, to_.text()), false;
+  }
+  return false;
 }
 
 void Flow::inspected() {
   inspecting_ = false;
   hello_.reset();
+  (void)may_hold();  // less than before
   if (!connected_) return;
   sandbox_.grown_up(*this);
   tell();
@@ -205,7 +281,33 @@ void Flow::tell() {
                    .port = port_,
                    .reason = verdict_.reason,
                    .rule = verdict_.rule,
-                   .host_verified = verified_});
+                   .host_verified = verified_,
+                   .own_address = own_ == to_});
+}
+
+// What moved since the last time. A gate that is killed loses what it had not told: a few seconds of it, or a few MiB.
+void Flow::tell_bytes() {
+  if (untold_since) sandbox_.untold().erase(untold_place), untold_since.reset();
+  uint64_t up = up_bytes_ - std::exchange(told_up_, up_bytes_),
+           down = down_bytes_ - std::exchange(told_down_, down_bytes_);
+  if (up == 0 && down == 0) return;
+  sandbox_.record({.kind = Event::Kind::moved,
+                   .name = name_,
+                   .address = to_.text(),
+                   .port = port_,
+                   .reason = verdict_.reason,
+                   .host_verified = verified_,
+                   .up = up,
+                   .down = down});
+}
+
+void Flow::moved() {
+  uint64_t untold = up_bytes_ - told_up_ + down_bytes_ - told_down_;
+  if (untold == 0 || !told_) return;
+  if (untold >= kTellBytes) return tell_bytes();
+  if (untold_since) return;
+  untold_since = sandbox_.loop().now();
+  untold_place = sandbox_.untold().insert(sandbox_.untold().end(), this);
 }
 
 // What was read before the verdict goes first. True when it is all gone.
@@ -225,6 +327,7 @@ bool Flow::send_held() {
     }
   }
   if (held_.empty()) held_ = std::string();
+  (void)may_hold();  // less than before
   return held_.empty();
 }
 
@@ -233,10 +336,15 @@ void Flow::pump() {
   if (inspecting_) inspect();
   if (done_ || !connected_) return;
   if (!inspecting_ && !told_) inspected();
+  if (walk_) look_at_server();
+  if (done_) return;
   bool more = pump(down_);
   if (done_) return;
-  if (!inspecting_ && send_held()) more |= pump(up_);
+  if (walk_) more |= pass_on_watched();
   if (done_) return;
+  if (!inspecting_ && !walk_ && send_held()) more |= pump(up_);
+  if (done_) return;
+  moved();
   sandbox_.active(*this);
   end_if_done();
   if (!done_ && more) sandbox_.loop().again(*this);
@@ -250,14 +358,13 @@ bool Flow::pump(Direction& d) {
     if (!d.from.eof && d.from.readable && d.in_pipe < PipePool::kSize) {
       uint64_t room =
           std::min<uint64_t>(PipePool::kSize - d.in_pipe, sandbox_.bandwidth().available(sandbox_.loop().now()));
+      if (room > 0 && !d.pipe) d.pipe = sandbox_.take_pipe();
       if (room == 0) {
         sandbox_.wait_for_tokens(*this);
+      } else if (!d.pipe) {
+        moved = copy(d, room);
+        if (done_) return false;
       } else {
-        if (!d.pipe) {
-          auto pipe = sandbox_.pipes().take();
-          if (!pipe) return finish(true), false;
-          d.pipe = std::move(*pipe);
-        }
         ssize_t n =
             ::splice(d.from.fd.get(), nullptr, d.pipe->write.get(), nullptr, room, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
         if (n > 0) {
@@ -299,10 +406,31 @@ bool Flow::pump(Direction& d) {
   return false;
 }
 
+// Without a pipe, where all of them are full: slower, and nothing is kept but where it came from. True if bytes moved.
+bool Flow::copy(Direction& d, size_t room) {
+  if (!d.to.writable) return false;
+  char buffer[kReadAtOnce];
+  ssize_t n = ::recv(d.from.fd.get(), buffer, std::min(room, sizeof buffer), MSG_PEEK);
+  if (n == 0) d.from.eof = true;
+  if (n < 0 && errno == EAGAIN) d.from.readable = false;
+  if (n < 0 && errno != EAGAIN && errno != EINTR) finish(true);
+  if (n <= 0) return n < 0 && errno == EINTR && !done_;
+  ssize_t sent = ::send(d.to.fd.get(), buffer, static_cast<size_t>(n), MSG_NOSIGNAL);
+  if (sent < 0 && errno == EAGAIN) d.to.writable = false;
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) d.ended = true;  // it does not listen any more
+  if (sent <= 0) return false;
+  // They are there: only now are they taken.
+  if (::recv(d.from.fd.get(), buffer, static_cast<size_t>(sent), 0) != sent) return finish(true), false;
+  d.bytes += static_cast<uint64_t>(sent);
+  sandbox_.bandwidth().spend(static_cast<uint64_t>(sent));
+  return true;
+}
+
 void Flow::release(Direction& d) {
   if (!d.pipe) return;
-  if (d.in_pipe == 0) sandbox_.pipes().give_back(std::move(*d.pipe));
-  d.pipe.reset();
+  auto pipe = std::exchange(d.pipe, std::nullopt);
+  if (d.in_pipe > 0) pipe.reset();
+  sandbox_.give_pipe_back(std::move(pipe));
 }
 
 void Flow::end_if_done() {
@@ -321,7 +449,7 @@ void Flow::judge_again() {
       name_.empty() ? now->connect_address("", asked_, port_).allowed() : now->connect_name(name_, port_).allowed();
   // Connected or on its way there.
   if (good && server_.fd && !name_.empty()) good = now->connect_address(name_, to_, port_).allowed();
-  if (good && server_.fd && is_own_address(to_) && !now->names_address(to_)) good = false;
+  if (good && server_.fd && sandbox_.is_own(to_) && !now->names_address(to_)) good = false;
   std::erase_if(candidates_, [&](const Address& a) { return !now->connect_address(name_, a, port_).allowed(); });
   // One that was let through without a look at its first bytes, and would be looked at now, has to come again.
   if (good && looks_at_hello(*now) && !looks_at_hello(*egress_)) good = false;
@@ -352,6 +480,7 @@ void Flow::finish(bool reset) {
   if (std::exchange(done_, true)) return;
   alive_.reset();
   if (connected_ && !denied_) tell();  // the client never spoke: let through, nothing to verify
+  if (untold_since) sandbox_.untold().erase(untold_place), untold_since.reset();
   if (told_)
     sandbox_.record({.kind = Event::Kind::closed,
                      .name = name_,
@@ -359,8 +488,8 @@ void Flow::finish(bool reset) {
                      .port = port_,
                      .reason = verdict_.reason,
                      .host_verified = verified_,
-                     .up = up_bytes_,
-                     .down = down_bytes_});
+                     .up = up_bytes_ - told_up_,
+                     .down = down_bytes_ - told_down_});
   for (Side* side : {&client_, &server_}) {
     if (!side->fd) continue;
     sandbox_.loop().remove(side->fd.get());
@@ -368,6 +497,8 @@ void Flow::finish(bool reset) {
     side->fd.reset();
   }
   release(up_), release(down_);
+  held_ = std::string(), hello_.reset(), walk_.reset();
+  (void)may_hold();
   if (timer_) sandbox_.loop().cancel(*std::exchange(timer_, std::nullopt));
   sandbox_.flow_ended(*this);
 }

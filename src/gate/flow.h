@@ -1,8 +1,9 @@
 // One TCP connection of a sandbox on its way out: judged, resolved, connected, forwarded.
 //
 // The client's first bytes are held back until they are judged (TLS must say the name), while the connection outwards
-// is made and the server may speak first. After that bytes move by splice through a pipe that is there only while there
-// is something in it: an idle flow costs two descriptors and a few hundred bytes.
+// is made and the server may speak first. What follows a TLS hello is looked at until the server has taken it. After
+// that bytes move by splice through a pipe that is there only while there is something in it: an idle flow costs two
+// descriptors and a few hundred bytes.
 #pragma once
 
 #include <list>
@@ -13,6 +14,7 @@
 
 #include "base/fd.h"
 #include "gate/client_hello.h"
+#include "gate/hello_walk.h"
 #include "gate/lookup.h"
 #include "gate/loop.h"
 #include "gate/policy.h"
@@ -27,7 +29,7 @@ class PipePool {
   struct Pipe {
     Fd read, write;
   };
-  static constexpr size_t kSize = 64 << 10;
+  static constexpr size_t kSize = 64 << 10, kMost = 1024, kIdle = 128;
   Result<Pipe> take();
   void give_back(Pipe pipe);  // empty ones only
 
@@ -54,6 +56,10 @@ class Flow : public Handler {
   bool young = true;  // not yet connected, or its first bytes are not complete
   Clock::time_point since;
   bool waits_for_tokens = false;
+  // In the gate's list of flows whose bytes were not told: since when.
+  std::list<Flow*>::iterator untold_place;
+  std::optional<Clock::time_point> untold_since;
+  void tell_bytes();
 
  private:
   struct Side : Handler {
@@ -62,7 +68,8 @@ class Flow : public Handler {
     Flow& flow;
     Fd fd;
     bool readable = false, writable = false;
-    bool eof = false;  // it has nothing more to say
+    bool eof = false;   // it has nothing more to say
+    bool over = false;  // and nothing more will come, whatever is still to be read
   };
   struct Direction {
     Side& from;
@@ -80,8 +87,14 @@ class Flow : public Handler {
   void inspect();
   void inspected();
   bool send_held();
+  bool may_hold();
+  void look_at_server();
+  bool pass_on_watched();
+  bool walk_is_good();
+  void moved();
   void pump();
   bool pump(Direction& direction);
+  bool copy(Direction& direction, size_t room);
   void release(Direction& direction);
   void end_if_done();
   void tell();
@@ -98,12 +111,16 @@ class Flow : public Handler {
   Direction up_{client_, server_, up_bytes_, {}, 0, false}, down_{server_, client_, down_bytes_, {}, 0, false};
   std::vector<Address> candidates_;  // in reverse: the next one is at the back
   Address to_;                       // the real one
+  std::optional<Address> own_;       // one of them that is the host's, and named by a rule
   Verdict verdict_;
   std::unique_ptr<ClientHelloReader> hello_;  // while the first bytes are judged
+  std::unique_ptr<HelloWalk> walk_;           // after that, while another hello could follow
   std::string held_;                          // the client's first bytes
+  size_t charged_ = 0;                        // for them, in the sandbox's share
   std::optional<Loop::TimerId> timer_;        // of the attempt to connect
-  bool connected_ = false, inspecting_ = false, verified_ = false;
+  bool connected_ = false, inspecting_ = false, verified_ = false, narrow_ = false;
   bool told_ = false, denied_ = false, done_ = false;
+  uint64_t told_up_ = 0, told_down_ = 0;  // in events
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

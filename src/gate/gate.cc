@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 
@@ -20,20 +21,24 @@ namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
 constexpr auto kYoungLimit = std::chrono::seconds(30), kIdleLimit = std::chrono::seconds(3600);
-constexpr size_t kMaxQueued = 8192;        // messages that the launcher does not read
-constexpr size_t kDescriptorsPerFlow = 6;  // two sockets, two pipes
-constexpr size_t kDescriptorsReserved = 64;
+constexpr Share::Quota kEvents{.little = 64, .most = 1024};
+constexpr size_t kDescriptorsPerSandbox = 6;
+constexpr size_t kDescriptorsReserved = 64 + 2 * PipePool::kIdle;
 
 class Gate {
  public:
-  Gate(Loop& loop, Upstream& upstream, Fd control, size_t max_flows)
+  Gate(Loop& loop, Upstream& upstream, OwnAddresses& own, GateOptions options, size_t descriptors)
       : loop_(loop),
-        control_(std::move(control)),
+        control_(std::move(options.control)),
         handler_([this](uint32_t events) { control_ready(events); }),
         shared_{.loop = loop,
                 .upstream = upstream,
-                .sink = [this](const Event& event) { tell(event); },
-                .max_flows = max_flows} {}
+                .own_addresses = own,
+                .sink = [this](const Event& event) { tell(event); }},
+        tell_after_(options.tell_after),
+        descriptors_(descriptors) {
+    share_descriptors();
+  }
 
   Result<void> start() {
     ISOLA_CHECK(loop_.add(control_.get(), EPOLLIN, handler_));
@@ -79,6 +84,7 @@ class Gate {
         auto sandbox = std::make_unique<Sandbox>(shared_, request.id, std::move(sockets), std::move(egress));
         ISOLA_CHECK(sandbox->start());
         sandboxes_[request.id] = std::move(sandbox);
+        share_descriptors();
         return "";
       }
       case ControlOp::policy: {
@@ -94,6 +100,7 @@ class Gate {
         std::string id = in.str();
         if (!in.done()) break;
         sandboxes_.erase(id);
+        share_descriptors();
         return "";
       }
       case ControlOp::report: {
@@ -112,29 +119,61 @@ class Gate {
     return it->second.get();
   }
 
-  // ---- to the launcher ----
-  void tell(const Event& event) {
-    if (queue_.size() >= kMaxQueued) {
-      ++dropped_;
-      return;
-    }
-    Writer out;
-    out.u8(1);
-    out.u32(std::exchange(dropped_, 0));
-    encode(out, event);
-    send(out.take());
+  // A connection takes two, and so does a pipe; the sockets of the sandboxes come first.
+  void share_descriptors() {
+    size_t pipes = std::min(PipePool::kMost, descriptors_ / 8);
+    shared_.pipes_used.size = pipes, shared_.pipes_used.reserve = pipes / 4;
+    size_t taken = kDescriptorsReserved + 2 * pipes + kDescriptorsPerSandbox * sandboxes_.size();
+    size_t flows = descriptors_ > taken ? (descriptors_ - taken) / 2 : 0;
+    shared_.flows.size = std::max<size_t>(flows, 8);
+    shared_.flows.reserve = shared_.flows.size / 4;
   }
 
-  void send(std::string message) {
-    queue_.push_back(std::move(message));
+  // ---- to the launcher ----
+  // Events of one sandbox that wait to be read, and those that found no room.
+  struct Line {
+    explicit Line(Pool& pool) : waiting(pool, kEvents) {}
+    Share waiting;
+    Lost lost;
+  };
+
+  void tell(const Event& event) {
+    auto& line = lines_.try_emplace(event.sandbox, events_).first->second;
+    if (line.waiting.take())
+      send(event);
+    else
+      line.lost.add(event);
+  }
+  void send(const Event& event) {
+    Writer out;
+    out.u8(1);
+    encode(out, event);
+    send(out.take(), event.sandbox);
+  }
+  void tell_lost() {
+    for (auto it = lines_.begin(); it != lines_.end();) {
+      auto& [sandbox, line] = *it++;
+      if (line.lost.count > 0 && line.waiting.take()) send(line.lost.take(sandbox));
+    }
+  }
+  void was_told(const std::string& sandbox) {
+    auto line = lines_.find(sandbox);
+    if (line == lines_.end()) return;
+    line->second.waiting.give_back();
+    if (line->second.waiting.used() == 0 && line->second.lost.count == 0) lines_.erase(line);
+  }
+
+  void send(std::string message, std::string sandbox = "") {
+    queue_.push_back({std::move(message), std::move(sandbox)});
     if (queue_.size() == 1) flush();
   }
 
   void flush() {
     while (!queue_.empty()) {
-      auto sent = kernel::send_message(control_.get(), queue_.front());
+      auto sent = kernel::send_message(control_.get(), queue_.front().bytes);
       if (!sent && sent.error().sys_errno == EAGAIN) break;
       if (!sent) return loop_.stop();
+      if (!queue_.front().sandbox.empty()) was_told(queue_.front().sandbox);
       queue_.pop_front();
     }
     bool wants = !queue_.empty();
@@ -147,6 +186,9 @@ class Gate {
   void tick() {
     expire(shared_.young, kYoungLimit);
     expire(shared_.old, kIdleLimit);
+    auto& untold = shared_.untold;
+    while (!untold.empty() && loop_.now() - *untold.front()->untold_since >= tell_after_) untold.front()->tell_bytes();
+    tell_lost();
     loop_.after(kTick, [this] { tick(); });
   }
   void expire(std::list<Flow*>& flows, Clock::duration limit) {
@@ -157,17 +199,26 @@ class Gate {
   Fd control_;
   Callback handler_;
   Shared shared_;
-  std::deque<std::string> queue_;
-  uint32_t dropped_ = 0;
+  Clock::duration tell_after_;
+  size_t descriptors_;
+  struct Outgoing {
+    std::string bytes;
+    std::string sandbox;  // whose event it is; empty: an answer
+  };
+  std::deque<Outgoing> queue_;
+  Pool events_{.size = 8192, .reserve = 2048};
+  std::map<std::string, Line> lines_;
   bool waits_for_room_ = false;
   std::map<std::string, std::unique_ptr<Sandbox>> sandboxes_;  // last: they still have something to tell when they go
 };
 
-size_t flows_that_fit() {
+// As many as there may be: whoever started us need not have needed as many.
+Result<size_t> all_descriptors() {
   rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) < 0) return 64;
-  size_t all = static_cast<size_t>(files.rlim_cur);
-  return all > 2 * kDescriptorsReserved ? (all - kDescriptorsReserved) / kDescriptorsPerFlow : 8;
+  if (::getrlimit(RLIMIT_NOFILE, &files) < 0) return sys_error("cannot read the limit of descriptors");
+  files.rlim_cur = files.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &files) < 0) return sys_error("cannot raise the limit of descriptors");
+  return static_cast<size_t>(files.rlim_cur);
 }
 
 }  // namespace
@@ -181,8 +232,10 @@ Result<void> run_gate(GateOptions options) {
     return sys_error("the gate has no control socket");
   ISOLA_TRY(Loop loop, Loop::make());
   ISOLA_TRY(auto upstream, make_upstream(loop, options.servers));
+  ISOLA_TRY(auto own, OwnAddresses::open());
+  ISOLA_TRY(size_t descriptors, all_descriptors());
   if (options.confine) ISOLA_CHECK(confine(options.user));
-  Gate gate(loop, *upstream, std::move(options.control), flows_that_fit());
+  Gate gate(loop, *upstream, own, std::move(options), descriptors);
   ISOLA_CHECK(gate.start());
   return loop.run();
 }

@@ -3,6 +3,7 @@
 // control socket, and leaves when that closes.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@ struct GateOptions {
   std::string servers;  // name servers instead of the host's, as "192.0.2.53:53"
   std::string user;     // whom to become, if root; empty: isola-gate if there is one, else nobody
   bool confine = true;  // tests that have a gate as a thread of theirs cannot
+  std::chrono::milliseconds tell_after{10'000};  // of bytes that moved in a connection that goes on
 };
 
 Result<void> run_gate(GateOptions options);

@@ -20,10 +20,9 @@ bool usable(uint32_t number) { return (number & 0xff) != 0 && (number & 0xff) !=
 
 }  // namespace
 
-Names::Names(uint32_t start) : next_(start % kCount) {}
+Names::Names(uint32_t start, Pool& pool) : share_(pool, {.little = kLittle, .most = kMax}), next_(start % kCount) {}
 
-bool Names::make_room() {
-  if (entries_.size() < kMax) return true;
+bool Names::forget_oldest() {
   int tries = 16;
   for (uint32_t number : order_) {
     Entry& oldest = entries_.at(number);
@@ -32,6 +31,7 @@ bool Names::make_room() {
     numbers_.erase(oldest.name);
     order_.erase(oldest.used);
     entries_.erase(number);
+    share_.give_back();
     return true;
   }
   return false;
@@ -47,7 +47,8 @@ Names::Entry* Names::find(std::string_view name) {
 
 Names::Entry* Names::enter(std::string_view name) {
   if (Entry* known = find(name)) return known;
-  if (!make_room()) return nullptr;
+  // One out, one in, where there is no room for more.
+  if (!share_.take() && !(forget_oldest() && share_.take())) return nullptr;
   while (!usable(next_) || entries_.contains(next_)) next_ = (next_ + 1) % kCount;
   uint32_t number = next_;
   next_ = (next_ + 1) % kCount;

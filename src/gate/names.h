@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gate/lookup.h"
+#include "gate/share.h"
 
 namespace isola::gate {
 
@@ -22,7 +23,7 @@ inline constexpr char kSynthetic6[] = "fd69:736f:6c61:5359::/64";  // beside the
 
 class Names {
  public:
-  static constexpr size_t kMax = 4096;
+  static constexpr size_t kMax = 4096, kLittle = 256;
 
   struct Entry {
     std::string name;
@@ -33,9 +34,10 @@ class Names {
     std::list<uint32_t>::iterator used;
   };
 
-  explicit Names(uint32_t start);
+  // `pool`: of the names that all sandboxes together may have.
+  Names(uint32_t start, Pool& pool);
 
-  // The entry of a name, made if need be; nullptr if the table is full of names that are being looked up.
+  // The entry of a name, made if need be; nullptr if there is no room, but for names that are being looked up.
   Entry* enter(std::string_view name);
   Entry* find(std::string_view name);
   // The name behind a synthetic address of this sandbox, or null.
@@ -46,9 +48,10 @@ class Names {
   size_t size() const { return entries_.size(); }
 
  private:
-  bool make_room();
+  bool forget_oldest();
   void touch(Entry& entry) { order_.splice(order_.end(), order_, entry.used); }
 
+  Share share_;
   uint32_t next_;
   std::unordered_map<uint32_t, Entry> entries_;             // by number
   std::unordered_map<std::string_view, uint32_t> numbers_;  // by name; the text is the entry's

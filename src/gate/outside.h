@@ -26,23 +26,39 @@
 namespace isola::gate {
 
 // At each of kOutside: echo on 7 and 443, a greeting on 22, redirections elsewhere on 80, as many bytes as asked for
-// on 9000. UDP echo on 9001 at kForbidden.
+// on 9000; on 8443 somebody who answers every TLS hello by asking for another, and then is an echo. UDP echo on 9001 at
+// kForbidden.
 inline constexpr uint16_t kEchoPort = 7, kGreetPort = 22, kRedirectPort = 80, kTlsPort = 443, kSourcePort = 9000,
-                          kUdpPort = 9001;
+                          kUdpPort = 9001, kRetryPort = 8443;
 inline constexpr const char* kOutside[] = {"203.0.113.10", "203.0.113.11",    "198.51.100.7",   "10.5.0.1",
                                            "100.64.0.9",   "169.254.169.254", "2001:db8:5::10", "fd00:ec2::254"};
 inline constexpr char kNameServer[] = "203.0.113.53";
 
 // What the evasion programs (tests/hostile/programs/evasions*.cc) try to get around, and where they should not get.
 inline constexpr char kEvasionPolicy[] =
-    "allow a.example:7,80,443\n"
+    "allow a.example:7,80,443,8443\n"
     "allow rebind.example\n"
     "allow *.wild.example\n"
     "allow *.tunnel.example\n";
+// The same the other way round: everything but what they should not reach.
+inline constexpr char kDeniedPolicy[] =
+    "deny b.example\n"
+    "deny a.example:22\n"
+    "deny *.evil.example\n"
+    "deny evil-a.example\n"
+    "deny wild.example\n"
+    "deny notwild.example\n"
+    "deny 203.0.113.11\n"
+    "deny 203.0.113.10:22\n"
+    "deny 2001:db8:5::10\n"
+    "default allow\n";
 inline constexpr char kForbidden[] = "203.0.113.11";  // where b.example is
 // Somebody else's: a neighbour may reach what an evasion program may not.
 inline constexpr char kNeighbourPolicy[] = "allow b.example\n";
 inline constexpr char kNeighboursName[] = "b.example";
+
+// A TLS server's request for another hello.
+std::string retry_request();
 
 // The calling thread's network namespace; a fresh one, with its loopback device up; a body run in another.
 Fd own_netns();

@@ -174,6 +174,17 @@ bool Egress::allows_network(const Address& address, uint16_t port) const {
   return by_network(policy_) && (!ceiling_ || !ceiling_->restricts_names() || by_network(*ceiling_));
 }
 
+std::string Egress::wildcard_of(std::string_view name) const {
+  auto first = [&](const Policy& policy) -> const Rule* {
+    for (const auto& rule : policy.rules)
+      if (rule.action == Action::allow && rule.matches_name(name)) return &rule;
+    return nullptr;
+  };
+  const Rule* rule = first(policy_);
+  if (ceiling_ && (!rule || rule->kind == Rule::Kind::any)) rule = first(*ceiling_);
+  return rule && rule->kind == Rule::Kind::below ? rule->name : std::string();
+}
+
 Limits Egress::limits() const {
   auto pick = [](auto own, auto above, auto standard) {
     auto value = own ? own : standard;

@@ -150,6 +150,8 @@ class Egress {
   bool verifies_tls() const { return verifies_tls_; }
   // A rule about networks allows this literal address: then it does not matter which name is asked for there.
   bool allows_network(const Address& address, uint16_t port) const;
+  // The name of the wildcard that lets this name through, "wild.example" of *.wild.example; empty: it is none.
+  std::string wildcard_of(std::string_view name) const;
   // The sandbox may have at most what both say. No bytes_per_second: no limit.
   Limits limits() const;
   const Policy& policy() const { return policy_; }

@@ -9,6 +9,7 @@ namespace isola::gate {
 namespace {
 
 constexpr size_t kLookBack = 32;
+constexpr size_t kRanges = 64, kLastLines = 80;
 constexpr char kOthers[] = "(others)";
 
 std::string key_of(const Event& event) {
@@ -35,15 +36,16 @@ void Recorder::record(Event event, Clock::time_point now) {
     case Event::Kind::allowed: {
       ++counts.connections;
       counts.allowed = true;
-      const auto& target = event.name.empty() ? event.address : event.name;
-      if (used_.contains(target) || used_.size() < kDestinations)
-        if (auto& ports = used_[target]; ports.size() < 64) ports[event.port] = true;
+      note_use(event);
       break;
     }
     case Event::Kind::closed:
+    case Event::Kind::moved:
       counts.up += event.up;
       counts.down += event.down;
       break;
+    case Event::Kind::lost:
+    case Event::Kind::count_: break;
   }
   sink_(event);
 }
@@ -67,14 +69,64 @@ void Recorder::note_denial(Event& event, Clock::time_point now) {
   sink_(event);
 }
 
+// What a policy would have to say for this connection: the name, with the mark that a private address needs; and where
+// the name led to another inside place, or to the host itself, that very address as well.
+void Recorder::note_use(const Event& event) {
+  auto use = [&](const std::string& target, bool local) {
+    auto it = used_.find(target);
+    bool room = pairs_ < kPairs && (it != used_.end() || used_.size() < kDestinations);
+    if (it != used_.end() && it->second.ports.contains(event.port)) room = true;
+    if (!room) {
+      if (left_out_.size() < kPairs) left_out_.insert(std::hash<std::string>()(target));
+      return;
+    }
+    auto& known = used_[target];
+    known.local |= local;
+    pairs_ += known.ports.insert(event.port).second;
+  };
+  if (event.name.empty()) return use(event.address, false);
+  auto address = Address::parse(event.address);
+  Place place = address ? place_of(*address).place : Place::open;
+  use(event.name, place == Place::local);
+  if (event.own_address || (place != Place::open && place != Place::local)) use(event.address, false);
+}
+
 Policy Recorder::smallest_policy() const {
   Policy out;
-  for (const auto& [target, ports] : used_) {
-    auto rule = make_rule("allow", target, "", false);
+  for (const auto& [target, use] : used_) {
+    auto rule = make_rule("allow", target, "", use.local);
     if (!rule) continue;
-    for (const auto& [port, unused] : ports) rule->ports.ranges.emplace_back(port, port);
+    auto& ranges = rule->ports.ranges;
+    for (uint16_t port : use.ports) {
+      // A rule has at most 64 ranges: what lies side by side is one.
+      if (!ranges.empty() && ranges.back().second + 1 == port)
+        ranges.back().second = port;
+      else if (ranges.size() < kRanges)
+        ranges.emplace_back(port, port);
+    }
     out.rules.push_back(std::move(*rule));
   }
+  return out;
+}
+
+std::string Recorder::smallest_policy_text(size_t most) const {
+  const Policy policy = smallest_policy();
+  size_t left_out = left_out_.size();
+  for (const auto& [target, use] : used_) {
+    size_t ranges = 0, last = 0;
+    for (uint16_t port : use.ports) ranges += port != last + 1, last = port;
+    left_out += ranges > kRanges;
+  }
+  std::string out;
+  size_t rules = 0;
+  for (; rules < policy.rules.size(); ++rules) {
+    auto line = to_text(policy.rules[rules]) + "\n";
+    if (out.size() + line.size() + kLastLines > most) break;
+    out += line;
+  }
+  left_out += policy.rules.size() - rules;
+  out += "default deny\n";
+  if (left_out > 0) out += "# too many names: " + std::to_string(left_out) + " are not in this list\n";
   return out;
 }
 
@@ -107,7 +159,7 @@ std::string Recorder::report(const std::string& policy) const {
   return json{{"policy", policy},
               {"denials", std::move(denials)},
               {"destinations", std::move(destinations)},
-              {"smallest_policy", to_text(smallest_policy()).substr(0, 30'000)}}
+              {"smallest_policy", smallest_policy_text(kMaxPolicyText / 2)}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

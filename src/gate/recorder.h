@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 #include "gate/event.h"
@@ -16,7 +17,7 @@ namespace isola::gate {
 
 class Recorder {
  public:
-  static constexpr size_t kDenials = 256, kDestinations = 1024;
+  static constexpr size_t kDenials = 256, kDestinations = 1024, kPairs = 4096;
 
   struct Counts {
     uint64_t connections = 0, denied = 0, up = 0, down = 0;
@@ -33,18 +34,28 @@ class Recorder {
   const std::map<std::string, Counts>& counts() const { return counts_; }  // by "name:port" or "[address]:port"
   // One exact rule per name or address that was let through, with its ports, and nothing else.
   Policy smallest_policy() const;
-  // {"policy": "…", "denials": […], "destinations": {…}, "smallest_policy": "…"}
+  // The same as text of at most so many bytes: whole lines, and where that is not all of it, a last one that says how
+  // many are missing ("# too many names: 12 are not in this list").
+  std::string smallest_policy_text(size_t most) const;
+  // {"policy": "…", "denials": […], "destinations": {…}, "smallest_policy": "…"}. Fits into a message of the launcher.
   std::string report(const std::string& policy) const;
 
  private:
   void note_denial(Event& event, Clock::time_point now);
+  void note_use(const Event& event);
 
   std::string sandbox_;
   std::function<void(const Event&)> sink_;
   std::deque<Event> denials_;
   std::deque<std::pair<Clock::time_point, uint32_t>> told_;  // beside denials_: when, and how many by then
   std::map<std::string, Counts> counts_;
-  std::map<std::string, std::map<uint16_t, bool>> used_;  // target → ports
+  struct Use {
+    std::set<uint16_t> ports;
+    bool local = false;  // the name led to a private address
+  };
+  std::map<std::string, Use> used_;  // by name or address
+  size_t pairs_ = 0;                 // of a target and a port, in all
+  std::set<size_t> left_out_;        // hashes of targets that found no room
 };
 
 }  // namespace isola::gate

@@ -39,6 +39,58 @@ TEST_F(RecorderTest, TheSmallestPolicyIsWhatWasUsed) {
   EXPECT_EQ(parse_policy(to_text(recorder.smallest_policy())).value(), recorder.smallest_policy());
 }
 
+TEST_F(RecorderTest, InsidePlacesStayWhatTheyWere) {
+  recorder.record(event(Event::Kind::allowed, "db.example", 5432, "10.1.2.3"), now);
+  recorder.record(event(Event::Kind::allowed, "meta.example", 80, "169.254.169.254"), now);
+  auto own = event(Event::Kind::allowed, "own.example", 22, "192.0.2.7");
+  own.own_address = true;
+  recorder.record(own, now);
+  auto policy = recorder.smallest_policy();
+  EXPECT_EQ(to_text(policy),
+            "allow 169.254.169.254/32:80\nallow 192.0.2.7/32:22\nallow db.example:5432 local\nallow meta.example:80\n"
+            "allow own.example:22\ndefault deny\n");
+  Egress egress(policy);
+  EXPECT_TRUE(egress.connect_address("db.example", Address::parse("10.1.2.3").value(), 5432).allowed());
+  EXPECT_TRUE(egress.connect_address("meta.example", Address::parse("169.254.169.254").value(), 80).allowed());
+  EXPECT_TRUE(egress.names_address(Address::parse("192.0.2.7").value()));
+}
+
+TEST_F(RecorderTest, TooManyNamesAreSaidAndNotCutOff) {
+  for (int i = 0; i < 1100; ++i)
+    recorder.record(event(Event::Kind::allowed, std::string(55, 'y') + std::to_string(i) + ".example", 443), now);
+  auto text = recorder.smallest_policy_text(20'000);
+  EXPECT_LE(text.size(), 20'000U);
+  auto read = parse_policy(text);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_GT(read->rules.size(), 100U);
+  EXPECT_NE(text.find("\n# too many names: " + std::to_string(1100 - read->rules.size()) + " are not in this list\n"),
+            std::string::npos)
+      << text.substr(text.size() - 100);
+  // All ports of one name are one range; more ranges than a rule can have are said, too.
+  Recorder other("i2", [](const Event&) {});
+  for (uint16_t port = 1000; port < 1500; ++port) other.record(event(Event::Kind::allowed, "a.example", port), now);
+  EXPECT_EQ(other.smallest_policy_text(1000), "allow a.example:1000-1499\ndefault deny\n");
+  for (uint16_t port = 2000; port < 2200; port += 2) other.record(event(Event::Kind::allowed, "a.example", port), now);
+  EXPECT_TRUE(parse_policy(other.smallest_policy_text(1000)));
+  EXPECT_NE(other.smallest_policy_text(1000).find("# too many names: 1 "), std::string::npos);
+}
+
+TEST_F(RecorderTest, WhatIsLostIsCountedWithItsBytes) {
+  Lost lost;
+  Event some = event(Event::Kind::closed, "a.example", 443);
+  some.up = 3, some.down = 4;
+  lost.add(some);
+  lost.add(event(Event::Kind::denied, "b.example", 443));
+  Event said = lost.take("i1");
+  EXPECT_EQ(said.kind, Event::Kind::lost);
+  EXPECT_EQ(said.count, 2U);
+  EXPECT_EQ(said.up, 3U);
+  EXPECT_EQ(lost.count, 0U);
+  lost.add(said);
+  EXPECT_EQ(lost.count, 2U) << "lost once more";
+  EXPECT_EQ(lost.down, 4U);
+}
+
 TEST_F(RecorderTest, IsBounded) {
   for (int i = 0; i < 5000; ++i) {
     recorder.record(event(Event::Kind::denied, std::string(200, 'x') + std::to_string(i) + ".example", 443), now);

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "gate/name.h"
+#include "gate/registry_files.h"
 #include "image/apt_sources.h"
 #include "image/spawn.h"
 
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr char kBundleInside[] = "/etc/ssl/isola-registries.pem";
+constexpr char kMavenInside[] = "/etc/isola/maven-settings.xml", kNpmInside[] = "/etc/isola/npmrc";
 
 std::string trimmed(std::string_view text) {
   size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
@@ -58,8 +60,17 @@ class Reading {
       if (std::find(out_.endpoints.begin(), out_.endpoints.end(), endpoint) == out_.endpoints.end())
         out_.endpoints.push_back(std::move(endpoint));
   }
+  // "proxy.example:3128", with or without http:// in front.
+  void add_proxy(const std::string& text, const std::string& tool) {
+    add(text.find("://") == std::string::npos ? "http://" + text : text, tool);
+  }
   void set(const char* name, const std::string& value) {
     if (!value.empty()) out_.environment[name] = value;
+  }
+  bool put(const std::string& path, std::string content) {
+    if (content.empty()) return false;
+    out_.files[path] = std::move(content);
+    return true;
   }
   // A bundle of certificates that a tool was told to trust goes along, for all of them.
   void trust(const std::string& path) {
@@ -78,6 +89,10 @@ class Reading {
     for (const auto& source : host->sources)
       for (const auto& uri : source.uris) add(uri, "apt");
     for (const auto& option : host->apt_options) add(option, "apt");
+    // The same file that a template is made with: what the host uses now instead of what it used then.
+    if (!host->sources.empty())
+      put("/etc/apt/sources.list.d/" + host->distribution.id + ".sources", image::to_deb822(host->sources, true));
+    put("/etc/apt/apt.conf.d/90isola-registries", apt_options(host->apt_options));
   }
 
   void pip() {
@@ -86,11 +101,14 @@ class Reading {
       for (auto& [key, value] : settings_in(text_of(path))) settings[key] = value;
     for (const auto& [key, name] :
          {std::pair("index-url", "PIP_INDEX_URL"), std::pair("extra-index-url", "PIP_EXTRA_INDEX_URL"),
-          std::pair("proxy", "PIP_PROXY"), std::pair("cert", "PIP_CERT")})
+          std::pair("proxy", "PIP_PROXY"), std::pair("cert", "PIP_CERT"),
+          std::pair("trusted-host", "PIP_TRUSTED_HOST")})
       if (auto value = variable(name); !value.empty()) settings[key] = value;
     for (const char* key : {"index-url", "extra-index-url", "proxy", "find-links"}) add(settings[key], "pip");
     set("PIP_INDEX_URL", without_password(settings["index-url"]));
     set("PIP_EXTRA_INDEX_URL", without_password(settings["extra-index-url"]));
+    set("PIP_PROXY", without_password(settings["proxy"]));
+    set("PIP_TRUSTED_HOST", settings["trusted-host"]);
     trust(settings["cert"]);
     if (settings["index-url"].empty())  // its own default, as it knows it
       add(ask({"python3", "-c",
@@ -110,28 +128,45 @@ class Reading {
     for (const auto& [key, value] : settings)
       if (key == "registry" || key.ends_with(":registry") || key == "proxy" || key == "https-proxy") add(value, "npm");
     set("NPM_CONFIG_REGISTRY", without_password(settings["registry"]));
+    // Registries of scopes have no variable that a shell would pass on.
+    if (put(kNpmInside, npm_config(settings))) set("NPM_CONFIG_GLOBALCONFIG", kNpmInside);
     trust(settings["cafile"]);
   }
 
   void go() {
-    std::string proxy = variable("GOPROXY"), sums = variable("GOSUMDB");
-    if (auto all = json::parse(ask({"go", "env", "-json", "GOPROXY", "GOSUMDB"}), nullptr, false); all.is_object()) {
-      if (proxy.empty()) proxy = all.value("GOPROXY", "");
-      if (sums.empty()) sums = all.value("GOSUMDB", "");
+    auto settings = settings_in(text_of(home_ + "/.config/go/env"));
+    if (auto all = json::parse(ask({"go", "env", "-json"}), nullptr, false); all.is_object())
+      for (const auto& [key, value] : all.items())
+        if (value.is_string()) settings[key] = value.get<std::string>();
+    for (const char* name : {"GOPROXY", "GOSUMDB", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOINSECURE"}) {
+      if (auto value = variable(name); !value.empty()) settings[name] = value;
+      // Patterns of names; the two others are addresses.
+      if (name != std::string_view("GOPROXY") && name != std::string_view("GOSUMDB")) set(name, settings[name]);
     }
+    const std::string proxy = settings["GOPROXY"], sums = settings["GOSUMDB"];
     add(proxy, "go");
     auto words = sums.substr(0, sums.find('+'));  // "name+key url": the name is a host
     if (!words.empty() && words != "off") add("https://" + words.substr(0, words.find(' ')), "go");
     add(sums, "go");
     set("GOPROXY", without_password(proxy));
-    if (sums.find(' ') == std::string::npos) set("GOSUMDB", sums);
+    set("GOSUMDB", without_password(sums));
   }
 
   void cargo() {
-    std::string folder = home_ + "/.cargo";
-    for (const char* name : {"/config.toml", "/config"})
-      for (const auto& [key, value] : settings_in(text_of(folder + name)))
-        if (key == "index" || key == "registry" || key == "proxy") add(value, "cargo");
+    std::string folder = variable("CARGO_HOME");
+    if (folder.empty()) folder = home_ + "/.cargo";
+    auto config = text_of(folder + "/config.toml");
+    if (config.empty()) config = text_of(folder + "/config");
+    for (const auto& [key, value] : toml_strings(config))
+      if (key.ends_with(".index") || key.ends_with(".registry")) add(value, "cargo");
+    const auto settings = toml_strings(config);
+    if (auto proxy = settings.find("http.proxy"); proxy != settings.end()) add_proxy(proxy->second, "cargo");
+    if (auto bundle = settings.find("http.cainfo"); bundle != settings.end()) trust(bundle->second);
+    // A file that every folder is below of: it holds for whoever runs cargo wherever.
+    put("/.cargo/config.toml", cargo_config(config));
+    for (const auto& [name, value] : from_.environment)
+      if (name.starts_with("CARGO_REGISTRIES_") && name.ends_with("_INDEX"))
+        add(value, "cargo"), set(name.c_str(), without_password(value));
     // The indices that it has used say where their packages lie.
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(from_.root + folder + "/registry/index", none)) {
@@ -143,8 +178,19 @@ class Reading {
   }
 
   void maven() {
+    std::vector<std::string> files;
     for (const auto& path : {std::string("/etc/maven/settings.xml"), home_ + "/.m2/settings.xml"})
-      xml_urls(text_of(path));
+      files.push_back(text_of(path));
+    for (const auto& file : files) {
+      xml_urls(file);
+      for (const auto& proxy : xml_elements(without_comments(file), "proxy")) {
+        auto host = xml_elements(proxy, "host"), port = xml_elements(proxy, "port");
+        if (!host.empty()) add_proxy(host[0] + (port.empty() ? "" : ":" + port[0]), "maven");
+      }
+    }
+    // mvn reads its words anew from here, whoever runs it and whichever version it is.
+    if (put(kMavenInside, maven_settings(files)))
+      put("/etc/mavenrc", std::string("set -- -gs ") + kMavenInside + " \"$@\"\n");
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(from_.root + "/usr/share/maven/lib", none)) {
       auto name = entry.path().filename().string();
@@ -153,16 +199,8 @@ class Reading {
     }
   }
   // <url>…</url>, outside of comments: namespaces and schema locations are addresses, too, and not meant.
-  void xml_urls(std::string text) {
-    for (size_t at = 0; (at = text.find("<!--", at)) != std::string::npos;) {
-      size_t end = text.find("-->", at);
-      text.erase(at, end == std::string::npos ? end : end + 3 - at);
-    }
-    for (size_t at = 0; (at = text.find("<url>", at)) != std::string::npos; ++at) {
-      size_t end = text.find("</url>", at);
-      if (end == std::string::npos) return;
-      add(std::string_view(text).substr(at + 5, end - at - 5), "maven");
-    }
+  void xml_urls(const std::string& text) {
+    for (const auto& url : xml_elements(without_comments(text), "url")) add(url, "maven");
   }
 
   const RegistrySources& from_;
@@ -197,26 +235,6 @@ std::vector<Endpoint> endpoints_in(std::string_view text, const std::string& too
     else
       continue;
     if (std::find(out.begin(), out.end(), endpoint) == out.end()) out.push_back(std::move(endpoint));
-  }
-  return out;
-}
-
-std::string without_password(std::string_view url) {
-  constexpr std::string_view kBetween = " \t,|";
-  std::string out;
-  while (!url.empty()) {
-    size_t at = url.find("://");
-    if (at == std::string_view::npos) return out.append(url);
-    size_t scheme = url.substr(0, at).find_last_of(kBetween) + 1;  // npos + 1 is the start
-    out.append(url.substr(0, scheme));
-    auto one = url.substr(scheme, std::min(url.find_first_of(kBetween, at), url.size()) - scheme);
-    url.remove_prefix(scheme + one.size());
-    auto place = one.substr(at + 3 - scheme);
-    auto authority = place.substr(0, place.find_first_of("/?#"));
-    if (size_t user = authority.rfind('@'); user != std::string_view::npos) place.remove_prefix(user + 1);
-    // A password that holds one of those signs unescaped ends further on: rather no address than a password.
-    if (place.find('@') != std::string_view::npos) continue;
-    out.append(one.substr(0, at + 3 - scheme)).append(place);
   }
   return out;
 }

@@ -48,8 +48,6 @@ Result<Policy> preset_policy(std::string_view name, const Registries& registries
 
 // Every http or https address in a text, as endpoints. Tells nothing apart: for texts that hold only what is meant.
 std::vector<Endpoint> endpoints_in(std::string_view text, const std::string& tool);
-// The same address without user name and password.
-std::string without_password(std::string_view url);
 // KEY = value lines of ini-like files (pip.conf, .npmrc), last one wins; sections are ignored. A value that goes on in
 // indented lines is joined with spaces.
 std::map<std::string, std::string> settings_in(std::string_view text);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "gate/registry_files.h"
 
 namespace isola::gate {
 namespace {
@@ -55,10 +56,12 @@ TEST(Registries, ReadFromAMachinesConfiguration) {
   put("/home/u/.m2/settings.xml",
       "<settings xmlns=\"http://schema.example/x\"><!-- <url>https://no.example</url> "
       "--><mirror><url>https://maven.example/m2</url></mirror></settings>");
-  auto found = read_registries({.root = root,
-                                .home = "/home/u",
-                                .ask_tools = false,
-                                .environment = {{"GOPROXY", "https://go.example|direct"}, {"GOSUMDB", "sum.example"}}});
+  auto found = read_registries(
+      {.root = root,
+       .home = "/home/u",
+       .ask_tools = false,
+       .environment = {
+           {"GOPROXY", "https://go.example|direct"}, {"GOSUMDB", "sum.example"}, {"GOPRIVATE", "*.corp.example"}}});
   std::filesystem::remove_all(root);
   std::string all;
   for (const auto& one : found.endpoints) all += one.tool + "=" + one.name + ":" + std::to_string(one.port) + " ";
@@ -70,7 +73,16 @@ TEST(Registries, ReadFromAMachinesConfiguration) {
   EXPECT_EQ(found.environment["NPM_CONFIG_REGISTRY"], "https://npm.example:4873/");
   EXPECT_EQ(found.environment["GOPROXY"], "https://go.example|direct");
   EXPECT_EQ(found.environment["PIP_CERT"], "/etc/ssl/isola-registries.pem");
-  EXPECT_EQ(found.files.size(), 1U);
+  EXPECT_EQ(found.files["/.cargo/config.toml"], "source.\"m\".registry = \"sparse+https://cargo.example/index/\"\n");
+  EXPECT_EQ(found.files["/etc/isola/npmrc"], "@x:registry=http://scoped.example\n");
+  EXPECT_EQ(found.environment["NPM_CONFIG_GLOBALCONFIG"], "/etc/isola/npmrc");
+  EXPECT_NE(found.files["/etc/isola/maven-settings.xml"].find("<url>https://maven.example/m2</url>"),
+            std::string::npos);
+  EXPECT_NE(found.files["/etc/mavenrc"].find("-gs /etc/isola/maven-settings.xml"), std::string::npos);
+  EXPECT_NE(found.files["/etc/apt/sources.list.d/debian.sources"].find("http://apt.example/debian"), std::string::npos);
+  EXPECT_EQ(found.environment["GOSUMDB"], "sum.example");
+  EXPECT_EQ(found.environment["GOPRIVATE"], "*.corp.example");
+  EXPECT_EQ(found.files.size(), 6U);
   auto policy = registries_policy(found);
   EXPECT_EQ(policy.rules.size(), 10U);
   EXPECT_EQ(to_text(policy.rules[0]), "allow apt.example:80 local");

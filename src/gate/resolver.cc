@@ -10,7 +10,8 @@ namespace {
 
 constexpr uint32_t kTtl = 30;  // of what we say. Names keep their address much longer
 constexpr std::chrono::seconds kShortest{5}, kLongest{3600}, kNegative{10}, kFailed{2};
-constexpr size_t kMaxParents = 1024, kMaxWaiting = 64;
+constexpr size_t kMaxParents = 1024, kMaxWaiting = 64, kMaxWaitingInAll = 1024;
+constexpr Share::Quota kLookups{.little = 8, .most = 128};
 
 Clock::duration good_for(const Answer& answer) {
   switch (answer.state) {
@@ -26,9 +27,10 @@ bool is(const DnsQuestion& question, DnsType type) { return question.type == sta
 
 Resolver::Resolver(Parts parts)
     : parts_(std::move(parts)),
-      names_(parts_.start),
+      names_(parts_.start, parts_.pools->names),
       questions_(parts_.rates.questions, parts_.rates.questions_burst),
-      lookups_(parts_.rates.names, parts_.rates.names_burst) {}
+      lookups_(parts_.rates.names, parts_.rates.names_burst),
+      under_way_(parts_.pools->lookups, kLookups) {}
 
 void Resolver::answer(std::string_view query, std::function<void(std::string)> done) {
   DnsQuestion question;
@@ -61,8 +63,14 @@ void Resolver::answer(DnsQuestion question, std::function<void(std::string)> don
   // Everything else does not exist: no keys that hide names (HTTPS, SVCB), no texts to tunnel through.
   if (!four && !six) return reply({});
   std::string name = question.name;
-  if (!names_.find(name) || names_.find(name)->good_until <= parts_.now())
+  if (auto* known = names_.find(name); !known || known->good_until <= parts_.now()) {
+    auto wildcard = parts_.egress()->wildcard_of(name);
+    if (!known && !wildcard.empty() && !may_ask_below(wildcard, name))
+      return refuse(DnsCode::refused, {Reason::dns_rate, "names below *." + wildcard});
     if (!may_look_up(name)) return refuse(DnsCode::refused, {Reason::dns_rate, "names"});
+    bool under_way = known && !known->waiting.empty();
+    if (!under_way && !under_way_.may_take()) return refuse(DnsCode::refused, {Reason::dns_rate, "look-ups under way"});
+  }
   addresses(name, [this, alive = std::weak_ptr(alive_), name, six, question = std::move(question),
                    done = std::move(done)](const Answer& answer) {
     if (alive.expired()) return;
@@ -99,20 +107,42 @@ bool Resolver::may_look_up(const std::string& name) {
   return below.take(now) && lookups_.take(now);
 }
 
+bool Resolver::may_ask_below(const std::string& wildcard, const std::string& name) {
+  auto now = parts_.now();
+  const auto& rates = parts_.rates;
+  if (wildcards_.size() >= kMaxParents && !wildcards_.contains(wildcard)) {
+    for (auto it = wildcards_.begin(); it != wildcards_.end();)
+      it = it->second.is_full(now, rates) ? wildcards_.erase(it) : std::next(it);
+    if (wildcards_.size() >= kMaxParents) return false;
+  }
+  auto& below = wildcards_
+                    .try_emplace(wildcard, Wildcard{TokenBucket(rates.labels, rates.labels_burst),
+                                                    TokenBucket(rates.letters, rates.letters_burst)})
+                    .first->second;
+  size_t letters = name.size() - wildcard.size() - 1;
+  if (below.letters.available(now) < letters || !below.names.take(now)) return false;
+  below.letters.spend(letters);
+  return true;
+}
+
 void Resolver::addresses(const std::string& name, std::function<void(const Answer&)> done) {
   auto* entry = names_.enter(name);
   if (!entry) return done({});
   if (entry->good_until > parts_.now()) return done(entry->answer);
-  if (entry->waiting.size() >= kMaxWaiting) return done({});
+  if (entry->waiting.size() >= kMaxWaiting || waiting_ >= kMaxWaitingInAll) return done({});
+  if (entry->waiting.empty() && !under_way_.take()) return done({});
   entry->waiting.push_back(std::move(done));
+  ++waiting_;
   if (entry->waiting.size() > 1) return;
   parts_.upstream.look_up(name, [this, alive = std::weak_ptr(alive_), name](Answer answer) {
     if (alive.expired()) return;
+    under_way_.give_back();
     auto* known = names_.find(name);
     if (!known) return;  // cannot be: an entry with somebody waiting stays
     known->answer = std::move(answer);
     known->good_until = parts_.now() + good_for(known->answer);
     auto waiting = std::exchange(known->waiting, {});
+    waiting_ -= waiting.size();
     const Answer copy = known->answer;  // whoever is told may make the table forget the name
     for (auto& one : waiting) one(copy);
   });

@@ -39,6 +39,7 @@ class ResolverTest : public ::testing::Test {
          .denied = [this](const std::string& name, const Verdict& v) { denials.emplace_back(name, v.reason); },
          .ipv6 = ipv6,
          .start = start,
+         .pools = &pools,
          .rates = rates});
   }
   // What the reply says, as "code N" or an address.
@@ -50,6 +51,7 @@ class ResolverTest : public ::testing::Test {
   }
 
   FakeUpstream upstream;
+  ResolverPools pools;
   Clock::time_point now = Clock::now();
   std::shared_ptr<const Egress> egress = std::make_shared<Egress>(Policy::all());
   std::vector<std::pair<std::string, Reason>> denials;
@@ -143,6 +145,51 @@ TEST_F(ResolverTest, RatesBoundWhatCanLeaveInNames) {
   EXPECT_EQ(ask(resolver, "a.example"), "code 5");
 }
 
+TEST_F(ResolverTest, FewNewNamesBelowAWildcard) {
+  policy("allow *.wild.example\nallow a.example");
+  DnsRates rates{
+      .below = 1000, .below_burst = 1000, .labels = 1, .labels_burst = 20, .letters = 8, .letters_burst = 400};
+  auto resolver = make(rates);
+  for (int i = 0; i < 100; ++i) ask(resolver, "x" + std::to_string(i) + ".wild.example");
+  EXPECT_EQ(upstream.asked.size(), 20U);
+  EXPECT_EQ(denials.back().second, Reason::dns_rate);
+  EXPECT_EQ(ask(resolver, "a.example"), "198.18.0.97") << "another rule's";
+  // One that was asked for before is none of the new ones, also when its answer is old.
+  now += std::chrono::seconds(1);
+  size_t before = upstream.asked.size();
+  ask(resolver, "new.wild.example");
+  EXPECT_EQ(upstream.asked.size(), before + 1);
+  now += std::chrono::milliseconds(1);
+  EXPECT_EQ(ask(resolver, "x1.wild.example"), "code 3");
+  EXPECT_EQ(ask(resolver, "newer.wild.example"), "code 5");
+}
+
+TEST_F(ResolverTest, AndFewBytesInThem) {
+  policy("allow *.wild.example");
+  auto resolver =
+      make({.below = 1000, .below_burst = 1000, .labels = 1, .labels_burst = 100, .letters = 1, .letters_burst = 400});
+  for (int i = 0; i < 10; ++i) ask(resolver, std::string(60, 'x') + std::to_string(i) + ".wild.example");
+  EXPECT_EQ(upstream.asked.size(), 400U / 61);
+  EXPECT_EQ(ask(resolver, "www.wild.example"), "code 3") << "there is room for something short";
+}
+
+TEST_F(ResolverTest, LookUpsUnderWayHaveAShare) {
+  upstream.hold = true;
+  pools.lookups.size = 150, pools.lookups.reserve = 20;
+  auto greedy = make({.below = 1e6, .below_burst = 1e6}), other = make();
+  for (int i = 0; i < 400; ++i) ask(greedy, "n" + std::to_string(i) + ".a" + std::to_string(i) + ".example");
+  EXPECT_EQ(upstream.asked.size(), 128U) << "its own most";
+  EXPECT_EQ(denials.back().second, Reason::dns_rate);
+  auto third = make({.below = 1e6, .below_burst = 1e6});
+  for (int i = 0; i < 400; ++i) ask(third, "m" + std::to_string(i) + ".a" + std::to_string(i) + ".example");
+  EXPECT_EQ(upstream.asked.size(), 136U) << "what is left of the pool, as long as that is little";
+  size_t before = upstream.asked.size();
+  EXPECT_EQ(ask(other, "a.example"), "no answer");
+  EXPECT_EQ(upstream.asked.size(), before + 1) << "a neighbour is not kept from asking";
+  for (auto& one : std::exchange(upstream.held, {})) one();
+  EXPECT_EQ(pools.lookups.used, 0U);
+}
+
 TEST_F(ResolverTest, OddQuestionsAreRefused) {
   auto resolver = make();
   EXPECT_EQ(ask(resolver, "a\0.example"s), "code 3");
@@ -157,7 +204,7 @@ TEST_F(ResolverTest, OddQuestionsAreRefused) {
 }
 
 TEST_F(ResolverTest, TheTableIsBoundedAndAddressesRest) {
-  Names names(131000);
+  Names names(131000, pools.names);
   std::string first;
   for (size_t i = 0; i < Names::kMax + 10; ++i) {
     auto* entry = names.enter("n" + std::to_string(i) + ".example");
@@ -169,6 +216,14 @@ TEST_F(ResolverTest, TheTableIsBoundedAndAddressesRest) {
   }
   EXPECT_EQ(names.size(), Names::kMax);
   EXPECT_EQ(names.behind(at(first)), nullptr) << "forgotten, and not yet another's";
+  // Where others have all the room, one still has a little: its own oldest goes for each new one.
+  Pool pool{.size = 300, .reserve = 100};
+  Names many(1, pool), few(1, pool);
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(many.enter("n" + std::to_string(i) + ".example"));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(few.enter("n" + std::to_string(i) + ".example"));
+  EXPECT_EQ(many.size(), 256U);
+  EXPECT_EQ(few.size(), 44U);
+  EXPECT_TRUE(few.find("n999.example"));
 }
 
 }  // namespace

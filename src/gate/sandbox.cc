@@ -19,6 +19,8 @@ namespace {
 constexpr int kAtOnce = 64;         // connections or datagrams per event: then it is somebody else's turn
 constexpr size_t kMaxStreams = 16;  // DNS over TCP
 constexpr double kSmallestBurst = 128 << 10;
+constexpr Share::Quota kFlows{.little = 32}, kHelloBytes{.little = 64 << 10, .most = 4 << 20},
+    kPipes{.little = 16, .most = PipePool::kMost / 4};
 
 uint32_t random_start() {
   uint32_t out = 0;
@@ -65,7 +67,11 @@ Sandbox::Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets
                                .rule = verdict.rule});
                      },
                  .ipv6 = sockets_.tcp6.valid(),
-                 .start = random_start()}) {
+                 .start = random_start(),
+                 .pools = &shared.resolver}),
+      flow_share_(shared.flows, kFlows),
+      hello_bytes_(shared.hello_bytes, kHelloBytes),
+      pipes_(shared.pipes_used, kPipes) {
   apply_limits();
 }
 
@@ -131,8 +137,7 @@ void Sandbox::accept(const Fd& listener, bool six) {
     }
     auto reason = Reason::allowed;
     if (!new_connections_.take(shared_.loop.now())) reason = Reason::too_fast;
-    if (flows_.size() >= limits_.connections || shared_.flows >= shared_.max_flows)
-      reason = Reason::too_many_connections;
+    if (flows_.size() >= limits_.connections || !flow_share_.may_take()) reason = Reason::too_many_connections;
     if (reason != Reason::allowed) {
       auto* entry = resolver_.names().behind(to->first);
       record({.kind = Event::Kind::denied,
@@ -146,7 +151,7 @@ void Sandbox::accept(const Fd& listener, bool six) {
     auto owned = std::make_unique<Flow>(*this, std::move(client), to->first, to->second);
     Flow& flow = *owned;
     flows_[&flow] = std::move(owned);
-    ++shared_.flows;
+    (void)flow_share_.take();
     flow.since = shared_.loop.now();
     flow.place = shared_.young.insert(shared_.young.end(), &flow);
     flow.start();
@@ -190,7 +195,7 @@ void Sandbox::flow_ended(Flow& flow) {
   auto it = flows_.find(&flow);
   auto owned = std::move(it->second);
   flows_.erase(it);
-  --shared_.flows;
+  flow_share_.give_back();
   shared_.loop.retire(std::move(owned));
 }
 
@@ -211,6 +216,18 @@ void Sandbox::tokens_came() {
     flow->waits_for_tokens = false;
     shared_.loop.again(*flow);
   }
+}
+
+std::optional<PipePool::Pipe> Sandbox::take_pipe() {
+  if (!pipes_.take()) return std::nullopt;
+  if (auto pipe = shared_.pipes.take()) return std::move(*pipe);
+  pipes_.give_back();
+  return std::nullopt;
+}
+
+void Sandbox::give_pipe_back(std::optional<PipePool::Pipe> pipe) {
+  if (pipe) shared_.pipes.give_back(std::move(*pipe));
+  pipes_.give_back();
 }
 
 // ---- DNS ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 
 #include "boundary/network.h"
 #include "gate/flow.h"
+#include "gate/own_addresses.h"
 #include "gate/recorder.h"
 #include "gate/resolver.h"
 
@@ -17,17 +18,24 @@ namespace isola::gate {
 struct Shared {
   Loop& loop;
   Upstream& upstream;
+  OwnAddresses& own_addresses;
   std::function<void(const Event&)> sink;
-  size_t max_flows = 10'000;
+  // Each with a part that is only for those who have little (share.h). The gate sets flows by its descriptors.
+  Pool flows = {};
+  Pool hello_bytes = {.size = 64 << 20, .reserve = 16 << 20};
+  Pool pipes_used = {.size = PipePool::kMost, .reserve = PipePool::kMost / 4};
+  ResolverPools resolver = {};
   PipePool pipes = {};
-  size_t flows = 0;
-  std::list<Flow*> young, old;  // least recently active first
+  std::list<Flow*> young = {}, old = {};  // least recently active first
+  std::list<Flow*> untold = {};           // with bytes that no event has told yet, longest first
 };
 
 class DnsStream;
 
 class Sandbox {
  public:
+  static constexpr size_t kWideFlows = 32;  // connections whose buffers in the kernel may grow as they like
+
   Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets, std::shared_ptr<const Egress> egress);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
@@ -39,7 +47,13 @@ class Sandbox {
 
   // ---- for its flows ----
   Loop& loop() { return shared_.loop; }
-  PipePool& pipes() { return shared_.pipes; }
+  Share& hello_bytes() { return hello_bytes_; }
+  bool has_many_flows() const { return flows_.size() > kWideFlows; }
+  bool is_own(const Address& address) { return shared_.own_addresses.contains(address); }
+  // None: it has its share already.
+  std::optional<PipePool::Pipe> take_pipe();
+  void give_pipe_back(std::optional<PipePool::Pipe> pipe);  // an empty one, or nothing if it had to be thrown away
+  std::list<Flow*>& untold() { return shared_.untold; }
   Resolver& resolver() { return resolver_; }
   TokenBucket& bandwidth() { return bandwidth_; }
   std::shared_ptr<const Egress> egress() const { return egress_; }
@@ -66,6 +80,7 @@ class Sandbox {
   std::shared_ptr<const Egress> egress_;
   Recorder recorder_;
   Resolver resolver_;
+  Share flow_share_, hello_bytes_, pipes_;
   TokenBucket bandwidth_, new_connections_;
   Limits limits_;
   std::vector<std::pair<int, std::unique_ptr<Handler>>> listeners_;

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -38,8 +39,12 @@ using namespace std::string_literals;
 using hostile::dial, hostile::is_address, hostile::kLongMs, hostile::make_query, hostile::patience,
     hostile::read_answer, hostile::read_to_end, hostile::resolve, hostile::talk, hostile::talk_to, hostile::tls_hello;
 
+// Held from the opening of a pipe to the closing of the end that is a child's: another child must not have it, too.
+inline std::mutex fork_mutex;
+
 // What `body` returns in a process of its own; empty if it died.
 inline std::string in_child(const std::function<std::string()>& body) {
+  std::unique_lock lock(fork_mutex);
   auto pipe = kernel::make_pipe().value();
   pid_t pid = ::fork();
   if (pid == 0) {
@@ -52,6 +57,7 @@ inline std::string in_child(const std::function<std::string()>& body) {
     ::_exit(0);
   }
   pipe.second.reset();
+  lock.unlock();
   std::string out;
   char buffer[65536];
   for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) > 0;)
@@ -132,14 +138,16 @@ class World {
   }
   ~World() { stop_gate(); }
 
-  void start_gate() {
+  void start_gate(std::chrono::milliseconds tell_after = std::chrono::seconds(10)) {
+    std::lock_guard lock(fork_mutex);
     auto pair = kernel::socket_pair().value();
     gate_ = ::fork();
     if (gate_ == 0) {
       pair.first.reset();
       // A parent that is gone closes the other end, and the gate leaves.
       if (::setns(cable_.gate.get(), CLONE_NEWNET) < 0) ::_exit(1);
-      auto ran = run_gate({.control = std::move(pair.second), .servers = kNameServer + ":53"s});
+      auto ran =
+          run_gate({.control = std::move(pair.second), .servers = kNameServer + ":53"s, .tell_after = tell_after});
       if (!ran) std::fprintf(stderr, "gate: %s\n", ran.error().text().c_str());
       ::_exit(ran ? 0 : 1);
     }
@@ -163,6 +171,8 @@ class World {
     EXPECT_EQ(add(out, policy, ceiling), "");
     return out;
   }
+  // The gate's own namespace.
+  const Fd& gate_netns() const { return cable_.gate; }
   // In a namespace that has a way out like any other, as root.
   std::string run_plainly(const std::function<std::string()>& body) const {
     return in_child([&] {
@@ -188,6 +198,18 @@ class World {
     Writer out;
     encode(out, request);
     return call(ControlOp::add, out.data(), fds);
+  }
+  // Everything that is told until `enough` says so.
+  std::vector<Event> events_until(const std::function<bool(const Event&)>& enough) {
+    std::vector<Event> out;
+    for (;;) {
+      while (!events_.empty()) {
+        out.push_back(std::move(events_.front()));
+        events_.erase(events_.begin());
+        if (enough(out.back())) return out;
+      }
+      if (!receive(nullptr)) return out;
+    }
   }
   std::string set_policy(const Box& box, const std::string& policy, bool cut = false) {
     Writer out;
@@ -253,7 +275,6 @@ class World {
     if (!message || message->bytes.empty()) return false;
     Reader in(message->bytes);
     if (in.u8() == 1) {
-      in.u32();
       Event event;
       decode(in, event);
       EXPECT_TRUE(in.done());

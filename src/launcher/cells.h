@@ -66,6 +66,8 @@ class Cells {
   void link(const std::string& id, OwnerId owner, Linked done);
   // The owner hears of its end.
   Result<void> own(const std::string& id, OwnerId owner);
+  OwnerId owner_of(const std::string& id) const;  // 0: nobody's
+  std::vector<std::string> owned_by(OwnerId owner) const;
   // Whether the user that is admitted beside root may know of it.
   bool open_to_user(const std::string& id) const;
   // Of a sandbox that somebody has (not of a parked one).

@@ -177,6 +177,17 @@ Result<StatsReply> Cells::stats(const std::string& id) {
   return reply;
 }
 
+OwnerId Cells::owner_of(const std::string& id) const {
+  auto it = cells_.find(id);
+  return it == cells_.end() ? 0 : it->second->owner;
+}
+
+std::vector<std::string> Cells::owned_by(OwnerId owner) const {
+  auto it = owned_.find(owner);
+  if (it == owned_.end()) return {};
+  return {it->second.begin(), it->second.end()};
+}
+
 bool Cells::open_to_user(const std::string& id) const {
   auto it = cells_.find(id);
   return it != cells_.end() && !it->second->entry.roots_own;

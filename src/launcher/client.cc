@@ -253,7 +253,6 @@ Result<gate::Event> Client::next_gate_event() {
   ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
   if (message.bytes.empty()) return fail(Code::unavailable, "the launcher is gone");
   ISOLA_TRY(Reader in, open_reply(message.bytes));
-  (void)in.u32();
   gate::Event event;
   decode(in, event);
   if (!in.done()) return fail(Code::corrupt, "unreadable event from the launcher");

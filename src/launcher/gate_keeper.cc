@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/file.h"
@@ -26,7 +27,8 @@ constexpr int kControl = 3;
 constexpr auto kShortLife = std::chrono::seconds(1);
 constexpr auto kRestartPause = std::chrono::milliseconds(500);  // for one that dies at once; others are back at once
 constexpr auto kSocketPause = std::chrono::milliseconds(100);
-constexpr size_t kMaxQueued = 65536;
+constexpr auto kPatience = std::chrono::seconds(5);  // of whoever asked
+constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
 
 // In the child: nothing of the launcher's but the conversation.
 int become_gate(int control, const char* servers) {
@@ -56,7 +58,6 @@ GateKeeper::~GateKeeper() {
 
 Result<void> GateKeeper::start() {
   if (child_.pid > 0) return {};
-  if (restart_) return fail(Code::unavailable, "the gate does not start; trying again");
   ISOLA_TRY(auto pair, kernel::socket_pair());
   int flags = ::fcntl(pair.first.get(), F_GETFL);
   if (::fcntl(pair.first.get(), F_SETFL, flags | O_NONBLOCK) < 0) return sys_error("cannot talk to the gate");
@@ -71,68 +72,183 @@ Result<void> GateKeeper::start() {
 // ---- what it is asked -----------------------------------------------------------------------------------------------
 
 void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
-  auto known = entries_.find(wanted.id);
-  std::string ceiling = wanted.ceiling.value_or(known == entries_.end() ? "" : known->second.ceiling);
-  // Judged here, so that nothing unreadable is kept; an error in it is the caller's.
-  if (auto read = gate::read_egress(wanted.policy, ceiling); !read) return done(std::unexpected(read.error()));
+  // Judged here, so that an error in it is the caller's at once. A ceiling that is not given was judged before.
+  if (auto read = gate::read_egress(wanted.policy, wanted.ceiling.value_or("")); !read)
+    return done(std::unexpected(read.error()));
   if (auto there = sockets_(wanted.id); !there) return done(std::unexpected(there.error()));
-  Entry next{wanted.policy, ceiling};
-  if (auto kept = keep(wanted.id, next); !kept) return done(std::unexpected(kept.error()));
-  auto& entry = entries_[wanted.id];
-  next.told = entry.told;
-  entry = std::move(next);
-  if (auto started = start(); !started) return done(std::unexpected(started.error()));
-  if (!entry.told) return add(wanted.id, std::move(done));
-  Writer out;
-  encode(out, gate::SetPolicy{wanted.id, wanted.policy, ceiling, wanted.cut});
-  request(static_cast<uint8_t>(gate::ControlOp::policy), out.data(), std::move(done));
-}
-
-void GateKeeper::add(const std::string& id, Done done) {
-  auto sockets = sockets_(id);
-  if (!sockets) return done(std::unexpected(sockets.error()));
-  auto& entry = entries_.at(id);
-  gate::AddSandbox out{id, entry.policy, entry.ceiling};
-  auto fds = gate::descriptors_of(**sockets, out.sockets);
-  Writer writer;
-  encode(writer, out);
-  entry.told = true;
-  auto heard = [this, id, done = std::move(done)](const Result<std::string>& result) {
-    if (auto it = entries_.find(id); !result && it != entries_.end()) it->second.told = false;
-    done(result);
-  };
-  request(static_cast<uint8_t>(gate::ControlOp::add), writer.data(), std::move(heard), fds);
-}
-
-// The sockets of an adopted sandbox may still be in the hands of a gate that is just dying.
-void GateKeeper::add_again(const std::string& id) {
-  auto it = entries_.find(id);
-  if (it == entries_.end() || it->second.told || child_.pid <= 0) return;
-  add(id, [this, id](const Result<std::string>& result) {
-    if (result) return;
-    loop_.after(kSocketPause, [this, id] { add_again(id); });
-  });
+  enqueue(wanted.id, wanted, std::move(done));
 }
 
 void GateKeeper::report(const std::string& id, Done done) {
   auto it = entries_.find(id);
-  if (it == entries_.end() || !it->second.told)
-    return done(fail(Code::not_found, "sandbox " + id + " has no network policy"));
+  if (it == entries_.end()) return done(fail(Code::not_found, "sandbox " + id + " has no network policy"));
+  enqueue(id, std::nullopt, std::move(done));
+}
+
+void GateKeeper::enqueue(const std::string& id, std::optional<PolicyRequest> change, Done done) {
+  auto& jobs = entries_[id].jobs;
+  if (jobs.size() >= kMaxJobs) return done(fail(Code::unavailable, "too much is asked of the gate; try again"));
+  uint64_t number = ++last_job_;
+  auto timer = loop_.after(kPatience, [this, id, number] { late(id, number); });
+  jobs.push_back({number, std::move(change), std::move(done), timer, {}});
+  advance(id);
+}
+
+// The job stays where it is if it is under way: what the gate takes is written down, whoever still waits.
+void GateKeeper::late(const std::string& id, uint64_t number) {
+  auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  auto& jobs = it->second.jobs;
+  auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& one) { return one.number == number; });
+  if (job == jobs.end()) return;
+  auto done = std::exchange(job->done, nullptr);
+  std::string why = job->trouble.empty() ? "the gate is being restarted" : job->trouble;
+  if (job != jobs.begin() || !it->second.busy) jobs.erase(job);
+  if (jobs.empty() && !it->second.kept && !it->second.busy) entries_.erase(it);
+  done(fail(Code::unavailable, why + "; try again"));
+}
+
+void GateKeeper::advance(const std::string& id) {
+  auto it = entries_.find(id);
+  if (it == entries_.end() || it->second.busy) return;
+  auto& entry = it->second;
+  if (child_.pid <= 0) {
+    if (restart_) return;  // then
+    if (auto started = start(); !started) {
+      log::error("launcher", "{}", started.error().message);
+      if (!entry.jobs.empty()) entry.jobs.front().trouble = started.error().message;
+      return restart_after(kRestartPause);
+    }
+  }
+  if (!entry.jobs.empty() && entry.jobs.front().change) return do_change(id, entry);
+  if (!entry.told && entry.kept) return add_kept(id);
+  if (!entry.jobs.empty()) return do_report(id, entry);
+  if (!entry.kept) entries_.erase(it);
+}
+
+void GateKeeper::advance_all() {
+  std::vector<std::string> ids;
+  for (const auto& [id, entry] : entries_) ids.push_back(id);
+  for (const auto& id : ids) advance(id);
+}
+
+void GateKeeper::do_change(const std::string& id, Entry& entry) {
+  const auto& change = *entry.jobs.front().change;
+  Terms terms{change.policy, change.ceiling.value_or(entry.kept ? entry.kept->ceiling : "")};
+  put(id, terms, entry.told, change.cut,
+      [this, id, terms](const Result<std::string>& result) { took(id, terms, result); });
+}
+
+void GateKeeper::do_report(const std::string& id, Entry& entry) {
+  if (!entry.kept) return finish_job(id, fail(Code::not_found, "sandbox " + id + " has no network policy"));
+  entry.busy = true;
   Writer out;
   out.str(id);
-  request(static_cast<uint8_t>(gate::ControlOp::report), out.data(), std::move(done));
+  request(static_cast<uint8_t>(gate::ControlOp::report), out.data(),
+          [this, id](const Result<std::string>& result) { finish_job(id, result); });
+}
+
+// A gate that is new gets what was in force.
+void GateKeeper::add_kept(const std::string& id) {
+  put(id, *entries_.at(id).kept, false, false, [this, id](const Result<std::string>& result) {
+    auto it = entries_.find(id);
+    if (it == entries_.end()) return;
+    if (!result) return try_again(id);
+    it->second.told = true;
+    it->second.busy = false;
+    advance(id);
+  });
+}
+
+// The sockets of an adopted sandbox may still be in the hands of a gate that is just dying.
+void GateKeeper::try_again(const std::string& id) {
+  loop_.after(kSocketPause, [this, id] {
+    auto it = entries_.find(id);
+    if (it == entries_.end()) return;
+    it->second.busy = false;
+    advance(id);
+  });
+}
+
+// The gate has answered a change: written down, or taken back where that cannot be.
+void GateKeeper::took(const std::string& id, const Terms& terms, const Result<std::string>& result) {
+  auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  auto& entry = it->second;
+  if (!result && !entry.told) {
+    entry.jobs.front().trouble = result.error().message;
+    // Nobody waits any more: it is not tried for ever.
+    if (!entry.jobs.front().done) return finish_job(id, result);
+    return try_again(id);
+  }
+  if (!result) return finish_job(id, result);
+  entry.told = true;
+  if (auto kept = keep(id, terms); !kept) {
+    log::error("launcher", "the policy of {} cannot be written down, and is taken back: {}", id, kept.error().message);
+    Terms before = entry.kept.value_or(Terms{});
+    put(id, before, true, true,
+        [this, id, error = kept.error()](const Result<std::string>&) { finish_job(id, std::unexpected(error)); });
+    return;
+  }
+  entry.kept = terms;
+  finish_job(id, result);
+}
+
+void GateKeeper::finish_job(const std::string& id, const Result<std::string>& result) {
+  auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  it->second.busy = false;
+  if (!it->second.jobs.empty()) {
+    Job job = std::move(it->second.jobs.front());
+    it->second.jobs.pop_front();
+    loop_.cancel(job.timer);
+    if (job.done) job.done(result);
+  }
+  advance(id);
+}
+
+void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool cut, Done done) {
+  entries_.at(id).busy = true;
+  Writer out;
+  if (told) {
+    encode(out, gate::SetPolicy{id, terms.policy, terms.ceiling, cut});
+    return request(static_cast<uint8_t>(gate::ControlOp::policy), out.data(), std::move(done));
+  }
+  auto sockets = sockets_(id);
+  if (!sockets) return done(std::unexpected(sockets.error()));
+  gate::AddSandbox add{id, terms.policy, terms.ceiling};
+  auto fds = gate::descriptors_of(**sockets, add.sockets);
+  encode(out, add);
+  request(static_cast<uint8_t>(gate::ControlOp::add), out.data(), std::move(done), fds);
 }
 
 void GateKeeper::forget(const std::string& id) {
   auto it = entries_.find(id);
   if (it == entries_.end()) return;
-  bool told = it->second.told;
+  bool known = it->second.told || it->second.busy;
+  auto jobs = std::move(it->second.jobs);
   entries_.erase(it);
   ::unlink((options_.folder + "/" + id).c_str());
-  if (!told || child_.pid <= 0) return;
+  for (auto& job : jobs) {
+    loop_.cancel(job.timer);
+    if (job.done) job.done(fail(Code::not_found, "sandbox " + id + " has ended"));
+  }
+  if (!known || child_.pid <= 0) return;
   Writer out;
   out.str(id);
-  request(static_cast<uint8_t>(gate::ControlOp::remove), out.data(), nullptr);
+  leaving_.insert(id);
+  request(static_cast<uint8_t>(gate::ControlOp::remove), out.data(),
+          [this, id](const Result<std::string>&) { leaving_.erase(id); });
+}
+
+void GateKeeper::note_lost(const gate::Event& event) {
+  if (auto it = entries_.find(event.sandbox); it != entries_.end()) it->second.lost.add(event);
+}
+
+std::optional<gate::Event> GateKeeper::take_lost(const std::string& id) {
+  auto it = entries_.find(id);
+  if (it == entries_.end() || it->second.lost.count == 0) return std::nullopt;
+  return it->second.lost.take(id);
 }
 
 // ---- the conversation -----------------------------------------------------------------------------------------------
@@ -191,12 +307,10 @@ void GateKeeper::ready(uint32_t events) {
     if (!message || message->bytes.empty()) return died();
     Reader in(message->bytes);
     if (in.u8() == 1) {
-      std::string_view whole = in.rest();
-      Reader event(whole);
-      gate::Event read;
-      event.u32();
-      decode(event, read);
-      if (event.done() && entries_.contains(read.sandbox) && on_event) on_event(whole);
+      gate::Event event;
+      decode(in, event);
+      bool ours = entries_.contains(event.sandbox) || leaving_.contains(event.sandbox);
+      if (in.done() && ours && on_event) on_event(event);
       continue;
     }
     uint32_t tag = in.u32();
@@ -220,35 +334,33 @@ void GateKeeper::died() {
   log::error("launcher", "the gate has died; its connections are cut");
   queue_.clear();
   waits_for_room_ = false;
-  for (auto& [id, entry] : entries_) entry.told = false;
-  for (auto& [tag, done] : std::exchange(calls_, {})) done(fail(Code::unavailable, "the gate has died"));
+  // What was under way is done again, in its order, by the next one: nobody knows how far this one came with it.
+  calls_.clear();
+  leaving_.clear();
+  for (auto& [id, entry] : entries_) {
+    entry.told = entry.busy = false;
+    std::erase_if(entry.jobs, [](const Job& job) { return !job.done; });  // but for what was given up already
+  }
   if (entries_.empty()) return;
   bool at_once = std::chrono::steady_clock::now() - started_ > kShortLife;
-  restart_ = loop_.after(at_once ? std::chrono::milliseconds(0) : kRestartPause, [this] {
-    restart_.reset();
-    if (auto started = start(); !started) {
-      log::error("launcher", "{}", started.error().message);
-      return give_up(started.error());
-    }
-    for (auto& [id, entry] : entries_) add_again(id);
-  });
+  restart_after(at_once ? std::chrono::milliseconds(0) : kRestartPause);
 }
 
-void GateKeeper::give_up(const Error&) {
-  restart_ = loop_.after(kRestartPause, [this] {
+void GateKeeper::restart_after(std::chrono::milliseconds pause) {
+  if (restart_) return;
+  restart_ = loop_.after(pause, [this] {
     restart_.reset();
-    if (auto started = start(); !started) return give_up(started.error());
-    for (auto& [id, entry] : entries_) add_again(id);
+    advance_all();
   });
 }
 
 // ---- what outlives the launcher -------------------------------------------------------------------------------------
 
-Result<void> GateKeeper::keep(const std::string& id, const Entry& entry) const {
+Result<void> GateKeeper::keep(const std::string& id, const Terms& terms) const {
   ISOLA_CHECK(make_dirs(options_.folder, 0700));
   Writer out;
-  out.str(entry.policy);
-  out.str(entry.ceiling);
+  out.str(terms.policy);
+  out.str(terms.ceiling);
   return replace_file_lightly(options_.folder + "/" + id, out.data(), 0600);  // its sandbox dies with the machine
 }
 
@@ -260,18 +372,18 @@ Result<void> GateKeeper::restore() {
     if (!is_sandbox_id(id)) continue;
     auto bytes = read_file(path);
     Reader in(bytes ? *bytes : std::string_view());
-    Entry entry{in.str(), in.str()};
+    Terms terms{in.str(), in.str()};
     // One whose sockets cannot be opened yet is still there; one that is not there is to be forgotten.
     auto there = sockets_(id);
     if (!in.done() || (!there && there.error().code == Code::not_found)) {
       ::unlink(path.c_str());
       continue;
     }
-    entries_[id] = std::move(entry);
+    entries_[id].kept = std::move(terms);
   }
   if (entries_.empty()) return {};
   ISOLA_CHECK(start());
-  for (auto& [id, entry] : entries_) add_again(id);
+  advance_all();
   return {};
 }
 

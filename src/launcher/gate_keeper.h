@@ -3,18 +3,25 @@
 // answered goes nowhere.
 //
 // Policies are also written to DIR/gate/<id>, so that a launcher that takes over gives its sandboxes back what they
-// had.
+// had. A policy is written down when the gate has taken it, and never before: what is in the file was in force, and a
+// change that was under way when somebody died was never acknowledged and did not happen. Were it the other way round,
+// a policy that the gate would not take could come into force at the next start.
+//
+// What is asked about one sandbox is done in the order in which it came, one thing at a time. While the gate is being
+// restarted it waits; after a few seconds the answer is Code::unavailable, "try again".
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "boundary/network.h"
+#include "gate/event.h"
 #include "kernel/process.h"
 #include "launcher/event_loop.h"
 #include "launcher/protocol.h"
@@ -38,30 +45,56 @@ class GateKeeper {
 
   // After the sandboxes of an earlier launcher were adopted.
   Result<void> restore();
-  // In force for the next connection when `done` is called.
+  // In force for the next connection, and written down, when `done` is called.
   void set_policy(const PolicyRequest& request, Done done);
   void report(const std::string& id, Done done);
   void forget(const std::string& id);  // the sandbox ends; its sockets are still there
   pid_t pid() const { return child_.pid; }
 
-  // An event of the gate as it came, {u32 dropped, Event}, checked to be readable.
-  std::function<void(std::string_view event)> on_event;
+  // An event of the gate, as read.
+  std::function<void(const gate::Event& event)> on_event;
+  // Events that nobody listened to, or that the listener had no room for: counted here until somebody takes the sum.
+  void note_lost(const gate::Event& event);
+  std::optional<gate::Event> take_lost(const std::string& id);
 
  private:
-  struct Entry {
+  struct Terms {
     std::string policy, ceiling;
-    bool told = false;  // the gate that runs now has its sockets
+  };
+  // Something that was asked: a change, or (without one) a report.
+  struct Job {
+    uint64_t number = 0;
+    std::optional<PolicyRequest> change;
+    Done done;  // empty: whoever asked has been told that it takes too long
+    EventLoop::TimerId timer;
+    std::string trouble;  // why it was not done yet
+  };
+  struct Entry {
+    std::optional<Terms> kept;  // in force, and written down
+    bool told = false;          // the gate that runs now has its sockets
+    bool busy = false;          // something is under way, or is to be tried again soon
+    std::deque<Job> jobs;
+    gate::Lost lost;
   };
 
   Result<void> start();
-  void add(const std::string& id, Done done);
-  void add_again(const std::string& id);
+  void enqueue(const std::string& id, std::optional<PolicyRequest> change, Done done);
+  void late(const std::string& id, uint64_t number);
+  void advance(const std::string& id);
+  void advance_all();
+  void do_change(const std::string& id, Entry& entry);
+  void do_report(const std::string& id, Entry& entry);
+  void add_kept(const std::string& id);
+  void took(const std::string& id, const Terms& terms, const Result<std::string>& result);
+  void finish_job(const std::string& id, const Result<std::string>& result);
+  void put(const std::string& id, const Terms& terms, bool told, bool cut, Done done);
+  void try_again(const std::string& id);
+  void restart_after(std::chrono::milliseconds pause);
   void request(uint8_t op, const std::string& arguments, Done done, std::span<const int> fds = {});
   void ready(uint32_t events);
   void flush();
   void died();
-  void give_up(const Error& error);
-  Result<void> keep(const std::string& id, const Entry& entry) const;
+  Result<void> keep(const std::string& id, const Terms& terms) const;
 
   EventLoop& loop_;
   Options options_;
@@ -69,6 +102,7 @@ class GateKeeper {
   kernel::Child child_;
   Fd socket_;
   std::map<std::string, Entry> entries_;
+  std::set<std::string> leaving_;  // forgotten here; the gate may still have something to tell of their last moments
   struct Outgoing {
     std::string bytes;
     std::vector<Fd> fds;
@@ -77,6 +111,7 @@ class GateKeeper {
   bool waits_for_room_ = false;
   std::map<uint32_t, Done> calls_;  // by tag
   uint32_t last_tag_ = 0;
+  uint64_t last_job_ = 0;
   std::chrono::steady_clock::time_point started_{};
   std::optional<EventLoop::TimerId> restart_;
 };

@@ -143,7 +143,8 @@ struct PolicyRequest {
 };
 // admit: a uid. From then on that user may ask for sandboxes, and nobody else but root; only root may say so.
 // gate_report: an id; the reply is JSON text (gate/recorder.h).
-// gate_events: turns the connection into a stream: one reply with this request's tag per event, {u32 dropped, Event}.
+// gate_events: turns the connection into a stream: one reply with this request's tag per event. Whoever owns a sandbox
+// and listens here keeps its policy: set_policy of anybody else is then refused (Code::denied).
 
 struct ShutdownRequest {
   bool end_all = false;  // else the sandboxes live on

@@ -196,7 +196,12 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       return reply(id, tag,
                    stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
     }
-    case Op::own: return answer(cells_.own(sandbox, id));
+    case Op::own: {
+      auto owned = cells_.own(sandbox, id);
+      answer(owned);
+      if (owned) tell_lost(sandbox);
+      return;
+    }
     case Op::freeze:
       return cells_.freeze(sandbox, [this, id, tag](const Result<void>& result) {
         reply(id, tag, result ? Result<std::string>("") : Result<std::string>(std::unexpected(result.error())));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,17 @@ class Server {
   void dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds);
   bool dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in);
   bool dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in);
-  void send_gate_event(std::string_view event);
+  struct GateWatcher {
+    uint32_t tag = 0;
+    gate::Lost lost;  // of any sandbox: what was not sent, for one who only looks on
+  };
+  void heard_gate(const gate::Event& event);
+  void send_gate_event(OwnerId id, const gate::Event& event);
+  bool has_room(OwnerId id) const;
+  // Whoever owns the sandbox and listens to the gate keeps its policy and its records: a server. 0: nobody does.
+  OwnerId keeper_of(const std::string& sandbox) const;
+  void tell_lost(const std::string& sandbox);
+  void tell_lost_soon(const std::string& sandbox);
   void reply(OwnerId id, uint32_t tag, const Result<std::string>& result, std::vector<Fd> fds = {});
   void send(OwnerId id, std::string bytes, std::vector<Fd> fds);
   void flush(OwnerId id);
@@ -66,7 +77,8 @@ class Server {
   Cells& cells_;
   InfoReply info_;
   GateKeeper* gate_ = nullptr;
-  std::map<OwnerId, std::pair<uint32_t, uint32_t>> gate_watchers_;  // tag, events dropped
+  std::map<OwnerId, GateWatcher> gate_watchers_;
+  std::set<std::string> lost_of_;  // sandboxes whose keeper had no room
   Fd socket_;
   std::string path_;
   uid_t user_ = 0;

@@ -5,12 +5,13 @@
 namespace isola::launcher {
 
 namespace {
-constexpr size_t kMostWaiting = 1024;  // events that a watcher does not read; then they are dropped, and counted
-}
+constexpr size_t kMostWaiting = 1024;  // events that a watcher does not read; what comes then is only counted
+constexpr auto kTellLost = std::chrono::seconds(1);
+}  // namespace
 
 void Server::set_gate(GateKeeper& gate) {
   gate_ = &gate;
-  gate.on_event = [this](std::string_view event) { send_gate_event(event); };
+  gate.on_event = [this](const gate::Event& event) { heard_gate(event); };
 }
 
 bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
@@ -22,8 +23,9 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   if (!gate_) return refuse(Code::unsupported, "this launcher has no gate");
   if (op == Op::gate_events) {
     if (!in.done()) return refuse(Code::invalid, "unreadable request");
-    gate_watchers_[id] = {tag, 0};
+    gate_watchers_[id] = {tag, {}};
     reply(id, tag, std::string());
+    for (const auto& sandbox : cells_.owned_by(id)) tell_lost(sandbox);
     return true;
   }
   if (op == Op::gate_report) {
@@ -41,37 +43,66 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   decode(in, request);
   if (!in.done()) return refuse(Code::invalid, "unreadable request");
   if (!may_ask_of(id, request.id)) return refuse(Code::not_found, "there is no such sandbox");
+  // There is one writer: what a server has written down must not be changed behind its back.
+  if (OwnerId keeper = keeper_of(request.id); keeper && keeper != id)
+    return refuse(Code::denied, "a server keeps this sandbox's network: change it there, with a key of its project");
   gate_->set_policy(request, [this, id, tag](const Result<std::string>& result) {
     reply(id, tag, result ? Result<std::string>("") : result);
   });
   return true;
 }
 
-void Server::send_gate_event(std::string_view event) {
-  Reader in(event);
-  uint32_t dropped_by_gate = in.u32();
-  std::string_view rest = in.rest();
-  gate::Event read;
-  Reader whole(rest);
-  decode(whole, read);
+OwnerId Server::keeper_of(const std::string& sandbox) const {
+  OwnerId owner = cells_.owner_of(sandbox);
+  return gate_watchers_.contains(owner) ? owner : 0;
+}
+
+bool Server::has_room(OwnerId id) const {
+  auto connection = connections_.find(id);
+  return connection != connections_.end() && connection->second.queue.size() < kMostWaiting;
+}
+
+void Server::send_gate_event(OwnerId id, const gate::Event& event) {
+  Writer out;
+  encode(out, event);
+  reply(id, gate_watchers_.at(id).tag, out.take());
+}
+
+void Server::heard_gate(const gate::Event& event) {
+  OwnerId keeper = keeper_of(event.sandbox);
   std::vector<OwnerId> ids;  // a reply may end a connection, and with it its watch
-  for (const auto& [id, watcher] : gate_watchers_) ids.push_back(id);
+  for (const auto& [id, watcher] : gate_watchers_)
+    if (may_ask_of(id, event.sandbox)) ids.push_back(id);
   for (OwnerId id : ids) {
-    auto it = gate_watchers_.find(id);
-    if (it == gate_watchers_.end()) continue;
-    auto& [tag, dropped] = it->second;
-    dropped += dropped_by_gate;
-    auto connection = connections_.find(id);
-    if (connection == connections_.end() || !may_ask_of(id, read.sandbox)) continue;
-    if (connection->second.queue.size() >= kMostWaiting) {
-      ++dropped;
+    auto watcher = gate_watchers_.find(id);
+    if (watcher == gate_watchers_.end()) continue;
+    if (!has_room(id)) {
+      if (id == keeper)
+        gate_->note_lost(event), tell_lost_soon(event.sandbox);
+      else
+        watcher->second.lost.add(event);
       continue;
     }
-    Writer out;
-    out.u32(std::exchange(dropped, 0));
-    out.bytes(rest);
-    reply(id, tag, out.take());
+    if (watcher->second.lost.count > 0) send_gate_event(id, watcher->second.lost.take(""));
+    if (gate_watchers_.contains(id)) send_gate_event(id, event);
   }
+  // A server that is away hears at least how much it has missed.
+  if (!keeper) gate_->note_lost(event);
+}
+
+void Server::tell_lost(const std::string& sandbox) {
+  OwnerId keeper = keeper_of(sandbox);
+  if (!keeper || !gate_) return;
+  if (!has_room(keeper)) return tell_lost_soon(sandbox);
+  if (auto lost = gate_->take_lost(sandbox)) send_gate_event(keeper, *lost);
+}
+
+void Server::tell_lost_soon(const std::string& sandbox) {
+  lost_of_.insert(sandbox);
+  if (lost_of_.size() > 1) return;
+  loop_.after(kTellLost, [this] {
+    for (const auto& one : std::exchange(lost_of_, {})) tell_lost(one);
+  });
 }
 
 }  // namespace isola::launcher

@@ -20,10 +20,10 @@ constexpr std::array kWords = {
     Word{Kind::key_created, "key.created"},         Word{Kind::key_revoked, "key.revoked"},
     Word{Kind::project_created, "project.created"}, Word{Kind::project_updated, "project.updated"},
     Word{Kind::egress_allowed, "egress.allowed"},   Word{Kind::egress_denied, "egress.denied"},
-    Word{Kind::secret_granted, "secret.granted"},   Word{Kind::secret_denied, "secret.denied"},
-    Word{Kind::prove_passed, "prove.passed"},       Word{Kind::prove_failed, "prove.failed"},
-    Word{Kind::server_started, "server.started"},   Word{Kind::server_stopped, "server.stopped"},
-    Word{Kind::usage_sample, "usage.sample"},
+    Word{Kind::egress_lost, "egress.lost"},         Word{Kind::secret_granted, "secret.granted"},
+    Word{Kind::secret_denied, "secret.denied"},     Word{Kind::prove_passed, "prove.passed"},
+    Word{Kind::prove_failed, "prove.failed"},       Word{Kind::server_started, "server.started"},
+    Word{Kind::server_stopped, "server.stopped"},   Word{Kind::usage_sample, "usage.sample"},
 };
 constexpr size_t kCount = static_cast<size_t>(Kind::usage_sample) + 1;
 

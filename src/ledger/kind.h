@@ -27,6 +27,7 @@ enum class Kind : uint8_t {
   project_updated,
   egress_allowed,
   egress_denied,
+  egress_lost,
   secret_granted,
   secret_denied,
   prove_passed,

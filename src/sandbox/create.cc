@@ -339,8 +339,7 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
     configured = link->open(guest::Op::configure, guest::encode(configure));
   }
   // Before anything runs: whatever does, runs under it.
-  std::string policy = box->record().network;
-  if (!policy.empty()) ISOLA_CO_CHECK(co_await apply_network(box, policy, false));
+  ISOLA_CO_CHECK(co_await renew_network(box, true));
   if (configured) {
     auto done = co_await configured->end();
     if (!done) co_return std::unexpected(std::move(done).error());

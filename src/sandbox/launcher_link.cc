@@ -182,11 +182,10 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
 
   void handle_gate(Reader in) {
     if (in.u8() != 0 || in.done()) return;  // refused, or only the word that it begins
-    uint32_t dropped = in.u32();
     gate::Event event;
     decode(in, event);
     LauncherLink* link = owner;
-    if (in.done() && link && link->on_gate_event) link->on_gate_event(event, dropped);
+    if (in.done() && link && link->on_gate_event) link->on_gate_event(event);
   }
 
   void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {

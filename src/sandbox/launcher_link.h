@@ -36,7 +36,7 @@ class LauncherLink {
 
   // Called on any worker. Set all of them before the first request.
   std::function<void(const launcher::Ended&)> on_ended;
-  std::function<void(const gate::Event&, uint32_t dropped)> on_gate_event;
+  std::function<void(const gate::Event&)> on_gate_event;
   std::function<void()> on_connected;  // again after a break: whoever owns sandboxes says so anew
 
   Task<Result<Launched>> launch(launcher::LaunchRequest request);

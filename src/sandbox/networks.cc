@@ -52,15 +52,61 @@ Result<void> Service::may_ask_for(const std::string& project, const std::string&
   return {};
 }
 
+// Of one sandbox one thing at a time: what the gate took last is then what is written down last, and a ceiling that
+// changes meanwhile is either seen or applied afterwards.
+class Service::NetworkTurn {
+ public:
+  NetworkTurn(std::shared_ptr<Service> service, std::string id) : service_(std::move(service)), id_(std::move(id)) {}
+  ~NetworkTurn() {
+    {
+      std::lock_guard lock(service_->network_mutex_);
+      service_->network_turns_.erase(id_);
+    }
+    service_->network_bell_.ring();
+  }
+  NetworkTurn(const NetworkTurn&) = delete;
+  NetworkTurn& operator=(const NetworkTurn&) = delete;
+
+ private:
+  std::shared_ptr<Service> service_;
+  std::string id_;
+};
+
+Task<std::shared_ptr<Service::NetworkTurn>> Service::network_turn(std::string id) {
+  for (;;) {
+    uint64_t ticket = network_bell_.ticket();
+    {
+      std::lock_guard lock(network_mutex_);
+      if (network_turns_.insert(id).second) co_return std::make_shared<NetworkTurn>(shared_from_this(), id);
+    }
+    co_await network_bell_.wait(ticket);
+  }
+}
+
 Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = project.ceiling, .cut = cut};
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
+Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
+  auto turn = co_await network_turn(box->id());
+  std::string policy = box->record().network;
+  ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
+  // Under a ceiling the launcher has it even for one that reaches nothing: whoever gives it a policy while no server
+  // runs stays below it.
+  if (policy.empty() && project.ceiling.empty()) {
+    if (fresh) co_return Result<void>();
+    auto known = co_await parts_.launcher->gate_report(box->id());
+    if (!known && known.error().code == Code::not_found) co_return Result<void>();
+  }
+  co_return co_await apply_network(box, policy, false);
+}
+
 Task<Result<void>> Service::set_network(BoxPtr box, std::string network, bool cut) {
   ISOLA_CO_TRY(std::string policy, policy_text(network));
   if (network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
+  auto turn = co_await network_turn(box->id());
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
   ISOLA_CO_CHECK(co_await apply_network(box, policy, cut));
   ISOLA_CO_CHECK(parts_.store.set_network(box->id(), policy));
@@ -78,10 +124,9 @@ Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling
   ISOLA_CO_CHECK(parts_.store.set_project_ceiling(project, text));
   Result<void> result;
   for (const auto& box : boxes_of(project)) {
-    std::string policy = box->record().network;
-    if (policy.empty()) continue;  // it reaches nothing as it is
-    // All of them, whatever happens with one.
-    auto applied = co_await apply_network(box, policy, true);
+    // All of them, whatever happens with one; those that reach nothing, too.
+    auto turn = co_await network_turn(box->id());
+    auto applied = co_await apply_network(box, box->record().network, true);
     if (!applied && applied.error().code != Code::not_found && result) result = std::unexpected(applied.error());
   }
   co_return result;
@@ -92,22 +137,28 @@ Task<Result<void>> Service::place_files(BoxPtr box, const std::map<std::string, 
   co_return Result<void>();
 }
 
-void Service::heard_gate(const gate::Event& event, uint32_t dropped) {
-  if (dropped) log::warn("sandbox", "{} events of the gate were lost", dropped);
+void Service::heard_gate(const gate::Event& event) {
+  using Kind = gate::Event::Kind;
   auto box = find_any(event.sandbox);
   if (!box) return;
-  if (event.kind == gate::Event::Kind::closed) accounts_.add_bytes(**box, event.up);
-  json data = {{"what", gate::to_string(event.kind)},
+  if (event.up > 0) accounts_.add_bytes(**box, event.up);
+  bool bytes = event.kind == Kind::closed || event.kind == Kind::moved || event.kind == Kind::lost;
+  json data = json::object();
+  if (bytes) data["bytes_out"] = event.up, data["bytes_in"] = event.down;
+  if (event.kind == Kind::lost) {
+    data["events"] = event.count;
+    return record(ledger::Kind::egress_lost, *box, data.dump());
+  }
+  data.update({{"what", gate::to_string(event.kind)},
                {"protocol", event.protocol == gate::Event::Protocol::dns ? "dns" : "tcp"},
                {"port", event.port},
                {"reason", gate::to_string(event.reason)},
-               {"host_verified", event.host_verified}};
+               {"host_verified", event.host_verified}});
   if (!event.name.empty()) data["name"] = event.name;
   if (!event.address.empty()) data["address"] = event.address;
   if (!event.rule.empty()) data["rule"] = event.rule;
   if (event.count > 1) data["count"] = event.count;
-  if (event.kind == gate::Event::Kind::closed) data["bytes_out"] = event.up, data["bytes_in"] = event.down;
-  bool denied = event.kind == gate::Event::Kind::denied;
+  bool denied = event.kind == Kind::denied;
   record(denied ? ledger::Kind::egress_denied : ledger::Kind::egress_allowed, *box,
          data.dump(-1, ' ', false, json::error_handler_t::replace));
 }

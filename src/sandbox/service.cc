@@ -46,8 +46,8 @@ Task<Result<void>> Service::start() {
   parts_.launcher->on_ended = [weak = weak_from_this()](const launcher::Ended& ended) {
     if (auto self = weak.lock()) self->heard_end(ended);
   };
-  parts_.launcher->on_gate_event = [weak = weak_from_this()](const gate::Event& event, uint32_t dropped) {
-    if (auto self = weak.lock()) self->heard_gate(event, dropped);
+  parts_.launcher->on_gate_event = [weak = weak_from_this()](const gate::Event& event) {
+    if (auto self = weak.lock()) self->heard_gate(event);
   };
   ISOLA_CO_TRY(auto there, co_await parts_.launcher->list());
   std::set<std::string> alive;
@@ -182,7 +182,7 @@ Task<Result<void>> Service::take_over(BoxPtr box) {
   }
   if (record.state == State::frozen) ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
   // What is written down and what is in force are the same again, whoever died between the two.
-  if (!record.network.empty()) ISOLA_CO_CHECK(co_await apply_network(box, record.network, false));
+  ISOLA_CO_CHECK(co_await renew_network(box, false));
   co_return Result<void>();
 }
 

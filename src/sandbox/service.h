@@ -210,8 +210,12 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<std::string> policy_text(const std::string& network) const;
   Result<void> may_ask_for(const std::string& project, const std::string& policy);
   Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
+  // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
+  Task<Result<void>> renew_network(BoxPtr box, bool fresh);
+  class NetworkTurn;
+  Task<std::shared_ptr<NetworkTurn>> network_turn(std::string id);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
-  void heard_gate(const gate::Event& event, uint32_t dropped);
+  void heard_gate(const gate::Event& event);
   Task<Result<void>> run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when);
   Task<Result<void>> wait_ready(BoxPtr box, std::string probe);
   void adopt(const store::SandboxRecord& record);
@@ -260,6 +264,9 @@ class Service : public std::enable_shared_from_this<Service> {
   uint64_t launches_ = 0;
   std::set<uint64_t> launching_;
   std::map<std::string, uint64_t> strangers_;  // id → how many launches there had been when it was first seen
+  std::mutex network_mutex_;
+  std::set<std::string> network_turns_;  // sandboxes whose policy is just being changed
+  Bell network_bell_;                    // rings when one is done
   EventBus events_;
   std::atomic<bool> ready_ = false;
 };

