@@ -193,6 +193,10 @@ std::string_view to_string(Place place) {
 }
 
 bool is_inside(const Network& network) {
+  // One address that has an IPv4 one in it leads to where that one leads.
+  std::string text = network.text();
+  auto one = Address::parse(std::string_view(text).substr(0, text.find('/')));
+  if (one && network == Network::parse(one->text()).value() && place_of(*one).place != Place::open) return true;
   return std::any_of(blocks().begin(), blocks().end(),
                      [&](const Block& block) { return block.network.contains(network); });
 }

@@ -232,9 +232,10 @@ TEST(Policy, LiteralAddressesOfNameServersUnderAPolicyOfNames) {
 }
 
 TEST(Policy, NetworksThatLieInside) {
-  for (const char* inside : {"100.100.100.200/29", "10.0.0.0/8", "fd00:ec2::/31", "169.254.169.254", "127.0.0.1"})
+  for (const char* inside : {"100.100.100.200/29", "10.0.0.0/8", "fd00:ec2::/31", "169.254.169.254", "127.0.0.1",
+                             "64:ff9b::a00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "::ffff:10.0.0.1"})
     EXPECT_TRUE(is_inside(Network::parse(inside).value())) << inside;
-  for (const char* open : {"0.0.0.0/0", "203.0.113.0/24", "8.0.0.0/7", "::/0"})
+  for (const char* open : {"0.0.0.0/0", "203.0.113.0/24", "8.0.0.0/7", "::/0", "64:ff9b::808:808", "8.8.8.8"})
     EXPECT_FALSE(is_inside(Network::parse(open).value())) << open;
 }
 
