@@ -96,29 +96,54 @@ Result<std::vector<Event>> Ledger::query(const EventFilter& filter) {
   }
 }
 
-Result<std::vector<UsageTotals>> Ledger::usage(const UsageFilter& filter, GroupBy group) {
-  std::string_view key = "''";
+namespace {
+
+std::string_view column_of(GroupBy group) {
   switch (group) {
     case GroupBy::all: break;
-    case GroupBy::sandbox: key = "sandbox"; break;
-    case GroupBy::task: key = "task"; break;
-    case GroupBy::project: key = "project"; break;
-    case GroupBy::day: key = "strftime('%Y-%m-%d', from_ms / 1000, 'unixepoch')"; break;
+    case GroupBy::sandbox: return "sandbox";
+    case GroupBy::task: return "task";
+    case GroupBy::project: return "project";
+    case GroupBy::day: return "strftime('%Y-%m-%d', from_ms / 1000, 'unixepoch')";
   }
+  return "''";
+}
+
+// Which of the kept sums answer this; empty: the samples have to be summed.
+std::string_view kept_for(const UsageFilter& filter, GroupBy group) {
+  if (filter.from || filter.to || filter.up_to || group == GroupBy::day) return {};
+  if (!filter.sandbox.empty()) return filter.task.empty() && group != GroupBy::task ? "sandbox" : "";
+  if (!filter.task.empty()) return group != GroupBy::sandbox ? "task" : "";
+  return group == GroupBy::all ? "project" : column_of(group);
+}
+
+}  // namespace
+
+Result<std::vector<UsageTotals>> Ledger::usage(const UsageFilter& filter, GroupBy group) {
+  std::string_view kept = kept_for(filter, group);
   Where where;
-  if (!filter.sandbox.empty()) where.text("sandbox = ?", filter.sandbox);
-  if (!filter.task.empty()) where.text("task = ? AND task <> ''", filter.task);
+  if (!kept.empty()) {
+    where.text("kind = ?", std::string(kept));
+    if (!filter.sandbox.empty() || !filter.task.empty()) where.text("name = ?", filter.sandbox + filter.task);
+  } else {
+    if (!filter.sandbox.empty()) where.text("sandbox = ?", filter.sandbox);
+    if (!filter.task.empty()) where.text("task = ? AND task <> ''", filter.task);
+  }
   if (!filter.project.empty()) where.text("project = ?", filter.project);
   if (filter.from) where.number("from_ms >= ?", filter.from);
   if (filter.to) where.number("from_ms < ?", filter.to);
   if (filter.up_to) where.number("seq <= ?", whole(filter.up_to));
+  std::string_view key = column_of(group);
+  if (!kept.empty() && group != GroupBy::all && group != GroupBy::project) key = "name";
+  std::string samples = "count(*)";
+  std::string idle = fmt::format("sum(CASE WHEN cpu_usec < wall_ms * 1000 * {} THEN wall_ms ELSE 0 END)", kIdleBelow);
+  if (!kept.empty()) samples = "sum(samples)", idle = "sum(idle_ms)";
   std::lock_guard lock(mutex_);
   ISOLA_TRY(auto query, reader_.prepare(fmt::format(
                             "SELECT {} AS key, min(from_ms), max(to_ms), sum(cpu_usec), total(memory_byte_seconds), "
-                            "total(disk_byte_seconds), sum(bytes_out), sum(commands), sum(wall_ms), count(*), "
-                            "sum(CASE WHEN cpu_usec < wall_ms * 1000 * {} THEN wall_ms ELSE 0 END) "
-                            "FROM usage WHERE {} GROUP BY key ORDER BY key",
-                            key, kIdleBelow, where.sql())));
+                            "total(disk_byte_seconds), sum(bytes_out), sum(commands), sum(wall_ms), {}, {} "
+                            "FROM {} WHERE {} GROUP BY key ORDER BY key",
+                            key, samples, idle, kept.empty() ? "usage" : "usage_totals", where.sql())));
   where.bind(query);
   std::vector<UsageTotals> totals;
   for (;;) {

@@ -22,7 +22,7 @@ class TamperTest : public LedgerTest {
     auto db = sqlite::Database::open(path(), kLedgerSchema, sqlite::Sync::normal);
     ASSERT_TRUE(db);
     ASSERT_TRUE(db->run("PRAGMA foreign_keys = OFF"));
-    for (const char* trigger : {"events_stay", "events_remain", "usage_stays", "usage_remains"})
+    for (const char* trigger : {"events_stay", "events_remain", "usage_stays", "usage_remains", "usage_counts"})
       ASSERT_TRUE(db->run(std::string("DROP TRIGGER IF EXISTS ") + trigger));
     auto done = db->run(sql);
     ASSERT_TRUE(done) << done.error().message;
@@ -157,6 +157,13 @@ TEST_F(TamperTest, UsageThatDiffersFromTheChain) {
   expect_broken(11, "differs from its usage sample");
   tamper("DELETE FROM usage");
   expect_broken(11, "has lost its usage sample");
+}
+
+TEST_F(TamperTest, SumsThatDifferFromTheSamples) {
+  tamper("UPDATE usage_totals SET cpu_usec = cpu_usec - 1 WHERE kind = 'project'");
+  expect_broken(21, "sums of usage differ");
+  tamper("DELETE FROM usage_totals");
+  expect_broken(21, "sums of usage differ");
 }
 
 TEST_F(TamperTest, UsageFromNowhere) {

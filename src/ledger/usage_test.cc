@@ -84,6 +84,44 @@ TEST_F(UsageTest, SumsByEveryGroup) {
   EXPECT_TRUE(ledger_->verify()->good());
 }
 
+// The kept sums, which answer where no time is given, say what the samples say.
+TEST_F(UsageTest, KeptSumsAreThoseOfTheSamples) {
+  for (unsigned i = 0; i < 300; ++i) {
+    auto name = [&](const char* word, unsigned of) { return word + std::to_string(i * 7919 % of); };
+    Usage used{.cpu_usec = i * 1000ull,
+               .memory_byte_seconds = i * 10.0,
+               .disk_byte_seconds = i * 3.0,
+               .bytes_out = i,
+               .commands = i % 3,
+               .wall_ms = 1000 + i * 50};
+    std::string task = i % 5 ? name("t", 4) : "";
+    ASSERT_TRUE(ledger_->record_usage(
+        sample(name("p", 3).c_str(), name("i", 21).c_str(), task.c_str(), 1000 + i * 37 % 100, used)));
+  }
+  ASSERT_TRUE(ledger_->flush());
+  for (const char* project : {"", "p0", "p1", "nobody"}) {
+    for (const char* sandbox : {"", "i0", "i7", "nobody"}) {
+      for (const char* task : {"", "t0", "t3", "nobody"}) {
+        for (GroupBy group : {GroupBy::all, GroupBy::project, GroupBy::task, GroupBy::sandbox}) {
+          UsageFilter filter{.project = project, .sandbox = sandbox, .task = task};
+          auto kept = ledger_->usage(filter, group);
+          filter.up_to = 1'000'000;  // a bound that leaves nothing out makes it read the samples
+          auto summed = ledger_->usage(filter, group);
+          ASSERT_TRUE(kept && summed);
+          ASSERT_EQ(kept->size(), summed->size()) << project << sandbox << task << static_cast<int>(group);
+          for (size_t i = 0; i < kept->size(); ++i) {
+            const auto &a = kept->at(i), &b = summed->at(i);
+            EXPECT_EQ(std::tie(a.key, a.from, a.to, a.samples, a.idle_ms),
+                      std::tie(b.key, b.from, b.to, b.samples, b.idle_ms));
+            EXPECT_EQ(a.used, b.used);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(ledger_->verify()->good());
+}
+
 TEST_F(UsageTest, WhatCannotBeIsRefusedBeforeItReachesTheQueue) {
   for (double amount : {std::nan(""), -1.0, HUGE_VAL, 1e300}) {
     EXPECT_EQ(ledger_->record_usage(sample("p", "i", "", 1, {.memory_byte_seconds = amount})).error().code,

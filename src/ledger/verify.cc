@@ -31,6 +31,18 @@ class Walk {
     } else if (expected_ && expected_->seq >= next) {
       ISOLA_CHECK(broken(next, fmt::format("is missing, and everything after it up to {}", expected_->seq)));
     }
+    if (!verdict_.good()) return verdict_;
+    // Two sets of as many rows, none of the one missing in the other. Sums of fractions depend on their order.
+    constexpr std::string_view kWhole =
+        "kind, name, project, from_ms, to_ms, cpu_usec, bytes_out, commands, wall_ms, samples, idle_ms";
+    ISOLA_TRY(int64_t wrong,
+              db.integer(fmt::format("SELECT (SELECT count(*) FROM usage_totals) <> (SELECT count(*) FROM usage_sums) "
+                                     "OR EXISTS (SELECT {0} FROM usage_totals EXCEPT SELECT {0} FROM usage_sums)",
+                                     kWhole)));
+    if (wrong) {
+      verdict_.broken = next;
+      verdict_.what = "the kept sums of usage differ from the samples";
+    }
     return verdict_;
   }
 
