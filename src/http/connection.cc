@@ -132,6 +132,7 @@ Result<void> Connection::understand(Exchange::State& s) {
   if (!target.starts_with('/') && !(target == "*" && parser_.method == "OPTIONS")) {
     return fail(Code::invalid, "the target of a request is a path");
   }
+  s.target = target;
   size_t question = target.find('?');
   s.path = target.substr(0, question);
   s.query_text = question == target.npos ? std::string_view() : target.substr(question + 1);

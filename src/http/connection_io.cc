@@ -143,13 +143,17 @@ Task<void> Connection::gone(Exchange::State& s) {
   if (s.taken || s.aborted || cut_) co_return;
   if (parser_.done()) buffer_.consume(std::exchange(s.held, 0));
   if (transport_.tls) {
-    // The end is inside the stream: it has to be read. A wait that is cancelled half-way leaves it unfit for more.
-    keep_ = false;
+    // The end is inside the stream: it has to be read. A read that is cancelled half-way leaves it unfit for more, so
+    // none begins before there is something to read.
     while (parser_.done() && buffer_.size() < kAhead) {
+      auto [failed] = co_await transport_.socket.async_wait(Transport::Socket::wait_read, kUse);
+      if (failed || cut_) co_return;
+      bool keep = std::exchange(keep_, false);
       auto room = buffer_.prepare(kAhead);
       auto [ec, n] = co_await transport_.tls->async_read_some(asio::buffer(room.data(), room.size()), kUse);
       if (ec) co_return;
       buffer_.commit(n);
+      keep_ = keep;
     }
   } else {
     while (parser_.done()) {

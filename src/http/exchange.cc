@@ -33,7 +33,7 @@ Exchange::~Exchange() = default;
 
 std::string_view Exchange::method() const { return state_->connection.parser().method; }
 std::string_view Exchange::path() const { return state_->path; }
-std::string_view Exchange::target() const { return state_->connection.parser().target; }
+std::string_view Exchange::target() const { return state_->target; }
 std::string_view Exchange::query_text() const { return state_->query_text; }
 std::string_view Exchange::param(std::string_view name) const {
   if (!state_->route) return {};

@@ -60,7 +60,7 @@ class Exchange {
   // ---- the request. Views live as long as the Exchange.
   std::string_view method() const;
   std::string_view path() const;                        // as sent, without the query
-  std::string_view target() const;                      // as sent, with the query
+  std::string_view target() const;                      // path and query as sent, without a scheme and a host
   std::string_view query_text() const;                  // as sent, without the ?
   std::string_view param(std::string_view name) const;  // of the route's pattern, decoded; empty if there is none
   const Pairs& queries() const;                         // decoded; malformed ones were refused before

@@ -15,7 +15,7 @@ struct Exchange::State {
   std::chrono::steady_clock::time_point began;
 
   // The request.
-  std::string_view path, query_text;
+  std::string_view target, path, query_text;
   std::string host, request_id;
   Pairs queries;
   const Route* route = nullptr;

@@ -42,6 +42,21 @@ void routes(Router& r) {
   r.add("POST", "/count", count).body_limit = Exchange::kNoLimit;
 }
 
+// Whoever passes a target on passes on what was checked: a path.
+TEST(Server, ATargetWithAHostIsItsPath) {
+  TestServer server([](Router& r) {
+    r.add("GET", "/{path...}", [](Exchange& ex) -> Task<void> {
+      ex.reply(200, std::string(ex.target()), "text/plain");
+      co_return;
+    });
+  });
+  RawClient client(server.port());
+  for (auto [sent, seen] : {std::pair{"/a?b=c", "/a?b=c"}, {"HTTP://x/a?b=c", "/a?b=c"}}) {
+    client.send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", sent));
+    EXPECT_EQ(client.reply().body, seen) << sent;
+  }
+}
+
 TEST(Server, AnswersAndKeepsTheConnection) {
   TestServer server(routes);
   RawClient client(server.port());
