@@ -18,6 +18,7 @@ Box::Box(boost::asio::io_context& home, store::SandboxRecord record)
       home_(home),
       id_(record.id),
       project_(record.project),
+      actor_(record.actor),
       record_(std::move(record)),
       last_active_(record_.last_active) {}
 
@@ -119,6 +120,12 @@ Box::Use::~Use() {
   if (!box_) return;
   box_->last_active_ = now_millis();
   --box_->uses_;
+}
+
+std::optional<Box::Dial> Box::dial() {
+  Dial one(shared_from_this());
+  if (++dials_ > kMostDials) return std::nullopt;
+  return one;
 }
 
 void Box::remember(const CommandInfo& command) {

@@ -55,6 +55,7 @@ class Box : public std::enable_shared_from_this<Box> {
 
   const std::string& id() const { return id_; }
   const std::string& project() const { return project_; }
+  const std::string& actor() const { return actor_; }
   boost::asio::io_context& home() { return home_; }
 
   store::SandboxRecord record() const;
@@ -92,6 +93,24 @@ class Box : public std::enable_shared_from_this<Box> {
   Millis last_active() const { return last_active_; }
   bool in_use() const { return uses_ > 0; }
 
+  // A connection to one of its ports, which strangers may make: only so many, so that the calls of its owner, which
+  // share the guest's channels (guest::kMaxChannels), always find one.
+  static constexpr int kMostDials = 512;
+  class Dial {
+   public:
+    explicit Dial(std::shared_ptr<Box> box) : box_(std::move(box)) {}
+    Dial(Dial&&) noexcept = default;
+    Dial(const Dial&) = delete;
+    Dial& operator=(const Dial&) = delete;
+    ~Dial() {
+      if (box_) --box_->dials_;
+    }
+
+   private:
+    std::shared_ptr<Box> box_;
+  };
+  std::optional<Dial> dial();  // nothing: there are as many as there may be
+
   // Commands started through this server, or found in the guest after a restart.
   void remember(const CommandInfo& command);
   std::optional<CommandInfo> find_command(const std::string& id) const;  // by id, or by pid as text
@@ -109,7 +128,7 @@ class Box : public std::enable_shared_from_this<Box> {
 
  private:
   boost::asio::io_context& home_;
-  const std::string id_, project_;
+  const std::string id_, project_, actor_;
   mutable std::mutex mutex_;
   store::SandboxRecord record_;
   struct Text {
@@ -123,7 +142,7 @@ class Box : public std::enable_shared_from_this<Box> {
   bool linking_ = false;
   std::chrono::milliseconds patience_{30000};
   Bell link_bell_;
-  std::atomic<int> uses_{0};
+  std::atomic<int> uses_{0}, dials_{0};
   std::atomic<Millis> last_active_{0};
   std::map<std::string, CommandInfo> commands_;
   std::deque<std::string> finished_;  // oldest first: only so many are remembered

@@ -333,6 +333,8 @@ Task<std::optional<std::string>> Channel::read() {
   }
 }
 
+Task<std::optional<std::string>> Channel::read_for(std::chrono::milliseconds time) { return take(time, true); }
+
 Task<std::optional<std::string>> Channel::take(std::chrono::milliseconds time, bool join) {
   auto state = state_;
   auto until = std::chrono::steady_clock::now() + time;

@@ -41,6 +41,7 @@ class Channel {
   Task<std::optional<std::string>> read_frame_for(std::chrono::milliseconds time);
   // Plain bytes: everything that is there, in one piece.
   Task<std::optional<std::string>> read();
+  Task<std::optional<std::string>> read_for(std::chrono::milliseconds time);  // empty: the time was up
   Task<Result<std::string>> end();
   // Returns when everything is on its way to the guest.
   Task<Result<void>> write(std::string_view bytes);

@@ -109,6 +109,13 @@ class Tls(unittest.TestCase):
         self.assertEqual(curl("/index.html?" + signed["query"], host=host).stdout, "hello from inside\n200")
         seen = curl("/headers", "-H", f"X-Isola-Token: {made['port_token']}", host=host).stdout
         self.assertIn("X-Forwarded-Proto: https", seen)
+        # Watching whether a client is still there does not cost it its connection; one that leaves is noticed.
+        kept = server.connection()
+        for _ in range(3):
+            reply = server.get("/index.html", key="", connection=kept,
+                               headers={"Host": host, "X-Isola-Token": made["port_token"]})
+            self.assertEqual((reply.body, reply.headers.get("connection")), (b"hello from inside", None))
+        kept.close()
         server.delete(f"/v1/sandboxes/{made['id']}")
 
     def test_a_terminal(self):

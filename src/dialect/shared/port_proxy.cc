@@ -8,6 +8,7 @@
 
 #include "http/error_reply.h"
 #include "http/message.h"
+#include "sandbox/bell.h"
 #include "store/keys.h"
 
 namespace isola::dialect {
@@ -19,6 +20,9 @@ namespace {
 constexpr size_t kMaxHead = 256 << 10;
 constexpr uint32_t kWindow = 512 << 10;                 // what a service inside may be ahead of its reader
 constexpr auto kAnswerTime = std::chrono::minutes(10);  // until a service inside has said its first byte
+constexpr auto kTakeTime = std::chrono::minutes(2);     // until it takes the next piece of a request
+constexpr auto kLinger = std::chrono::seconds(30);      // of its silence, once the client has said its last word
+constexpr int kMostHints = 16;                          // 1xx replies before the real one
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -100,23 +104,35 @@ std::string head_for(const http::Exchange& ex, const std::string& target, const 
   return head + "\r\n";
 }
 
+Task<void> pause(std::chrono::steady_clock::duration time) {
+  sandbox::Bell never;
+  (void)co_await never.wait_for(never.ticket(), time);
+}
+
+// Nothing: the service takes no more, for too long.
+Task<std::optional<Result<void>>> give(ChannelPtr channel, std::string_view bytes) {
+  using namespace boost::asio::experimental::awaitable_operators;
+  auto first = co_await (channel->write(bytes) || pause(kTakeTime));
+  if (first.index() == 1) co_return std::nullopt;
+  co_return std::get<0>(first);
+}
+
 // The request's body, to the end.
-Task<bool> send_body(http::Exchange& ex, ChannelPtr channel, bool chunked) {
+Task<Result<void>> send_body(http::Exchange& ex, ChannelPtr channel, bool chunked) {
   while (ex.has_body()) {
     auto piece = co_await ex.read_some();
-    if (!piece) {
-      channel->cancel();  // the service inside must not wait for a rest that never comes, nor we for its answer
-      co_return false;
-    }
+    if (!piece) co_return std::unexpected(std::move(piece).error());
     if (piece->empty()) break;
     std::string bytes = chunked ? fmt::format("{:x}\r\n", piece->size()) : std::string();
     bytes += *piece;
     if (chunked) bytes += "\r\n";
-    if (auto sent = co_await channel->write(bytes); !sent) co_return true;  // it answers without reading it all
+    auto sent = co_await give(channel, bytes);
+    if (!sent) co_return fail(Code::timeout, "the service inside does not take the request");
+    if (!*sent) co_return Result<void>();  // it answers without reading it all
   }
   std::string last = "0\r\n\r\n";
   if (chunked) (void)co_await channel->write(last);
-  co_return true;
+  co_return Result<void>();
 }
 
 // The reply's head; `rest` is what came behind it.
@@ -137,25 +153,41 @@ Task<Result<void>> read_head(ChannelPtr channel, http::ResponseParser& parser, s
   co_return Result<void>();
 }
 
-Task<void> up(http::RawStream& client, ChannelPtr channel) {
+Task<void> up(http::RawStream& client, ChannelPtr channel, bool& spoken) {
   for (;;) {
     auto piece = co_await client.read_some();
-    if (!piece || piece->empty()) break;
-    if (auto sent = co_await channel->write(*piece); !sent) break;
+    spoken = !piece || piece->empty();
+    if (!piece) co_return channel->cancel();
+    if (spoken) break;
+    auto sent = co_await give(channel, *piece);
+    if (!sent) co_return channel->cancel();
+    if (!*sent) break;
   }
+  spoken = true;
   channel->close_write();
 }
 
-Task<void> down(http::RawStream& client, ChannelPtr channel) {
+Task<void> down(http::RawStream& client, ChannelPtr channel, const bool& spoken) {
   for (;;) {
-    auto piece = co_await channel->read();
+    bool last = spoken;
+    auto piece = co_await channel->read_for(kLinger);
     if (!piece) break;
+    if (piece->empty()) {
+      if (!last) continue;
+      channel->cancel();  // half-closed or gone looks the same: a service that is silent, too, is not waited for
+      break;
+    }
     if (auto sent = co_await client.write(*piece); !sent) {
       channel->cancel();
       break;
     }
   }
   (void)co_await client.shutdown_write();
+  // The service is gone: a client that does not take its leave, too, is shown out.
+  (void)co_await channel->end();
+  if (spoken) co_return;
+  co_await pause(kLinger);
+  client.close();
 }
 
 // Both ways until both are done.
@@ -164,7 +196,8 @@ Task<void> tunnel(http::Exchange& ex, ChannelPtr channel, std::string already) {
   auto client = ex.take_over();
   if (!client) co_return;
   if (auto sent = co_await (*client)->write(already); !sent) co_return;
-  co_await (up(**client, channel) && down(**client, channel));
+  bool spoken = false;
+  co_await (up(**client, channel, spoken) && down(**client, channel, spoken));
 }
 
 }  // namespace
@@ -185,19 +218,44 @@ void say_no(http::Exchange& ex, int status, const std::string& code, const std::
 
 namespace {
 
+// The service inside must not wait for a rest that never comes, nor we for its answer. The client is told why, if
+// there is something to tell and it has heard nothing yet; one that hung up is not.
+void leave(http::Exchange& ex, const ChannelPtr& channel, const std::optional<Error>& why = {}) {
+  channel->cancel();
+  if (why && !ex.replied())
+    ex.fail(*why);
+  else
+    ex.abort();
+}
+
+// The head of the real reply, behind 103 Early Hints and the like.
+Task<Result<void>> read_final_head(const http::Exchange& ex, ChannelPtr channel, http::ResponseParser& parser,
+                                   std::string& rest) {
+  for (int hints = 0; hints <= kMostHints; ++hints) {
+    parser.reset();
+    if (ex.method() == "HEAD") parser.no_body();
+    ISOLA_CO_CHECK(co_await read_head(channel, parser, rest));
+    if (parser.status >= 200 || parser.status == 101) co_return Result<void>();
+  }
+  co_return fail(Code::corrupt, "the service inside announces an answer and does not give it");
+}
+
 // The service's reply, to its end.
 Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
+  using namespace boost::asio::experimental::awaitable_operators;
   http::ResponseParser parser;
   std::string rest;
-  for (;;) {
-    if (ex.method() == "HEAD") parser.no_body();
-    auto answered = co_await read_head(channel, parser, rest);
-    if (!answered) {
-      channel->cancel();  // whoever still sends the request must not wait for it to be taken
-      co_return say_no(ex, 502, "bad_gateway", answered.error().message);
-    }
-    if (parser.status >= 200 || parser.status == 101) break;
-    parser.reset();  // 103 Early Hints and the like: the real one follows
+  Result<void> answered;
+  if (upgrade) {
+    auto first = co_await (read_final_head(ex, channel, parser, rest) || ex.gone());
+    if (first.index() == 1) co_return leave(ex, channel);
+    answered = std::get<0>(first);
+  } else {
+    answered = co_await read_final_head(ex, channel, parser, rest);
+  }
+  if (!answered) {
+    channel->cancel();  // whoever still sends the request must not wait for it to be taken
+    co_return say_no(ex, 502, "bad_gateway", answered.error().message);
   }
   if (parser.status == 101 && !upgrade) {
     channel->cancel();
@@ -241,6 +299,32 @@ Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
   (void)co_await ex.finish();
 }
 
+// What becomes of the request's body, for those who wait for it.
+struct Upload {
+  bool over = false, answered = false;  // the latter: the reply was there before its end
+  std::optional<Error> failed;
+  sandbox::Bell bell;
+};
+
+// Ends when the client is gone, or its body could not be passed on.
+Task<void> send_and_watch(http::Exchange& ex, ChannelPtr channel, bool chunked, Upload& upload) {
+  auto sent = co_await send_body(ex, channel, chunked);
+  if (!sent) {
+    upload.failed = sent.error();
+    co_return;
+  }
+  upload.over = true;
+  upload.bell.ring();
+  co_await ex.gone();
+}
+
+// A service may answer before it has read everything, and its answer may be what makes the client send more.
+Task<void> pass_reply_and_wait(http::Exchange& ex, ChannelPtr channel, Upload& upload) {
+  co_await pass_reply(ex, channel, false);
+  upload.answered = true;
+  while (!upload.over) co_await upload.bell.wait(upload.bell.ticket());
+}
+
 }  // namespace
 
 Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
@@ -252,6 +336,11 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
 Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, uint16_t port,
                    std::string target, Passage passage) {
   using namespace boost::asio::experimental::awaitable_operators;
+  auto dial = box->dial();
+  if (!dial) {
+    ex.set_header("Retry-After", "1");
+    co_return say_no(ex, 503, "busy", "this sandbox has as many connections to its ports as it can take");
+  }
   auto use = box->use();
   auto link = co_await service.link(box);
   if (!link) co_return say_no(ex, 502, "bad_gateway", link.error().message);
@@ -272,11 +361,13 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
 
   if (upgrade) {
     // Nothing else is read from the client before it is known whether the bytes that follow are still HTTP.
-    if (co_await send_body(ex, channel, chunked)) co_await pass_reply(ex, channel, true);
-    co_return;
+    auto sent = co_await send_body(ex, channel, chunked);
+    if (!sent) co_return leave(ex, channel, sent.error());
+    co_return co_await pass_reply(ex, channel, true);
   }
-  // A service may answer before it has read everything, and its answer may be what makes the client send more.
-  co_await (send_body(ex, channel, chunked) && pass_reply(ex, channel, false));
+  Upload upload;
+  auto first = co_await (send_and_watch(ex, channel, chunked, upload) || pass_reply_and_wait(ex, channel, upload));
+  if (first.index() == 0 && !upload.answered) leave(ex, channel, upload.failed);
 }
 
 }  // namespace isola::dialect
