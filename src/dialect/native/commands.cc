@@ -37,7 +37,7 @@ Asked read_asked(Fields& fields, const char* env, const char* timeout) {
     asked.output.encoding = Encoding::base64;
   else if (encoding != "text")
     fields.wrong("encoding", "must be text or base64");
-  if (auto most = fields.size("max_output")) asked.output.most = std::min<uint64_t>(*most, 64 << 20);
+  if (auto most = fields.size("max_output")) asked.output.most = std::min<uint64_t>(*most, kMostCollected);
   asked.input = fields.maybe_text("stdin");
   asked.background = fields.flag("background");
   asked.stream = fields.flag("stream");

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_bound.h"
 #include "base/log.h"
 #include "base/units.h"
 
@@ -28,32 +29,12 @@ std::string place(std::string_view text, size_t at) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-// A body nested a hundred thousand deep must not cost us our stack.
-bool too_deep(std::string_view text) {
-  int depth = 0;
-  bool quoted = false, escaped = false;
-  for (char c : text) {
-    if (quoted) {
-      quoted = escaped || c != '"';
-      escaped = !escaped && c == '\\';
-    } else if (c == '"') {
-      quoted = true;
-      escaped = false;
-    } else if (c == '[' || c == '{') {
-      if (++depth > 64) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 Result<Fields> Fields::parse(std::string_view body) {
   Fields fields;
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) body = "{}";
-  if (too_deep(body)) return fail(Code::invalid, "the JSON body is nested too deeply");
+  ISOLA_CHECK(check_json_bound(body));
   fields.value_ = std::make_unique<json>();
   try {
     *fields.value_ = json::parse(body);

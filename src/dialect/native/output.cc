@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "dialect/native/shares.h"
 #include "dialect/native/views.h"
 #include "http/error_reply.h"
 
@@ -57,14 +58,22 @@ Task<Result<guest::Exit>> finish(sandbox::Service& service, Running& running) {
   co_return exit;
 }
 
+// What all who wait for answers make us hold, by project. A tenant's crowd must not take everybody's memory.
+Shares& gathered() {
+  static Shares shares(size_t{128} << 20);
+  return shares;
+}
+
 // One stream of a command, as the caller wants to have it.
 class Collected {
  public:
-  explicit Collected(const OutputOptions& options) : options_(options), feed_(options.clean) {}
+  Collected(const OutputOptions& options, const std::string& project)
+      : options_(options), share_(gathered().of(project)), feed_(options.clean) {}
   void add(std::string_view bytes) {
     total_ += bytes.size();
-    if (kept_ >= options_.most) return;
+    if (kept_ >= options_.most || kept_ + bytes.size() < total_) return;  // none behind what was left out
     bytes = bytes.substr(0, options_.most - kept_);
+    bytes = bytes.substr(0, share_.take(bytes.size()));
     kept_ += bytes.size();
     text_ += options_.encoding == Encoding::base64 ? std::string(bytes) : feed_.feed(bytes);
   }
@@ -75,6 +84,7 @@ class Collected {
 
  private:
   const OutputOptions& options_;
+  Shares::Share share_;
   TextFeed feed_;
   std::string text_;
   uint64_t total_ = 0, kept_ = 0;
@@ -93,7 +103,8 @@ void explain_start(http::Exchange& ex, const Error& error) {
 }
 
 Task<Result<json>> collect(sandbox::Service& service, Running& running, const OutputOptions& options) {
-  Collected out(options), err(options);
+  const std::string& project = running.box->project();
+  Collected out(options, project), err(options, project);
   uint64_t lost = 0;
   for (;;) {
     auto frame = co_await running.channel->read_frame();

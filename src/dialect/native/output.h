@@ -19,6 +19,8 @@ void explain_start(http::Exchange& ex, const Error& error);
 
 enum class Encoding { text, base64 };
 
+inline constexpr uint64_t kMostCollected = 8 << 20;  // of each stream; who wants more streams it
+
 struct OutputOptions {
   Clean clean = Clean::no;
   Encoding encoding = Encoding::text;

@@ -106,6 +106,11 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
     if (!target) target = by_headers(ex);
     if (!target) return std::nullopt;
     return [service, options, target](http::Exchange& ex) -> ::isola::Task<void> {
+      if (!service->ready()) {
+        ex.set_header("Retry-After", "1");
+        say_no(ex, 503, "unavailable", "the server is starting");
+        co_return;
+      }
       auto box = service->find_any(target->id);
       if (!box) {
         say_no(ex, 404, "not_found", "there is no such sandbox, or it has ended");

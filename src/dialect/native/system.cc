@@ -1,6 +1,11 @@
 // The server about itself: healthz, readyz, metrics, info, the contract.
 #include <fmt/format.h>
 
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "dialect/native/api.h"
@@ -31,6 +36,38 @@ std::string prometheus(sandbox::Service& service) {
   return out;
 }
 
+// Anybody may ask, so the launcher is asked once a second at most, and not waited for.
+class Readiness {
+ public:
+  Task<bool> look(sandbox::Service& service) {
+    using namespace boost::asio::experimental::awaitable_operators;
+    auto now = std::chrono::steady_clock::now();
+    if (!service.ready()) co_return false;
+    {
+      std::lock_guard lock(mutex_);
+      if (asking_ || now - at_ < std::chrono::seconds(1)) co_return answers_;
+      asking_ = true;
+    }
+    boost::asio::steady_timer patience(co_await boost::asio::this_coro::executor, std::chrono::seconds(2));
+    bool answers = false;
+    try {
+      auto first = co_await (service.info() || patience.async_wait(boost::asio::use_awaitable));
+      answers = first.index() == 0 && std::get<0>(first).has_value();
+    } catch (const std::exception&) {  // a broken timer: as good as no answer
+    }
+    std::lock_guard lock(mutex_);
+    asking_ = false;
+    answers_ = answers;
+    at_ = std::chrono::steady_clock::now();
+    co_return answers;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool asking_ = false, answers_ = false;
+  std::chrono::steady_clock::time_point at_{};
+};
+
 }  // namespace
 
 void Api::add_system(http::Router& router, http::RouteGroup& group) {
@@ -39,9 +76,10 @@ void Api::add_system(http::Router& router, http::RouteGroup& group) {
     ex.reply(200, "{\"ok\":true}");
     co_return;
   });
-  router.add("GET", "/readyz", [service](http::Exchange& ex) -> ::isola::Task<void> {
-    auto info = co_await service->info();
-    bool ready = service->ready() && info;
+  auto readiness = std::make_shared<Readiness>();
+  router.add("GET", "/readyz", [service, readiness](http::Exchange& ex) -> ::isola::Task<void> {
+    bool ready = co_await readiness->look(*service);
+    if (!ready) ex.set_header("Retry-After", "1");
     ex.reply(ready ? 200 : 503, dump({{"ready", ready}}));
   });
   router.add("GET", "/openapi.json", [](http::Exchange& ex) -> ::isola::Task<void> {
@@ -60,12 +98,13 @@ void Api::add_system(http::Router& router, http::RouteGroup& group) {
   });
   group.add("GET", "/v1/info", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(auto info, co_await service->info());
+              ISOLA_CO_TRY(auto used, service->store().project_use(project_of(ex)));
               ex.reply(200, dump({{"version", ISOLA_VERSION},
                                   {"boundary", info.boundary},
                                   {"shared_kernel", info.boundary == "jail"},
                                   {"layer_store", info.layer_store},
                                   {"disk_enforced", info.disk_enforced},
-                                  {"sandboxes", service->living()},
+                                  {"sandboxes", used.live_sandboxes},
                                   {"project", project_of(ex)},
                                   {"scope", std::string(ex.noted("scope"))},
                                   {"protections", info.protections}}));
