@@ -245,6 +245,14 @@ Result<BoxPtr> Service::find_any(const std::string& id) {
   return fail(Code::not_found, "there is no sandbox " + log::quoted(id));
 }
 
+std::vector<std::pair<std::string, std::string>> Service::makers() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  std::shared_lock lock(mutex_);
+  all.reserve(boxes_.size());
+  for (const auto& [id, box] : boxes_) all.emplace_back(id, box->actor());
+  return all;
+}
+
 Result<store::SandboxRecord> Service::look(const std::string& project, const std::string& id_or_name) {
   if (auto box = living_one(project, id_or_name)) return box->record();
   if (is_sandbox_id(id_or_name)) {

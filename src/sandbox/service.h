@@ -125,6 +125,8 @@ class Service : public std::enable_shared_from_this<Service> {
   BoxPtr living_one(const std::string& project, const std::string& id_or_name) const;  // or nothing
   // Whoever's it is: for those who come with the sandbox's own token instead of a key.
   Result<BoxPtr> find_any(const std::string& id);
+  // All living ones, with who made them; from memory.
+  std::vector<std::pair<std::string, std::string>> makers() const;
   // The record of any sandbox that the store still knows, living or ended.
   Result<store::SandboxRecord> look(const std::string& project, const std::string& id_or_name);
   Result<store::SandboxPage> list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit);

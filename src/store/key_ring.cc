@@ -44,13 +44,41 @@ Result<void> KeyRing::revoke(const std::string& id, Millis now) {
   ISOLA_CHECK(store_.revoke_key(id, now));
   std::lock_guard lock(mutex_);
   ++generation_;
+  read_ = false;
   std::erase_if(known_, [&](const auto& entry) { return entry.second.key->id == id; });
   return {};
+}
+
+Millis KeyRing::revoked_at(const std::string& id) {
+  uint64_t generation = 0;
+  {
+    std::shared_lock lock(mutex_);
+    generation = generation_;
+    if (read_) {
+      auto at = revoked_.find(id);
+      return at == revoked_.end() ? 0 : at->second;
+    }
+  }
+  auto all = store_.list_keys("");
+  // Nobody knows: whoever has a right to come in comes again, whoever has none must not get in meanwhile.
+  if (!all) return -1;
+  std::unordered_map<std::string, Millis> revoked;
+  for (const auto& key : *all)
+    if (key.revoked) revoked[key.id] = key.revoked;
+  auto at = revoked.find(id);
+  Millis when = at == revoked.end() ? 0 : at->second;
+  std::lock_guard lock(mutex_);
+  if (generation == generation_) {
+    revoked_ = std::move(revoked);
+    read_ = true;
+  }
+  return when;
 }
 
 void KeyRing::reload() {
   std::lock_guard lock(mutex_);
   ++generation_;
+  read_ = false;
   known_.clear();
 }
 

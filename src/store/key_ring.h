@@ -30,6 +30,8 @@ class KeyRing {
   Result<NewKey> issue(std::string project, std::string name, Scope scope, Millis now);
   Result<void> revoke(const std::string& id, Millis now);
   void reload();
+  // When it was revoked; 0: it was not, or there is no key of that id.
+  Millis revoked_at(const std::string& id);
   // Writes down when keys were last used: call it now and then, not per request.
   Result<void> save_uses();
 
@@ -43,7 +45,9 @@ class KeyRing {
 
   Store& store_;
   std::shared_mutex mutex_;
-  std::unordered_map<std::string, Entry> known_;  // by hash
+  std::unordered_map<std::string, Entry> known_;     // by hash
+  bool read_ = false;                                // revoked_ is what the store says
+  std::unordered_map<std::string, Millis> revoked_;  // by id
   uint64_t generation_ = 0;  // counts revocations and reloads: what was read before one is not remembered after it
 };
 

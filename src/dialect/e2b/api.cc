@@ -24,8 +24,11 @@ http::Guards guards_of(const Options& options) {
 Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRing> keys, Options options)
     : service_(std::move(service)),
       options_(std::move(options)),
-      door_(service_, std::move(keys), guards_of(options_), "Invalid API key: this server does not know it"),
-      envd_(std::make_shared<Envd>(service_, options_.secret)) {}
+      door_(service_, keys, guards_of(options_), "Invalid API key: this server does not know it") {
+  options_.tokens =
+      std::make_shared<Tokens>(options_.secret, [keys](const std::string& key) { return keys->revoked_at(key); });
+  envd_ = std::make_shared<Envd>(service_, options_.tokens);
+}
 
 void Api::add_to(http::Router& router) {
   add_traffic(router);
@@ -52,7 +55,11 @@ void dress(http::Exchange& ex, const http::ErrorReply& reply) {
 http::Handler handled(Step step) {
   return [step = std::move(step)](http::Exchange& ex) -> Task<void> {
     auto done = co_await step(ex);
-    if (!done && !ex.replied()) ex.fail(done.error());
+    if (done || ex.replied()) co_return;
+    // Clients that see when to come again do so by themselves.
+    std::optional<int> retry;
+    if (done.error().code == Code::exhausted || done.error().code == Code::unavailable) retry = 1;
+    ex.fail(done.error(), retry);
   };
 }
 

@@ -13,6 +13,7 @@
 
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/network.h"
+#include "dialect/e2b/tokens.h"
 #include "dialect/shared/door.h"
 #include "http/exchange.h"
 #include "http/router.h"
@@ -26,6 +27,7 @@ struct Options {
   std::string domain;              // sandboxes are <port>-<id>.<domain>, the API is api.<domain>; empty: headers only
   std::shared_ptr<std::atomic<uint16_t>> port;  // what clients have to add to the domain; known once the server listens
   std::string secret;                           // access tokens are made from it
+  std::shared_ptr<const Tokens> tokens = {};    // those; the Api makes them
 };
 
 class Api {

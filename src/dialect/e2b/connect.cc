@@ -3,6 +3,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/json_bound.h"
 #include "dialect/shared/text.h"
 
 namespace isola::e2b {
@@ -46,20 +47,16 @@ std::string rpc_body(const RpcError& error) {
   return dialect::dump({{"code", error.code}, {"message", error.message}});
 }
 
-void fail_rpc(http::Exchange& ex, const RpcError& error) { ex.reply(status_of_rpc(error.code), rpc_body(error)); }
+void fail_rpc(http::Exchange& ex, const RpcError& error) {
+  int status = status_of_rpc(error.code);
+  if (status == 429 || status == 503) ex.set_header("Retry-After", "1");
+  ex.reply(status, rpc_body(error));
+}
 
 Result<json> parse_object(std::string_view text) {
-  constexpr int kDeepest = 32;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return json::object();
-  bool deep = false;
-  json value = json::parse(
-      text,
-      [&](int depth, json::parse_event_t, json&) {
-        deep |= depth > kDeepest;
-        return depth <= kDeepest;
-      },
-      false);
-  if (deep) return fail(Code::invalid, "the JSON body is nested too deeply");
+  ISOLA_CHECK(check_json_bound(text, {.depth = 32}));
+  json value = json::parse(text, nullptr, false);
   if (value.is_discarded()) return fail(Code::invalid, "the body is not valid JSON");
   if (!value.is_object()) return fail(Code::invalid, "the body must be a JSON object");
   return value;
@@ -89,7 +86,7 @@ Result<void> EnvelopeReader::feed(std::string_view bytes) {
   buffer_ += bytes;
   if (buffer_.size() < 5) return {};
   if (buffer_[0] & 1) return fail(Code::unsupported, "compressed messages are not understood here");
-  if (length_in(buffer_) > kMost) return fail(Code::exhausted, "the message is too large");
+  if (length_in(buffer_) > most_) return fail(Code::exhausted, "the message is too large");
   return {};
 }
 

@@ -27,7 +27,7 @@ int status_of_rpc(std::string_view code);
 std::string rpc_body(const RpcError& error);  // {"code":…,"message":…}
 void fail_rpc(http::Exchange& ex, const RpcError& error);
 
-// A JSON object; an empty text is an empty one. Nesting beyond what any message has is dropped.
+// A JSON object; an empty text is an empty one. Deeper or more than any message is: invalid.
 Result<nlohmann::json> parse_object(std::string_view text);
 
 std::string envelope(uint8_t flags, std::string_view json);
@@ -35,12 +35,13 @@ std::string envelope(uint8_t flags, std::string_view json);
 // Takes envelopes out of bytes that arrive in pieces.
 class EnvelopeReader {
  public:
-  static constexpr size_t kMost = 64 << 20;
+  explicit EnvelopeReader(size_t most) : most_(most) {}  // bytes of one message
   Result<void> feed(std::string_view bytes);
   std::optional<std::string> next();  // the next whole message; compressed ones are refused by feed
   bool empty() const { return buffer_.empty(); }
 
  private:
+  size_t most_;
   std::string buffer_;
 };
 

@@ -16,11 +16,14 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kSandbox = "e2b-sandbox";
-constexpr size_t kMostBody = 64 << 20;
+// Of one message: what carries input for a process, and every other, which is names and settings.
+constexpr size_t kMostInput = 16 << 20, kMostBody = 1 << 20;
 
 void unauthorized(http::Exchange& ex, const std::string& message) {
   ex.reply(401, dialect::dump({{"code", 401}, {"message", message}}));
 }
+
+constexpr size_t kSignatureSize = 3 + 43;  // "v1_" and a SHA-256 in base64 without its padding
 
 enum class Shape { call, stream };
 
@@ -51,7 +54,7 @@ Task<std::optional<Call>> enter_rpc(sandbox::Service& service, http::Exchange& e
 
 // One envelope, and nothing after it.
 Task<Result<json>> read_message(http::Exchange& ex) {
-  EnvelopeReader reader;
+  EnvelopeReader reader(kMostBody);
   std::optional<std::string> message;
   for (;;) {
     ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
@@ -65,6 +68,11 @@ Task<Result<json>> read_message(http::Exchange& ex) {
 
 }  // namespace
 
+void starting(http::Exchange& ex, const std::string& sandbox) {
+  ex.set_header("Retry-After", "1");
+  ex.reply(503, dialect::dump({{"sandboxId", sandbox}, {"message", "The server is starting"}, {"code", 503}}));
+}
+
 void gone(http::Exchange& ex, const std::string& sandbox) {
   ex.reply(502, dialect::dump({{"sandboxId", sandbox}, {"message", "The sandbox was not found"}, {"code", 502}}));
 }
@@ -73,9 +81,9 @@ bool is_running(const sandbox::BoxPtr& box) {
   return box->state() == State::running || box->state() == State::creating;
 }
 
-Envd::Envd(std::shared_ptr<sandbox::Service> service, std::string secret)
+Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens)
     : service_(std::move(service)),
-      secret_(std::move(secret)),
+      tokens_(std::move(tokens)),
       launches_(std::make_shared<Launches>()),
       watchers_(std::make_shared<Watchers>()),
       rpc_(&router_.group("/")) {
@@ -100,13 +108,18 @@ Task<void> Envd::serve(http::Exchange& ex, std::string sandbox) {
 
 Task<bool> Envd::guard(http::Exchange& ex) {
   std::string id(ex.noted(kSandbox));
+  if (!service_->ready()) {
+    starting(ex, id);
+    co_return false;
+  }
   auto box = service_->find_any(id);
   if (!box || !is_running(*box)) {
     gone(ex, id);
     co_return false;
   }
+  ex.note("key", (*box)->actor());  // of which it is a right: what is open ends when that key is revoked
   bool open = ex.path() == "/health" || ex.path() == "/files";  // /files has a check of its own
-  std::string token = access_token(secret_, id);
+  std::string token = tokens_->of(id, (*box)->actor());
   if (!open && (token.empty() || !equal_secrets(ex.header("x-access-token"), token))) {
     unauthorized(ex, "unauthorized access, please provide a valid access token or method signing if supported");
     co_return false;
@@ -114,33 +127,35 @@ Task<bool> Envd::guard(http::Exchange& ex) {
   co_return true;
 }
 
-std::optional<std::string> Envd::signed_for(const http::Exchange& ex) const {
+Result<std::string> Envd::signed_for(const http::Exchange& ex) {
+  auto nobodys = fail(Code::denied, "invalid signature");
   auto given = ex.query("signature");
-  if (!given) return std::nullopt;
+  if (!given || !given->starts_with("v1_") || given->size() != kSignatureSize) return nobodys;
   std::optional<int64_t> expires;
   if (auto text = ex.query("signature_expiration")) {
     int64_t value = 0;
     auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+    if (error != std::errc() || end != text->data() + text->size()) return nobodys;
     expires = value;
   }
   const char* operation = ex.method() == "POST" ? "write" : "read";
-  auto living = service_->store().living();
-  if (!living) return std::nullopt;
-  for (const auto& record : *living) {
-    auto wanted = sign_path(access_token(secret_, record.id), operation, ex.query("path").value_or(""),
+  if (!search_.take(service_->living()))
+    return fail(Code::exhausted, "too many signed requests that do not say whose they are");
+  for (const auto& [id, made_by] : service_->makers()) {
+    auto wanted = sign_path(tokens_->of(id, made_by), operation, ex.query("path").value_or(""),
                             ex.query("username").value_or(""), expires);
-    if (wanted && equal_secrets(*given, *wanted)) return record.id;
+    if (wanted && equal_secrets(*given, *wanted)) return id;
   }
-  return std::nullopt;
+  return nobodys;
 }
 
-void Envd::call(const char* path, Unary step) {
+void Envd::call(const char* path, Unary step, Size size) {
   auto service = service_;
-  auto handler = [service, step = std::move(step)](http::Exchange& ex) -> Task<void> {
+  const size_t most = size == Size::input ? kMostInput : kMostBody;
+  auto handler = [service, most, step = std::move(step)](http::Exchange& ex) -> Task<void> {
     auto call = co_await enter_rpc(*service, ex, Shape::call);
     if (!call) co_return;
-    auto text = co_await ex.read_all(kMostBody);
+    auto text = co_await ex.read_all(most);
     auto body = text ? parse_object(*text) : Result<json>(std::unexpected(text.error()));
     if (!body) co_return fail_rpc(ex, rpc_error(body.error()));
     call->body = std::move(*body);
@@ -150,7 +165,7 @@ void Envd::call(const char* path, Unary step) {
     if (!is_running(call->box)) co_return gone(ex, call->box->id());
     fail_rpc(ex, rpc_error(answer.error()));
   };
-  rpc_->add("POST", path, handler).body_limit = kMostBody;
+  rpc_->add("POST", path, handler).body_limit = most;
 }
 
 void Envd::stream(const char* path, Streaming step) {
@@ -180,7 +195,7 @@ void Envd::client_stream(const char* path, Listening step) {
     auto call = co_await enter_rpc(*service, ex, Shape::stream);
     if (!call) co_return;
     RpcStream out(ex);
-    EnvelopeReader reader;
+    EnvelopeReader reader(kMostInput);
     Result<void> done;
     while (done) {
       auto piece = co_await ex.read_some();

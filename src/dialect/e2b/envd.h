@@ -12,23 +12,26 @@
 #include <string>
 
 #include "dialect/e2b/call.h"
+#include "dialect/e2b/throttle.h"
 #include "http/router.h"
 #include "sandbox/service.h"
 
 namespace isola::e2b {
 
 class Launches;
+class Tokens;
 class Watchers;
 
 class Envd {
  public:
-  Envd(std::shared_ptr<sandbox::Service> service, std::string secret);
+  Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens);
   ~Envd();
 
   // Answers a request that is for port 49983 of this sandbox.
   Task<void> serve(http::Exchange& ex, std::string sandbox);
-  // Whose token signed this request for /files; nothing: nobody's.
-  std::optional<std::string> signed_for(const http::Exchange& ex) const;
+  // Whose token signed this request for /files. denied: nobody's. exhausted: to find out takes work that grows with
+  // the sandboxes, whoever asks, so only so much of it is done in a second.
+  Result<std::string> signed_for(const http::Exchange& ex);
 
  private:
   // One file each.
@@ -40,18 +43,22 @@ class Envd {
 
   Task<bool> guard(http::Exchange& ex);
   // Routes of the Connect protocol.
-  void call(const char* path, Unary step);
+  enum class Size { settings, input };  // what its message may hold
+  void call(const char* path, Unary step, Size size = Size::settings);
   void stream(const char* path, Streaming step);
   void client_stream(const char* path, Listening step);
 
   std::shared_ptr<sandbox::Service> service_;
-  std::string secret_;
+  std::shared_ptr<const Tokens> tokens_;
+  Throttle search_{50'000};  // signatures tried
   std::shared_ptr<Launches> launches_;
   std::shared_ptr<Watchers> watchers_;
   http::Router router_;
   http::RouteGroup* rpc_;
 };
 
+// 503, while the server does not know its sandboxes yet: come again.
+void starting(http::Exchange& ex, const std::string& sandbox);
 // 502, as E2B's edge says that a sandbox is not there (any more).
 void gone(http::Exchange& ex, const std::string& sandbox);
 bool is_running(const sandbox::BoxPtr& box);

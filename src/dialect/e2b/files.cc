@@ -319,12 +319,12 @@ Task<void> upload(Call& call) {
 
 void Envd::add_files() {
   auto service = service_;
-  auto way = [service, secret = secret_](Task<void> (*act)(Call&)) {
-    return [service, secret, act](http::Exchange& ex) -> Task<void> {
+  auto way = [service, tokens = tokens_](Task<void> (*act)(Call&)) {
+    return [service, tokens, act](http::Exchange& ex) -> Task<void> {
       std::string id(ex.noted("e2b-sandbox"));
       auto box = service->find_any(id);
       if (!box) co_return gone(ex, id);
-      if (auto why = unwelcome(ex, access_token(secret, id))) co_return refuse(ex, {401, *why});
+      if (auto why = unwelcome(ex, tokens->of(id, (*box)->actor()))) co_return refuse(ex, {401, *why});
       std::string name(ex.query("username").value_or(""));
       auto call = co_await enter(*service, ex, *box, name);
       if (!call) {

@@ -106,7 +106,7 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
   } else if (from) {
     filter.from = *from;
   }
-  (void)service.ledger().flush();
+  (void)co_await service.flush_ledger();
   ISOLA_CO_TRY(auto events, service.ledger().query(filter));
   json entries = json::array(), lines = json::array();
   std::string search(ex.query("search").value_or("")), level(ex.query("level").value_or(""));
@@ -147,7 +147,7 @@ Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(auto offset, number(ex, "offset"));
   ISOLA_CO_TRY(auto limit, number(ex, "limit"));
   if (limit && (*limit < 1 || *limit > 100)) co_return fail(Code::invalid, "limit: must be between 1 and 100");
-  (void)service.ledger().flush();
+  (void)co_await service.flush_ledger();
   ISOLA_CO_TRY(auto events, service.ledger().query(filter));
   std::string types(ex.query("types").value_or(""));
   json out = json::array();

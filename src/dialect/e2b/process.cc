@@ -185,6 +185,22 @@ Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
   co_return spec;
 }
 
+// What lists show of it, for as long as it runs: of one with very long arguments only what it is.
+json config_of(const Call& call, const sandbox::CommandSpec& spec) {
+  constexpr size_t kMost = 16 << 10;
+  const json& process = call.body["process"];
+  json config = {{"cmd", spec.argv[0].substr(0, kMost)}};
+  size_t size = 0;
+  for (const auto& word : spec.argv) size += word.size() + 32;
+  for (const auto& [name, value] : spec.env) size += name.size() + value.size() + 64;
+  size += spec.cwd.size();
+  if (size > kMost) return config;
+  for (const char* name : {"args", "envs"})  // read_spec has looked at them
+    if (auto at = process.find(name); at != process.end()) config[name] = *at;
+  if (std::string cwd = text_of(process, "cwd"); !cwd.empty()) config["cwd"] = cwd;
+  return config;
+}
+
 Task<Result<void>> start(Call& call, RpcStream& out, Launches& launches) {
   ISOLA_CO_TRY(sandbox::CommandSpec spec, co_await read_spec(call));
   ISOLA_CO_TRY(auto timeout, timeout_of(call.ex));
@@ -196,9 +212,10 @@ Task<Result<void>> start(Call& call, RpcStream& out, Launches& launches) {
     spec.timeout = milliseconds(*timeout + 1000);
   }
   Launch launch;
-  launch.config = call.body.value("process", json::object());
+  launch.config = config_of(call, spec);
   if (auto tag = call.body.find("tag"); tag != call.body.end() && tag->is_string())
     launch.tag = tag->get<std::string>();
+  if (launch.tag && launch.tag->size() > 1024) co_return fail(Code::invalid, "tag: is too long");
   launch.pty = spec.pty;
   launch.input = spec.stdin_mode == guest::Stdin::pipe;
   std::string cwd = spec.cwd, command = spec.argv[0];
@@ -358,7 +375,7 @@ void Envd::add_process() {
   stream("/process.Process/Start", [launches](Call& c, RpcStream& out) { return start(c, out, *launches); });
   stream("/process.Process/Connect", [launches](Call& c, RpcStream& out) { return attach(c, out, *launches); });
   call("/process.Process/List", [launches](Call& c) { return list(c, *launches); });
-  call("/process.Process/SendInput", [launches](Call& c) { return send_input(c, *launches); });
+  call("/process.Process/SendInput", [launches](Call& c) { return send_input(c, *launches); }, Size::input);
   call("/process.Process/CloseStdin", [launches](Call& c) { return close_input(c, *launches); });
   call("/process.Process/SendSignal", [launches](Call& c) { return send_signal(c, *launches); });
   call("/process.Process/Update", [launches](Call& c) { return update(c, *launches); });

@@ -14,8 +14,9 @@ constexpr std::string_view kPrefix = "ea_";
 constexpr size_t kIdSize = 21;
 }  // namespace
 
-std::string access_token(const std::string& secret, const std::string& sandbox) {
+std::string access_token(const std::string& secret, const std::string& sandbox, store::Millis revoked) {
   std::string text = "isola-e2b-access-1\n" + sandbox;
+  if (revoked) text += fmt::format("\n{}", revoked);
   unsigned char mac[EVP_MAX_MD_SIZE] = {};
   unsigned size = 0;
   // Without a secret there is no token that could be guessed, and none that fits.
@@ -24,6 +25,19 @@ std::string access_token(const std::string& secret, const std::string& sandbox) 
     return {};
   std::string token = std::string(kPrefix) + sandbox + "_";
   for (unsigned i = 0; i < 20; ++i) token += fmt::format("{:02x}", mac[i]);
+  return token;
+}
+
+std::string Tokens::of(const std::string& sandbox, const std::string& made_by) const {
+  store::Millis revoked = revoked_ ? revoked_(made_by) : 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto at = made_.find(sandbox); at != made_.end() && at->second.revoked == revoked) return at->second.token;
+  }
+  std::string token = access_token(secret_, sandbox, revoked);
+  std::lock_guard lock(mutex_);
+  if (made_.size() >= kMost) made_.clear();  // mostly of those that ended: the living ones are soon here again
+  made_[sandbox] = {revoked, token};
   return token;
 }
 

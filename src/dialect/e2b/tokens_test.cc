@@ -23,14 +23,27 @@ TEST(Tokens, EveryPartOfASignatureCounts) {
 
 TEST(Tokens, AnAccessTokenNamesItsSandboxAndDependsOnTheSecret) {
   std::string id = "iabcdefghij0123456789";
-  auto token = access_token("secret", id);
+  auto token = access_token("secret", id, 0);
   EXPECT_EQ(token_names(token), id);
-  EXPECT_EQ(token, access_token("secret", id));
-  EXPECT_NE(token, access_token("other", id));
-  EXPECT_NE(token, access_token("secret", "iabcdefghij012345678x"));
-  EXPECT_EQ(access_token("", id), "");
+  EXPECT_EQ(token, access_token("secret", id, 0));
+  EXPECT_NE(token, access_token("other", id, 0));
+  EXPECT_NE(token, access_token("secret", "iabcdefghij012345678x", 0));
+  EXPECT_EQ(access_token("", id, 0), "");
   EXPECT_EQ(token_names("ea_short"), "");
   EXPECT_EQ(token_names(""), "");
+}
+
+TEST(Tokens, OneEndsWithTheKeyThatMadeItsSandbox) {
+  store::Millis revoked = 0;
+  Tokens tokens("secret", [&](const std::string& key) { return key == "kmaker" ? revoked : 0; });
+  std::string first = tokens.of("iabcdefghij0123456789", "kmaker"), other = tokens.of("iabcdefghij012345678x", "kelse");
+  EXPECT_EQ(first, access_token("secret", "iabcdefghij0123456789", 0));
+  EXPECT_EQ(tokens.of("iabcdefghij0123456789", "kmaker"), first);
+  revoked = 17;
+  std::string second = tokens.of("iabcdefghij0123456789", "kmaker");
+  EXPECT_NE(second, first);
+  EXPECT_EQ(token_names(second), "iabcdefghij0123456789");
+  EXPECT_EQ(tokens.of("iabcdefghij012345678x", "kelse"), other);
 }
 
 }  // namespace

@@ -53,6 +53,11 @@ std::optional<Notes> notes_of(sandbox::Service& service, const std::string& id) 
   return record ? Notes::of(record->metadata) : std::nullopt;
 }
 
+// It comes with a right that the native API gave: a signed URL, or the port token as that dialect writes it.
+bool for_others(const http::Exchange& ex) {
+  return ex.query("isola_signature") || ex.query("isola_token") || !ex.header("x-isola-token").empty();
+}
+
 Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes) {
   auto box = service.find_any(target.id);
   if (!box || (*box)->state() != State::running) co_return gone(ex, target.id);
@@ -101,8 +106,14 @@ void Api::add_traffic(http::Router& router) {
     if (target->port == kEnvdPort && !target->named && of_control_plane(ex.path())) return std::nullopt;
     if (target->port == kEnvdPort)
       return [envd, id = target->id](http::Exchange& ex) -> Task<void> { co_await envd->serve(ex, id); };
+    if (!service->ready())
+      return [id = target->id](http::Exchange& ex) -> Task<void> {
+        starting(ex, id);
+        co_return;
+      };
     auto notes = notes_of(*service, target->id);
     if (!notes && target->named) return std::nullopt;  // another dialect's
+    if (target->named && for_others(ex)) return std::nullopt;
     Notes known = notes.value_or(Notes{});
     return [service, target = *target, known](http::Exchange& ex) -> Task<void> {
       co_await to_port(*service, ex, target, known);
@@ -113,8 +124,10 @@ void Api::add_traffic(http::Router& router) {
     return others ? others(ex) : std::nullopt;
   });
   // A signed URL at an origin that all sandboxes share says nothing of whose it is: only the signature does.
-  auto by_signature = [envd](http::Exchange& ex) -> Task<void> {
+  auto by_signature = [service, envd](http::Exchange& ex) -> Task<void> {
+    if (!service->ready()) co_return starting(ex, "");
     auto id = envd->signed_for(ex);
+    if (!id && id.error().code == Code::exhausted) co_return ex.fail(id.error(), 1);
     if (!id) {
       ex.reply(401, R"({"code":401,"message":"invalid signature"})");
       co_return;

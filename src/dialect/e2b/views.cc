@@ -31,7 +31,7 @@ json created_view(const store::SandboxRecord& record, const Options& options) {
           {"alias", record.template_name},
           {"clientID", kClient},
           {"envdVersion", kEnvdVersion},
-          {"envdAccessToken", access_token(options.secret, record.id)},
+          {"envdAccessToken", options.tokens->of(record)},
           {"trafficAccessToken", record.traffic_token.empty() ? json(nullptr) : json(record.traffic_token)},
           {"domain", domain_of(options)}};
 }
@@ -56,7 +56,7 @@ json listed_view(const store::SandboxRecord& record) {
 
 json detail_view(const store::SandboxRecord& record, const Options& options) {
   json out = listed_view(record);
-  out["envdAccessToken"] = access_token(options.secret, record.id);
+  out["envdAccessToken"] = options.tokens->of(record);
   out["domain"] = domain_of(options);
   auto notes = Notes::of(record.metadata).value_or(Notes{});
   out["allowInternetAccess"] = notes.internet ? json(*notes.internet) : json(nullptr);

@@ -106,61 +106,57 @@ Task<Result<void>> watch(Call& call, RpcStream& out) {
 }
 
 // Gathers events until the watch, or its sandbox, ends. It holds no Use: nobody is there.
-Task<void> gather(std::shared_ptr<Watchers> all, std::string id, std::shared_ptr<Watchers::Watcher> watcher,
+Task<void> gather(std::shared_ptr<Watchers> all, std::string sandbox, std::string id, Watchers::WatcherPtr watcher,
                   std::shared_ptr<Watched> watched, std::shared_ptr<Inside> inside) {
   for (;;) {
     auto frame = co_await watched->channel->read_frame();
     if (!frame) break;
     auto told = co_await events_of(*inside, *watched, *frame);
-    std::lock_guard lock(watcher->mutex);
-    if (told && watcher->events.size() + told->size() > Watchers::kMostEvents)
-      told = fail(Code::internal, "watcher error: nobody fetched the events, and there are too many");
-    if (!told) {
-      watcher->error = told.error();
-      co_return;
-    }
-    for (auto& event : *told) watcher->events.push_back(std::move(event));
+    if (!told) co_return watcher->fail(told.error());
+    for (const auto& event : *told)
+      if (!watcher->put(dialect::dump(event)))
+        co_return watcher->fail({Code::internal, "watcher error: nobody fetched the events, and there are too many"});
   }
-  all->remove(id);
+  all->remove(sandbox, id);
 }
 
 Task<Result<json>> create_watcher(Call& call, std::shared_ptr<Watchers> all) {
   ISOLA_CO_TRY(Watched begun, co_await begin(call));
-  auto watcher = std::make_shared<Watchers::Watcher>();
-  watcher->sandbox = call.box->id();
-  watcher->channel = begun.channel;
-  ISOLA_CO_TRY(std::string id, all->add(watcher));
+  auto watcher = std::make_shared<Watchers::Watcher>(begun.channel);
+  ISOLA_CO_TRY(std::string id, all->add(call.box, watcher));
   auto watched = std::make_shared<Watched>(std::move(begun));
   auto inside = std::make_shared<Inside>();
   inside->link = call.link;
-  boost::asio::co_spawn(call.box->home(), gather(all, id, watcher, watched, inside), boost::asio::detached);
+  boost::asio::co_spawn(call.box->home(), gather(all, call.box->id(), id, watcher, watched, inside),
+                        boost::asio::detached);
   co_return json{{"watcherId", id}};
 }
 
-Result<std::shared_ptr<Watchers::Watcher>> watcher_of(const Call& call, const Watchers& all) {
+Result<Watchers::WatcherPtr> watcher_of(const Call& call, const Watchers& all) {
   std::string id = text_of(call.body, "watcherId");
   auto watcher = all.find(call.box->id(), id);
   if (!watcher) return fail(Code::not_found, "watcher with id " + id + " not found");
   return watcher;
 }
 
-Task<Result<json>> fetch(Call& call, const Watchers& all) {
+Task<Result<json>> fetch(Call& call, Watchers& all) {
   ISOLA_CO_TRY(auto watcher, watcher_of(call, all));
   // What the guest saw before this call is here after it.
   std::string nothing;
   ISOLA_CO_TRY(std::string pong, co_await call.link->call(guest::Op::ping, nothing));
-  std::lock_guard lock(watcher->mutex);
-  if (watcher->error) co_return std::unexpected(*watcher->error);
-  json events = std::move(watcher->events);
-  watcher->events = json::array();
-  if (events.empty()) co_return json::object();
-  co_return json{{"events", events}};
+  auto events = watcher->take();
+  if (!events) {
+    all.remove(call.box->id(), text_of(call.body, "watcherId"));  // there is no more to come
+    co_return std::unexpected(std::move(events).error());
+  }
+  if (events->empty()) co_return json::object();
+  co_return json{{"events", json::parse("[" + *events + "]", nullptr, false)}};
 }
 
 Task<Result<json>> remove_watcher(Call& call, Watchers& all) {
   ISOLA_CO_TRY(auto watcher, watcher_of(call, all));
-  watcher->channel->cancel();
-  all.remove(text_of(call.body, "watcherId"));
+  watcher->cancel();
+  all.remove(call.box->id(), text_of(call.body, "watcherId"));
   co_return json::object();
 }
 

@@ -1,37 +1,64 @@
 // Watches that outlive the call that made them: clients that cannot hold a stream open come and fetch what happened.
+//
+//   ISOLA_CO_TRY(std::string id, all.add(box, watcher));
+//   watcher->put(R"({"name":"a","type":"EVENT_TYPE_CREATE"})");    // false: too much that nobody fetched
+//   Result<std::string> events = watcher->take();                  // "{…},{…}"
+//
+// Any thread. They go with their sandboxes.
 #pragma once
 
-#include <deque>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "dialect/e2b/call.h"
+#include "sandbox/box.h"
 
 namespace isola::e2b {
 
 class Watchers {
  public:
-  struct Watcher {
-    std::string sandbox;
-    sandbox::ChannelPtr channel;
-    std::mutex mutex;
-    nlohmann::json events = nlohmann::json::array();
-    std::optional<Error> error;
-  };
-  static constexpr size_t kMostEvents = 65536;  // that nobody fetched
+  static constexpr size_t kMostBytes = 1 << 20;       // of events that nobody fetched, in one watcher
+  static constexpr size_t kMostBytesOfBox = 4 << 20;  // … in all of a sandbox
   static constexpr size_t kMostPerSandbox = 256;
 
-  Result<std::string> add(std::shared_ptr<Watcher> watcher);  // its id
-  std::shared_ptr<Watcher> find(const std::string& sandbox, const std::string& id) const;
-  void remove(const std::string& id);
+  class Watcher {
+   public:
+    explicit Watcher(sandbox::ChannelPtr channel) : channel_(std::move(channel)) {}
+    ~Watcher();
+    // One event as JSON. false: there is no room for it.
+    bool put(std::string_view event);
+    // It is over: its events are forgotten, and whoever comes for them is told why.
+    void fail(Error why);
+    Result<std::string> take();  // all of them, with commas between
+    void cancel();
+
+   private:
+    friend class Watchers;
+    sandbox::ChannelPtr channel_;
+    std::mutex mutex_;
+    std::string events_;
+    std::optional<Error> error_;
+    std::shared_ptr<std::atomic<size_t>> of_box_ = std::make_shared<std::atomic<size_t>>(0);
+  };
+  using WatcherPtr = std::shared_ptr<Watcher>;
+
+  Result<std::string> add(const sandbox::BoxPtr& box, const WatcherPtr& watcher);  // its id
+  WatcherPtr find(const std::string& sandbox, const std::string& id) const;
+  void remove(const std::string& sandbox, const std::string& id);
+  size_t size() const;
 
  private:
+  struct OfBox {
+    std::weak_ptr<sandbox::Box> box;
+    std::map<std::string, WatcherPtr> by_id;
+    std::shared_ptr<std::atomic<size_t>> bytes = std::make_shared<std::atomic<size_t>>(0);
+  };
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Watcher>> all_;
+  std::map<std::string, OfBox> boxes_;
+  size_t sweep_at_ = 64;
 };
 
 }  // namespace isola::e2b

@@ -1,0 +1,310 @@
+"""What strangers and hasty clients can do at the edge: hang up, pile up, send too much, come with what is no longer theirs."""
+import base64
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import time
+import unittest
+
+from island import Server, eventually
+from wire import WebSocket
+
+server = None
+
+# Answers in ways that never end, and tells how many of those who asked are gone. One thread: the smallest template has
+# no more than sockets and select.
+SERVICE = rb"""
+import select, socket
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", 8000))
+listener.listen(1024)
+heads, waiting, gone = {}, {}, {}
+while True:
+    ready = select.select([listener, *heads, *waiting], [], [])[0]
+    for one in ready:
+        if one is listener:
+            peer, _ = listener.accept()
+            heads[peer] = b""
+        elif one in waiting:
+            try:
+                more = one.recv(65536)
+            except OSError:
+                more = b""
+            if not more:
+                kind = waiting.pop(one)
+                gone[kind] = gone.get(kind, 0) + 1
+                one.close()
+        else:
+            more = one.recv(65536)
+            head = heads[one] = heads[one] + more
+            if not more:
+                del heads[one]
+                one.close()
+                continue
+            if b"\r\n\r\n" not in head:
+                continue
+            del heads[one]
+            line = head.split(b"\r\n")[0]
+            path = line.split(b" ")[1].split(b"?")[0]
+            if path == b"/stream":
+                one.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+            elif path == b"/hints":
+                try:
+                    for _ in range(1000):
+                        one.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+                except OSError:
+                    pass
+            elif path != b"/silent":
+                body = line if path == b"/line" else ";".join("%s=%d" % pair for pair in gone.items()).encode()
+                one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+                one.close()
+                continue
+            waiting[one] = path.decode()
+"""
+
+
+def setUpModule():
+    global server
+    server = Server("--domain", "isola.test")
+
+
+def tearDownModule():
+    server.close()
+
+
+def connect():
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
+
+
+class HangingUp(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.id = server.create(public_ports=True)["id"]
+        server.request("PUT", f"/v1/sandboxes/{cls.id}/files?path=/srv/service.py", SERVICE)
+        server.post(f"/v1/sandboxes/{cls.id}/commands", {"command": "python3 /srv/service.py", "background": True})
+        eventually(lambda: 8000 in [p["port"] for p in server.get(f"/v1/sandboxes/{cls.id}/ports").json["ports"]])
+        cls.host = f"8000-{cls.id}.isola.test"
+
+    @classmethod
+    def tearDownClass(cls):
+        server.delete(f"/v1/sandboxes/{cls.id}")
+
+    def send(self, method, path, body=b"", more=""):
+        plain = connect()
+        length = f"Content-Length: {len(body)}\r\n" if body else ""
+        plain.sendall(f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\n{length}{more}\r\n".encode() + body)
+        return plain
+
+    def gone(self, kind):
+        text = server.get("/", key="", headers={"Host": self.host}).body.decode()
+        return dict(pair.split("=") for pair in text.split(";") if pair).get(kind, "0")
+
+    def test_whoever_leaves_a_stream_leaves_nothing(self):
+        for method, body in (("GET", b""), ("POST", b"x" * 1000)):
+            before = int(self.gone("/stream"))
+            for _ in range(5):
+                plain = self.send(method, "/stream", body)
+                self.assertIn(b"200", plain.recv(65536))
+                plain.close()
+            eventually(lambda: int(self.gone("/stream")) == before + 5, what="the end of what was left")
+
+    def test_whoever_does_not_wait_for_an_answer(self):
+        before = int(self.gone("/silent"))
+        self.send("GET", "/silent").close()
+        self.send("GET", "/silent", more="Connection: Upgrade\r\nUpgrade: websocket\r\n").close()
+        eventually(lambda: int(self.gone("/silent")) == before + 2, what="the end of what was left")
+
+    def test_hints_without_end(self):
+        plain = self.send("GET", "/hints")
+        self.assertIn(b"502", plain.recv(65536).split(b"\r\n")[0])
+        plain.close()
+
+    def test_a_connection_is_kept_for_those_who_stay(self):
+        kept = server.connection()
+        for _ in range(3):
+            reply = server.get("/line", key="", headers={"Host": self.host}, connection=kept)
+            self.assertEqual(reply.body, b"GET /line HTTP/1.1")
+
+    def test_targets_with_a_host(self):
+        plain = connect()
+        plain.sendall(f"GET http://{self.host}/line?a=b HTTP/1.1\r\nHost: {self.host}\r\nConnection: close\r\n\r\n".encode())
+        reply = b""
+        while piece := plain.recv(65536):
+            reply += piece
+        self.assertTrue(reply.endswith(b"\r\n\r\nGET /line?a=b HTTP/1.1"), reply)
+
+
+class PilingUp(unittest.TestCase):
+    def test_strangers_leave_room_for_the_owner(self):
+        made = server.create(public_ports=True)
+        # It listens and never answers.
+        deaf = "import socket, time\ns = socket.socket()\ns.bind(('127.0.0.1', 8000))\ns.listen(2000)\ntime.sleep(1000)"
+        server.post(f"/v1/sandboxes/{made['id']}/commands", {"argv": ["python3", "-c", deaf], "background": True})
+        eventually(lambda: 8000 in [p["port"] for p in server.get(f"/v1/sandboxes/{made['id']}/ports").json["ports"]])
+        host = f"8000-{made['id']}.isola.test"
+        crowd = []
+        for _ in range(1100):
+            crowd.append(connect())
+            crowd[-1].sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+        def refused():
+            return select.select(crowd, [], [], 0)[0]
+        eventually(lambda: len(refused()) == 1100 - 512, what="the refusal of the rest")
+        reply = refused()[0].recv(65536)
+        self.assertIn(b" 503 ", reply.split(b"\r\n")[0])
+        self.assertIn(b"Retry-After: 1", reply)
+        self.assertEqual(server.run(made["id"], "echo mine")["stdout"], "mine\n")
+        for one in crowd:
+            one.close()
+
+        def let_in():
+            plain = connect()
+            plain.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            there = select.select([plain], [], [], 0.5)[0]
+            plain.close()
+            return not there
+        eventually(let_in, what="room again")
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+
+class TooMuch(unittest.TestCase):
+    def test_bodies_that_become_large(self):
+        reply = server.post("/v1/run", '{"argv":[' + "[]," * 200_000 + "[]]}")
+        self.assertEqual(reply.status, 400)
+        self.assertIn("too many values", reply.json["error"]["message"])
+
+    def test_output_that_is_collected(self):
+        made = server.create()
+        done = server.run(made["id"], "head -c 9000000 /dev/zero | tr '\\0' x", max_output="64M")
+        self.assertEqual((len(done["stdout"]), done["stdout_dropped_bytes"]), (8 << 20, 9000000 - (8 << 20)))
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+
+def e2b(method, path, body=None, key=None, headers=None):
+    sent = {"X-API-Key": key or server.key} if key != "" else {}
+    return server.request(method, path, body, key="", headers={**sent, **(headers or {})})
+
+
+class DataPlane(unittest.TestCase):
+    def make(self, key=None, **more):
+        made = e2b("POST", "/v2/sandboxes", {"templateID": "minimal", "timeout": 600, **more}, key=key)
+        self.assertEqual(made.status, 201, made)
+        return made.json
+
+    def envd(self, made, method, path, body=None, token=None):
+        return e2b(method, path, body, key="", headers={"E2b-Sandbox-Id": made["sandboxID"],
+                                                        "X-Access-Token": token or made["envdAccessToken"]})
+
+    def start(self, made, process):
+        message = json.dumps({"process": process}).encode()
+        connection = server.connection()
+        connection.request("POST", "/process.Process/Start", struct.pack("!BI", 0, len(message)) + message, {
+            "Content-Type": "application/connect+json", "E2b-Sandbox-Id": made["sandboxID"],
+            "X-Access-Token": made["envdAccessToken"]})
+        answer = connection.getresponse()
+        size = struct.unpack("!BI", answer.read(5))[1]
+        self.assertIn("start", json.loads(answer.read(size))["event"])
+        return connection, answer
+
+    def test_a_revoked_key_takes_its_tokens_with_it(self):
+        key = server.post("/v1/keys", {"scope": "use"}).json
+        made, other = self.make(key["secret"]), self.make()
+        self.assertEqual(self.envd(made, "GET", "/envs").status, 200)
+        connection, answer = self.start(made, {"cmd": "sleep", "args": ["1000"]})
+        self.assertEqual(server.delete(f"/v1/keys/{key['id']}").status, 204)
+        try:
+            self.assertEqual(answer.read(), b"")
+        except OSError:
+            pass
+        self.assertEqual(self.envd(made, "GET", "/envs").status, 401)
+        self.assertEqual(self.envd(made, "GET", "/files?path=/etc/passwd").status, 401)
+        self.assertEqual(self.envd(other, "GET", "/envs").status, 200)
+        # Whoever still has a right to it gets a token that opens it.
+        joined = e2b("POST", f"/sandboxes/{made['sandboxID']}/connect", {"timeout": 600}).json
+        self.assertEqual(self.envd(joined, "GET", "/envs").status, 200)
+        for one in (made, other):
+            e2b("DELETE", f"/sandboxes/{one['sandboxID']}")
+
+    def test_signed_files_at_an_origin_that_all_share(self):
+        made, other = self.make(), self.make()
+        self.assertEqual(self.envd(made, "POST", "/files?path=/tmp/a", None).status, 400)
+        server.request("PUT", f"/v1/sandboxes/{made['sandboxID']}/files?path=/tmp/a", b"mine")
+        digest = hashlib.sha256(f"/tmp/a:read::{made['envdAccessToken']}".encode()).digest()
+        signature = "v1_" + base64.b64encode(digest).decode().rstrip("=")
+        path = "/files?path=/tmp/a&signature="
+        self.assertEqual(e2b("GET", path + signature.replace("+", "%2B"), key="").body, b"mine")
+        for wrong in ("x", "v1_" + "a" * 43, signature[:-1] + ("A" if signature[-1] != "A" else "B")):
+            self.assertEqual(e2b("GET", path + wrong.replace("+", "%2B"), key="").status, 401)
+        for one in (made, other):
+            e2b("DELETE", f"/sandboxes/{one['sandboxID']}")
+
+    def test_messages_of_any_size(self):
+        made = self.make()
+        large = json.dumps({"watcherId": "x" * (2 << 20)})
+        reply = self.envd(made, "POST", "/filesystem.Filesystem/GetWatcherEvents", large)
+        self.assertEqual((reply.status, reply.json["code"]), (400, "invalid_argument"))
+        self.assertIn("larger", reply.json["message"])
+        self.assertEqual(self.envd(made, "POST", "/process.Process/List", '{"a":' + "[" * 100 + "]" * 100 + "}").status, 400)
+        connection, _ = self.start(made, {"cmd": "sleep", "args": ["1000"], "junk": "x" * 100_000, "cwd": "/tmp"})
+        listed = self.envd(made, "POST", "/process.Process/List", "{}").json["processes"]
+        self.assertEqual(listed[0]["config"], {"cmd": "sleep", "args": ["1000"], "cwd": "/tmp"})
+        connection.close()
+        e2b("DELETE", f"/sandboxes/{made['sandboxID']}")
+
+    def test_a_url_that_the_native_api_signed(self):
+        made = self.make(network={"allowPublicTraffic": False})
+        host = f"8000-{made['sandboxID']}.isola.test"
+        self.assertEqual(server.get("/", key="", headers={"Host": host}).status, 403)
+        signed = server.post(f"/v1/sandboxes/{made['sandboxID']}/ports/8000/sign", {}).json
+        reply = server.get("/?" + signed["query"], key="", headers={"Host": host})
+        self.assertEqual((reply.status, reply.json["error"]["code"]), (502, "bad_gateway"), "let in, and nothing listens")
+        reply = server.get("/?" + signed["query"].replace("signature=", "signature=0"), key="", headers={"Host": host})
+        self.assertEqual(reply.status, 403)
+        e2b("DELETE", f"/sandboxes/{made['sandboxID']}")
+
+
+class Tenants(unittest.TestCase):
+    def test_what_one_sees_of_the_others(self):
+        project = server.post("/v1/projects", {"name": "second", "limits": {"live_sandboxes": 1}}).json
+        key = server.post("/v1/keys", {"project": project["id"], "scope": "admin"}).json["secret"]
+        mine = server.create()
+        self.assertEqual(server.get("/v1/info", key=key).json["sandboxes"], 0)
+        made = e2b("POST", "/v2/sandboxes", {"templateID": "minimal"}, key=key)
+        self.assertEqual(made.status, 201)
+        self.assertEqual(server.get("/v1/info", key=key).json["sandboxes"], 1)
+        full = e2b("POST", "/v2/sandboxes", {"templateID": "minimal"}, key=key)
+        self.assertEqual((full.status, full.headers.get("retry-after")), (429, "1"))
+        # An address of the inside, spelled as one of IPv6.
+        e2b("DELETE", f"/sandboxes/{made.json['sandboxID']}", key=key)
+        for inside in ("allow 64:ff9b::a9fe:a9fe", "allow 64:ff9b::7f00:1", "allow 2002:a00:1::"):
+            self.assertEqual(server.post("/v1/sandboxes", {"network": inside}, key=key).status, 403, inside)
+        server.delete(f"/v1/sandboxes/{mine['id']}")
+
+    def test_a_terminal_of_a_task(self):
+        made = server.create()
+        terminal = WebSocket(connect(), "localhost", f"/v1/sandboxes/{made['id']}/terminal?task=look",
+                             {"Authorization": "Bearer " + server.key})
+        self.assertEqual(terminal.json()["type"], "start")
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}/commands").json["commands"][0]["task"], "look")
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+
+class Readiness(unittest.TestCase):
+    def test_a_launcher_that_says_nothing(self):
+        self.assertEqual(server.get("/readyz", key="").status, 200)
+        launcher = server.launcher_pid()
+        os.kill(launcher, signal.SIGSTOP)
+        try:
+            eventually(lambda: server.get("/readyz", key="").status == 503, what="a word about it")
+        finally:
+            os.kill(launcher, signal.SIGCONT)
+        eventually(lambda: server.get("/readyz", key="").status == 200, what="ready again")
+
+
+if __name__ == "__main__":
+    unittest.main()
