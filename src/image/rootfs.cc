@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "image/node_runtime.h"
+#include "image/profile.h"
 #include "image/root_tree.h"
 #include "image/spawn.h"
 
@@ -107,6 +108,10 @@ Result<void> configure(const RootTree& root, const HostSources& host) {
   ISOLA_CHECK(root.write("/etc/environment", "LANG=C.UTF-8\n"));
   ISOLA_CHECK(root.folder_at("/etc/default", 0755));
   ISOLA_CHECK(root.write("/etc/default/locale", "LANG=C.UTF-8\n"));
+  if (root.exists("/etc/profile")) {
+    ISOLA_TRY(std::string profile, root.read("/etc/profile"));
+    ISOLA_CHECK(root.write("/etc/profile", without_asking(std::move(profile))));
+  }
   // A sandbox is thrown away whole: pip may install over the distribution's own Python packages.
   ISOLA_CHECK(root.write("/etc/pip.conf", "[global]\nbreak-system-packages = true\nroot-user-action = ignore\n"));
   ISOLA_CHECK(root.remove("/etc/apt/sources.list"));

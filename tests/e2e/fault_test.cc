@@ -81,7 +81,9 @@ TEST(FaultWalk, Parking) {
   if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
   for (const char* name : {"clone", "pivot_root", "verify", "execve", "journal"})
     for (int nth : {2, 3}) {
-      Island island({.env = {fmt::format("ISOLA_FAULT={}:{}:{}", name, nth, ENOMEM)}});
+      // Before the first jail come the janitor's three hands, and whoever reads the image ahead.
+      int at = std::string_view(name) == "clone" ? nth + 3 : nth;
+      Island island({.env = {fmt::format("ISOLA_FAULT={}:{}:{}", name, at, ENOMEM)}});
       {
         auto client = island.client();
         auto parked = client.park(island.digest(), 3);
