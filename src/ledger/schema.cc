@@ -40,7 +40,11 @@ CREATE TRIGGER usage_stays BEFORE UPDATE ON usage BEGIN SELECT RAISE(ABORT, 'the
 CREATE TRIGGER usage_remains BEFORE DELETE ON usage BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1};
+constexpr std::string_view kVersion2 = R"sql(
+ALTER TABLE events ADD COLUMN key TEXT NOT NULL DEFAULT '';
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2};
 
 }  // namespace
 
