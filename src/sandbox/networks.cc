@@ -58,15 +58,26 @@ Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool c
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
-Task<Result<void>> Service::set_network(BoxPtr box, std::string network, bool cut) {
-  ISOLA_CO_TRY(std::string policy, policy_text(network));
-  if (network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
+Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller by) {
+  ISOLA_CO_TRY(std::string policy, policy_text(asked.network));
+  if (asked.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
+  Box::Turn turn = co_await box->turn();
+  store::SandboxChange change;
+  change.network = policy;
+  if (!asked.notes.empty()) {
+    change.metadata = box->record().metadata;
+    for (const auto& [key, value] : asked.notes) (*change.metadata)[key] = value;
+    ISOLA_CO_CHECK(check_metadata(*change.metadata));
+  }
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
-  ISOLA_CO_CHECK(co_await apply_network(box, policy, cut));
-  ISOLA_CO_CHECK(parts_.store.set_network(box->id(), policy));
-  box->change([&](auto& r) { r.network = policy; });
-  json data = {{"network", policy}};
-  record(ledger::Kind::sandbox_updated, box, data.dump());
+  ISOLA_CO_CHECK(co_await apply_network(box, policy, asked.cut));
+  ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+  box->change([&](auto& r) {
+    r.network = policy;
+    if (change.metadata) r.metadata = *change.metadata;
+  });
+  json data = {{"changed", {"network"}}, {"network", policy}};
+  record(ledger::Kind::sandbox_updated, box, data.dump(), by);
   co_return Result<void>();
 }
 
@@ -78,6 +89,7 @@ Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling
   ISOLA_CO_CHECK(parts_.store.set_project_ceiling(project, text));
   Result<void> result;
   for (const auto& box : boxes_of(project)) {
+    Box::Turn turn = co_await box->turn();
     std::string policy = box->record().network;
     if (policy.empty()) continue;  // it reaches nothing as it is
     // All of them, whatever happens with one.
