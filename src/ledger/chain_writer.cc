@@ -30,7 +30,8 @@ ChainWriter::~ChainWriter() {
 size_t ChainWriter::weight(const Item& item) {
   if (!item.event) return 0;
   const Event& e = *item.event;
-  return sizeof(Item) + e.project.size() + e.sandbox.size() + e.task.size() + e.actor.size() + e.data.size();
+  return sizeof(Item) + e.project.size() + e.sandbox.size() + e.task.size() + e.actor.size() + e.key.size() +
+         e.data.size();
 }
 
 Result<void> ChainWriter::add(Item item) {
@@ -138,8 +139,9 @@ Result<void> ChainWriter::write(Item& item, Head& head) {
   e.seq = head.seq + 1;
   std::string_view kind = to_string(e.kind);
   ISOLA_TRY(e.hash, chain_hash(e, kind, head.hash));
-  ISOLA_TRY(auto insert, db_.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-  ISOLA_CHECK(insert.bind(e.seq, e.time, e.project, e.sandbox, e.task, e.actor, kind, e.data, head.hash, e.hash).run());
+  ISOLA_TRY(auto insert, db_.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  ISOLA_CHECK(
+      insert.bind(e.seq, e.time, e.project, e.sandbox, e.task, e.actor, kind, e.data, head.hash, e.hash, e.key).run());
   if (item.usage) {
     const UsageRow& row = *item.usage;
     const Usage& u = row.used;

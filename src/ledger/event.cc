@@ -11,19 +11,21 @@
 namespace isola::ledger {
 
 namespace {
-constexpr uint8_t kForm = 1;  // of the bytes below; another form gets another number
-}
+// Of the bytes below; another form gets another number. An entry without a key has the form that all had before keys.
+constexpr uint8_t kForm = 1, kFormWithKey = 2;
+}  // namespace
 
 Result<std::string> chain_hash(const Event& event, std::string_view kind_word, std::string_view prev) {
   // Lengths in front of the texts: "ab" + "c" is not "a" + "bc".
   Writer bytes;
-  bytes.u8(kForm);
+  bytes.u8(event.key.empty() ? kForm : kFormWithKey);
   bytes.str(prev);
   bytes.u64(event.seq);
   bytes.i64(event.time);
   for (const std::string* text : {&event.project, &event.sandbox, &event.task, &event.actor}) bytes.str(*text);
   bytes.str(kind_word);
   bytes.str(event.data);
+  if (!event.key.empty()) bytes.str(event.key);
   return sha256(bytes.data());
 }
 

@@ -17,6 +17,7 @@ struct Event {
   uint64_t seq = 0;  // 1, 2, 3 …: given by the ledger
   Millis time = 0;   // since 1970; 0: the ledger puts the present
   std::string project, sandbox, task, actor;
+  std::string key = {};  // that was authenticated for it; empty: nobody asked. `actor` is only what its holder said
   Kind kind = Kind::sandbox_updated;
   std::string data;        // JSON text; empty: {}
   std::string prev, hash;  // hex; given by the ledger

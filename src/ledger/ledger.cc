@@ -53,7 +53,8 @@ Result<void> Ledger::submit(Event event, std::optional<UsageRow> usage, ChainWri
   if (event.data.empty()) event.data = "{}";
   if (event.time == 0) event.time = now();
   size_t size = event.data.size();
-  for (const std::string* text : {&event.project, &event.sandbox, &event.task, &event.actor}) size += text->size();
+  for (const std::string* text : {&event.project, &event.sandbox, &event.task, &event.actor, &event.key})
+    size += text->size();
   if (size > kLargestEvent) return fail(Code::invalid, "an entry of the ledger is larger than 1 MiB");
   return writer_->add({.event = std::move(event), .usage = std::move(usage), .done = std::move(done)});
 }

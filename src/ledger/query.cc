@@ -61,6 +61,7 @@ Result<Event> read_event(const sqlite::Statement& statement) {
   e.data = row.text();
   e.prev = row.text();
   e.hash = row.text();
+  e.key = row.text();
   return e;
 }
 
@@ -82,7 +83,7 @@ Result<std::vector<Event>> Ledger::query(const EventFilter& filter) {
   if (filter.before) where.number("seq < ?", whole(filter.before));
   std::lock_guard lock(mutex_);
   ISOLA_TRY(auto query, reader_.prepare(fmt::format("SELECT seq, time, project, sandbox, task, actor, kind, data, "
-                                                    "prev, hash FROM events {} WHERE {} ORDER BY seq {} LIMIT ?",
+                                                    "prev, hash, key FROM events {} WHERE {} ORDER BY seq {} LIMIT ?",
                                                     by_time ? "INDEXED BY events_by_time" : "", where.sql(),
                                                     filter.newest_first ? "DESC" : "ASC")));
   where.bind(query);

@@ -82,7 +82,12 @@ CREATE TRIGGER usage_counts AFTER INSERT ON usage BEGIN
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2};
+// Who asked, as authenticated, beside the actor that a caller may claim.
+constexpr std::string_view kVersion3 = R"sql(
+ALTER TABLE events ADD COLUMN key TEXT NOT NULL DEFAULT '';
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3};
 
 }  // namespace
 

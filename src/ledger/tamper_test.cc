@@ -69,6 +69,34 @@ class TamperTest : public LedgerTest {
   Head head_;
 };
 
+TEST_F(TamperTest, TheKeyIsPartOfAnEntry) {
+  reopen();
+  auto e = event("i1");
+  e.key = "kbob";
+  ASSERT_TRUE(ledger_->append_durably(e));
+  auto last = ledger_->query({.after = 20});
+  ASSERT_TRUE(last);
+  ASSERT_EQ(last->size(), 1u);
+  EXPECT_EQ(last->front().key, "kbob");
+  ASSERT_TRUE(ledger_->verify()->good());
+  ledger_.reset();
+  for (const char* key : {"kalice", ""}) {
+    tamper(std::string("UPDATE events SET key = '") + key + "' WHERE seq = 21");
+    expect_broken(21, "was changed");
+  }
+}
+
+// Entries of the time before keys keep their hashes, in the file as it was and as it is now.
+TEST_F(TamperTest, ALedgerFromBeforeKeysIsStillGood) {
+  tamper("ALTER TABLE events DROP COLUMN key; PRAGMA user_version = 1");
+  auto verdict = verify_file(path(), head_);
+  ASSERT_TRUE(verdict) << verdict.error().message;
+  EXPECT_TRUE(verdict->good()) << verdict->what;
+  reopen();
+  add(1);
+  EXPECT_TRUE(ledger_->verify(head_)->good());
+}
+
 TEST_F(TamperTest, AnyFieldChanged) {
   for (const char* change : {"time = time + 1", "project = 'q'", "sandbox = 'other'", "task = ''", "actor = 'mallory'",
                              "kind = 'command.ended'", "data = '{}'"}) {
@@ -109,14 +137,16 @@ TEST_F(TamperTest, TwoSwapped) {
 
 TEST_F(TamperTest, OneInserted) {
   tamper(
-      "INSERT INTO events SELECT 21, time, project, sandbox, task, actor, kind, data, prev, hash FROM events WHERE seq "
+      "INSERT INTO events SELECT 21, time, project, sandbox, task, actor, kind, data, prev, hash, key FROM events "
+      "WHERE seq "
       "= 20");
   expect_broken(21, "does not follow");
 }
 
 TEST_F(TamperTest, OneInsertedBeforeTheFirst) {
   tamper(
-      "INSERT INTO events SELECT -5, time, project, sandbox, task, actor, kind, data, prev, hash FROM events WHERE seq "
+      "INSERT INTO events SELECT -5, time, project, sandbox, task, actor, kind, data, prev, hash, key FROM events "
+      "WHERE seq "
       "= 1");
   expect_broken(1, "something was put before it");
 }

@@ -16,6 +16,9 @@ class Walk {
 
   Result<Verdict> over(sqlite::Database& db) {
     verdict_.head = {.seq = 0, .hash = kNoHash};
+    // A backup may be of a version before keys.
+    ISOLA_TRY(int64_t keys, db.integer("SELECT count(*) FROM pragma_table_info('events') WHERE name = 'key'"));
+    has_keys_ = keys > 0;
     bool more = true;
     while (more && verdict_.good()) {
       ISOLA_TRY(more, portion(db));
@@ -55,12 +58,13 @@ class Walk {
   }
 
   Result<bool> portion(sqlite::Database& db) {
-    ISOLA_TRY(
-        auto query,
-        db.prepare("SELECT e.seq, time, e.project, e.sandbox, e.task, actor, kind, data, prev, hash, u.seq, u.project, "
-                   "u.sandbox, u.task, from_ms, to_ms, cpu_usec, memory_byte_seconds, disk_byte_seconds, bytes_out, "
-                   "commands, wall_ms FROM events e LEFT JOIN usage u ON u.seq = e.seq "
-                   "WHERE e.seq > ? ORDER BY e.seq LIMIT ?"));
+    ISOLA_TRY(auto query,
+              db.prepare(fmt::format(
+                  "SELECT e.seq, time, e.project, e.sandbox, e.task, actor, kind, data, prev, hash, {}, u.seq, "
+                  "u.project, u.sandbox, u.task, from_ms, to_ms, cpu_usec, memory_byte_seconds, disk_byte_seconds, "
+                  "bytes_out, commands, wall_ms FROM events e LEFT JOIN usage u ON u.seq = e.seq "
+                  "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
+                  has_keys_ ? "e.key" : "''")));
     // From the very beginning: numbers below 1 are no place to hide.
     query.bind(verdict_.entries ? static_cast<int64_t>(verdict_.head.seq) : INT64_MIN, kPortion);
     for (size_t i = 0; i < kPortion; ++i) {
@@ -85,6 +89,7 @@ class Walk {
     e.data = row.text();
     e.prev = row.text();
     e.hash = row.text();
+    e.key = row.text();
     const Head& last = verdict_.head;
     if (e.seq != last.seq + 1) return broken(last.seq + 1, "is missing");
     if (e.prev != last.hash) return broken(e.seq, "does not follow the one before it");
@@ -116,6 +121,7 @@ class Walk {
 
   const std::optional<Head>& expected_;
   Verdict verdict_;
+  bool has_keys_ = true;
 };
 
 }  // namespace

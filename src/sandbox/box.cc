@@ -60,6 +60,73 @@ State Box::state() const {
   return record_.state;
 }
 
+bool Box::change_from(State expected, const std::function<void(store::SandboxRecord&)>& change) {
+  std::lock_guard lock(mutex_);
+  if (record_.state != expected) return false;
+  ++version_;
+  change(record_);
+  return true;
+}
+
+Task<Box::Turn> Box::turn() {
+  auto self = shared_from_this();
+  for (;;) {
+    uint64_t ticket = turn_bell_.ticket();
+    {
+      std::lock_guard lock(mutex_);
+      if (!busy_) {
+        busy_ = true;
+        co_return Turn(self);
+      }
+    }
+    co_await turn_bell_.wait(ticket);
+  }
+}
+
+void Box::Turn::release() {
+  auto box = std::exchange(box_, nullptr);
+  if (!box) return;
+  {
+    std::lock_guard lock(box->mutex_);
+    box->busy_ = false;
+  }
+  box->turn_bell_.ring();
+}
+
+bool Box::claim_end() {
+  std::lock_guard lock(mutex_);
+  return !std::exchange(finishing_, true);
+}
+
+void Box::set_ended() {
+  change([](auto& r) { r.state = State::ended; });
+  end_bell_.ring();
+}
+
+Task<void> Box::wait_ended() {
+  auto self = shared_from_this();
+  for (;;) {
+    uint64_t ticket = end_bell_.ticket();
+    if (state() == State::ended) co_return;
+    co_await end_bell_.wait(ticket);
+  }
+}
+
+void Box::set_ender(const Caller& caller) {
+  std::lock_guard lock(mutex_);
+  ender_ = caller;
+}
+
+Caller Box::ender() const {
+  std::lock_guard lock(mutex_);
+  return ender_;
+}
+
+bool Box::has_new_link() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(new_link_, false);
+}
+
 void Box::set_link(std::shared_ptr<GuestLink> link) {
   std::lock_guard lock(mutex_);
   link_ = std::move(link);
@@ -106,7 +173,11 @@ Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher) {
   auto fds = co_await launcher.link(id_);
   std::shared_ptr<GuestLink> link;
   if (fds) link = GuestLink::start(home_, std::move(*fds), patience_);
-  if (link) set_link(link);
+  if (link) {
+    std::lock_guard lock(mutex_);
+    link_ = link;
+    new_link_ = true;
+  }
   if (!fds) co_return std::unexpected(std::move(fds).error());
   co_return link;
 }
@@ -128,9 +199,9 @@ std::optional<Box::Dial> Box::dial() {
   return one;
 }
 
-void Box::remember(const CommandInfo& command) {
+bool Box::remember(const CommandInfo& command) {
   std::lock_guard lock(mutex_);
-  commands_[command.id] = command;
+  return commands_.emplace(command.id, command).second;
 }
 
 std::optional<CommandInfo> Box::find_command(const std::string& id) const {
@@ -154,6 +225,16 @@ std::vector<CommandInfo> Box::commands() const {
 void Box::input_closed(const std::string& id) {
   std::lock_guard lock(mutex_);
   if (auto at = commands_.find(id); at != commands_.end()) at->second.takes_input = false;
+}
+
+bool Box::watch(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  return watched_.insert(id).second;
+}
+
+void Box::unwatch(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  watched_.erase(id);
 }
 
 void Box::command_stopped(const std::string& id, const std::string& why) {

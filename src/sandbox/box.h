@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "base/task.h"
 #include "ledger/usage.h"
+#include "sandbox/caller.h"
 #include "sandbox/guest_link.h"
 #include "sandbox/launcher_link.h"
 #include "store/records.h"
@@ -27,10 +29,11 @@ inline std::unexpected<Error> conflict(std::string message) {
 }
 
 struct CommandInfo {
-  std::string id;  // `c` + 12 of [a-z0-9]; the guest keeps it as the process's tag
+  std::string id;  // `c` + 12 of [a-z0-9]; the guest keeps it in the process's tag (command_tag.h)
   uint32_t pid = 0;
   std::string command;  // as a person would type it
   std::string task, actor, user, cwd;
+  std::string key = {};  // of whoever started it
   bool pty = false;
   Millis started = 0, ended = 0;  // ended 0: running
   guest::Exit exit;
@@ -61,6 +64,8 @@ class Box : public std::enable_shared_from_this<Box> {
   store::SandboxRecord record() const;
   void change(const std::function<void(store::SandboxRecord&)>& change);
   State state() const;
+  // Only from the state that the caller believes it to be in. false: it is in another one by now.
+  bool change_from(State expected, const std::function<void(store::SandboxRecord&)>& change);
 
   // A text made from the record, kept until that changes: many ask again and again how one sandbox is. `slot`: which of
   // the texts that there are.
@@ -76,6 +81,30 @@ class Box : public std::enable_shared_from_this<Box> {
   // Nobody is to be blamed for the silence of a frozen sandbox.
   void link_may_be_silent(bool silent);
   void drop_link();
+  // Whether link() made a new one since this was last asked.
+  bool has_new_link();
+
+  // Verbs that change what it is come one after the other. The end waits for nobody.
+  class Turn {
+   public:
+    explicit Turn(std::shared_ptr<Box> box) : box_(std::move(box)) {}
+    Turn(Turn&& other) noexcept : box_(std::move(other.box_)) {}
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() { release(); }
+    void release();
+
+   private:
+    std::shared_ptr<Box> box_;
+  };
+  Task<Turn> turn();
+
+  // The end: true for the first who comes with it, and only for that one.
+  bool claim_end();
+  void set_ended();
+  Task<void> wait_ended();
+  void set_ender(const Caller& caller);
+  Caller ender() const;  // who asked for its end; nobody: it was time, or it went by itself
 
   // Activity: a call in progress holds a Use; the idle limit counts from the last one's end.
   class Use {
@@ -112,12 +141,15 @@ class Box : public std::enable_shared_from_this<Box> {
   std::optional<Dial> dial();  // nothing: there are as many as there may be
 
   // Commands started through this server, or found in the guest after a restart.
-  void remember(const CommandInfo& command);
+  bool remember(const CommandInfo& command);                             // false: it was known already
   std::optional<CommandInfo> find_command(const std::string& id) const;  // by id, or by pid as text
   std::vector<CommandInfo> commands() const;
   bool command_ended(const std::string& id, const guest::Exit& exit);  // false: that was known already
   void input_closed(const std::string& id);
   void command_stopped(const std::string& id, const std::string& why);
+  // One watcher each. false: it has one already.
+  bool watch(const std::string& id);
+  void unwatch(const std::string& id);
 
   Meter& meter() { return meter_; }
   const Meter& meter() const { return meter_; }
@@ -139,12 +171,14 @@ class Box : public std::enable_shared_from_this<Box> {
   uint64_t version_ = 1;  // of the record
   std::array<Text, kTexts> texts_;
   std::shared_ptr<GuestLink> link_;
-  bool linking_ = false;
+  bool linking_ = false, new_link_ = false, busy_ = false, finishing_ = false;
+  Caller ender_;
   std::chrono::milliseconds patience_{30000};
-  Bell link_bell_;
+  Bell link_bell_, turn_bell_, end_bell_;
   std::atomic<int> uses_{0}, dials_{0};
   std::atomic<Millis> last_active_{0};
   std::map<std::string, CommandInfo> commands_;
+  std::set<std::string> watched_;
   std::deque<std::string> finished_;  // oldest first: only so many are remembered
   Meter meter_;
 };

@@ -8,8 +8,9 @@
 namespace isola::sandbox {
 
 struct Box::Timers {
-  explicit Timers(boost::asio::io_context& home) : deadline(home), idle(home), sample(home) {}
+  explicit Timers(boost::asio::io_context& home) : deadline(home), idle(home), sample(home), ending(home) {}
   boost::asio::steady_timer deadline, idle, sample;
+  boost::asio::steady_timer ending;  // to try again what could not be done
 };
 
 }  // namespace isola::sandbox

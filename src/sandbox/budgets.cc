@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "sandbox/said.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -66,42 +67,20 @@ Result<void> Service::set_project_limits(const store::ProjectRecord& project) {
   return {};
 }
 
-namespace {
-
-// What another thread says once.
-struct Said {
-  std::mutex mutex;
-  Bell bell;
-  std::optional<Result<uint64_t>> answer;
-
-  ledger::ChainWriter::Done hear(const std::shared_ptr<Said>& self) {
-    return [self](Result<uint64_t> said) {
-      {
-        std::lock_guard lock(self->mutex);
-        self->answer = std::move(said);
-      }
-      self->bell.ring();
-    };
-  }
-};
-
-Task<Result<uint64_t>> heard(std::shared_ptr<Said> said) {
-  for (;;) {
-    uint64_t ticket = said->bell.ticket();
-    {
-      std::lock_guard lock(said->mutex);
-      if (said->answer) co_return *said->answer;
-    }
-    co_await said->bell.wait(ticket);
-  }
-}
-
-}  // namespace
-
 Task<Result<uint64_t>> Service::flush_ledger() {
   auto said = std::make_shared<Said>();
-  ISOLA_CO_CHECK(parts_.ledger.flush(said->hear(said)));
+  ISOLA_CO_CHECK(parts_.ledger.flush(Said::hear(said)));
   co_return co_await heard(said);
+}
+
+Task<Result<void>> Service::record_durably(ledger::Event event) {
+  auto said = std::make_shared<Said>();
+  ledger::Event shown = event;
+  ISOLA_CO_CHECK(parts_.ledger.append_durably(std::move(event), Said::hear(said)));
+  auto written = co_await heard(said);
+  if (!written) co_return std::unexpected(std::move(written).error());
+  events_.publish(shown);
+  co_return Result<void>();
 }
 
 Task<Result<void>> Service::set_task_budget(std::string project, std::string task, store::Budget budget) {
@@ -109,7 +88,7 @@ Task<Result<void>> Service::set_task_budget(std::string project, std::string tas
   store::TaskRecord record{project, task, budget};
   ISOLA_CO_CHECK(parts_.store.put_task(record));
   auto said = std::make_shared<Said>();
-  ISOLA_CO_CHECK(accounts_.set_task(record, boxes_of(project), said->hear(said)));
+  ISOLA_CO_CHECK(accounts_.set_task(record, boxes_of(project), Said::hear(said)));
   ISOLA_CO_TRY(uint64_t mark, co_await heard(said));
   if (mark > 0) {
     ledger::UsageFilter filter{.project = project, .task = task};

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
+#include "base/log.h"
+#include "sandbox/command_tag.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -12,6 +14,10 @@ namespace net = boost::asio;
 using nlohmann::json;
 
 namespace {
+
+// What we did not start, or cannot know that we did. Shorter than any id of ours.
+std::string stranger_id(uint32_t pid) { return "c" + std::to_string(pid); }
+bool is_stranger(const std::string& id) { return id.size() <= 11; }
 
 constexpr size_t kCommandShown = 2000;  // of a command line, in lists and in the ledger
 
@@ -22,14 +28,14 @@ std::string shown(const CommandSpec& spec) {
   return text;
 }
 
-guest::Start start_of(const CommandSpec& spec, const std::string& id) {
+guest::Start start_of(const CommandSpec& spec, const std::string& tag) {
   guest::Start start;
   start.argv = spec.argv;
   if (!spec.shell.empty()) start.argv = {"/bin/bash", "-c", spec.shell};
   for (const auto& [key, value] : spec.env) start.env.push_back(key + "=" + value);
   start.cwd = spec.cwd;
   start.user = spec.user;
-  start.tag = id;
+  start.tag = tag;
   start.stdin_mode = spec.stdin_mode;
   start.pty = spec.pty;
   start.rows = spec.rows;
@@ -82,13 +88,14 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   ISOLA_CO_CHECK(may_run(box, info.task));
   bool visits = info.task != record.task;
   if (visits) co_await take_stock(box);
-  info.actor = spec.actor.empty() ? record.actor : spec.actor;
+  info.key = spec.by;
+  info.actor = !spec.actor.empty() ? spec.actor : !spec.by.empty() ? spec.by : record.actor;
   info.user = spec.user;
   info.cwd = spec.cwd;
   info.pty = spec.pty;
   info.takes_input = spec.pty || spec.stdin_mode == guest::Stdin::pipe;
   info.started = now_millis();
-  auto channel = link->open(guest::Op::run, guest::encode(start_of(spec, info.id)));
+  auto channel = link->open(guest::Op::run, guest::encode(start_of(spec, make_tag(parts_.secret, box->id(), info))));
   auto bytes = co_await channel->reply();
   auto started = bytes ? guest::decode<guest::Started>(*bytes) : Result<guest::Started>(std::unexpected(bytes.error()));
   if (!started) {
@@ -96,13 +103,12 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
     co_return std::unexpected(std::move(started).error());
   }
   info.pid = started->pid;
-  accounts_.command_begins(*box, info.task);
-  box->remember(info);
+  if (box->remember(info)) accounts_.command_begins(*box, info.task);
   if (visits) arm(box);  // its budget may want more looks
   ++counters.commands;
   this->record(ledger::Kind::command_started, box,
                dumped({{"command_id", info.id}, {"command", info.command}, {"user", info.user}, {"cwd", info.cwd}}),
-               info.task, info.actor);
+               Caller(info.key, info.actor), info.task);
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
 }
 
@@ -126,45 +132,123 @@ void Service::command_ended(const BoxPtr& box, const std::string& command, const
   if (!info->stopped.empty()) data["reason"] = "limit", data["detail"] = info->stopped;
   data["command_id"] = command;
   data["duration_ms"] = now_millis() - info->started;
-  record(ledger::Kind::command_ended, box, dumped(data), info->task, info->actor);
+  record(ledger::Kind::command_ended, box, dumped(data), Caller(info->key, info->actor), info->task);
 }
 
-void Service::detach(Running running) {
-  net::co_spawn(running.box->home(), watch_command(running.box, running.info.id, running.info.pid), net::detached);
+void Service::detach(Running running) { watch(running.box, running.info.id, running.info.pid); }
+
+void Service::watch(const BoxPtr& box, const std::string& command, uint32_t pid) {
+  auto known = box->find_command(command);
+  if (known && known->ended != 0) return;
+  // Each holds a channel until the command's end, and there are only so many.
+  if (box->watch(command)) net::co_spawn(box->home(), watch_command(box, command, pid), net::detached);
 }
 
 Task<void> Service::watch_command(BoxPtr box, std::string command, uint32_t pid) {
   auto self = shared_from_this();
   auto link = co_await this->link(box);
-  if (!link) co_return;
-  auto bytes = co_await (*link)->call(guest::Op::wait, guest::encode(guest::Pid{pid}));
-  if (!bytes) co_return;
-  auto exit = guest::decode<guest::Exit>(*bytes);
-  if (exit) command_ended(box, command, *exit);
+  Result<std::string> bytes = fail(Code::unavailable, "there is no link");
+  guest::Pid args{pid};
+  std::string asked = guest::encode(args);
+  if (link) bytes = co_await (*link)->call(guest::Op::wait, asked);
+  box->unwatch(command);
+  if (bytes) {
+    auto exit = guest::decode<guest::Exit>(*bytes);
+    if (exit) command_ended(box, command, *exit);
+    co_return;
+  }
+  // The link broke: the next one brings a new watcher.
+  if (bytes.error().code != Code::unavailable || box->state() != State::running) co_return;
+  Bell never;
+  (void)co_await never.wait_for(never.ticket(), std::chrono::seconds(1));
+  co_await relink(box);
 }
 
-Task<Result<std::vector<CommandInfo>>> Service::commands(BoxPtr box) {
+Task<void> Service::relink(BoxPtr box) {
+  auto self = shared_from_this();
+  (void)co_await this->link(box);
+}
+
+// A guest whose list cannot be had says nothing now; the next link asks again.
+Task<void> Service::catch_up(BoxPtr box) {
+  auto self = shared_from_this();
+  (void)co_await look_at_commands(box);
+  for (const auto& command : box->commands())
+    if (command.ended == 0) watch(box, command.id, command.pid);
+}
+
+Result<std::set<std::string>> Service::recorded_ends(const BoxPtr& box) {
+  ledger::EventFilter filter{.sandbox = box->id(),
+                             .kind_prefix = std::string(to_string(ledger::Kind::command_ended)),
+                             .limit = 10'000,
+                             .newest_first = true};
+  ISOLA_TRY(auto events, parts_.ledger.query(filter));
+  std::set<std::string> ids;
+  for (const auto& event : events) {
+    json data = json::parse(event.data, nullptr, false);
+    if (data.is_object()) ids.insert(data.value("command_id", std::string()));
+  }
+  return ids;
+}
+
+// One that an earlier server started, or that the guest says it has.
+Result<void> Service::adopt_command(const BoxPtr& box, const guest::ProcessInfo& process,
+                                    std::optional<std::set<std::string>>& recorded) {
+  auto ours = read_tag(parts_.secret, box->id(), process.tag);
+  if (ours && box->find_command(ours->id)) ours.reset();  // that one is another process
+  CommandInfo info;
+  if (ours) info = *ours;
+  if (!ours) info.id = stranger_id(process.pid), info.started = now_millis();
+  info.pid = process.pid;
+  info.command = process.command.substr(0, kCommandShown);
+  info.user = process.user.substr(0, kMaxWord);
+  info.cwd = process.cwd.substr(0, 4096);
+  info.pty = process.pty;
+  if (process.running) {
+    if (!box->remember(info)) return {};  // whoever started it was just about to say so
+    accounts_.command_begins(*box, info.task);
+    arm(box);
+    watch(box, info.id, info.pid);
+    return {};
+  }
+  if (ours && !recorded) {
+    ISOLA_TRY(recorded, recorded_ends(box));
+  }
+  if (!box->remember(info)) return {};
+  if (!ours || recorded->contains(info.id)) {
+    box->command_ended(info.id, process.exit);
+  } else {
+    accounts_.command_begins(*box, info.task);
+    command_ended(box, info.id, process.exit);
+  }
+  return {};
+}
+
+// What the guest says is its own word: so many of them, and only so much of each.
+Task<Result<void>> Service::look_at_commands(BoxPtr box) {
   ISOLA_CO_TRY(auto link, co_await this->link(box));
-  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}));
+  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}, kMostCommands << 13));
   ISOLA_CO_TRY(guest::Processes processes, guest::decode<guest::Processes>(bytes));
-  // The guest knows of commands that an earlier server started.
+  std::optional<std::set<std::string>> recorded;
+  // Those under our own tags are as many as we started. The rest is what the guest makes up.
+  size_t strangers = 0;
+  for (const auto& command : box->commands()) strangers += is_stranger(command.id) ? 1 : 0;
+  size_t most = std::min<size_t>(kMostCommands, box->record().limits.pids ? box->record().limits.pids : kMostCommands);
   for (const auto& process : processes.list) {
-    std::string id = process.tag.empty() ? "c" + std::to_string(process.pid) : process.tag;
+    auto ours = read_tag(parts_.secret, box->id(), process.tag);
+    std::string id = ours ? ours->id : stranger_id(process.pid);
     if (auto known = box->find_command(id); known && known->pid == process.pid) {
       if (!process.running) command_ended(box, id, process.exit);
       continue;
     }
-    CommandInfo info{.id = id, .pid = process.pid, .command = process.command};
-    info.user = process.user;
-    info.cwd = process.cwd;
-    info.pty = process.pty;
-    info.started = now_millis();
-    box->remember(info);
-    if (process.running)
-      net::co_spawn(box->home(), watch_command(box, id, process.pid), net::detached);
-    else
-      box->command_ended(id, process.exit);
+    if (!ours && strangers++ >= most) continue;
+    ISOLA_CO_CHECK(adopt_command(box, process, recorded));
   }
+  co_return Result<void>();
+}
+
+Task<Result<std::vector<CommandInfo>>> Service::commands(BoxPtr box) {
+  ISOLA_CO_CHECK(co_await look_at_commands(box));
   co_return box->commands();
 }
 

@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "image/template_cache.h"
+#include "sandbox/said.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -83,6 +84,8 @@ struct Service::Launching {
   uint64_t number = 0;
 };
 
+Result<void> check_metadata(const store::Labels& metadata) { return check_labels(metadata, "metadata", kMaxMetadata); }
+
 Result<void> Service::check(const CreateRequest& request) const {
   if (!request.name.empty() && (!plain_name(request.name) || is_sandbox_id(request.name)))
     return fail(Code::invalid,
@@ -102,7 +105,7 @@ Result<void> Service::check(const CreateRequest& request) const {
   if (request.boundary && *request.boundary != BoundaryKind::jail)
     return fail(Code::unsupported, "boundary: this server offers jail (a shared kernel) and no other");
   if (request.on_create.size() + request.on_resume.size() > 32) return fail(Code::invalid, "hooks: at most 32");
-  ISOLA_CHECK(check_labels(request.metadata, "metadata", kMaxMetadata));
+  ISOLA_CHECK(check_metadata(request.metadata));
   ISOLA_CHECK(check_labels(request.env, "env", 128 << 10));
   for (const auto& [key, value] : request.env)
     if (key.find('=') != std::string::npos) return fail(Code::invalid, "env: a name must not hold '='");
@@ -221,14 +224,17 @@ Task<Result<Created>> Service::create(CreateRequest request) {
       continue;
     }
     auto box = find(request.project, existing);
-    if (box) {
-      if ((*box)->state() == State::frozen) ISOLA_CO_CHECK(co_await thaw(*box));
+    // One whose end has begun is nobody's any more: its key is free when it is over.
+    bool ending = box && ((*box)->state() == State::ending || (*box)->state() == State::ended);
+    if (box && !ending) {
+      Caller by(request.by, request.actor);
+      if ((*box)->state() == State::frozen) ISOLA_CO_CHECK(co_await thaw(*box, by));
       auto use = (*box)->use();
       reserved.kept = true;
       co_return Created{*box, true, {}};
     }
-    // It ended between the two looks: its key is free by the next one.
-    co_await key_bell_.wait_for(ticket, std::chrono::milliseconds(100));
+    // It is ending, or ended between the two looks: the bell rings when its key is free.
+    (void)co_await key_bell_.wait_for(ticket, std::chrono::milliseconds(100));
   }
   auto created = co_await launch(request);
   if (!created) {
@@ -273,7 +279,10 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.digest = digest;
   record.boundary = launched->reply.kind;
   record.birth = launched->reply.birth;
-  record.state = State::running;
+  // Until all that was asked for is in place. A server that dies before leaves something that nobody must take up.
+  bool bare = record.network.empty() && request.network != "package-registries" && request.env.empty() &&
+              request.on_create.empty() && request.probe.empty();
+  record.state = bare ? State::running : State::creating;
   record.created = record.last_active = now;
   Millis timeout = request.timeout.value_or(settings.default_timeout);
   record.lifetime = {
@@ -307,8 +316,16 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     if (auto time = launched->reply.latency.of(step); time.count() > 0)
       data["latency_us"][std::string(to_string(step))] = time.count() / 1000;
   }
-  this->record(ledger::Kind::sandbox_created, box, data.dump());
-  auto prepared = co_await prepare(box, request);
+  this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(request.by, request.actor));
+  // Goes to the file while the sandbox is being prepared; waited for before anybody is told.
+  auto written = std::make_shared<Said>();
+  auto prepared = parts_.ledger.flush(Said::hear(written));
+  if (prepared) prepared = co_await prepare(box, request);
+  if (prepared && !bare) prepared = set_running(box);
+  if (prepared) {
+    auto kept = co_await heard(written);
+    if (!kept) prepared = std::unexpected(kept.error().in("the ledger cannot take its entry"));
+  }
   if (!prepared) {
     Error why = prepared.error();
     (void)co_await kill(box, EndReason::killed, why.message);
@@ -327,6 +344,13 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   co_return Created{box, false, launched->reply.latency};
 }
 
+Result<void> Service::set_running(const BoxPtr& box) {
+  if (box->state() != State::creating) return fail(Code::unavailable, "the sandbox ended while it was being made");
+  ISOLA_CHECK(parts_.store.set_state(box->id(), State::running));
+  if (box->change_from(State::creating, [](auto& r) { r.state = State::running; })) return {};
+  return fail(Code::unavailable, "the sandbox ended while it was being made");
+}
+
 Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
   store::Labels env = request.env;
   if (request.network == "package-registries")
@@ -339,7 +363,10 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
     configured = link->open(guest::Op::configure, guest::encode(configure));
   }
   // Before anything runs: whatever does, runs under it.
-  ISOLA_CO_CHECK(co_await renew_network(box, true));
+  {
+    Box::Turn turn = co_await box->turn();
+    ISOLA_CO_CHECK(co_await renew_network(box, true));
+  }
   if (configured) {
     auto done = co_await configured->end();
     if (!done) co_return std::unexpected(std::move(done).error());

@@ -167,6 +167,11 @@ struct Channel::State {
     bell.ring();
   }
 
+  bool is_cancelled() {  // by any worker
+    std::lock_guard lock(mutex);
+    return cancelled;
+  }
+
   // On the home worker: as much of what write() left as the guest's credit allows.
   void push(GuestLink::Io& link) {
     std::unique_lock lock(mutex);
@@ -225,7 +230,7 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
         state->error = Error{Code::unavailable, "the sandbox is gone"};
       });
     }
-    if (state->cancelled) return;
+    if (state->is_cancelled()) return;
     if (io->session.out().size() > kMostUnsent) {
       return state->change([&] {
         state->ended = state->eof = true;

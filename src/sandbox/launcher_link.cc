@@ -56,13 +56,13 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   Connect connect;
   net::posix::stream_descriptor socket;
   net::steady_timer retry;
-  std::atomic<LauncherLink*> owner = nullptr;
-  std::shared_ptr<Inner> main;           // of a further line
-  std::atomic<uint64_t> generation = 0;  // how often it was connected
-  uint64_t seen = 0;                     // of a further line: the main one's, when it connected
-  std::mutex lines_mutex;                // of the main one, and what follows
+  std::shared_ptr<const Listener> listener;  // never changed once there is something to hear
+  std::shared_ptr<Inner> main;               // of a further line
+  std::atomic<uint64_t> generation = 0;      // how often it was connected
+  uint64_t seen = 0;                         // of a further line: the main one's, when it connected
+  std::mutex lines_mutex;                    // of the main one, and what follows
   std::map<net::io_context*, std::shared_ptr<Inner>> lines;
-  std::atomic<bool> connected = false, stopped = false;
+  std::atomic<bool> connected = false, started = false, stopped = false;
   bool writing = false;
   uint32_t last_tag = 0, gate_tag = 0;
   std::map<uint32_t, std::shared_ptr<Question>> pending;
@@ -71,13 +71,13 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
 
   // For whoever asks on that worker.
   std::shared_ptr<Inner> line_of(net::io_context* worker) {
-    if (!worker || worker == &home || stopped) return shared_from_this();
+    if (!worker || worker == &home || !started || stopped) return shared_from_this();
     std::lock_guard lock(lines_mutex);
     auto& line = lines[worker];
     if (!line) {
       line = std::make_shared<Inner>(*worker, connect);
       line->main = shared_from_this();
-      line->owner = owner.load();
+      line->listener = listener;
       net::post(*worker, [line] { line->open(); });
     }
     return line->connected ? line : shared_from_this();
@@ -113,8 +113,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (!main) watch_gate();
     // A further line that broke alone took with it who hears of the ends of what it had launched.
     bool lost = !main || (generation > 1 && before == seen);
-    LauncherLink* link = owner;
-    if (lost && link && link->on_connected) link->on_connected();
+    if (lost && !stopped && listener->connected) listener->connected();
   }
 
   // The answer to this question never ends: every event comes as one.
@@ -166,8 +165,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (tag == 0) {
       launcher::Ended event;
       decode(in, event);
-      LauncherLink* link = owner;
-      if (in.done() && link && link->on_ended) link->on_ended(event);
+      if (in.done() && !stopped && listener->ended) listener->ended(event);
       return;
     }
     if (tag == gate_tag) return handle_gate(in);
@@ -184,8 +182,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (in.u8() != 0 || in.done()) return;  // refused, or only the word that it begins
     gate::Event event;
     decode(in, event);
-    LauncherLink* link = owner;
-    if (in.done() && link && link->on_gate_event) link->on_gate_event(event);
+    if (in.done() && !stopped && listener->gate_event) listener->gate_event(event);
   }
 
   void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
@@ -220,12 +217,20 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   }
 };
 
-std::shared_ptr<LauncherLink> LauncherLink::start(net::io_context& home, Connect connect) {
+std::shared_ptr<LauncherLink> LauncherLink::make(net::io_context& home, Connect connect) {
   std::shared_ptr<LauncherLink> link(new LauncherLink);
   link->inner_ = std::make_shared<Inner>(home, std::move(connect));
-  link->inner_->owner = link.get();
-  net::post(home, [inner = link->inner_] { inner->open(); });
   return link;
+}
+
+void LauncherLink::start(Listener listener) {
+  if (inner_->started.exchange(true)) return;
+  {
+    std::lock_guard lock(inner_->lines_mutex);
+    inner_->listener = std::make_shared<const Listener>(std::move(listener));
+  }
+  // Dispatched like every request: what is asked from here on comes behind it.
+  net::dispatch(inner_->home, [inner = inner_] { inner->open(); });
 }
 
 LauncherLink::~LauncherLink() { stop(); }
@@ -240,7 +245,6 @@ void LauncherLink::stop() {
   }
   for (auto& one : all) {
     one->stopped = true;
-    one->owner = nullptr;
     net::post(one->home, [one] {
       one->retry.cancel();
       one->broken({Code::unavailable, "the server is stopping"});

@@ -1,7 +1,8 @@
 // The launcher as the service sees it: many requests under way at once, from any worker, each over a connection of that
 // worker's, which is made anew when it breaks.
 //
-//   auto launcher = LauncherLink::start(home, connect);
+//   auto launcher = LauncherLink::make(home, connect);
+//   launcher->start({.ended = …});                                   // before the first request
 //   ISOLA_CO_TRY(auto launched, co_await launcher->launch(request));
 //
 // A request that was under way when the connection broke fails with Code::unavailable: whether it happened is then
@@ -31,13 +32,18 @@ class LauncherLink {
   // A connected socket, starting the launcher if need be. Called on the home worker; may take a moment.
   using Connect = std::function<Result<Fd>()>;
 
-  static std::shared_ptr<LauncherLink> start(boost::asio::io_context& home, Connect connect);
+  // Called on any worker.
+  struct Listener {
+    std::function<void(const launcher::Ended&)> ended;
+    std::function<void(const gate::Event&)> gate_event;
+    std::function<void()> connected;  // again after a break: whoever owns sandboxes says so anew
+  };
+
+  static std::shared_ptr<LauncherLink> make(boost::asio::io_context& home, Connect connect);
   ~LauncherLink();
 
-  // Called on any worker. Set all of them before the first request.
-  std::function<void(const launcher::Ended&)> on_ended;
-  std::function<void(const gate::Event&)> on_gate_event;
-  std::function<void()> on_connected;  // again after a break: whoever owns sandboxes says so anew
+  // Connects. The listener is handed over before there is anything to hear; a second call changes nothing.
+  void start(Listener listener);
 
   Task<Result<Launched>> launch(launcher::LaunchRequest request);
   Task<Result<boundary::Link>> link(std::string id);

@@ -72,6 +72,20 @@ void Service::time_is_up(const BoxPtr& box, EndReason reason, const std::string&
       net::detached);
 }
 
+// The launcher could not end it. Nobody else will think of it again.
+void Service::kill_later(const BoxPtr& box) {
+  net::dispatch(box->home(), [self = shared_from_this(), box] {
+    auto& timer = box->timers->ending;
+    timer.expires_after(std::chrono::seconds(1));
+    timer.async_wait([self, weak = std::weak_ptr(box)](boost::system::error_code error) {
+      auto alive = weak.lock();
+      if (!alive || error || alive->state() == State::ended) return;
+      log::warn("sandbox", "trying again to end {}", alive->id());
+      net::co_spawn(alive->home(), [self, alive]() -> Task<void> { (void)co_await self->kill(alive); }, net::detached);
+    });
+  });
+}
+
 void Service::arm_sample(const BoxPtr& box) {
   auto& timer = box->timers->sample;
   timer.cancel();

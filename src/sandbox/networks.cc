@@ -52,45 +52,14 @@ Result<void> Service::may_ask_for(const std::string& project, const std::string&
   return {};
 }
 
-// Of one sandbox one thing at a time: what the gate took last is then what is written down last, and a ceiling that
-// changes meanwhile is either seen or applied afterwards.
-class Service::NetworkTurn {
- public:
-  NetworkTurn(std::shared_ptr<Service> service, std::string id) : service_(std::move(service)), id_(std::move(id)) {}
-  ~NetworkTurn() {
-    {
-      std::lock_guard lock(service_->network_mutex_);
-      service_->network_turns_.erase(id_);
-    }
-    service_->network_bell_.ring();
-  }
-  NetworkTurn(const NetworkTurn&) = delete;
-  NetworkTurn& operator=(const NetworkTurn&) = delete;
-
- private:
-  std::shared_ptr<Service> service_;
-  std::string id_;
-};
-
-Task<std::shared_ptr<Service::NetworkTurn>> Service::network_turn(std::string id) {
-  for (;;) {
-    uint64_t ticket = network_bell_.ticket();
-    {
-      std::lock_guard lock(network_mutex_);
-      if (network_turns_.insert(id).second) co_return std::make_shared<NetworkTurn>(shared_from_this(), id);
-    }
-    co_await network_bell_.wait(ticket);
-  }
-}
-
 Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = project.ceiling, .cut = cut};
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
+// The caller has the turn.
 Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
-  auto turn = co_await network_turn(box->id());
   std::string policy = box->record().network;
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   // Under a ceiling the launcher has it even for one that reaches nothing: whoever gives it a policy while no server
@@ -103,16 +72,26 @@ Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
   co_return co_await apply_network(box, policy, false);
 }
 
-Task<Result<void>> Service::set_network(BoxPtr box, std::string network, bool cut) {
-  ISOLA_CO_TRY(std::string policy, policy_text(network));
-  if (network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
-  auto turn = co_await network_turn(box->id());
+Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller by) {
+  ISOLA_CO_TRY(std::string policy, policy_text(asked.network));
+  if (asked.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
+  Box::Turn turn = co_await box->turn();
+  store::SandboxChange change;
+  change.network = policy;
+  if (!asked.notes.empty()) {
+    change.metadata = box->record().metadata;
+    for (const auto& [key, value] : asked.notes) (*change.metadata)[key] = value;
+    ISOLA_CO_CHECK(check_metadata(*change.metadata));
+  }
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
-  ISOLA_CO_CHECK(co_await apply_network(box, policy, cut));
-  ISOLA_CO_CHECK(parts_.store.set_network(box->id(), policy));
-  box->change([&](auto& r) { r.network = policy; });
-  json data = {{"network", policy}};
-  record(ledger::Kind::sandbox_updated, box, data.dump());
+  ISOLA_CO_CHECK(co_await apply_network(box, policy, asked.cut));
+  ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+  box->change([&](auto& r) {
+    r.network = policy;
+    if (change.metadata) r.metadata = *change.metadata;
+  });
+  json data = {{"changed", {"network"}}, {"network", policy}};
+  record(ledger::Kind::sandbox_updated, box, data.dump(), by);
   co_return Result<void>();
 }
 
@@ -125,7 +104,7 @@ Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling
   Result<void> result;
   for (const auto& box : boxes_of(project)) {
     // All of them, whatever happens with one; those that reach nothing, too.
-    auto turn = co_await network_turn(box->id());
+    Box::Turn turn = co_await box->turn();
     auto applied = co_await apply_network(box, box->record().network, true);
     if (!applied && applied.error().code != Code::not_found && result) result = std::unexpected(applied.error());
   }

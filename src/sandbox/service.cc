@@ -2,6 +2,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -16,7 +17,9 @@ namespace isola::sandbox {
 namespace net = boost::asio;
 using nlohmann::json;
 
-Service::Service(Parts parts) : parts_(std::move(parts)), accounts_(parts_.ledger, parts_.settings.prices) {}
+Service::Service(Parts parts) : parts_(std::move(parts)), accounts_(parts_.ledger, parts_.settings.prices) {
+  if (parts_.secret.empty()) parts_.secret = new_token();
+}
 Service::~Service() = default;
 
 Settings Service::settings() const {
@@ -43,13 +46,22 @@ size_t Service::living() const {
 // ---- start and stop -------------------------------------------------------------------------------------------------
 
 Task<Result<void>> Service::start() {
-  parts_.launcher->on_ended = [weak = weak_from_this()](const launcher::Ended& ended) {
+  LauncherLink::Listener listener;
+  listener.ended = [weak = weak_from_this()](const launcher::Ended& ended) {
     if (auto self = weak.lock()) self->heard_end(ended);
   };
-  parts_.launcher->on_gate_event = [weak = weak_from_this()](const gate::Event& event) {
+  listener.gate_event = [weak = weak_from_this()](const gate::Event& event) {
     if (auto self = weak.lock()) self->heard_gate(event);
   };
+  listener.connected = [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (!self) return;
+    ++self->connections_;
+    if (self->ready_) net::co_spawn(self->parts_.next_worker(), self->reown(), net::detached);
+  };
+  parts_.launcher->start(std::move(listener));
   ISOLA_CO_TRY(auto there, co_await parts_.launcher->list());
+  uint64_t connections = connections_;
   std::set<std::string> alive;
   for (const auto& summary : there)
     if (!summary.parked) alive.insert(summary.id);
@@ -62,7 +74,7 @@ Task<Result<void>> Service::start() {
   ISOLA_CO_TRY(auto known, parts_.store.living());
   for (const auto& record : known) {
     auto box = std::make_shared<Box>(parts_.next_worker(), record);
-    box->set_patience(parts_.settings.patience);
+    box->set_patience(settings().patience);
     ISOLA_CO_CHECK(accounts_.begin_box(*box));
     accounts_.set_frozen(*box, record.state == State::frozen);
     add(box);
@@ -70,12 +82,24 @@ Task<Result<void>> Service::start() {
       found_gone(box, EndReason::host_restart, "it ended while the server was away");
       continue;
     }
+    // Half made: nobody was told of it, and what it is like inside nobody knows.
+    if (record.state == State::creating) {
+      (void)co_await kill(box, EndReason::host_restart, "its server died while it was being made");
+      publish(box);
+      continue;
+    }
     auto taken = co_await take_over(box);
     if (!taken && taken.error().code == Code::not_found) {
       found_gone(box, EndReason::host_restart, "it ended while the server was away");
       continue;
     }
-    if (!taken) co_return std::unexpected(taken.error());
+    // One that is in a bad way keeps nobody from the others.
+    if (!taken) {
+      log::error("sandbox", "{} could not be taken over and is tried again: {}", box->id(), taken.error().message);
+      net::co_spawn(box->home(), take_over_later(box), net::detached);
+    } else if (record.state == State::running) {
+      net::co_spawn(box->home(), relink(box), net::detached);
+    }
     publish(box);
     arm(box);
   }
@@ -85,10 +109,9 @@ Task<Result<void>> Service::start() {
     log::warn("sandbox", "ending {}: nobody knows it", summary.id);
     (void)co_await parts_.launcher->kill(summary.id);
   }
-  parts_.launcher->on_connected = [weak = weak_from_this()] {
-    if (auto self = weak.lock()) net::co_spawn(self->parts_.next_worker(), self->reown(), net::detached);
-  };
   ready_ = true;
+  // The launcher was lost and found meanwhile: it knows nothing of what was said before.
+  if (connections_ != connections) net::co_spawn(parts_.next_worker(), reown(), net::detached);
   net::co_spawn(parts_.next_worker(), sweep(), net::detached);
   co_return Result<void>();
 }
@@ -97,7 +120,7 @@ Task<void> Service::sweep() {
   auto self = shared_from_this();
   net::steady_timer pause(co_await net::this_coro::executor);
   while (ready_) {
-    pause.expires_after(parts_.settings.sweep);
+    pause.expires_after(settings().sweep);
     co_await pause.async_wait(net::use_awaitable);
     if (ready_) co_await sweep_once();
   }
@@ -143,13 +166,41 @@ Task<void> Service::reown() {
     if (!taken && taken.error().code == Code::not_found)
       found_gone(box, EndReason::boundary_failure, "it ended while the launcher was away");
     else if (!taken)
-      log::warn("sandbox", "{} could not be taken over: {}", box->id(), taken.error().message);
+      net::co_spawn(box->home(), take_over_later(box), net::detached);
+  }
+}
+
+Task<void> Service::take_over_later(BoxPtr box) {
+  auto self = shared_from_this();
+  for (auto pause = std::chrono::seconds(1);; pause = std::min(pause * 2, std::chrono::seconds(60))) {
+    Bell never;
+    (void)co_await never.wait_for(never.ticket(), pause);
+    if (box->state() == State::ended || box->state() == State::ending) co_return;
+    auto taken = co_await take_over(box);
+    if (!taken && taken.error().code == Code::not_found)
+      co_return found_gone(box, EndReason::host_restart, "it ended while nobody could look after it");
+    if (!taken) log::warn("sandbox", "{} could not be taken over: {}", box->id(), taken.error().message);
+    if (taken) co_return co_await relink(box);
   }
 }
 
 // It is not there any more, and nobody saw how it went: if it was to end, then for that reason.
 void Service::found_gone(const BoxPtr& box, EndReason otherwise, const std::string& detail) {
   auto record = box->record();
+  // An earlier server may have died between the ledger and the store: then the ledger knows how it went.
+  ledger::EventFilter filter{.sandbox = record.id, .kind_prefix = std::string(to_string(ledger::Kind::sandbox_ended))};
+  auto told = ready_ ? Result<std::vector<ledger::Event>>() : parts_.ledger.query(filter);
+  if (told && !told->empty() && box->claim_end()) {
+    json data = json::parse(told->back().data, nullptr, false);
+    auto word = [&](const char* name) { return data.is_object() ? data.value(name, std::string()) : std::string(); };
+    box->change([&](auto& r) {
+      r.state = State::ending;
+      r.end_reason = parse_end_reason(word("reason")).value_or(otherwise);
+      r.end_detail = word("detail");
+      r.ended = told->back().time;
+    });
+    return bury(box);
+  }
   if (record.state == State::ending) return finish(box, record.end_reason, record.end_detail, nullptr);
   finish(box, otherwise, detail, nullptr);
 }
@@ -180,6 +231,8 @@ Task<Result<void>> Service::take_over(BoxPtr box) {
         net::detached);
     co_return Result<void>();
   }
+  Box::Turn turn = co_await box->turn();
+  record = box->record();
   if (record.state == State::frozen) ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
   // What is written down and what is in force are the same again, whoever died between the two.
   ISOLA_CO_CHECK(co_await renew_network(box, false));
@@ -267,7 +320,11 @@ Result<store::SandboxPage> Service::list(const store::SandboxFilter& filter, con
   return parts_.store.list_sandboxes(filter, cursor, limit);
 }
 
-Task<Result<std::shared_ptr<GuestLink>>> Service::link(BoxPtr box) { return box->link(*parts_.launcher); }
+Task<Result<std::shared_ptr<GuestLink>>> Service::link(BoxPtr box) {
+  auto link = co_await box->link(*parts_.launcher);
+  if (link && box->has_new_link()) net::co_spawn(box->home(), catch_up(box), net::detached);
+  co_return link;
+}
 
 Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string content, std::string user) {
   ISOLA_CO_TRY(auto link, co_await this->link(box));
@@ -282,78 +339,92 @@ Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string
 
 // ---- changing -------------------------------------------------------------------------------------------------------
 
-Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update) {
+Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Caller by) {
+  if (update.timeout && *update.timeout < 0) co_return fail(Code::invalid, "timeout must not be negative");
+  if (update.idle_limit && *update.idle_limit < 0) co_return fail(Code::invalid, "idle_timeout must not be negative");
+  if (update.metadata) ISOLA_CO_CHECK(check_metadata(*update.metadata));
+  Box::Turn turn = co_await box->turn();
   auto record = box->record();
   if (update.name && *update.name != record.name) co_return fail(Code::unsupported, "a sandbox keeps its name");
   auto lifetime = record.lifetime;
   if (update.timeout) {
-    if (*update.timeout < 0) co_return fail(Code::invalid, "timeout must not be negative");
     Millis deadline = *update.timeout ? now_millis() + *update.timeout : 0;
     bool later = deadline == 0 || (lifetime.deadline != 0 && deadline > lifetime.deadline);
     if (!update.only_extend || later) lifetime.deadline = deadline;
   }
-  if (update.idle_limit) {
-    if (*update.idle_limit < 0) co_return fail(Code::invalid, "idle_timeout must not be negative");
-    lifetime.idle_limit = *update.idle_limit;
-  }
-  if (lifetime != record.lifetime) {
-    ISOLA_CO_CHECK(parts_.store.set_lifetime(box->id(), lifetime));
-    box->change([&](auto& r) { r.lifetime = lifetime; });
-    arm(box);
-  }
-  if (update.budget) {
-    ISOLA_CO_CHECK(parts_.store.set_budget(box->id(), *update.budget));
-    box->change([&](auto& r) { r.budget = *update.budget; });
-    arm(box);
-  }
-  if (update.metadata) {
-    size_t bytes = 0;
-    for (const auto& [key, value] : *update.metadata) bytes += key.size() + value.size();
-    if (bytes > kMaxMetadata) co_return fail(Code::invalid, "metadata is too large");
-    ISOLA_CO_CHECK(parts_.store.set_metadata(box->id(), *update.metadata));
-    box->change([&](auto& r) { r.metadata = *update.metadata; });
-  }
-  this->record(ledger::Kind::sandbox_updated, box, json{{"deadline", lifetime.deadline}}.dump());
+  if (update.idle_limit) lifetime.idle_limit = *update.idle_limit;
+  store::SandboxChange change;
+  json changed = json::array();
+  if (lifetime != record.lifetime) change.lifetime = lifetime;
+  if (lifetime.deadline != record.lifetime.deadline) changed.push_back("deadline");
+  if (lifetime.idle_limit != record.lifetime.idle_limit) changed.push_back("idle_timeout");
+  if (update.budget && *update.budget != record.budget) change.budget = update.budget, changed.push_back("budget");
+  if (update.metadata && *update.metadata != record.metadata)
+    change.metadata = update.metadata, changed.push_back("metadata");
+  if (changed.empty() && !change.lifetime) co_return record;
+  ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+  box->change([&](auto& r) {
+    r.lifetime = lifetime;
+    if (change.budget) r.budget = *change.budget;
+    if (change.metadata) r.metadata = *change.metadata;
+  });
+  if (change.lifetime || change.budget) arm(box);
+  json data = {{"changed", changed}, {"deadline", lifetime.deadline}};
+  this->record(ledger::Kind::sandbox_updated, box, data.dump(), by);
   co_return box->record();
 }
 
-Task<Result<void>> Service::freeze(BoxPtr box, std::string why) {
+// Frozen and thawed only from where it was seen to be: one whose end began meanwhile stays at its end.
+Task<Result<void>> Service::freeze(BoxPtr box, std::string why, Caller by) {
+  Box::Turn turn = co_await box->turn();
   if (box->state() != State::running) co_return conflict("only a running sandbox can be frozen");
   ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
   co_await take_stock(box);
   store::Why because{.detail = why};
-  ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::frozen, because));
-  box->change([&](auto& r) { r.state = State::frozen, r.end_detail = why; });
+  if (box->state() != State::running) co_return conflict("the sandbox is ending");
+  if (auto noted = parts_.store.set_state(box->id(), State::frozen, because); !noted) {
+    (void)co_await parts_.launcher->thaw(box->id());  // it says that it runs: then it does
+    co_return noted;
+  }
+  if (!box->change_from(State::running, [&](auto& r) { r.state = State::frozen, r.end_detail = why; }))
+    co_return conflict("the sandbox is ending");
   accounts_.set_frozen(*box, true);
   box->link_may_be_silent(true);
-  json data = {{"state", "frozen"}};
+  json data = {{"changed", {"state"}}, {"state", "frozen"}};
   if (!why.empty()) data["reason"] = why;
-  record(ledger::Kind::sandbox_updated, box, data.dump());
+  record(ledger::Kind::sandbox_updated, box, data.dump(), by);
   co_return Result<void>();
 }
 
-Task<Result<void>> Service::thaw(BoxPtr box) {
+Task<Result<void>> Service::thaw(BoxPtr box, Caller by) {
+  Box::Turn turn = co_await box->turn();
   if (box->state() == State::running) co_return Result<void>();
   if (box->state() != State::frozen) co_return conflict("only a frozen sandbox can be thawed");
   if (auto spent = accounts_.spent(*box)) co_return fail(Code::exhausted, spent->text() + "; raise it first");
   co_await take_stock(box);
   ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
+  if (box->state() != State::frozen) co_return conflict("the sandbox is ending");
   ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::running));
-  box->change([](auto& r) { r.state = State::running, r.end_detail.clear(); });
+  if (!box->change_from(State::frozen, [](auto& r) { r.state = State::running, r.end_detail.clear(); }))
+    co_return conflict("the sandbox is ending");
   accounts_.set_frozen(*box, false);
   box->link_may_be_silent(false);
-  record(ledger::Kind::sandbox_updated, box, R"({"state":"running"})");
+  record(ledger::Kind::sandbox_updated, box, R"({"changed":["state"],"state":"running"})", by);
+  // One that was frozen when this server found it: what runs in it could not be asked for before.
+  net::co_spawn(box->home(), relink(box), net::detached);
   co_return Result<void>();
 }
 
 // ---- ending ---------------------------------------------------------------------------------------------------------
 
-// Whether it was not ending before; if it was, the reason and detail of then.
-bool Service::begin_end(const BoxPtr& box, EndReason& reason, std::string& detail) {
+// From here on it is ending, for the first reason that came: `reason` and `detail` are what stands. On disk first:
+// whatever happens to us now, it is known that this one is to end, and why. Where that cannot be written it ends all
+// the same: a full disk is no reason to live on beyond a deadline.
+Result<void> Service::begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by) {
   bool first = false;
   box->change([&](auto& r) {
     first = r.state != State::ending && r.state != State::ended;
-    if (!first) {  // the first reason stands
+    if (!first) {
       reason = r.end_reason;
       detail = r.end_detail;
       return;
@@ -362,22 +433,23 @@ bool Service::begin_end(const BoxPtr& box, EndReason& reason, std::string& detai
     r.end_reason = reason;
     r.end_detail = detail;
   });
-  if (first) {
+  if (!first) return {};
+  box->set_ender(by);
+  {
     std::unique_lock lock(mutex_);
-    ++ending_[box->project()];
+    ending_[box->project()].insert(box->id());
   }
-  return first;
+  store::Why why{reason, detail};
+  auto noted = parts_.store.set_state(box->id(), State::ending, why);
+  if (!noted) log::error("sandbox", "cannot write down that {} is to end: {}", box->id(), noted.error().message);
+  return noted;
 }
 
-Result<void> Service::kill_soon(const BoxPtr& box) {
+Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   EndReason reason = EndReason::killed;
   std::string detail;
   if (box->state() == State::ended) return {};
-  Result<void> written;
-  if (begin_end(box, reason, detail)) {
-    store::Why why{reason, detail};
-    written = parts_.store.set_state(box->id(), State::ending, why);
-  }
+  auto noted = begin_end(box, reason, detail, by);
   net::co_spawn(
       box->home(),
       [self = shared_from_this(), box]() -> Task<void> {
@@ -385,26 +457,24 @@ Result<void> Service::kill_soon(const BoxPtr& box) {
         if (!ended) log::error("sandbox", "{} does not end: {}", box->id(), ended.error().message);
       },
       net::detached);
-  return written;
+  return noted;
 }
 
-Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail) {
+Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail, Caller by) {
+  auto self = shared_from_this();
   if (box->state() == State::ended) co_return Result<void>();
-  bool first = begin_end(box, reason, detail);
-  // On disk first: whatever happens to us now, it is known that this one is to end, and why.
-  store::Why why{reason, detail};
-  if (first) ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::ending, why));
+  (void)begin_end(box, reason, detail, by);
   for (int attempt = 0;; ++attempt) {
     auto ended = co_await parts_.launcher->kill(box->id());
-    if (ended) {
-      finish(box, reason, detail, &ended->usage);
+    if (ended || ended.error().code == Code::not_found) {
+      finish(box, reason, detail, ended ? &ended->usage : nullptr);
+      co_await box->wait_ended();
       co_return Result<void>();
     }
-    if (ended.error().code == Code::not_found) {
-      finish(box, reason, detail, nullptr);
-      co_return Result<void>();
+    if (ended.error().code != Code::unavailable || attempt >= 50) {
+      kill_later(box);
+      co_return std::unexpected(ended.error());
     }
-    if (ended.error().code != Code::unavailable || attempt >= 50) co_return std::unexpected(ended.error());
     // The launcher is being restarted.
     Bell never;
     (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));
@@ -420,34 +490,59 @@ void Service::heard_end(const launcher::Ended& ended) {
     box = at->second;
   }
   auto record = box->record();
-  if (record.state == State::ending) return;  // kill() above finishes it, with its own reason
+  // It was to end: then for that reason, whoever of kill() and us is first.
+  if (record.state == State::ending) return finish(box, record.end_reason, record.end_detail, &ended.usage);
   finish(box, ended.reason, ended.reason == EndReason::oom ? "the memory limit was reached" : "", &ended.usage);
 }
 
+// The ledger has the end before the store says that it is over: whoever dies in between finds the sandbox in the store,
+// gone, and writes the end down again; nobody finds it ended without a word of it in the ledger.
 void Service::finish(const BoxPtr& box, EndReason reason, const std::string& detail,
                      const launcher::StatsReply* usage) {
-  bool first = false, was_ending = false;
+  if (!box->claim_end()) return;
   Millis now = now_millis();
   box->change([&](auto& r) {
-    first = r.state != State::ended;
-    was_ending = r.state == State::ending;
-    r.state = State::ended;
+    r.state = State::ending;
     r.end_reason = reason;
     r.end_detail = detail;
     r.ended = now;
   });
-  if (!first) return;
-  if (auto stored = parts_.store.set_end(box->id(), reason, detail, now); !stored)
-    log::error("sandbox", "cannot write down the end of {}: {}", box->id(), stored.error().message);
   if (usage) accounts_.charge(*box, *usage);
   accounts_.write(*box);
   box->drop_link();
   auto record = box->record();
+  json data = {{"reason", to_string(reason)}, {"lived_ms", now - record.created}};
+  if (!detail.empty()) data["detail"] = detail;
+  if (usage) data["memory_peak_bytes"] = usage->memory_peak_bytes, data["oom_kills"] = usage->oom_kills;
+  auto event = event_of(ledger::Kind::sandbox_ended, box, data.dump(-1, ' ', false, json::error_handler_t::replace),
+                        box->ender(), {});
+  append(event);
+  // What cannot be written now stays in the ledger's queue: the sandbox is over either way. Listeners hear of it when
+  // whoever looks sees it, too.
+  auto written = [weak = weak_from_this(), box, event](const Result<uint64_t>&) {
+    auto self = weak.lock();
+    if (!self) return;
+    net::post(box->home(), [self, box, event] {
+      self->bury(box);
+      self->events_.publish(event);
+    });
+  };
+  if (!parts_.ledger.flush(written)) written(uint64_t{0});
+}
+
+void Service::bury(const BoxPtr& box) {
+  auto record = box->record();
+  if (auto stored = parts_.store.set_end(record.id, record.end_reason, record.end_detail, record.ended); !stored) {
+    log::error("sandbox", "cannot write down the end of {}: {}", box->id(), stored.error().message);
+    net::co_spawn(box->home(), write_end_later(box), net::detached);
+  }
   {
     std::unique_lock lock(mutex_);
     if (boxes_.erase(record.id)) --homes_[&box->home()];
-    auto leaving = was_ending ? ending_.find(record.project) : ending_.end();
-    if (leaving != ending_.end() && --leaving->second == 0) ending_.erase(leaving);
+    if (auto leaving = ending_.find(record.project); leaving != ending_.end()) {
+      leaving->second.erase(record.id);
+      if (leaving->second.empty()) ending_.erase(leaving);
+    }
     auto free = [&](auto& map, const std::string& name) {
       auto at = map.find(record.project + "\n" + name);
       if (at != map.end() && at->second == record.id) map.erase(at);
@@ -455,29 +550,49 @@ void Service::finish(const BoxPtr& box, EndReason reason, const std::string& det
     if (!record.name.empty()) free(names_, record.name);
     if (!record.key.empty()) free(keys_, record.key);
   }
-  key_bell_.ring();
   ++counters.ended;
-  json data = {{"reason", to_string(reason)}, {"lived_ms", now - record.created}};
-  if (!detail.empty()) data["detail"] = detail;
-  if (usage) data["memory_peak_bytes"] = usage->memory_peak_bytes, data["oom_kills"] = usage->oom_kills;
-  this->record(ledger::Kind::sandbox_ended, box, data.dump(-1, ' ', false, json::error_handler_t::replace));
+  box->set_ended();
+  key_bell_.ring();
   arm(box);  // an ended one has no timers left
 }
 
-void Service::record(ledger::Kind kind, const BoxPtr& box, std::string data, const std::string& task,
-                     const std::string& actor) {
+// Until it is there, the store counts it as living and keeps its name from others.
+Task<void> Service::write_end_later(BoxPtr box) {
+  auto self = shared_from_this();
+  auto record = box->record();
+  for (auto pause = std::chrono::seconds(1);; pause = std::min(pause * 2, std::chrono::seconds(60))) {
+    Bell never;
+    (void)co_await never.wait_for(never.ticket(), pause);
+    auto stored = parts_.store.set_end(record.id, record.end_reason, record.end_detail, record.ended);
+    if (stored || stored.error().code == Code::not_found) co_return;
+  }
+}
+
+ledger::Event Service::event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
+                                const std::string& task) {
   auto record = box->record();
   ledger::Event event;
   event.time = now_millis();
   event.project = record.project;
   event.sandbox = record.id;
   event.task = task.empty() ? record.task : task;
-  event.actor = actor.empty() ? record.actor : actor;
+  event.key = by.key;
+  event.actor = !by.actor.empty() ? by.actor : !by.key.empty() ? by.key : record.actor;
   event.kind = kind;
   event.data = std::move(data);
-  events_.publish(event);
-  if (auto written = parts_.ledger.append(std::move(event)); !written)
+  return event;
+}
+
+void Service::append(const ledger::Event& event) {
+  if (auto written = parts_.ledger.append(event); !written)
     log::error("sandbox", "the ledger takes no entries: {}", written.error().message);
+}
+
+void Service::record(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
+                     const std::string& task) {
+  auto event = event_of(kind, box, std::move(data), by, task);
+  events_.publish(event);
+  append(event);
 }
 
 }  // namespace isola::sandbox

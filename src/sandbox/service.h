@@ -44,12 +44,14 @@ struct Settings {
 };
 
 inline constexpr size_t kMaxMetadata = 64 << 10;
+inline constexpr size_t kMostCommands = 1024;  // that a guest says it has and we did not start
 // What goes into every entry of the ledger must never be what makes it too large.
 inline constexpr size_t kMaxWord = 256, kMaxLine = 64 << 10;
 
 struct CreateRequest {
   std::string project = "default";
   std::string name, key, task, actor;
+  std::string by;                        // the id of the API key that asks
   std::string template_name;             // empty: the default
   std::optional<BoundaryKind> boundary;  // a demand; empty: whatever this server offers
   boundary::Limits limits;
@@ -66,6 +68,8 @@ struct CreateRequest {
   bool one_shot = false;  // ends with the server that made it
 };
 
+Result<void> check_metadata(const store::Labels& metadata);
+
 struct Created {
   BoxPtr box;
   bool existed = false;  // get-or-create found it
@@ -81,11 +85,18 @@ struct Update {
   std::optional<store::Budget> budget;  // the whole of it
 };
 
+struct NetworkChange {
+  std::string network;       // a preset or a policy as text
+  bool cut = false;          // connections that it denies end at once; else it is in force for the next ones
+  store::Labels notes = {};  // put into the metadata with it
+};
+
 struct CommandSpec {
   std::vector<std::string> argv;
   std::string shell;  // instead of argv: a line for bash
   store::Labels env;
   std::string cwd, user, task, actor;
+  std::string by;  // the id of the API key that asks
   guest::Stdin stdin_mode = guest::Stdin::null;
   bool pty = false;
   uint16_t rows = 24, cols = 80;
@@ -110,6 +121,7 @@ class Service : public std::enable_shared_from_this<Service> {
     std::string cache_dir;
     gate::Registries registries;  // of this machine, read while that was allowed
     Settings settings;
+    std::string secret = {};  // signs what guests keep for us; empty: one that goes with this process
   };
   explicit Service(Parts parts);
   ~Service();
@@ -130,18 +142,20 @@ class Service : public std::enable_shared_from_this<Service> {
   // The record of any sandbox that the store still knows, living or ended.
   Result<store::SandboxRecord> look(const std::string& project, const std::string& id_or_name);
   Result<store::SandboxPage> list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit);
-  Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update);
-  Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {});
+  // All of it or, where anything of it is wrong, nothing.
+  Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update, Caller by = Caller());
+  // Whatever goes wrong, it ends: what fails now is tried again.
+  Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {},
+                          Caller by = Caller());
   // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
-  Result<void> kill_soon(const BoxPtr& box);
-  // In force for the next connection; `cut`: those that it denies end at once.
-  Task<Result<void>> set_network(BoxPtr box, std::string network, bool cut);
+  Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
+  Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
   // A ceiling holds for the project's living sandboxes, too.
   Task<Result<void>> set_ceiling(std::string project, std::string ceiling);
   // `why`: of the service's own accord, to be shown.
-  Task<Result<void>> freeze(BoxPtr box, std::string why = {});
-  Task<Result<void>> thaw(BoxPtr box);
+  Task<Result<void>> freeze(BoxPtr box, std::string why = {}, Caller by = Caller());
+  Task<Result<void>> thaw(BoxPtr box, Caller by = Caller());
   Task<Result<launcher::StatsReply>> stats(BoxPtr box) { return parts_.launcher->stats(box->id()); }
 
   Task<Result<std::shared_ptr<GuestLink>>> link(BoxPtr box);
@@ -193,9 +207,11 @@ class Service : public std::enable_shared_from_this<Service> {
   };
   Counters counters;
 
-  // For whoever writes events of its own (keys, files).
-  void record(ledger::Kind kind, const BoxPtr& box, std::string data, const std::string& task = {},
-              const std::string& actor = {});
+  // For whoever writes events of its own (files). Without a caller it happened on behalf of whoever the sandbox is for.
+  void record(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by = Caller(),
+              const std::string& task = {});
+  // Is in the ledger's file when it returns.
+  Task<Result<void>> record_durably(ledger::Event event);
 
  private:
   struct Reservation;
@@ -205,17 +221,17 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<void> has_room(const CreateRequest& request, const store::ProjectLimits& limits);
   Task<Result<void>> wait_for_room(const CreateRequest& request);
   boost::asio::io_context& home_near(boost::asio::io_context* caller);
-  bool begin_end(const BoxPtr& box, EndReason& reason, std::string& detail);
+  Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
   Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
+  Result<void> set_running(const BoxPtr& box);
   Result<std::string> policy_text(const std::string& network) const;
   Result<void> may_ask_for(const std::string& project, const std::string& policy);
+  // In the sandbox's turn: the ceiling that is read here is the one that holds when the next one is read.
   Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
   Task<Result<void>> renew_network(BoxPtr box, bool fresh);
-  class NetworkTurn;
-  Task<std::shared_ptr<NetworkTurn>> network_turn(std::string id);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
   void heard_gate(const gate::Event& event);
   Task<Result<void>> run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when);
@@ -227,10 +243,17 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> sweep_once();
   void add(const BoxPtr& box);
   void publish(const BoxPtr& box);
+  ledger::Event event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
+                         const std::string& task);
+  void append(const ledger::Event& event);
   Task<Result<void>> take_over(BoxPtr box);
+  Task<void> take_over_later(BoxPtr box);
   void found_gone(const BoxPtr& box, EndReason otherwise, const std::string& detail);
   void heard_end(const launcher::Ended& ended);
   void finish(const BoxPtr& box, EndReason reason, const std::string& detail, const launcher::StatsReply* usage);
+  void bury(const BoxPtr& box);
+  void kill_later(const BoxPtr& box);
+  Task<void> write_end_later(BoxPtr box);
   void arm(const BoxPtr& box);
   void arm_deadline(const BoxPtr& box);
   void arm_idle(const BoxPtr& box);
@@ -243,7 +266,16 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> stop_commands(BoxPtr box, std::vector<std::string> tasks);
   void look_sooner(const std::string& project);
   std::vector<BoxPtr> boxes_of(const std::string& project);
+  void watch(const BoxPtr& box, const std::string& command, uint32_t pid);
   Task<void> watch_command(BoxPtr box, std::string command, uint32_t pid);
+  // After a new link: what runs in the guest, and how the rest ended.
+  Task<void> catch_up(BoxPtr box);
+  Task<void> relink(BoxPtr box);
+  Task<Result<void>> look_at_commands(BoxPtr box);
+  Result<void> adopt_command(const BoxPtr& box, const guest::ProcessInfo& process,
+                             std::optional<std::set<std::string>>& recorded);
+  // The commands whose end the ledger has: an earlier server may have seen it.
+  Result<std::set<std::string>> recorded_ends(const BoxPtr& box);
   Result<void> may_run(const BoxPtr& box, const std::string& task);
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
@@ -253,7 +285,7 @@ class Service : public std::enable_shared_from_this<Service> {
   std::unordered_map<std::string, std::string> names_, keys_;   // project + '\n' + name → id ("?…" while being created)
   Bell key_bell_;                                               // rings when a create by key, or a sandbox, is over
   std::unordered_map<boost::asio::io_context*, size_t> homes_;  // how many live on each worker; under mutex_
-  std::unordered_map<std::string, size_t> ending_;              // by project; under mutex_
+  std::unordered_map<std::string, std::set<std::string>> ending_;  // ids, by project; under mutex_
   struct Rate {
     double tokens = 0;
     std::chrono::steady_clock::time_point at{};
@@ -266,11 +298,9 @@ class Service : public std::enable_shared_from_this<Service> {
   uint64_t launches_ = 0;
   std::set<uint64_t> launching_;
   std::map<std::string, uint64_t> strangers_;  // id → how many launches there had been when it was first seen
-  std::mutex network_mutex_;
-  std::set<std::string> network_turns_;  // sandboxes whose policy is just being changed
-  Bell network_bell_;                    // rings when one is done
   EventBus events_;
   std::atomic<bool> ready_ = false;
+  std::atomic<uint64_t> connections_ = 0;  // to the launcher, one after the other
 };
 
 }  // namespace isola::sandbox

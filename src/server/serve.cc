@@ -156,7 +156,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
 
   http::Workers workers(config.workers);
   workers.start();
-  auto launcher = sandbox::LauncherLink::start(workers.next(), [&] { return connect_launcher(config.data, keeper); });
+  auto launcher = sandbox::LauncherLink::make(workers.next(), [&] { return connect_launcher(config.data, keeper); });
   auto service = std::make_shared<sandbox::Service>(
       sandbox::Service::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
                               .launcher = launcher,
@@ -164,7 +164,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .ledger = *ledger,
                               .cache_dir = config.cache,
                               .registries = registries,
-                              .settings = settings_of(config)});
+                              .settings = settings_of(config),
+                              .secret = secret});
   auto keys = std::make_shared<store::KeyRing>(*store);
 
   auto port = std::make_shared<std::atomic<uint16_t>>(0);

@@ -430,5 +430,32 @@ TEST_F(SandboxesTest, LivingAndForgotten) {
   EXPECT_TRUE(store_->find_sandbox(c.id));
 }
 
+TEST_F(SandboxesTest, AChangeIsMadeWholeOrNotAtAll) {
+  auto a = example();
+  ASSERT_TRUE(store_->insert_sandbox(a));
+  SandboxChange change{
+      .lifetime = Lifetime{.deadline = 7}, .metadata = Labels{{"k", "v"}}, .network = "default deny\n"};
+  change.budget = Budget{.money = 2};
+  ASSERT_TRUE(store_->change_sandbox(a.id, change));
+  auto is = store_->find_sandbox(a.id);
+  ASSERT_TRUE(is);
+  EXPECT_EQ(is->lifetime, *change.lifetime);
+  EXPECT_EQ(is->metadata, *change.metadata);
+  EXPECT_EQ(is->network, *change.network);
+  EXPECT_EQ(is->budget, *change.budget);
+  EXPECT_FALSE(store_->change_sandbox(a.id, {.lifetime = Lifetime{.deadline = 8}, .metadata = Labels{{"k", "\xff"}}}));
+  EXPECT_EQ(store_->find_sandbox(a.id)->lifetime.deadline, 7);
+}
+
+TEST_F(SandboxesTest, WhatIsEndingOnlyEnds) {
+  auto a = example();
+  ASSERT_TRUE(store_->insert_sandbox(a));
+  ASSERT_TRUE(store_->set_state(a.id, State::ending, {EndReason::idle, "nobody came"}));
+  for (State to : {State::running, State::frozen, State::paused})
+    EXPECT_EQ(store_->set_state(a.id, to).error().code, Code::invalid) << to_string(to);
+  EXPECT_EQ(store_->find_sandbox(a.id)->end_reason, EndReason::idle);
+  EXPECT_TRUE(store_->set_end(a.id, EndReason::idle, "nobody came", 10));
+}
+
 }  // namespace
 }  // namespace isola::store

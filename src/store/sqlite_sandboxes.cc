@@ -118,14 +118,13 @@ Result<void> SqliteStore::insert_sandbox(const SandboxRecord& sandbox) {
 }
 
 template <typename... A>
-Result<void> SqliteStore::update_sandbox(const std::string& id, std::string_view assignments, const A&... values) {
-  return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto update,
-              db.prepare(fmt::format("UPDATE sandboxes SET {} WHERE id = ? AND state <> 'ended'", assignments)));
-    ISOLA_CHECK(update.bind(values..., id).run());
-    if (db.changed() == 0) return why_unchanged(db, id);
-    return {};
-  });
+Result<void> SqliteStore::update_sandbox(Database& db, const std::string& id, std::string_view assignments,
+                                         const A&... values) {
+  ISOLA_TRY(auto update,
+            db.prepare(fmt::format("UPDATE sandboxes SET {} WHERE id = ? AND state <> 'ended'", assignments)));
+  ISOLA_CHECK(update.bind(values..., id).run());
+  if (db.changed() == 0) return why_unchanged(db, id);
+  return {};
 }
 
 Result<void> SqliteStore::set_state(const std::string& id, State to, const Why& why) {
@@ -136,6 +135,8 @@ Result<void> SqliteStore::set_state(const std::string& id, State to, const Why& 
     if (!found) return no_sandbox(id);
     auto state = parse_state(query.text(1));
     if (!state || *state == State::ended) return why_unchanged(db, id);
+    if (*state == State::ending && to != State::ending)
+      return fail(Code::invalid, fmt::format("sandbox {} is ending: it cannot be {} any more", id, to_string(to)));
     if (is_live(to) && !is_live(*state)) {
       ProjectUse asked{.live_sandboxes = 1, .cpus = query.real(2), .memory = static_cast<uint64_t>(query.integer(3))};
       ISOLA_CHECK(check_room(db, query.text(0), asked));
@@ -148,8 +149,10 @@ Result<void> SqliteStore::set_state(const std::string& id, State to, const Why& 
 }
 
 Result<void> SqliteStore::set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) {
-  return update_sandbox(id, "state = 'running', birth = ?, digest = ?, last_active = max(last_active, ?)",
-                        to_string(birth), digest, when);
+  return write([&](Database& db) {
+    return update_sandbox(db, id, "state = 'running', birth = ?, digest = ?, last_active = max(last_active, ?)",
+                          to_string(birth), digest, when);
+  });
 }
 
 Result<void> SqliteStore::set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) {
@@ -165,26 +168,42 @@ Result<void> SqliteStore::set_end(const std::string& id, EndReason reason, const
   });
 }
 
+Result<void> SqliteStore::write_change(Database& db, const std::string& id, const SandboxChange& change) {
+  if (const auto& lifetime = change.lifetime)
+    ISOLA_CHECK(update_sandbox(db, id, "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?", lifetime->deadline,
+                               lifetime->idle_limit, to_string(lifetime->at_end), lifetime->auto_resume));
+  if (change.metadata) {
+    ISOLA_TRY(std::string json, to_json(*change.metadata, "metadata"));
+    ISOLA_CHECK(update_sandbox(db, id, "metadata = ?", json));
+  }
+  if (change.network) ISOLA_CHECK(update_sandbox(db, id, "network = ?", *change.network));
+  if (const auto& budget = change.budget)
+    ISOLA_CHECK(update_sandbox(db, id,
+                               "budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
+                               "budget_money = ?, budget_freeze = ?",
+                               budget->cpu_seconds, budget->wall_seconds, budget->commands, budget->bytes_out,
+                               budget->money, budget->freeze));
+  return {};
+}
+
+Result<void> SqliteStore::change_sandbox(const std::string& id, const SandboxChange& change) {
+  return write([&](Database& db) { return write_change(db, id, change); });
+}
+
 Result<void> SqliteStore::set_lifetime(const std::string& id, const Lifetime& lifetime) {
-  return update_sandbox(id, "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?", lifetime.deadline,
-                        lifetime.idle_limit, to_string(lifetime.at_end), lifetime.auto_resume);
+  return change_sandbox(id, {.lifetime = lifetime});
 }
 
 Result<void> SqliteStore::set_metadata(const std::string& id, const Labels& metadata) {
-  ISOLA_TRY(std::string json, to_json(metadata, "metadata"));
-  return update_sandbox(id, "metadata = ?", json);
+  return change_sandbox(id, {.metadata = metadata});
 }
 
 Result<void> SqliteStore::set_network(const std::string& id, const std::string& network) {
-  return update_sandbox(id, "network = ?", network);
+  return change_sandbox(id, {.network = network});
 }
 
 Result<void> SqliteStore::set_budget(const std::string& id, const Budget& budget) {
-  return update_sandbox(id,
-                        "budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, budget_money = ?, "
-                        "budget_freeze = ?",
-                        budget.cpu_seconds, budget.wall_seconds, budget.commands, budget.bytes_out, budget.money,
-                        budget.freeze);
+  return change_sandbox(id, {.budget = budget});
 }
 
 Result<void> SqliteStore::touch(const Touched& sandboxes) {

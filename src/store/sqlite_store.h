@@ -23,6 +23,7 @@ class SqliteStore final : public Store {
   Result<void> set_state(const std::string& id, State to, const Why& why = {}) override;
   Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) override;
   Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) override;
+  Result<void> change_sandbox(const std::string& id, const SandboxChange& change) override;
   Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) override;
   Result<void> set_metadata(const std::string& id, const Labels& metadata) override;
   Result<void> set_network(const std::string& id, const std::string& network) override;
@@ -72,7 +73,9 @@ class SqliteStore final : public Store {
   }
   // Changes one sandbox that has not ended: `assignments` of an UPDATE, with values for their `?`s.
   template <typename... A>
-  Result<void> update_sandbox(const std::string& id, std::string_view assignments, const A&... values);
+  static Result<void> update_sandbox(sqlite::Database& db, const std::string& id, std::string_view assignments,
+                                     const A&... values);
+  static Result<void> write_change(sqlite::Database& db, const std::string& id, const SandboxChange& change);
   template <typename... A>
   Result<SandboxRecord> one_sandbox(std::string_view missing, std::string_view where, const A&... values);
   template <typename... A>

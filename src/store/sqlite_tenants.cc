@@ -140,6 +140,12 @@ Result<void> SqliteStore::put_task(const TaskRecord& task) {
       ISOLA_TRY(auto remove, db.prepare("DELETE FROM tasks WHERE project = ? AND task = ?"));
       return remove.bind(task.project, task.task).run();
     }
+    ISOLA_TRY(auto others, db.prepare("SELECT count(*) FROM tasks WHERE project = ? AND task <> ?"));
+    ISOLA_TRY(bool counted, others.bind(task.project, task.task).step());
+    if (counted && others.integer(0) >= static_cast<int64_t>(kMostTasks))
+      return fail(Code::exhausted,
+                  fmt::format("this project has {} tasks with a budget already; take some away first", kMostTasks));
+    others.reset();
     ISOLA_TRY(auto insert, db.prepare("INSERT OR REPLACE INTO tasks (project, task, budget_cpu, budget_wall, "
                                       "budget_commands, budget_bytes, budget_money, budget_freeze) "
                                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"));

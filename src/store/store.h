@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,16 @@ struct Why {
   std::string detail;
 };
 
+inline constexpr size_t kMostTasks = 10'000;  // with a budget, of one project: all of them are kept in memory
+
+// What a caller may change of a living sandbox: all of what is given, or nothing.
+struct SandboxChange {
+  std::optional<Lifetime> lifetime = {};
+  std::optional<Labels> metadata = {};
+  std::optional<std::string> network = {};
+  std::optional<Budget> budget = {};
+};
+
 using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when
 
 class Store {
@@ -52,12 +63,14 @@ class Store {
   // and what would take the project over one of its limits (exhausted).
   virtual Result<void> insert_sandbox(const SandboxRecord& sandbox) = 0;
   // A sandbox that comes back from paused, stopped or archived is held against the project's limits again (exhausted).
-  // `to` may not be ended: that is set_end. `why` is kept with ending and frozen.
+  // `to` may not be ended: that is set_end. `why` is kept with ending and frozen. What is ending only ends (invalid).
   virtual Result<void> set_state(const std::string& id, State to, const Why& why = {}) = 0;
   // What a create knows once the sandbox runs.
   virtual Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) = 0;
   // The first end stands: setting it again changes nothing and is no error. Frees the name and the key.
   virtual Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) = 0;
+  // In one transaction.
+  virtual Result<void> change_sandbox(const std::string& id, const SandboxChange& change) = 0;
   virtual Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) = 0;
   virtual Result<void> set_metadata(const std::string& id, const Labels& metadata) = 0;
   virtual Result<void> set_network(const std::string& id, const std::string& network) = 0;
@@ -85,7 +98,8 @@ class Store {
   virtual Result<ProjectUse> project_use(const std::string& id) = 0;
 
   // --- tasks ---
-  virtual Result<void> put_task(const TaskRecord& task) = 0;  // an empty budget removes it
+  // An empty budget removes it. exhausted: the project has kMostTasks others.
+  virtual Result<void> put_task(const TaskRecord& task) = 0;
   virtual Result<TaskRecord> find_task(const std::string& project, const std::string& task) = 0;
   virtual Result<std::vector<TaskRecord>> list_tasks() = 0;  // of all projects
 

@@ -3,6 +3,7 @@
 
 #include "base/hash/sha256.h"
 #include "store/keys.h"
+#include "store/sqlite_schema.h"
 #include "store/test_store.h"
 
 namespace isola::store {
@@ -142,6 +143,21 @@ TEST_F(TenantsTest, BudgetsOfTasks) {
   EXPECT_EQ(store_->find_task("default", "t").error().code, Code::not_found);
   EXPECT_EQ(store_->put_task({"nobody", "t", {.money = 3}}).error().code, Code::not_found);
   EXPECT_EQ(store_->put_task({"default", "", {.money = 3}}).error().code, Code::invalid);
+}
+
+TEST_F(TenantsTest, AProjectHasOnlySoManyTasksWithABudget) {
+  {
+    auto db = sqlite::Database::open(path(), kStoreSchema, sqlite::Sync::normal);
+    ASSERT_TRUE(db);
+    ASSERT_TRUE(db->run("WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < " +
+                        std::to_string(kMostTasks) +
+                        ") INSERT INTO tasks SELECT 'default', 't' || i, 1, 0, 0, 0, 0, 0 FROM n"));
+  }
+  ASSERT_TRUE(store_->put_task({"default", "last", {.money = 1}}));
+  EXPECT_EQ(store_->put_task({"default", "one too many", {.money = 1}}).error().code, Code::exhausted);
+  EXPECT_TRUE(store_->put_task({"default", "last", {.money = 2}}));
+  EXPECT_TRUE(store_->put_task({"default", "t2", {}}));
+  EXPECT_TRUE(store_->put_task({"default", "one too many", {.money = 1}}));
 }
 
 }  // namespace

@@ -545,6 +545,25 @@ class LedgerAndUsage(unittest.TestCase):
         self.assertEqual((usage[0]["group"], usage[0]["commands"]), ("audit", 1))
         self.assertGreater(usage[0]["cpu_seconds"], 0)
 
+    def test_the_ledger_names_who_asked(self):
+        other = server.post("/v1/keys", {"name": "other"}).json
+        made = server.create(actor="agent-7")
+        path = f"/v1/sandboxes/{made['id']}"
+        asked = {"idle_timeout": 900, "metadata": {"a": "b"}}
+        self.assertEqual(server.request("PATCH", path, asked, key=other["secret"]).status, 200)
+        # Whatever a caller says of itself, the key is the one that it came with.
+        server.post(path + "/commands", {"command": "true", "actor": made["actor"]}, key=other["secret"])
+        server.request("PUT", path + "/files?path=/tmp/x", "x", key=other["secret"])
+        self.assertEqual(server.delete(path, key=other["secret"]).status, 204)
+        events = {e["kind"]: e for e in server.get(f"/v1/ledger?sandbox={made['id']}").json["events"]}
+        self.assertEqual(events["sandbox.created"]["actor"], "agent-7")
+        self.assertNotEqual(events["sandbox.created"]["key"], other["id"])
+        for kind in ("sandbox.updated", "command.started", "command.ended", "file.written", "sandbox.ended"):
+            self.assertEqual(events[kind]["key"], other["id"], kind)
+        self.assertEqual(events["command.started"]["actor"], "agent-7")
+        self.assertEqual(events["sandbox.ended"]["actor"], other["id"])
+        self.assertEqual(events["sandbox.updated"]["data"]["changed"], ["idle_timeout", "metadata"])
+
     def test_events_stream(self):
         events = server.events("/v1/events")
         seen = []

@@ -3,6 +3,7 @@ nothing is left behind that nobody knows."""
 import glob
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -26,6 +27,35 @@ def guests_of(data):
     return found
 
 
+def guests_in(server):
+    """Ids of the sandboxes of this server's data directory that have a living process 1, parked ones too."""
+    found = set()
+    for pid in guests_of(None):
+        try:
+            with open(f"/proc/{pid}/mountinfo") as file:
+                if server.data not in file.read():
+                    continue
+            with open(f"/proc/{pid}/cgroup") as file:
+                found.update(re.findall(r"\bi[a-z0-9]{20}\b", file.read()))
+        except OSError:
+            pass
+    return found
+
+
+def settled(server):
+    """Whether store, launcher and machine agree on what lives. Nobody may create or delete meanwhile."""
+    living = set()
+    for state in ("creating", "running", "frozen", "ending"):
+        living |= {s["id"] for s in server.get(f"/v1/sandboxes?state={state}&limit=1000").json["sandboxes"]}
+    try:
+        launcher = server.launcher_status()
+    except ValueError:
+        return False  # it is being restarted
+    inside = guests_in(server)
+    return (launcher["live"] == len(living) and living <= inside and
+            len(inside) == len(living) + launcher["parked"] and launcher["cleaning"] == 0)
+
+
 def left_behind():
     groups = set()
     for folder, folders, _ in os.walk("/sys/fs/cgroup"):
@@ -41,29 +71,35 @@ class Client(threading.Thread):
     def __init__(self, server):
         super().__init__(daemon=True)
         self.server, self.stopping = server, False
+        self.working = threading.Lock()  # whoever holds it, keeps the client from beginning anything new
         self.acknowledged, self.deleted = set(), set()
         self.wrong = []
 
     def run(self):
         while not self.stopping:
-            try:
-                reply = self.server.post("/v1/sandboxes", {"timeout": 3600})
-                if reply.status == 201:
-                    made = reply.json["id"]
-                    self.acknowledged.add(made)
-                    done = self.server.post(f"/v1/sandboxes/{made}/commands", {"command": "echo $((6*7))"})
-                    if done.status == 200 and done.json["stdout"] != "42\n":
-                        self.wrong.append(done.body)
-                    if random.random() < 0.7:
-                        if self.server.delete(f"/v1/sandboxes/{made}").status == 204:
-                            self.deleted.add(made)
-                elif reply.status not in (503, 500):
-                    self.wrong.append(reply.body)
-            except (OSError, ValueError, AssertionError, Exception) as error:  # the server is being killed
-                if "HTTP" not in type(error).__name__ and not isinstance(error, OSError):
-                    if not isinstance(error, (ValueError,)):
-                        self.wrong.append(repr(error))
-                time.sleep(0.02)
+            with self.working:
+                self.once()
+            time.sleep(0.001)  # a lock is not fair by itself
+
+    def once(self):
+        try:
+            reply = self.server.post("/v1/sandboxes", {"timeout": 3600})
+            if reply.status == 201:
+                made = reply.json["id"]
+                self.acknowledged.add(made)
+                done = self.server.post(f"/v1/sandboxes/{made}/commands", {"command": "echo $((6*7))"})
+                if done.status == 200 and done.json["stdout"] != "42\n":
+                    self.wrong.append(done.body)
+                if random.random() < 0.7:
+                    if self.server.delete(f"/v1/sandboxes/{made}").status == 204:
+                        self.deleted.add(made)
+            elif reply.status not in (503, 500):
+                self.wrong.append(reply.body)
+        except (OSError, ValueError, AssertionError, Exception) as error:  # the server is being killed
+            if "HTTP" not in type(error).__name__ and not isinstance(error, OSError):
+                if not isinstance(error, (ValueError,)):
+                    self.wrong.append(repr(error))
+            time.sleep(0.02)
 
 
 class Crash(unittest.TestCase):
@@ -85,6 +121,13 @@ class Crash(unittest.TestCase):
                         os.kill(server.launcher_pid(), signal.SIGKILL)
                     except (KeyError, ValueError, ProcessLookupError):
                         pass  # it is just being restarted
+                # Before anybody sweeps it away: nothing lives that the store does not know, nor the other way round.
+                [c.working.acquire() for c in clients]
+                try:
+                    eventually(lambda: server.get("/readyz", key="").status == 200)
+                    eventually(lambda: settled(server), seconds=90, what="one view of what lives")
+                finally:
+                    [c.working.release() for c in clients]
             for client in clients:
                 client.stopping = True
             [c.join(60) for c in clients]
@@ -102,10 +145,13 @@ class Crash(unittest.TestCase):
                         eventually(lambda: server.post(f"/v1/sandboxes/{sandbox}/commands", {"command": "true"}).status == 200)
                     else:
                         self.assertIn("end_reason", record)
-            # What the launcher has and what the store says are the same set, once both have settled.
             alive = {s["id"] for s in server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"]}
             for sandbox in alive:
                 self.assertEqual(server.delete(f"/v1/sandboxes/{sandbox}").status, 204)
+            # Counted before closing, which ends whatever there is: only what is parked may be left.
+            eventually(lambda: settled(server), seconds=90, what="one view of what lives")
+            self.assertEqual(server.launcher_status()["live"], 0)
+            self.assertEqual(len(guests_in(server)), server.launcher_status()["parked"])
         finally:
             for client in clients:
                 client.stopping = True
@@ -114,6 +160,68 @@ class Crash(unittest.TestCase):
                            now["groups"] <= before["groups"] and now["mounts"] <= before["mounts"] and now or None,
                            what="a clean machine")
         self.assertLessEqual(after["mounts"], before["mounts"])
+
+    def test_a_half_made_sandbox_is_not_handed_out(self):
+        server = Server("--log-access", "false")
+        try:
+            asked = {"key": "k", "env": {"A": "b"}, "on_create": ["touch /hooked; sleep 600"]}
+
+            def create():
+                try:
+                    server.post("/v1/sandboxes", asked)
+                except OSError:
+                    pass  # the server is killed under it
+                except Exception as error:
+                    assert "Remote" in type(error).__name__ or "HTTP" in type(error).__name__, error
+
+            caller = threading.Thread(target=create)
+            caller.start()
+            made = eventually(lambda: server.get("/v1/sandboxes").json["sandboxes"])[0]
+            eventually(lambda: server.get(f"/v1/sandboxes/{made['id']}/files/stat?path=/hooked").status == 200)
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            caller.join()
+            server.start(server.port)
+            record = server.get(f"/v1/sandboxes/{made['id']}").json
+            self.assertEqual((record["state"], record["end_reason"]), ("ended", "host-restart"))
+            again = server.create(key="k", env={"A": "b"})
+            self.assertFalse(again["existed"])
+            self.assertEqual(server.run(again["id"], "echo $A")["stdout"], "b\n")
+        finally:
+            server.close()
+
+    def test_commands_outlive_the_server(self):
+        server = Server("--log-access", "false")
+        try:
+            sandbox = server.create()["id"]
+            commands = f"/v1/sandboxes/{sandbox}/commands"
+            wait = "until [ -e /go ]; do sleep 0.02; done; exit 7"
+            asked = {"command": wait, "background": True, "task": "errand", "actor": "alice"}
+            command = server.post(commands, asked).json["id"]
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            server.start(server.port)
+            # Nobody asks for it.
+            self.assertEqual(server.request("PUT", f"/v1/sandboxes/{sandbox}/files?path=/go", "x").status, 200)
+
+            def ended():
+                events = server.get(f"/v1/ledger?sandbox={sandbox}&kind=command.ended").json["events"]
+                return [e for e in events if e["data"]["command_id"] == command]
+
+            event, = eventually(ended, what="the command's end in the ledger")
+            self.assertEqual((event["data"]["exit_code"], event["task"], event["actor"]), (7, "errand", "alice"))
+            self.assertTrue(event["key"].startswith("k"))
+            again = server.get(f"{commands}/{command}").json
+            self.assertEqual((again["task"], again["actor"], again["exit_code"]), ("errand", "alice", 7))
+            # The next server finds it among the guest's, and its end in the ledger.
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            server.start(server.port)
+            server.get(commands)
+            server.get("/v1/usage")  # what was recorded is in the file
+            self.assertEqual(len(ended()), 1)
+        finally:
+            server.close()
 
     def test_killing_the_server(self):
         self.crash("server")

@@ -74,9 +74,12 @@ class Server:
         if self.own:
             shutil.rmtree(self.data, ignore_errors=True)
 
-    def launcher_pid(self):
+    def launcher_status(self):
         out = subprocess.run([ISOLA, "launcher", "status", "--json", "--data", self.data], capture_output=True, text=True)
-        return json.loads(out.stdout)["pid"]
+        return json.loads(out.stdout)
+
+    def launcher_pid(self):
+        return self.launcher_status()["pid"]
 
     # ---- requests ----
 

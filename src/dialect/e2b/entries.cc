@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "dialect/shared/door.h"
+
 namespace isola::e2b {
 
 using nlohmann::json;
@@ -14,6 +16,7 @@ using sandbox::ChannelPtr;
 namespace {
 
 constexpr size_t kAtOnce = 64;
+constexpr size_t kMaxAttribute = 64 << 10;  // Linux has no longer ones, nor longer lists of their names
 
 const char* type_word(guest::FileType type) {
   switch (type) {
@@ -31,10 +34,11 @@ std::string moment(int64_t nanos) {
 
 Task<Result<std::string>> collected(ChannelPtr channel) {
   std::string bytes;
-  while (bytes.size() < (1 << 20)) {
+  for (;;) {
     auto piece = co_await channel->read();
     if (!piece) break;
     bytes += *piece;
+    if (bytes.size() > kMaxAttribute + 4096) co_return fail(Code::corrupt, "the sandbox sent malformed attributes");
   }
   auto end = co_await channel->end();
   if (!end) co_return std::unexpected(std::move(end).error());
@@ -51,12 +55,16 @@ Task<Result<Metadata>> metadata_from(sandbox::GuestLink& link, const std::string
   auto bytes = co_await collected(std::move(asked));
   if (!bytes) co_return std::unexpected(std::move(bytes).error());
   ISOLA_CO_TRY(guest::Names names, guest::decode<guest::Names>(*bytes));
+  size_t total = 0;
   for (const auto& name : names.names) {
     if (!name.starts_with(kMetadataPrefix)) continue;
+    if (total > kMaxAttribute) co_return fail(Code::corrupt, "the sandbox sent malformed attributes");
     guest::Xattr args{.path = path, .name = name};
     auto channel = link.open(guest::Op::xattr_get, guest::encode(args));
     auto value = co_await collected(channel);
-    if (value) out[name.substr(kMetadataPrefix.size())] = *value;
+    if (!value) continue;
+    total += name.size() + value->size();
+    out[name.substr(kMetadataPrefix.size())] = *value;
   }
   co_return out;
 }
@@ -115,6 +123,7 @@ Task<Result<void>> write_metadata(sandbox::GuestLink& link, const std::string& p
 Task<Result<json>> entries_view(Inside& inside, const std::vector<Found>& found) {
   json out = json::array();
   ISOLA_CO_TRY(const Accounts* names, co_await inside.accounts());
+  size_t extra = 0;  // what the guest adds to the names
   for (size_t from = 0; from < found.size(); from += kAtOnce) {
     size_t to = std::min(found.size(), from + kAtOnce);
     std::vector<ChannelPtr> attributes(to - from), targets(to - from);
@@ -143,9 +152,13 @@ Task<Result<json>> entries_view(Inside& inside, const std::vector<Found>& found)
         entry["symlinkTarget"] = stat && !stat->target.empty() ? stat->target : one.path;
         entry["type"] = stat ? type_word(stat->type) : "FILE_TYPE_UNSPECIFIED";
         entry["mode"] = stat ? stat->mode & 0777 : 0;
+        if (stat) extra += stat->target.size();
       }
       auto metadata = co_await metadata_from(*inside.link, one.path, attributes[i - from]);
       if (metadata && !metadata->empty()) entry["metadata"] = *metadata;
+      if (metadata)
+        for (const auto& [name, value] : *metadata) extra += name.size() + value.size();
+      if (extra > dialect::kMaxListing) co_return fail(Code::exhausted, "the listing is too large");
       out.push_back(std::move(entry));
     }
   }

@@ -189,7 +189,7 @@ class Upload {
     ISOLA_CO_TRY(guest::Done done, guest::decode<guest::Done>(end));
     ISOLA_CO_CHECK(co_await write_metadata(*call_.link, path_, metadata));
     json told = {{"path", path_}, {"bytes", done.bytes}};
-    call_.service.record(ledger::Kind::file_written, call_.box, dialect::dump(told));
+    call_.service.record(ledger::Kind::file_written, call_.box, dialect::dump(told), call_.caller());
     json entry = {{"name", base_name(path_)}, {"path", path_}, {"type", "file"}};
     if (!metadata.empty()) entry["metadata"] = metadata;
     co_return entry;

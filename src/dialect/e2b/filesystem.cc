@@ -4,6 +4,8 @@
 
 #include "dialect/e2b/entries.h"
 #include "dialect/e2b/envd.h"
+#include "dialect/shared/door.h"
+#include "dialect/shared/text.h"
 
 namespace isola::e2b {
 
@@ -41,6 +43,8 @@ Task<Result<json>> move(Call& call) {
   if (!done && done.error().code == Code::not_found)
     co_return fail(Code::not_found, "source file not found: " + done.error().message);
   if (!done) co_return fail(Code::internal, "error renaming: " + done.error().message);
+  json moved = {{"from", from}, {"to", to}};
+  call.service.record(ledger::Kind::file_moved, call.box, dialect::dump(moved), call.caller());
   ISOLA_CO_TRY(json entry, co_await entry_at(call, to));
   co_return json{{"entry", entry}};
 }
@@ -53,6 +57,8 @@ Task<Result<json>> remove(Call& call) {
   // What is not there is as removed as it can be.
   if (!done && done.error().code != Code::not_found)
     co_return fail(Code::internal, "error removing file or directory: " + done.error().message);
+  json removed = {{"path", path}, {"recursive", true}};
+  if (done) call.service.record(ledger::Kind::file_removed, call.box, dialect::dump(removed), call.caller());
   co_return json::object();
 }
 
@@ -71,9 +77,11 @@ Task<Result<json>> list(Call& call) {
   std::vector<Found> found;
   std::string root = path;
   while (root.size() > 1 && root.ends_with('/')) root.pop_back();
-  for (;;) {
+  for (size_t bytes = 0;;) {
     auto frame = co_await channel->read_frame();
     if (!frame) break;
+    bytes += frame->size();
+    if (bytes > dialect::kMaxListing) co_return fail(Code::exhausted, "the listing is too large: " + path);
     bool good = guest::each_record<guest::Entry>(*frame, [&](const guest::Entry& entry) {
       found.push_back({(root == "/" ? "" : root) + "/" + entry.path, entry.stat});
     });

@@ -172,6 +172,8 @@ Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
     ISOLA_CO_TRY(spec.cwd, co_await call.absolute(cwd));
   }
   spec.user = call.user;
+  spec.by = sandbox::kOwnToken;
+  spec.actor = record.actor;
   auto input = call.body.find("stdin");
   bool none = input != call.body.end() && input->is_boolean() && !input->get<bool>();
   spec.stdin_mode = none ? guest::Stdin::null : guest::Stdin::pipe;

@@ -84,7 +84,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   sandbox::CreateRequest request;
   request.limits = service.settings().default_limits;
   request.project = dialect::project_of(ex);
-  request.actor = std::string(ex.noted("key"));
+  request.by = request.actor = std::string(ex.noted("key"));
   ISOLA_CO_TRY(request.template_name, text(body, "templateID"));
   if (request.template_name.empty()) co_return fail(Code::invalid, "templateID: is missing");
   if (given(body, "timeout") && body["timeout"].is_number() && !(body["timeout"].get<double>() > 0))
@@ -118,8 +118,9 @@ Task<Result<void>> join(sandbox::Service& service, http::Exchange& ex, const Opt
   ISOLA_CO_TRY(update.timeout, seconds(body, "timeout", 300));
   update.only_extend = true;
   bool woken = box->state() == State::frozen;
-  if (woken) ISOLA_CO_CHECK(co_await service.thaw(box));
-  ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update)));
+  sandbox::Caller by = dialect::caller_of(ex);
+  if (woken) ISOLA_CO_CHECK(co_await service.thaw(box, by));
+  ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update), by));
   ex.reply(woken ? 201 : 200, dialect::dump(created_view(record, options)));
   co_return Result<void>();
 }
@@ -130,7 +131,8 @@ Task<Result<void>> set_timeout(sandbox::Service& service, http::Exchange& ex, co
   sandbox::Update update;
   ISOLA_CO_TRY(update.timeout, seconds(body, field, 15));
   update.only_extend = only_extend;
-  auto done = co_await service.update(box, std::move(update));
+  sandbox::Caller by = dialect::caller_of(ex);
+  auto done = co_await service.update(box, std::move(update), by);
   if (!done) co_return std::unexpected(std::move(done).error());
   ex.reply(204);
   co_return Result<void>();
@@ -139,15 +141,12 @@ Task<Result<void>> set_timeout(sandbox::Service& service, http::Exchange& ex, co
 Task<Result<void>> set_network(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(json body, co_await read_body(ex));
-  auto metadata = box->record().metadata;
-  Notes before = Notes::of(metadata).value_or(Notes{});
+  Notes before = Notes::of(box->record().metadata).value_or(Notes{});
   ISOLA_CO_TRY(Network network, read_network_update(body, before));
-  ISOLA_CO_CHECK(co_await service.set_network(box, network.policy, true));
-  metadata[kNotesLabel] = network.notes.to_text();
-  sandbox::Update update;
-  update.metadata = std::move(metadata);
-  auto done = co_await service.update(box, std::move(update));
-  if (!done) co_return std::unexpected(std::move(done).error());
+  sandbox::NetworkChange change{.network = network.policy, .cut = true};
+  change.notes[kNotesLabel] = network.notes.to_text();
+  sandbox::Caller by = dialect::caller_of(ex);
+  ISOLA_CO_CHECK(co_await service.set_network(box, std::move(change), by));
   ex.reply(204);
   co_return Result<void>();
 }
@@ -299,7 +298,8 @@ void Api::add_sandboxes(http::Router& router) {
   now.add("GET", "/v2/sandboxes/{id}", get);
   auto kill = handled([service](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
-    ISOLA_CO_CHECK(service->kill_soon(box));
+    sandbox::Caller by = dialect::caller_of(ex);
+    ISOLA_CO_CHECK(service->kill_soon(box, by));
     ex.reply(204);
     co_return Result<void>();
   });

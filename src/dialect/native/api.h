@@ -52,6 +52,8 @@ class Api {
 
 // ---- what the routes share ----
 
+using dialect::caller_of;
+using dialect::kMaxListing;
 using dialect::project_of;
 using dialect::scope_of;
 // The living sandbox of the path's {id}, of the caller's project.

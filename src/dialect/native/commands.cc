@@ -65,7 +65,8 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   Asked asked = read_asked(fields, "env", "timeout");
   asked.spec.task = fields.text("task");
-  asked.spec.actor = fields.text("actor", std::string(ex.noted("key")));
+  asked.spec.actor = fields.text("actor");
+  asked.spec.by = std::string(ex.noted("key"));
   ISOLA_CO_CHECK(fields.done());
   auto started = co_await service.run(box, std::move(asked.spec));
   if (!started) {
@@ -105,8 +106,12 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   if (!request.key.empty()) fields.wrong("key", "a one-shot run is thrown away; create a sandbox by key instead");
   ISOLA_CO_CHECK(fields.done());
   request.project = project_of(ex);
-  if (request.actor.empty()) request.actor = std::string(ex.noted("key"));
+  request.by = std::string(ex.noted("key"));
+  if (request.actor.empty()) request.actor = request.by;
+  asked.spec.by = request.by;
+  asked.spec.actor = request.actor;
   request.one_shot = true;
+  sandbox::Caller by(request.by, request.actor);
   bool deadline = request.timeout && *request.timeout > 0;
   ISOLA_CO_TRY(sandbox::Created created, co_await service.create(std::move(request)));
   BoxPtr box = created.box;
@@ -138,7 +143,7 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
     ex.fail(http::ErrorReply{503, "oom", "the sandbox reached its memory limit and was ended", {}});
   // The caller has the answer before the sandbox is gone; a caller that left must not keep it.
   if (worked && ex.replied()) (void)co_await ex.send();
-  (void)co_await service.kill(box, EndReason::exited, "the run was over");
+  (void)co_await service.kill(box, EndReason::exited, "the run was over", by);
   co_return worked;
 }
 

@@ -18,8 +18,6 @@ using sandbox::BoxPtr;
 
 namespace {
 
-constexpr size_t kMaxListing = 8 << 20;  // names may be long and deep
-
 struct Place {
   BoxPtr box;
   std::shared_ptr<sandbox::GuestLink> link;
@@ -108,7 +106,7 @@ Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string end, co_await channel->end());
   ISOLA_CO_TRY(guest::Done done, guest::decode<guest::Done>(end));
   json data = {{"path", at.path}, {"bytes", done.bytes}};
-  service.record(ledger::Kind::file_written, at.box, dump(data));
+  service.record(ledger::Kind::file_written, at.box, dump(data), caller_of(ex));
   ex.reply(200, dump(data));
   co_return Result<void>();
 }
@@ -165,7 +163,8 @@ Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
   guest::Remove args{at.path, at.user, is_true(ex, "recursive")};
   ISOLA_CO_TRY(std::string done, co_await at.link->call(guest::Op::remove, guest::encode(args)));
-  service.record(ledger::Kind::file_removed, at.box, dump({{"path", at.path}, {"recursive", args.recursive}}));
+  json data = {{"path", at.path}, {"recursive", args.recursive}};
+  service.record(ledger::Kind::file_removed, at.box, dump(data), caller_of(ex));
   ex.reply(204);
   co_return Result<void>();
 }
@@ -185,7 +184,7 @@ http::Handler changes(std::shared_ptr<sandbox::Service> service, guest::Op op, R
     ISOLA_CO_TRY(auto link, co_await service->link(box));
     ISOLA_CO_TRY(std::string done, co_await link->call(op, guest::encode(args)));
     if constexpr (std::is_same_v<Args, guest::Rename>)
-      service->record(ledger::Kind::file_moved, box, dump({{"from", args.from}, {"to", args.to}}));
+      service->record(ledger::Kind::file_moved, box, dump({{"from", args.from}, {"to", args.to}}), caller_of(ex));
     ex.reply(204);
     co_return Result<void>();
   });
@@ -245,6 +244,7 @@ Task<Result<void>> tar_out(sandbox::Service& service, http::Exchange& ex) {
     sandbox::CommandSpec spec;
     spec.argv = {"tar", "-C", at.path, "-cf", packed, "."};
     spec.user = at.user;
+    spec.by = std::string(ex.noted("key"));
     ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
     OutputOptions options;
     ISOLA_CO_TRY(json result, co_await collect(service, running, options));
@@ -265,6 +265,7 @@ Task<Result<void>> tar_in(sandbox::Service& service, http::Exchange& ex) {
   sandbox::CommandSpec spec;
   spec.argv = {"tar", "-C", at.path, "-xf", "-"};
   spec.user = at.user;
+  spec.by = std::string(ex.noted("key"));
   spec.stdin_mode = guest::Stdin::pipe;
   ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
   for (;;) {

@@ -30,6 +30,8 @@ using sandbox::BoxPtr;
 
 namespace {
 
+constexpr size_t kMaxPorts = 65536;  // that a guest may say it has
+
 std::optional<Target> by_headers(const http::Exchange& ex) {
   auto id = ex.header("x-isola-sandbox");
   auto port = port_number(ex.header("x-isola-port"));
@@ -41,8 +43,9 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   auto use = box->use();
   ISOLA_CO_TRY(auto link, co_await service.link(box));
-  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::ports, {}));
+  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::ports, {}, kMaxPorts * 16));
   ISOLA_CO_TRY(guest::Ports ports, guest::decode<guest::Ports>(bytes));
+  if (ports.list.size() > kMaxPorts) co_return fail(Code::corrupt, "the sandbox sent a malformed list of ports");
   json all = json::array();
   for (const auto& port : ports.list)
     all.push_back({{"port", port.port}, {"ipv6", port.v6}, {"loopback", port.loopback}, {"uid", port.uid}});

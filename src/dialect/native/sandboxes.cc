@@ -19,7 +19,8 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(auto request, read_create(fields, service.settings()));
   ISOLA_CO_CHECK(fields.done());
   request.project = project_of(ex);
-  if (request.actor.empty()) request.actor = std::string(ex.noted("key"));
+  request.by = std::string(ex.noted("key"));
+  if (request.actor.empty()) request.actor = request.by;
   auto begun = std::chrono::steady_clock::now();
   ISOLA_CO_TRY(sandbox::Created created, co_await service.create(std::move(request)));
   json out = view(created.box->record());
@@ -83,7 +84,8 @@ Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
   if (fields.has("metadata")) update.metadata = fields.labels("metadata");
   if (fields.has("budget")) update.budget = read_budget(fields, "budget");
   ISOLA_CO_CHECK(fields.done());
-  ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update)));
+  sandbox::Caller by = caller_of(ex);
+  ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update), by));
   ex.reply(200, dump(view(record)));
   co_return Result<void>();
 }
@@ -129,7 +131,9 @@ Task<Result<void>> set_network(sandbox::Service& service, http::Exchange& ex) {
   if (!policy) fields.wrong("policy", "give a preset (none, package-registries, all) or a policy");
   bool cut = fields.flag("cut");
   ISOLA_CO_CHECK(fields.done());
-  ISOLA_CO_CHECK(co_await service.set_network(box, *policy, cut));
+  sandbox::NetworkChange change{.network = *policy, .cut = cut};
+  sandbox::Caller by = caller_of(ex);
+  ISOLA_CO_CHECK(co_await service.set_network(box, std::move(change), by));
   ex.reply(200, dump(view(box->record())));
   co_return Result<void>();
 }
@@ -167,21 +171,24 @@ void Api::add_sandboxes(http::RouteGroup& group) {
               if (!record) co_return std::unexpected(record.error());
               auto box = service->find(project_of(ex), record->id);
               // One that has ended already is as deleted as it can be.
-              if (box) ISOLA_CO_CHECK(co_await service->kill(*box));
+              sandbox::Caller by = caller_of(ex);
+              if (box) ISOLA_CO_CHECK(co_await service->kill(*box, EndReason::killed, std::string(), by));
               ex.reply(204);
               co_return Result<void>();
             }));
   group.add("POST", "/v1/sandboxes/{id}/freeze",
             handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
-              ISOLA_CO_CHECK(co_await service->freeze(box));
+              sandbox::Caller by = caller_of(ex);
+              ISOLA_CO_CHECK(co_await service->freeze(box, std::string(), by));
               ex.reply(200, dump(view(box->record())));
               co_return Result<void>();
             }));
   group.add("POST", "/v1/sandboxes/{id}/thaw",
             handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
-              ISOLA_CO_CHECK(co_await service->thaw(box));
+              sandbox::Caller by = caller_of(ex);
+              ISOLA_CO_CHECK(co_await service->thaw(box, by));
               ex.reply(200, dump(view(box->record())));
               co_return Result<void>();
             }));

@@ -15,16 +15,16 @@ using store::Scope;
 
 namespace {
 
-void log_key(sandbox::Service& service, ledger::Kind kind, const std::string& project, const std::string& actor,
-             const json& data) {
+// In the ledger's file before the caller hears of it.
+Task<Result<void>> log_key(sandbox::Service& service, ledger::Kind kind, std::string project, std::string key,
+                           json data) {
   ledger::Event event;
   event.time = sandbox::now_millis();
-  event.project = project;
-  event.actor = actor;
+  event.project = std::move(project);
+  event.actor = event.key = std::move(key);
   event.kind = kind;
   event.data = dump(data);
-  service.events().publish(event);
-  (void)service.ledger().append(std::move(event));
+  co_return co_await service.record_durably(std::move(event));
 }
 
 Result<void> operator_only(const http::Exchange& ex) {
@@ -43,8 +43,13 @@ Task<Result<void>> create_key(sandbox::Service& service, store::KeyRing& ring, h
   ISOLA_CO_CHECK(fields.done());
   if (project != project_of(ex)) ISOLA_CO_CHECK(operator_only(ex));
   ISOLA_CO_TRY(auto made, ring.issue(project, name, *scope, sandbox::now_millis()));
-  log_key(service, ledger::Kind::key_created, project, std::string(ex.noted("key")),
-          {{"key", made.record.id}, {"scope", to_string(*scope)}});
+  json data = {{"key", made.record.id}, {"scope", to_string(*scope)}};
+  std::string by(ex.noted("key"));
+  auto logged = co_await log_key(service, ledger::Kind::key_created, project, by, data);
+  if (!logged) {  // a key that the ledger does not know of opens nothing
+    (void)ring.revoke(made.record.id, sandbox::now_millis());
+    co_return logged;
+  }
   json out = view(made.record);
   out["secret"] = made.secret;  // shown once, here
   ex.reply(201, dump(out));
@@ -60,7 +65,9 @@ Task<Result<void>> revoke_key(sandbox::Service& service, store::KeyRing& ring, c
     if (key.id != id) continue;
     ISOLA_CO_CHECK(ring.revoke(id, sandbox::now_millis()));
     if (options.end_streams) options.end_streams(id, ex.request_id());
-    log_key(service, ledger::Kind::key_revoked, key.project, std::string(ex.noted("key")), {{"key", id}});
+    json data = {{"key", id}};
+    std::string by(ex.noted("key"));
+    ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::key_revoked, key.project, by, data));
     ex.reply(204);
     co_return Result<void>();
   }
@@ -93,7 +100,9 @@ Task<Result<void>> create_project(sandbox::Service& service, http::Exchange& ex)
   project.created = sandbox::now_millis();
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_CHECK(service.add_project(project));
-  log_key(service, ledger::Kind::project_created, project.id, std::string(ex.noted("key")), {{"name", project.name}});
+  json data = {{"name", project.name}};
+  std::string by(ex.noted("key"));
+  ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_created, project.id, by, data));
   ex.reply(201, dump(view(project)));
   co_return Result<void>();
 }
@@ -106,13 +115,18 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
   if (fields.has("limits")) project.limits = read_limits(fields);
   if (fields.has("budget")) project.budget = read_budget(fields, "budget");
   auto ceiling = fields.maybe_text("ceiling");
+  json changed = json::array();
+  for (const char* name : {"limits", "budget", "ceiling"})
+    if (fields.has(name)) changed.push_back(name);
   ISOLA_CO_CHECK(fields.done());
   if (ceiling) {
     ISOLA_CO_CHECK(co_await service.set_ceiling(project.id, *ceiling));
     ISOLA_CO_TRY(project, service.store().find_project(project.id));
   }
   ISOLA_CO_CHECK(service.set_project_limits(project));
-  log_key(service, ledger::Kind::project_updated, project.id, std::string(ex.noted("key")), json::object());
+  json data = {{"changed", changed}};
+  std::string by(ex.noted("key"));
+  ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_updated, project.id, by, data));
   ex.reply(200, dump(view(project)));
   co_return Result<void>();
 }
@@ -137,8 +151,9 @@ Task<Result<void>> set_task(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(fields.done());
   std::string task(ex.param("task"));
   ISOLA_CO_CHECK(co_await service.set_task_budget(project_of(ex), task, budget));
-  log_key(service, ledger::Kind::project_updated, project_of(ex), std::string(ex.noted("key")),
-          {{"task", task}, {"budget", view(budget)}});
+  json data = {{"changed", {"task"}}, {"task", task}, {"budget", view(budget)}};
+  std::string by(ex.noted("key"));
+  ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_updated, project_of(ex), by, data));
   co_return co_await show_task(service, ex);
 }
 

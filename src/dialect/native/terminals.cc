@@ -89,7 +89,7 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
     spec.cwd = std::string(ex.query("cwd").value_or(""));
     spec.user = std::string(ex.query("user").value_or(""));
     spec.task = std::string(ex.query("task").value_or(""));
-    spec.actor = std::string(ex.noted("key"));
+    spec.by = std::string(ex.noted("key"));
     spec.pty = true;
     spec.stdin_mode = guest::Stdin::pipe;
     spec.rows = dimension(ex, "rows", 24);

@@ -132,6 +132,7 @@ json view(const ledger::Event& event) {
   if (event.seq) out["seq"] = event.seq;
   if (!event.task.empty()) out["task"] = event.task;
   if (!event.actor.empty()) out["actor"] = event.actor;
+  if (!event.key.empty()) out["key"] = event.key;
   return out;
 }
 

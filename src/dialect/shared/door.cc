@@ -45,6 +45,8 @@ std::string_view bearer_of(const http::Exchange& ex) {
 
 std::string project_of(const http::Exchange& ex) { return std::string(ex.noted("project")); }
 
+sandbox::Caller caller_of(const http::Exchange& ex) { return sandbox::Caller(std::string(ex.noted("key"))); }
+
 store::Scope scope_of(const http::Exchange& ex) {
   return store::parse_scope(ex.noted("scope")).value_or(store::Scope::read);
 }

@@ -42,5 +42,8 @@ std::string_view bearer_of(const http::Exchange& ex);  // Authorization: Bearer 
 // Of the caller, as the door noted it.
 std::string project_of(const http::Exchange& ex);
 store::Scope scope_of(const http::Exchange& ex);
+sandbox::Caller caller_of(const http::Exchange& ex);
+
+inline constexpr size_t kMaxListing = 8 << 20;  // of a folder, from the guest: names may be long and deep
 
 }  // namespace isola::dialect

@@ -1,0 +1,159 @@
+// A launcher made of a thread, for tests of the service: it has the sandboxes that a test gives it, does what it is
+// asked, and where the test says so fails first, or keeps its answers to itself for a while.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_future.hpp>
+#include <condition_variable>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "base/codec.h"
+#include "kernel/process.h"
+#include "sandbox/service.h"
+#include "store/test_store.h"
+
+namespace isola::sandbox {
+
+namespace net = boost::asio;
+using launcher::Op;
+
+class FakeLauncher {
+ public:
+  FakeLauncher() {
+    auto ends = kernel::socket_pair();
+    if (!ends) std::abort();
+    near_ = std::move(ends->first);
+    far_ = std::move(ends->second);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~FakeLauncher() {
+    ::shutdown(near_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  Result<Fd> connect() { return std::move(far_); }
+
+  void add(const std::string& id, bool ephemeral = false, bool parked = false) {
+    std::lock_guard lock(mutex_);
+    launcher::SandboxSummary one{.id = id};
+    one.ephemeral = ephemeral;
+    one.parked = parked;
+    there_[id] = one;
+  }
+  void forget(const std::string& id) {
+    std::lock_guard lock(mutex_);
+    there_.erase(id);
+  }
+  // The next so many of them are refused.
+  void fail(Op op, int times) {
+    std::lock_guard lock(mutex_);
+    failures_[op] = times;
+  }
+  // Done, but not answered until release().
+  void hold(Op op) {
+    std::lock_guard lock(mutex_);
+    held_ops_.insert(op);
+  }
+  void release(Op op) {
+    std::lock_guard lock(mutex_);
+    held_ops_.erase(op);
+    for (const auto& answer : held_[op]) (void)kernel::send_message(near_.get(), answer);
+    held_.erase(op);
+  }
+  // Waits until that many were asked for, all in all.
+  void wait_for(Op op, int times) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return asked_[op] >= times; });
+  }
+  int asked(Op op) {
+    std::lock_guard lock(mutex_);
+    return asked_[op];
+  }
+  // Waits until that many looks were taken after now.
+  void wait_for_lists(int more) { wait_for(Op::list, asked(Op::list) + more); }
+  std::set<std::string> left() {
+    std::lock_guard lock(mutex_);
+    std::set<std::string> ids;
+    for (const auto& [id, summary] : there_) ids.insert(id);
+    return ids;
+  }
+  std::string policy() {
+    std::lock_guard lock(mutex_);
+    return policy_;
+  }
+
+ private:
+  void serve() {
+    for (;;) {
+      auto message = kernel::receive_message(near_.get());
+      if (!message || message->bytes.empty()) return;
+      Reader in(message->bytes);
+      uint32_t tag = in.u32();
+      auto op = static_cast<Op>(in.u8());
+      if (op == Op::gate_events) continue;
+      Writer out;
+      out.u32(tag);
+      std::lock_guard lock(mutex_);
+      answer(op, in, out);
+      ++asked_[op];
+      changed_.notify_all();
+      if (held_ops_.contains(op)) {
+        held_[op].push_back(out.take());
+        continue;
+      }
+      if (!kernel::send_message(near_.get(), out.data())) return;
+    }
+  }
+
+  void answer(Op op, Reader& in, Writer& out) {
+    auto no = [&](Code code, const char* why) {
+      out.u8(1);
+      launcher::encode(out, Error{code, why});
+    };
+    if (failures_[op] > 0) {
+      --failures_[op];
+      return no(Code::internal, "the fake launcher was told to fail");
+    }
+    if (op == Op::list) {
+      out.u8(0);
+      out.u32(static_cast<uint32_t>(there_.size()));
+      for (const auto& [id, summary] : there_) encode(out, summary);
+      return out.u8(0);
+    }
+    if (op == Op::set_policy) {
+      launcher::PolicyRequest request;
+      decode(in, request);
+      policy_ = request.policy;
+      return out.u8(0);
+    }
+    bool known = op == Op::kill || op == Op::own || op == Op::freeze || op == Op::thaw || op == Op::stats;
+    if (!known) return no(Code::not_found, "the fake launcher cannot do that");
+    std::string id = in.str();
+    if (!there_.contains(id)) return no(Code::not_found, "there is no such sandbox");
+    out.u8(0);
+    if (op == Op::stats) encode(out, launcher::StatsReply{});
+    if (op == Op::kill) {
+      there_.erase(id);
+      launcher::Ended ended;
+      ended.id = id;
+      encode(out, ended);
+    }
+  }
+
+  Fd near_, far_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, launcher::SandboxSummary> there_;
+  std::map<Op, int> asked_, failures_;
+  std::set<Op> held_ops_;
+  std::map<Op, std::vector<std::string>> held_;
+  std::string policy_;
+  std::thread thread_;
+};
+
+}  // namespace isola::sandbox

@@ -1,0 +1,302 @@
+// What the service promises when things go wrong in the middle, and when several callers come at once.
+#include <nlohmann/json.hpp>
+
+#include "sandbox/fake_launcher.h"
+#include "store/sqlite_schema.h"
+
+namespace isola::sandbox {
+namespace {
+
+using nlohmann::json;
+
+Task<std::shared_ptr<Box::Turn>> take_turn(BoxPtr box) {
+  Box::Turn turn = co_await box->turn();
+  co_return std::make_shared<Box::Turn>(std::move(turn));
+}
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  ServiceTest() : keep_(net::make_work_guard(io_)), other_keep_(net::make_work_guard(other_io_)) {
+    auto store = store::SqliteStore::open(folder_ / "store.db");
+    auto ledger = ledger::Ledger::open(folder_ / "ledger.db");
+    if (!store || !ledger) std::abort();
+    store_ = std::move(*store);
+    ledger_ = std::move(*ledger);
+    if (!store_->insert_project({.id = "default", .name = "default", .created = 1})) std::abort();
+    worker_ = std::thread([this] { io_.run(); });
+    other_worker_ = std::thread([this] { other_io_.run(); });
+  }
+  ~ServiceTest() override {
+    if (service_) service_->stop();
+    if (link_) link_->stop();
+    keep_.reset();
+    other_keep_.reset();
+    io_.stop();
+    other_io_.stop();
+    worker_.join();
+    other_worker_.join();
+    service_.reset();
+    link_.reset();
+    ledger_.reset();
+  }
+
+  // A sandbox that an earlier server left behind.
+  std::string left(State state, const std::function<void(store::SandboxRecord&)>& change = {}) {
+    auto record = store::example();
+    record.state = state;
+    record.created = record.last_active = now_millis();
+    if (change) change(record);
+    EXPECT_TRUE(store_->insert_sandbox(record));
+    fake_.add(record.id);
+    return record.id;
+  }
+  Result<void> start() {
+    link_ = LauncherLink::make(io_, [this] { return fake_.connect(); });
+    service_ = std::make_shared<Service>(Service::Parts{.next_worker = [this]() -> net::io_context& { return io_; },
+                                                        .launcher = link_,
+                                                        .store = *store_,
+                                                        .ledger = *ledger_,
+                                                        .cache_dir = folder_.path(),
+                                                        .registries = {},
+                                                        .settings = {}});
+    return wait(service_->start());
+  }
+  BoxPtr adopted(const std::string& id) {
+    auto box = service_->find("default", id);
+    return box ? *box : nullptr;
+  }
+  template <typename T>
+  std::future<T> begin(Task<T> task) {
+    return net::co_spawn(io_, std::move(task), net::use_future);
+  }
+  template <typename T>
+  T wait(Task<T> task) {
+    return begin(std::move(task)).get();
+  }
+  // Everything that was begun before has gone as far as it can without an answer that is held back.
+  void settle(const BoxPtr& box) {
+    for (int i = 0; i < 20; ++i) (void)wait(service_->stats(box));
+  }
+  store::SandboxRecord stored(const std::string& id) {
+    return store_->find_sandbox(id).value_or(store::SandboxRecord());
+  }
+  std::vector<ledger::Event> events(const std::string& id, ledger::Kind kind) {
+    ledger::EventFilter filter{.sandbox = id, .kind_prefix = std::string(to_string(kind))};
+    return ledger_->query(filter).value_or(std::vector<ledger::Event>());
+  }
+  // From now on the store cannot change what it knows of sandboxes, as if its disk were full.
+  void fill_disk() { run_sql("CREATE TRIGGER full BEFORE UPDATE ON sandboxes BEGIN SELECT RAISE(ABORT, 'full'); END"); }
+  void empty_disk() { run_sql("DROP TRIGGER full"); }
+  void run_sql(const std::string& sql) {
+    auto db = sqlite::Database::open(folder_ / "store.db", store::kStoreSchema, sqlite::Sync::normal);
+    ASSERT_TRUE(db);
+    auto done = db->run(sql);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+
+  store::TempFolder folder_;
+  std::unique_ptr<store::SqliteStore> store_;
+  std::unique_ptr<ledger::Ledger> ledger_;
+  FakeLauncher fake_;
+  net::io_context io_, other_io_;
+  net::executor_work_guard<net::io_context::executor_type> keep_, other_keep_;
+  std::thread worker_, other_worker_;
+  std::shared_ptr<LauncherLink> link_;
+  std::shared_ptr<Service> service_;
+};
+
+TEST_F(ServiceTest, WhatWasBeingMadeWhenTheServerDiedIsEnded) {
+  auto half = left(State::creating, [](auto& r) { r.key = "k"; });
+  auto whole = left(State::running);
+  ASSERT_TRUE(start());
+  EXPECT_EQ(fake_.left(), std::set<std::string>{whole});
+  EXPECT_EQ(stored(half).state, State::ended);
+  EXPECT_EQ(stored(half).end_reason, EndReason::host_restart);
+  EXPECT_EQ(stored(whole).state, State::running);
+}
+
+TEST_F(ServiceTest, ItsTimeIsUpAlsoWhenThatCannotBeWrittenDown) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  fill_disk();
+  EXPECT_TRUE(wait(service_->kill(adopted(id), EndReason::deadline, "its time was up")));
+  EXPECT_TRUE(fake_.left().empty());
+  EXPECT_EQ(stored(id).state, State::running);
+  // It is written down as soon as that is possible.
+  empty_disk();
+  while (stored(id).state != State::ended) std::this_thread::yield();
+  EXPECT_EQ(stored(id).end_reason, EndReason::deadline);
+}
+
+TEST_F(ServiceTest, WhatTheLauncherCannotEndIsTriedAgain) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.fail(Op::kill, 1);
+  auto killed = wait(service_->kill(box, EndReason::idle, "nobody came"));
+  EXPECT_FALSE(killed);
+  wait(box->wait_ended());
+  EXPECT_EQ(fake_.asked(Op::kill), 2);
+  EXPECT_EQ(stored(id).end_reason, EndReason::idle);
+}
+
+TEST_F(ServiceTest, ChangesComeOneAfterTheOther) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  auto somebody = wait(take_turn(box));
+  Update idle, timeout;
+  idle.idle_limit = 1'000'000;
+  timeout.timeout = 5'000'000;
+  Millis now = now_millis();
+  auto one = begin(service_->update(box, idle));
+  auto two = net::co_spawn(other_io_, service_->update(box, timeout), net::use_future);
+  auto three = begin(service_->freeze(box));
+  settle(box);
+  EXPECT_EQ(stored(id).lifetime, store::Lifetime());
+  EXPECT_EQ(fake_.asked(Op::freeze), 0);
+  somebody.reset();
+  ASSERT_TRUE(one.get());
+  ASSERT_TRUE(two.get());
+  ASSERT_TRUE(three.get());
+  auto lifetime = box->record().lifetime;
+  EXPECT_EQ(lifetime.idle_limit, *idle.idle_limit);
+  EXPECT_GE(lifetime.deadline, now + *timeout.timeout);
+  EXPECT_EQ(stored(id).lifetime, lifetime);
+  EXPECT_EQ(stored(id).state, State::frozen);
+}
+
+TEST_F(ServiceTest, PoliciesReachTheGateAndTheStoreInTheSameOrder) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.hold(Op::set_policy);
+  NetworkChange first{.network = "allow a.example\ndefault deny\n"},
+      second{.network = "allow b.example\ndefault deny\n"};
+  auto one = begin(service_->set_network(box, first));
+  fake_.wait_for(Op::set_policy, 1);
+  auto two = begin(service_->set_network(box, second));
+  settle(box);
+  EXPECT_EQ(fake_.asked(Op::set_policy), 1);
+  fake_.release(Op::set_policy);
+  ASSERT_TRUE(one.get());
+  ASSERT_TRUE(two.get());
+  EXPECT_EQ(stored(id).network, fake_.policy());
+  EXPECT_NE(fake_.policy().find("b.example"), std::string::npos);
+}
+
+TEST_F(ServiceTest, AnEndThatHasBegunIsNotFrozenOver) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.hold(Op::freeze);
+  fake_.hold(Op::kill);
+  auto frozen = begin(service_->freeze(box));
+  fake_.wait_for(Op::freeze, 1);
+  auto killed = begin(service_->kill(box));
+  fake_.wait_for(Op::kill, 1);
+  fake_.release(Op::freeze);
+  EXPECT_FALSE(frozen.get());
+  EXPECT_EQ(box->state(), State::ending);
+  EXPECT_EQ(stored(id).state, State::ending);
+  fake_.release(Op::kill);
+  EXPECT_TRUE(killed.get());
+  EXPECT_EQ(stored(id).state, State::ended);
+}
+
+TEST_F(ServiceTest, AChangeThatIsRefusedChangesNothing) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  Update update;
+  update.idle_limit = 77'000;
+  update.metadata = store::Labels{{"large", std::string(kMaxMetadata + 1, 'x')}};
+  auto changed = wait(service_->update(box, update));
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().code, Code::invalid);
+  update.metadata = store::Labels{{"bad", "\xff"}};  // only the store finds out
+  EXPECT_FALSE(wait(service_->update(box, update)));
+  EXPECT_EQ(box->record().lifetime.idle_limit, 0);
+  EXPECT_EQ(stored(id).lifetime.idle_limit, 0);
+  // The same for a policy that comes with notes.
+  NetworkChange network{.network = "all"};
+  network.notes["large"] = std::string(kMaxMetadata + 1, 'x');
+  EXPECT_FALSE(wait(service_->set_network(box, network)));
+  EXPECT_EQ(fake_.asked(Op::set_policy), 0);
+}
+
+TEST_F(ServiceTest, OneBadSandboxKeepsNobodyFromTheOthers) {
+  auto bad = left(State::running, [](auto& r) { r.created = 1; });  // the first to be looked at
+  auto good = left(State::running);
+  fake_.fail(Op::own, 1);
+  auto started = start();
+  ASSERT_TRUE(started) << started.error().message;
+  EXPECT_TRUE(adopted(bad));
+  EXPECT_TRUE(adopted(good));
+  fake_.wait_for(Op::own, 3);  // … and again
+}
+
+TEST_F(ServiceTest, AKeyIsNotAnsweredWithWhatIsEnding) {
+  auto id = left(State::running, [](auto& r) { r.key = "k"; });
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.hold(Op::kill);
+  auto killed = begin(service_->kill(box));
+  fake_.wait_for(Op::kill, 1);
+  CreateRequest request;
+  request.key = "k";
+  auto created = begin(service_->create(request));
+  settle(box);
+  EXPECT_EQ(created.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  fake_.release(Op::kill);
+  ASSERT_TRUE(killed.get());
+  EXPECT_FALSE(created.get());  // a new one was tried: there is no template here
+}
+
+TEST_F(ServiceTest, AnEndIsInTheLedgerBeforeAnybodyIsTold) {
+  auto id = left(State::running, [](auto& r) { r.actor = "alice"; });
+  ASSERT_TRUE(start());
+  Caller bob("kbob");
+  ASSERT_TRUE(wait(service_->kill(adopted(id), EndReason::killed, "", bob)));
+  auto ended = events(id, ledger::Kind::sandbox_ended);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].key, "kbob");
+  EXPECT_EQ(ended[0].actor, "kbob");
+}
+
+TEST_F(ServiceTest, AnEndThatOnlyTheLedgerKnowsIsTheEnd) {
+  auto id = left(State::running);
+  ledger::Event event;
+  event.project = "default";
+  event.sandbox = id;
+  event.kind = ledger::Kind::sandbox_ended;
+  event.data = R"({"reason":"idle","detail":"nobody came"})";
+  ASSERT_TRUE(ledger_->append_durably(event));
+  fake_.forget(id);
+  ASSERT_TRUE(start());
+  EXPECT_EQ(stored(id).state, State::ended);
+  EXPECT_EQ(stored(id).end_reason, EndReason::idle);
+  EXPECT_EQ(stored(id).end_detail, "nobody came");
+  EXPECT_EQ(events(id, ledger::Kind::sandbox_ended).size(), 1u);
+}
+
+TEST_F(ServiceTest, TheLedgerSaysWhoChangedWhat) {
+  auto id = left(State::running, [](auto& r) { r.actor = "alice"; });
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  Update update;
+  update.idle_limit = 5000;
+  update.metadata = store::Labels{{"a", "b"}};
+  Caller bob("kbob", "alice");  // says so, and is not
+  ASSERT_TRUE(wait(service_->update(box, update, bob)));
+  auto flushed = wait(service_->flush_ledger());
+  ASSERT_TRUE(flushed);
+  auto updated = events(id, ledger::Kind::sandbox_updated);
+  ASSERT_EQ(updated.size(), 1u);
+  EXPECT_EQ(updated[0].key, "kbob");
+  EXPECT_EQ(updated[0].actor, "alice");
+  EXPECT_EQ(json::parse(updated[0].data)["changed"], json::array({"idle_timeout", "metadata"}));
+}
+
+}  // namespace
+}  // namespace isola::sandbox
