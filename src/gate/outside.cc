@@ -119,20 +119,6 @@ Result<void> furnish(const char* device, const std::string& four, const std::str
 
 }  // namespace
 
-std::string retry_request() {
-  constexpr unsigned char kRandom[] = {0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c,
-                                       0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb,
-                                       0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c};
-  // No session, a suite of TLS 1.3, and two extensions: which version, and which group it wants.
-  std::string body{3, 3};
-  body.append(reinterpret_cast<const char*>(kRandom), sizeof kRandom);
-  const unsigned char rest[] = {0, 0x13, 0x01, 0, 0, 12, 0, 0x2b, 0, 2, 3, 4, 0, 0x33, 0, 2, 0, 0x17};
-  body.append(reinterpret_cast<const char*>(rest), sizeof rest);
-  std::string message = {2, 0, 0, static_cast<char>(body.size())};
-  message += body;
-  return std::string{22, 3, 3, 0, static_cast<char>(message.size())} + message;
-}
-
 Fd own_netns() { return Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC)); }
 
 void in_netns(const Fd& netns, const std::function<void()>& body) {
