@@ -88,7 +88,7 @@ TEST_F(TamperTest, TheKeyIsPartOfAnEntry) {
 
 // Entries of the time before keys keep their hashes, in the file as it was and as it is now.
 TEST_F(TamperTest, ALedgerFromBeforeKeysIsStillGood) {
-  tamper("ALTER TABLE events DROP COLUMN key; PRAGMA user_version = 1");
+  tamper("ALTER TABLE events DROP COLUMN key; PRAGMA user_version = 2");
   auto verdict = verify_file(path(), head_);
   ASSERT_TRUE(verdict) << verdict.error().message;
   EXPECT_TRUE(verdict->good()) << verdict->what;
