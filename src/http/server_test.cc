@@ -51,7 +51,7 @@ TEST(Server, ATargetWithAHostIsItsPath) {
     });
   });
   RawClient client(server.port());
-  for (auto [sent, seen] : {std::pair{"/a?b=c", "/a?b=c"}, {"HTTP://x/a?b=c", "/a?b=c"}}) {
+  for (auto [sent, seen] : {std::pair{"/a?b=c", "/a?b=c"}, std::pair{"HTTP://x/a?b=c", "/a?b=c"}}) {
     client.send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", sent));
     EXPECT_EQ(client.reply().body, seen) << sent;
   }

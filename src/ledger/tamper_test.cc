@@ -97,6 +97,18 @@ TEST_F(TamperTest, ALedgerFromBeforeKeysIsStillGood) {
   EXPECT_TRUE(ledger_->verify(head_)->good());
 }
 
+TEST_F(TamperTest, ALedgerFromBeforeTotalsIsStillGood) {
+  tamper(
+      "DROP VIEW usage_sums; DROP VIEW usage_named; DROP TABLE usage_totals; ALTER TABLE events DROP COLUMN key; "
+      "PRAGMA user_version = 1");
+  auto verdict = verify_file(path(), head_);
+  ASSERT_TRUE(verdict) << verdict.error().message;
+  EXPECT_TRUE(verdict->good()) << verdict->what;
+  reopen();
+  add(1);
+  EXPECT_TRUE(ledger_->verify(head_)->good());
+}
+
 TEST_F(TamperTest, AnyFieldChanged) {
   for (const char* change : {"time = time + 1", "project = 'q'", "sandbox = 'other'", "task = ''", "actor = 'mallory'",
                              "kind = 'command.ended'", "data = '{}'"}) {

@@ -43,6 +43,8 @@ TEST(Starting, PortsSayComeAgain) {
     EXPECT_EQ(reply.status, 503) << asked.what;
     EXPECT_EQ(reply.header("Retry-After"), "1") << asked.what;
   }
+  launcher->stop();
+  io.poll();  // what waits there holds the link
 }
 
 }  // namespace
