@@ -11,7 +11,7 @@ TEST(Connect, AnEnvelopeIsFlagsLengthAndText) { EXPECT_EQ(envelope(2, "{}"), std
 
 TEST(Connect, EnvelopesComeOutWholeHoweverTheyArrive) {
   std::string bytes = envelope(0, "{\"a\":1}") + envelope(0, "") + envelope(0, std::string(70000, 'x'));
-  EnvelopeReader reader;
+  EnvelopeReader reader(1 << 20);
   std::vector<std::string> got;
   for (size_t at = 0; at < bytes.size(); at += 3) {
     ASSERT_TRUE(reader.feed(std::string_view(bytes).substr(at, 3)));
@@ -25,9 +25,10 @@ TEST(Connect, EnvelopesComeOutWholeHoweverTheyArrive) {
 }
 
 TEST(Connect, RefusesWhatIsCompressedOrTooLarge) {
-  EnvelopeReader packed, large;
+  EnvelopeReader packed(100), large(100), larger(100);
   EXPECT_FALSE(packed.feed(envelope(1, "x")));
   EXPECT_FALSE(large.feed(std::string("\0\xff\xff\xff\xff", 5)));
+  EXPECT_FALSE(larger.feed(envelope(0, std::string(101, 'x'))));
 }
 
 TEST(Connect, ABodyIsAnObjectOfBoundedDepth) {

@@ -15,7 +15,7 @@ TEST(Starting, PortsSayComeAgain) {
   ASSERT_TRUE(store && ledger);
   boost::asio::io_context io;  // nobody runs it: this server never gets to know anything
   auto launcher =
-      sandbox::LauncherLink::start(io, []() -> Result<Fd> { return fail(Code::unavailable, "there is none"); });
+      sandbox::LauncherLink::make(io, []() -> Result<Fd> { return fail(Code::unavailable, "there is none"); });
   auto service = std::make_shared<sandbox::Service>(
       sandbox::Service::Parts{.next_worker = [&]() -> boost::asio::io_context& { return io; },
                               .launcher = launcher,
