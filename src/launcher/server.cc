@@ -92,6 +92,7 @@ void Server::accept() {
   int fd = socket.get();
   connections_[id].socket = std::move(socket);
   connections_[id].user = peer.uid;
+  connections_[id].process = peer.pid;
   if (!loop_.watch(fd, EPOLLIN, [this, id](uint32_t events) { receive(id, events); })) connections_.erase(id);
   if (on_change) on_change();  // no longer idle
 }

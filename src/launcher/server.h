@@ -43,6 +43,7 @@ class Server {
   struct Connection {
     Fd socket;
     uid_t user = 0;
+    pid_t process = 0;            // who connected; a server may have several connections
     bool waits_for_room = false;  // EPOLLOUT is on
     std::deque<Outgoing> queue;
     size_t queued_bytes = 0;

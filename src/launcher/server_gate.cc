@@ -25,7 +25,9 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
     if (!in.done()) return refuse(Code::invalid, "unreadable request");
     gate_watchers_[id] = {tag, {}};
     reply(id, tag, std::string());
-    for (const auto& sandbox : cells_.owned_by(id)) tell_lost(sandbox);
+    for (const auto& [other, connection] : connections_)
+      if (connection.process == connections_.at(id).process)
+        for (const auto& sandbox : cells_.owned_by(other)) tell_lost_soon(sandbox);
     return true;
   }
   if (op == Op::gate_report) {
@@ -44,7 +46,7 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   if (!in.done()) return refuse(Code::invalid, "unreadable request");
   if (!may_ask_of(id, request.id)) return refuse(Code::not_found, "there is no such sandbox");
   // There is one writer: what a server has written down must not be changed behind its back.
-  if (OwnerId keeper = keeper_of(request.id); keeper && keeper != id)
+  if (OwnerId keeper = keeper_of(request.id); keeper && connections_.at(keeper).process != connections_.at(id).process)
     return refuse(Code::denied, "a server keeps this sandbox's network: change it there, with a key of its project");
   gate_->set_policy(request, [this, id, tag](const Result<std::string>& result) {
     reply(id, tag, result ? Result<std::string>("") : result);
@@ -52,9 +54,13 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   return true;
 }
 
+// The connection that hears of the gate and is of the process that has the sandbox.
 OwnerId Server::keeper_of(const std::string& sandbox) const {
-  OwnerId owner = cells_.owner_of(sandbox);
-  return gate_watchers_.contains(owner) ? owner : 0;
+  auto owner = connections_.find(cells_.owner_of(sandbox));
+  if (owner == connections_.end()) return 0;
+  for (const auto& [id, watcher] : gate_watchers_)
+    if (connections_.at(id).process == owner->second.process) return id;
+  return 0;
 }
 
 bool Server::has_room(OwnerId id) const {

@@ -1,7 +1,9 @@
 #include "boundary/jail/criu_rpc.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -115,6 +117,7 @@ class Servant {
       constexpr int kSocket = 3;
       // The launcher keeps its capabilities when it changes ids; criu counts on the ordinary rules.
       ::prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
+      ::setpgid(0, 0);  // with its own helpers, so that none of them outlives it
       if (hooks.before_exec && !hooks.before_exec()) return 126;
       if (::dup2(pair.second.get(), kSocket) != kSocket) return 127;
       ::fcntl(kSocket, F_SETFD, 0);
@@ -125,11 +128,12 @@ class Servant {
       return 127;
     };
     ISOLA_TRY(auto child, kernel::spawn(0, body, hooks.cgroup));
-    Servant servant(child.pid, std::move(pair.first));
+    Servant servant(child.pid, std::move(child.pidfd), std::move(pair.first));
     if (hooks.started) ISOLA_CHECK(hooks.started(child.pid));
     return servant;
   }
-  Servant(Servant&& other) noexcept : pid_(std::exchange(other.pid_, -1)), socket_(std::move(other.socket_)) {}
+  Servant(Servant&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)), socket_(std::move(other.socket_)) {}
   Servant& operator=(Servant&&) = delete;
   ~Servant() {
     socket_.reset();
@@ -142,6 +146,7 @@ class Servant {
     ISOLA_CHECK(kernel::send_message(socket_.get(), request(type, options)));
     Result<void> hooked;
     for (;;) {
+      wait_for_word();
       auto message = kernel::receive_message(socket_.get());
       if (!message || message->bytes.empty()) {  // closed, or reset with words of ours unread
         if (!hooked) return std::unexpected(hooked.error());
@@ -162,9 +167,18 @@ class Servant {
   }
 
  private:
-  Servant(pid_t pid, Fd socket) : pid_(pid), socket_(std::move(socket)) {}
+  Servant(pid_t pid, Fd pidfd, Fd socket) : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
+
+  // A criu that was killed may leave helpers of its own, which hold the socket and would keep us waiting for ever.
+  void wait_for_word() const {
+    pollfd both[] = {{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}};
+    while (::poll(both, 2, -1) < 0 && errno == EINTR) {
+    }
+    if (both[0].revents == 0 && both[1].revents != 0) ::kill(-pid_, SIGKILL);
+  }
+
   pid_t pid_;
-  Fd socket_;
+  Fd pidfd_, socket_;
 };
 
 }  // namespace
