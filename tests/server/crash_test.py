@@ -20,7 +20,7 @@ def guests_of(data):
     for path in glob.glob("/proc/[0-9]*/comm"):
         try:
             with open(path) as file:
-                if file.read().strip() == "isola-guest":
+                if file.read().strip() == ".isola-guest":
                     found.add(int(path.split("/")[2]))
         except OSError:
             pass
