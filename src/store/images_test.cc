@@ -106,13 +106,14 @@ TEST_F(StoredImages, ASandboxSleepsAndWakes) {
   EXPECT_EQ(store_->project_use("default").value().memory, 1000u);
   EXPECT_EQ(store_->find_sandbox(box.id).value().image, pause.id);
   Lifetime lifetime{.deadline = 99, .timeout = 9};
-  ASSERT_TRUE(store_->set_awake(box.id, Birth::resumed, lifetime, 70));
+  ASSERT_TRUE(store_->set_awake(box.id, Birth::resumed, lifetime, 33, 70));
   auto awake = store_->find_sandbox(box.id).value();
   EXPECT_EQ(awake.state, State::running);
   EXPECT_EQ(awake.birth, Birth::resumed);
   EXPECT_EQ(awake.image, "");
   EXPECT_EQ(awake.asleep, 0);
   EXPECT_EQ(awake.lifetime.deadline, 99);
+  EXPECT_EQ(awake.cpu_before, 33u);
   EXPECT_EQ(store_->find_image(pause.id).value().kind, ImageKind::spent);
   EXPECT_EQ(stored(), 0u);
 }
@@ -130,7 +131,7 @@ TEST_F(StoredImages, ARollbackKeepsTheSnapshotAndSpendsThePause) {
   auto refused = store_->spend_snapshot(snapshot.id);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().sys_errno, EBUSY);
-  ASSERT_TRUE(store_->set_awake(box.id, Birth::resumed, {}, 70));
+  ASSERT_TRUE(store_->set_awake(box.id, Birth::resumed, {}, 0, 70));
   EXPECT_EQ(store_->find_image(snapshot.id).value().kind, ImageKind::snapshot);
   EXPECT_TRUE(store_->spend_snapshot(snapshot.id));
 }

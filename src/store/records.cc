@@ -23,9 +23,7 @@ bool is_live(State state) {
   return state == State::creating || state == State::running || state == State::frozen || state == State::ending;
 }
 
-bool is_asleep(State state) {
-  return state == State::paused || state == State::stopped || state == State::archived;
-}
+bool is_asleep(State state) { return state == State::paused || state == State::stopped || state == State::archived; }
 
 std::string_view to_string(AtEnd action) { return kActions.at(static_cast<size_t>(action)); }
 std::string_view to_string(Scope scope) { return kScopes.at(static_cast<size_t>(scope)); }

@@ -26,6 +26,7 @@ struct Lifetime {
   bool auto_resume = false;  // a call on a paused one resumes it
   Millis timeout = 0;        // how long the deadline was away when it was set: a resume sets it anew; 0: never
   Millis delete_after = 0;   // paused for so long, it ends for good; 0: never
+  Millis freeze_after = 0;   // without activity for so long, its processes stand still until the next; 0: never
   bool operator==(const Lifetime&) const = default;
 };
 
@@ -61,10 +62,11 @@ struct SandboxRecord {
   std::string probe;                              // shell command: exit 0 = ready
   std::string traffic_token;                      // opens its ports; empty: public
   bool secure = true;
-  std::string network;    // its policy, as text; empty: none at all
-  bool one_shot = false;  // made for one run, which nobody takes up again
-  std::string image;      // paused, stopped, archived, or on the way back: what it is made from again
-  Millis asleep = 0;      // since when it is paused, stopped or archived
+  std::string network;      // its policy, as text; empty: none at all
+  bool one_shot = false;    // made for one run, which nobody takes up again
+  std::string image;        // paused, stopped, archived, or on the way back: what it is made from again
+  Millis asleep = 0;        // since when it is paused, stopped or archived
+  uint64_t cpu_before = 0;  // microseconds that it had used when it was last resumed: the kernel counts anew from there
 };
 
 // What is kept of sandboxes. A pause belongs to its sandbox, a snapshot to the project, and what is spent is about to

@@ -131,13 +131,14 @@ Result<void> SqliteStore::set_rolled_back(const std::string& id, const std::stri
   });
 }
 
-Result<void> SqliteStore::set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, Millis when) {
+Result<void> SqliteStore::set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, uint64_t cpu_before,
+                                    Millis when) {
   return write([&](Database& db) -> Result<void> {
     ISOLA_CHECK(spend_pause_of(db, id));
     ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = 'running', birth = ?, image = '', asleep = 0, "
-                                      "deadline = ?, timeout = ?, last_active = max(last_active, ?), end_detail = '' "
-                                      "WHERE id = ? AND state <> 'ended'"));
-    ISOLA_CHECK(update.bind(to_string(birth), lifetime.deadline, lifetime.timeout, when, id).run());
+                                      "deadline = ?, timeout = ?, cpu_before = ?, last_active = max(last_active, ?), "
+                                      "end_detail = '' WHERE id = ? AND state <> 'ended'"));
+    ISOLA_CHECK(update.bind(to_string(birth), lifetime.deadline, lifetime.timeout, cpu_before, when, id).run());
     if (db.changed() == 0) return fail(Code::not_found, "there is no living sandbox " + id);
     return {};
   });
@@ -192,8 +193,8 @@ Result<std::vector<ImageRecord>> SqliteStore::all_images() {
 
 Result<std::vector<ImageRecord>> SqliteStore::expired_images(Millis now) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(
-                            select("expires_after > 0 AND kind = 'snapshot' AND last_used + expires_after <= ?")));
+  ISOLA_TRY(auto query,
+            reader_.db.prepare(select("expires_after > 0 AND kind = 'snapshot' AND last_used + expires_after <= ?")));
   query.bind(now);
   return read_all(query);
 }

@@ -122,7 +122,8 @@ Result<void> SqliteStore::set_state(const std::string& id, State to, const Why& 
     if (!state || *state == State::ended) return why_unchanged(db, id);
     if (*state == State::ending && to != State::ending)
       return fail(Code::invalid, fmt::format("sandbox {} is ending: it cannot be {} any more", id, to_string(to)));
-    if (is_live(to) && !is_live(*state)) {
+    // One that only ends takes nobody's place.
+    if (is_live(to) && to != State::ending && !is_live(*state)) {
       ProjectUse asked{.live_sandboxes = 1, .cpus = query.real(2), .memory = static_cast<uint64_t>(query.integer(3))};
       ISOLA_CHECK(check_room(db, query.text(0), asked));
     }
@@ -160,10 +161,12 @@ Result<void> SqliteStore::set_end(const std::string& id, EndReason reason, const
 
 Result<void> SqliteStore::write_change(Database& db, const std::string& id, const SandboxChange& change) {
   if (const auto& lifetime = change.lifetime)
-    ISOLA_CHECK(update_sandbox(
-        db, id, "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?, timeout = ?, delete_after = ?",
-        lifetime->deadline, lifetime->idle_limit, to_string(lifetime->at_end), lifetime->auto_resume, lifetime->timeout,
-        lifetime->delete_after));
+    ISOLA_CHECK(
+        update_sandbox(db, id,
+                       "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?, timeout = ?, delete_after = ?, "
+                       "freeze_after = ?",
+                       lifetime->deadline, lifetime->idle_limit, to_string(lifetime->at_end), lifetime->auto_resume,
+                       lifetime->timeout, lifetime->delete_after, lifetime->freeze_after));
   if (change.metadata) {
     ISOLA_TRY(std::string json, to_json(*change.metadata, "metadata"));
     ISOLA_CHECK(update_sandbox(db, id, "metadata = ?", json));

@@ -39,7 +39,8 @@ class SqliteStore final : public Store {
   Result<void> insert_snapshot(const ImageRecord& image) override;
   Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when) override;
   Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) override;
-  Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, Millis when) override;
+  Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, uint64_t cpu_before,
+                         Millis when) override;
   Result<ImageRecord> find_image(const std::string& id) override;
   Result<ImageRecord> find_snapshot(const std::string& project, const std::string& id_or_name) override;
   Result<SnapshotPage> list_snapshots(const std::string& project, const std::string& sandbox, const std::string& cursor,

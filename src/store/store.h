@@ -96,7 +96,8 @@ class Store {
   // It sleeps, to be made again from a snapshot; a pause that it had is spent.
   virtual Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) = 0;
   // It runs again: what it was made from is spent, if that was a pause.
-  virtual Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, Millis when) = 0;
+  virtual Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, uint64_t cpu_before,
+                                 Millis when) = 0;
   virtual Result<ImageRecord> find_image(const std::string& id) = 0;
   virtual Result<ImageRecord> find_snapshot(const std::string& project, const std::string& id_or_name) = 0;
   // Newest first; `sandbox` empty: of all. `cursor` as with sandboxes.
