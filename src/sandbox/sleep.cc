@@ -304,7 +304,8 @@ Task<Result<void>> Service::wake(BoxPtr box) {
 
 Task<Result<std::shared_ptr<GuestLink>>> Service::link(BoxPtr box) {
   for (int attempt = 0;; ++attempt) {
-    auto link = co_await link_if_awake(box);
+    auto link = co_await box->link(*parts_.launcher);
+    if (link && box->has_new_link()) net::co_spawn(box->home(), catch_up(box), net::detached);
     // It may be paused again before we get there: not for ever.
     if (link || attempt >= 3) co_return link;
     auto record = box->record();

@@ -63,12 +63,12 @@ class Holder:
         started = server.post(self.path + "/commands", {"argv": ["python3", "/root/holder.py"], "open_stdin": True,
                                                         "background": True})
         assert started.status == 202, started
-        self.command = started.json["id"]
+        self.command, self.pid = started.json["id"], started.json["pid"]
         self.asked, self.seq, self.seen = 0, 0, ""
         self.word = self.read_line()
         self.shell = self.terminal()
         start = self.shell.json()
-        self.shell_command = start["command_id"]
+        self.shell_command, self.shell_pid = start["command_id"], start["pid"]
         self.secret = os.urandom(4).hex()
         self.type(f"SECRET={self.secret}; cd /tmp; echo re''ady\n", "ready")
 
@@ -106,6 +106,8 @@ class Holder:
         other = object.__new__(Holder)
         other.__dict__.update(self.__dict__)
         other.id, other.path = sandbox, f"/v1/sandboxes/{sandbox}"
+        if sandbox != self.id:  # the names of its parent's commands are its parent's
+            other.command, other.shell_command = str(self.pid), str(self.shell_pid)
         return other
 
     def ask(self, text="x"):
@@ -323,7 +325,7 @@ class Images(unittest.TestCase):
                     self.ok(self.server.post(path + "/pause", {"memory": state == "paused"}))
                 self.assertEqual(self.server.get(path).json["state"], state)
                 self.assertEqual(self.server.delete(path).status, 204)
-                self.assertEqual(self.server.get(path).json["state"], "ended")
+                self.wait_for(made["id"], "ended")
         eventually(lambda: not self.images(), what="an empty folder of images")
         # In the middle of a pause.
         holder = Holder(self.server)
@@ -331,7 +333,8 @@ class Images(unittest.TestCase):
         pausing.start()
         self.assertEqual(self.server.delete(holder.path).status, 204)
         pausing.join()
-        self.assertEqual(holder.state(), "ended")
+        self.wait_for(holder.id, "ended")
+        eventually(lambda: not self.images(), what="an empty folder of images")
 
     def test_a_frozen_one_is_paused_too(self):
         holder = Holder(self.server)
