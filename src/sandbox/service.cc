@@ -172,73 +172,6 @@ Task<void> Service::sweep_once() {
   }
 }
 
-// After the launcher was lost and found: who of ours is still there?
-Task<void> Service::reown() {
-  auto self = shared_from_this();
-  forget_pools();
-  std::vector<BoxPtr> boxes;
-  {
-    std::shared_lock lock(mutex_);
-    for (const auto& [id, box] : boxes_) boxes.push_back(box);
-  }
-  for (const auto& box : boxes) {
-    if (store::is_asleep(box->state()) || box->is_shut()) continue;  // their verbs find out themselves
-    auto taken = co_await take_over(box);
-    if (!taken && taken.error().code == Code::not_found)
-      co_await found_gone(box, EndReason::boundary_failure, "it ended while the launcher was away");
-    else if (!taken)
-      net::co_spawn(box->home(), take_over_later(box), net::detached);
-  }
-}
-
-Task<void> Service::take_over_later(BoxPtr box) {
-  auto self = shared_from_this();
-  for (auto pause = std::chrono::seconds(1);; pause = std::min(pause * 2, std::chrono::seconds(60))) {
-    Bell never;
-    (void)co_await never.wait_for(never.ticket(), pause);
-    if (box->state() == State::ended || box->state() == State::ending || store::is_asleep(box->state())) co_return;
-    auto taken = co_await take_over(box);
-    if (!taken && taken.error().code == Code::not_found)
-      co_return co_await found_gone(box, EndReason::host_restart, "it ended while nobody could look after it");
-    if (!taken) log::warn("sandbox", "{} could not be taken over: {}", box->id(), taken.error().message);
-    if (taken) co_return co_await relink(box);
-  }
-}
-
-// A sandbox that an earlier server, or an earlier launcher, had: ours again, and in the state that the record says.
-Task<Result<void>> Service::take_over(BoxPtr box) {
-  Result<void> owned;
-  for (int attempt = 0; attempt < 50; ++attempt) {
-    owned = co_await parts_.launcher->own(box->id());
-    if (owned || owned.error().code != Code::unavailable) break;
-    Bell never;  // the launcher is just being restarted
-    (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));
-  }
-  if (!owned) co_return owned;
-  auto record = box->record();
-  // Nobody waits for a one-shot run any more once its server is gone.
-  if (record.one_shot && !ready_) {
-    record.state = State::ending;
-    record.end_reason = EndReason::host_restart;
-    record.end_detail = "its server was restarted in the middle of the run";
-  }
-  if (record.state == State::ending) {
-    net::co_spawn(
-        box->home(),
-        [self = shared_from_this(), box, reason = record.end_reason, detail = record.end_detail]() -> Task<void> {
-          (void)co_await self->kill(box, reason, detail);
-        },
-        net::detached);
-    co_return Result<void>();
-  }
-  Box::Turn turn = co_await box->turn();
-  record = box->record();
-  if (record.state == State::frozen) ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
-  // What is written down and what is in force are the same again, whoever died between the two.
-  ISOLA_CO_CHECK(co_await renew_network(box, false));
-  co_return Result<void>();
-}
-
 void Service::stop() {
   ready_ = false;
   std::vector<BoxPtr> boxes;
@@ -529,7 +462,10 @@ void Service::heard_end(const launcher::Ended& ended) {
   // A pause, a resume or a rollback is under way: it finds out itself.
   if (store::is_asleep(record.state) || box->is_shut()) return;
   std::string detail = ended.reason == EndReason::oom ? "the memory limit was reached" : "";
-  if (box->may_be_paused) return net::co_spawn(box->home(), found_gone(box, ended.reason, detail), net::detached);
+  if (box->may_be_paused) {
+    accounts_.charge(*box, ended.usage);
+    return net::co_spawn(box->home(), found_gone(box, ended.reason, detail), net::detached);
+  }
   finish(box, ended.reason, detail, &ended.usage);
 }
 
