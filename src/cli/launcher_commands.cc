@@ -26,6 +26,7 @@ int launcher_status(const Common& common) {
                           {"pid", info->pid},
                           {"boundary", info->boundary},
                           {"layer_store", info->layer_store},
+                          {"checkpointer", info->checkpointer},
                           {"disk_enforced", info->disk_enforced},
                           {"live", info->live},
                           {"parked", info->parked},

@@ -31,6 +31,7 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_common(app, common);
   add_run(app, common, code);
   add_sandbox(app, common, code);  // and exec, shell, cp
+  add_snapshot(app, common, code);
   add_key(app, common, code);
   add_project(app, common, code);
   add_records(app, common, code);  // usage, events, ledger

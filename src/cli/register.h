@@ -15,8 +15,10 @@ class App;
 namespace isola::cli {
 
 void add_run(CLI::App& app, Common& common, int& code);
-void add_serve(CLI::App& app, Common& common, int& code);    // serve, up
-void add_sandbox(CLI::App& app, Common& common, int& code);  // sandbox …, and exec, shell, cp at the top
+void add_serve(CLI::App& app, Common& common, int& code);          // serve, up
+void add_sandbox(CLI::App& app, Common& common, int& code);        // sandbox …, and exec, shell, cp at the top
+void add_image_verbs(CLI::App& group, Common& common, int& code);  // pause, resume, snapshot, fork, rollback
+void add_snapshot(CLI::App& app, Common& common, int& code);
 void add_exec(CLI::App& app, Common& common, int& code);
 void add_shell(CLI::App& app, Common& common, int& code);
 void add_copy(CLI::App& app, Common& common, int& code);

@@ -21,7 +21,7 @@ struct CreateOptions {
   std::map<std::string, double> numbers;
   std::vector<std::string> env, labels, on_create;
   std::map<std::string, double> budget;
-  bool public_ports = false, cold = false, latency = false;
+  bool public_ports = false, cold = false, latency = false, no_auto_resume = false;
 };
 
 Result<json> body_of(const CreateOptions& options) {
@@ -48,6 +48,7 @@ Result<json> body_of(const CreateOptions& options) {
   if (!options.on_create.empty()) body["on_create"] = options.on_create;
   if (options.public_ports) body["public_ports"] = true;
   if (options.cold) body["cold"] = true;
+  if (options.no_auto_resume) body["auto_resume"] = false;
   if (options.latency) body["latency"] = true;
   return body;
 }
@@ -145,6 +146,8 @@ void describe(const json& sandbox) {
   line("DEADLINE", when_of(sandbox, "deadline", "never"));
   if (auto idle = text_of(sandbox, "idle_timeout", ""); !idle.empty()) line("IDLE LIMIT", idle + "s");
   line("AT END", text_of(sandbox, "at_end"));
+  line("PAUSED", when_of(sandbox, "paused"));
+  if (auto time = text_of(sandbox, "delete_after", ""); !time.empty()) line("DELETED AFTER", time + "s of pause");
   line("LIMITS", fmt::format("{} cpus, memory {}, disk {}, {} processes", text_of(sandbox, "cpus"),
                              size_of(sandbox, "memory"), size_of(sandbox, "disk"), text_of(sandbox, "pids")));
   std::string net = text_of(sandbox, "network");
@@ -215,8 +218,12 @@ void add_create(CLI::App& group, Common& common, int& code) {
   number("--pids", "pids", "Limit of processes and threads");
   number("--open-files", "open_files", "Limit of open files per process");
   text("--timeout", "timeout", "Its deadline from now, as 10m; 0: never");
-  text("--idle-timeout", "idle_timeout", "End it after so long without use");
+  text("--idle-timeout", "idle_timeout", "Its time is up after so long without use");
   text("--at-end", "at_end", "What happens then: kill, pause or stop");
+  text("--freeze-after", "freeze_after", "Idle for so long, it stands still until the next call, as 30s");
+  text("--delete-after", "delete_after", "Paused for so long, it ends for good, as 7d");
+  text("--snapshot", "snapshot", "Make it from a snapshot (an id or a name) instead of a template");
+  create_command->add_flag("--no-auto-resume", options->no_auto_resume, "Paused, it waits for resume and nothing else");
   text("--task", "task", "The task it is for");
   text("--actor", "actor", "Who acts in it");
   text("--probe", "probe", "A command that succeeds when the sandbox is ready");
@@ -304,6 +311,7 @@ void add_sandbox(CLI::App& app, Common& common, int& code) {
   add_create(*group, common, code);
   add_list(*group, common, code);
   add_changes(*group, common, code);
+  add_image_verbs(*group, common, code);
   for (auto* command : group->get_subcommands({})) add_server_options(*command, common);
   add_logs(*group, common, code);
   add_port(*group, common, code);

@@ -83,7 +83,7 @@ struct LimitOptions {
   std::string project;
   std::optional<uint64_t> sandboxes;
   std::optional<double> cpus, creates;
-  std::string memory, disk;
+  std::string memory, disk, stored;
 };
 
 void put_limits(json& limits, const LimitOptions& options) {
@@ -92,6 +92,7 @@ void put_limits(json& limits, const LimitOptions& options) {
   if (options.creates) limits["creates_per_second"] = *options.creates;
   if (!options.memory.empty()) limits["memory"] = options.memory;
   if (!options.disk.empty()) limits["disk"] = options.disk;
+  if (!options.stored.empty()) limits["stored"] = options.stored;
 }
 
 std::string limits_text(const json& project) {
@@ -102,7 +103,7 @@ std::string limits_text(const json& project) {
     if (name == "live_sandboxes") part(value.dump() + " sandboxes");
     if (name == "cpus") part(text_of(limits, "cpus") + " cpus");
     if (name == "creates_per_second") part(text_of(limits, "creates_per_second") + " creates/s");
-    if ((name == "memory" || name == "disk") && value.is_number_unsigned())
+    if ((name == "memory" || name == "disk" || name == "stored") && value.is_number_unsigned())
       part(name + " " + format_size(value.get<uint64_t>()));
   }
   return out.empty() ? "none" : out;
@@ -155,6 +156,7 @@ void add_limits(CLI::App& command, LimitOptions& options) {
   command.add_option("--cpus", options.cpus, "Cores, over all its sandboxes; 0: no limit");
   command.add_option("--memory", options.memory, "Memory, over all its sandboxes, as 64G; 0: no limit");
   command.add_option("--disk", options.disk, "Disk, over all its sandboxes; 0: no limit");
+  command.add_option("--stored", options.stored, "Bytes of paused sandboxes and snapshots, as 64G; 0: no limit");
   command.add_option("--creates-per-second", options.creates, "Creates per second; 0: no limit");
 }
 

@@ -149,6 +149,7 @@ Result<void> nothing(Result<std::string> result) {
 }  // namespace
 
 Result<void> PipeClient::quiesce() { return nothing(call(Op::quiesce, {})); }
+Result<void> PipeClient::go_on() { return nothing(call(Op::go_on, {})); }
 Result<void> PipeClient::configure(const Configure& args) { return nothing(call(Op::configure, encode(args))); }
 
 std::shared_ptr<Run> PipeClient::follow(Op op, std::string_view args, RunCallbacks callbacks) {

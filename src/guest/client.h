@@ -83,6 +83,7 @@ class PipeClient {
 
   Result<std::string> ping(std::string_view text);
   Result<void> quiesce();
+  Result<void> go_on();
   Result<void> configure(const Configure& configure);
 
   // ---- processes ----

@@ -57,6 +57,7 @@ enum class Op : uint8_t {
   ports,
   dial,
   metrics,
+  go_on,  // after quiesce, on the same link: what was held back comes, and everything is as before
   count_
 };
 

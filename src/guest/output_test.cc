@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "guest/test_guest.h"
 
 namespace isola::guest {
@@ -183,6 +186,39 @@ TEST(GuestLink, QuiesceIsFollowedBySilence) {
   guest.reattach();
   EXPECT_TRUE(guest->signal(run->pid(), SIGKILL));
   EXPECT_EQ(guest->wait(run->pid())->signal, SIGKILL);
+}
+
+// A snapshot is made of a sandbox that goes on: whoever is just reading must not notice.
+TEST(GuestLink, AQuiescedLinkGoesOnWithEverythingOnIt) {
+  TestGuest guest;
+  std::string out;
+  auto run = guest->begin_run({.argv = {"/bin/sh", "-c", "read a; echo got $a; exit 3"}, .stdin_mode = Stdin::pipe},
+                              {.out = [&](std::string_view s) { out += s; }});
+  ASSERT_TRUE(guest->ping("there"));
+  TempDir dir;
+  std::string door = dir / "door";
+  ASSERT_EQ(::mkfifo(door.c_str(), 0600), 0);
+  auto waiter = guest->begin_run({.argv = {"/bin/sh", "-c", "read x <" + door + "; exit 7"}}, {});
+  ASSERT_TRUE(guest->pump_until([&] { return waiter->pid() != 0; }));
+  ASSERT_TRUE(guest->quiesce());
+  // Ends while nobody may speak: its end is held back, not lost.
+  auto children = [&] {
+    std::ifstream list("/proc/" + std::to_string(guest.pid()) + "/task/" + std::to_string(guest.pid()) + "/children");
+    return std::distance(std::istream_iterator<pid_t>(list), std::istream_iterator<pid_t>());
+  };
+  ASSERT_EQ(children(), 2);
+  std::ofstream(door) << "go\n";
+  while (children() == 2) ::sched_yield();  // until the guest has waited for it
+  auto more = guest->pump(PipeClient::Milliseconds(0));
+  ASSERT_TRUE(more.has_value());
+  EXPECT_FALSE(*more);
+  ASSERT_TRUE(guest->go_on());
+  ASSERT_TRUE(guest->pump_until([&] { return waiter->ended(); }));
+  EXPECT_EQ(waiter->result()->code, 7);
+  ASSERT_TRUE(guest->write_stdin(run, "it\n"));
+  ASSERT_TRUE(guest->pump_until([&] { return run->ended(); }));
+  EXPECT_EQ(out, "got it\n");
+  EXPECT_EQ(run->result()->code, 3);
 }
 
 TEST(GuestLink, SignalsFromInsideAreNotTheHosts) {

@@ -134,7 +134,7 @@ Result<void> Cells::start() {
   ISOLA_TRY(auto layers, parts_.layers.list());
   for (const auto& id : layers)
     if (!known.contains(id)) ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
-  drop_undone();
+  doubt_undone();
   return {};
 }
 
@@ -238,7 +238,11 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   ISOLA_TRY(one.entry.id_base, parts_.ranges.take(one.entry.id));
   spec.id_base = one.entry.id_base;
   ISOLA_CHECK(parts_.journal.write(one.entry));
-  ISOLA_TRY(spec.layer, parts_.layers.create(layer_of(one.entry), {.bytes = request.limits.disk}));
+  if (!one.spending.empty()) {
+    ISOLA_TRY(spec.layer, take_back(layer_of(one.entry), request.limits.disk));
+  } else {
+    ISOLA_TRY(spec.layer, parts_.layers.create(layer_of(one.entry), {.bytes = request.limits.disk}));
+  }
   ISOLA_CHECK(image::verify_limit(parts_.layers, layer_of(one.entry), request.limits.disk));
   watch.lap(Step::layer);
   // The boundary limits the processor time when it is done: a sandbox that may use little must not take long to make,
@@ -352,6 +356,7 @@ void Cells::finish_launch(One& one, Birth birth, Result<boundary::Link> link) {
     end(one, EndReason::boundary_failure);
     return;
   }
+  spent(one);
   done(std::pair(LaunchReply{.id = id, .birth = birth, .kind = one.cell->kind(), .latency = one.latency},
                  std::move(*link)));
 }

@@ -150,6 +150,7 @@ class Cells {
     bool counted = false;      // in live_
     bool uses = false;         // its layers are counted in layer_users_
     bool layer_stays = false;  // after its end: it is part of an image
+    std::string spending;      // the image that its layer is a part of, which goes when it is known to run
   };
   // Jails kept parked of one image. `have` counts those being made too.
   struct Pool {
@@ -169,13 +170,16 @@ class Cells {
   void born(One& one);
   Result<boundary::LaunchSpec> spec_for(One& one, const LaunchRequest& request);
   Result<void> resolve_image(LaunchRequest& request) const;
+  bool may_spend(const image::Image& image, const LaunchRequest& request) const;
+  Result<std::string> take_back(const std::string& layer, uint64_t bytes);
+  void spent(One& one);
   std::string layer_of(const JournalEntry& entry) const { return entry.layer.empty() ? entry.id : entry.layer; }
   void use_layers(One& one, bool use);
   void count_image(const image::Image& image, int more);
   void drop_unused(const std::vector<std::string>& layers);
   Result<void> start_images(std::set<std::string>& known);
   void adopt_drafts();
-  void drop_undone();
+  void doubt_undone();
   Result<void> begin_image(One& one, const CheckpointRequest& request);
   Result<void> start_work(One& one);
   void advance_image(const std::string& id);

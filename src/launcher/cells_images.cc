@@ -182,16 +182,12 @@ void Cells::adopt_drafts() {
   }
 }
 
-// A pause that was cut off after its image was written and before the sandbox ended: the sandbox lives, so the image is
-// not of what it says.
-void Cells::drop_undone() {
-  std::vector<std::string> undone;
-  for (const auto& [id, kept] : kept_)
-    if (!kept.layers.empty() && writing_.contains(kept.layers.front()) && !store_.busy(id)) undone.push_back(id);
-  for (const auto& id : undone) {
-    log::warn("launcher", "image {} is dropped: the sandbox that was to be paused lives on", id);
-    (void)drop_image(id);
-  }
+// A pause that was cut off after its image was written, or a resume before that was used up: the sandbox may be on its
+// way out, and then the image is all that is left. If its guest answers it lives, and the image is not of what it says.
+void Cells::doubt_undone() {
+  for (auto& [id, one] : cells_)
+    for (const auto& [image, kept] : kept_)
+      if (one->cell && !kept.layers.empty() && kept.layers.front() == layer_of(one->entry)) one->spending = image;
 }
 
 // ---- launching from an image ----------------------------------------------------------------------------------------
@@ -218,6 +214,29 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   return {};
 }
 
+bool Cells::may_spend(const image::Image& image, const LaunchRequest& request) const {
+  if (!request.spend || image.verb != "pause" || image.sandbox != request.id || image.layers.empty()) return false;
+  auto images = layer_images_.find(image.layers.front());
+  return images != layer_images_.end() && images->second == 1 && !layer_users_.contains(image.layers.front());
+}
+
+// A layer that was put away is written to again. The overlay above it was volatile, and left a mark that says so; the
+// pause has put everything on disk.
+Result<std::string> Cells::take_back(const std::string& layer, uint64_t bytes) {
+  ISOLA_TRY(std::string path, parts_.layers.path(layer));
+  ISOLA_CHECK(image::remove_tree(path + "/work/work"));
+  if (!image::verify_limit(parts_.layers, layer, bytes)) ISOLA_CHECK(parts_.layers.resize(layer, {.bytes = bytes}));
+  return path;
+}
+
+// Its guest answers, so it runs: what it was made of is no longer what it was.
+void Cells::spent(One& one) {
+  if (one.spending.empty()) return;
+  std::string image = std::exchange(one.spending, {});
+  if (auto dropped = drop_image(image); !dropped)
+    log::error("launcher", "image {} is spent and cannot be dropped: {}", image, dropped.error().message);
+}
+
 Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& request) {
   boundary::LaunchSpec spec{.id = one.entry.id, .cgroup = one.entry.id, .limits = request.limits};
   // Another name than the sandbox's: a layer of it, from before it was paused, may be part of an image.
@@ -226,7 +245,12 @@ Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& requ
   if (!request.image.empty()) {
     ISOLA_TRY(auto image, store_.find(request.image));
     one.entry.lowers = image.layers;
-    for (const auto& layer : image.layers) {
+    if (may_spend(image, request)) {
+      one.spending = image.id;
+      one.entry.layer = image.layers.front();
+      one.entry.lowers.erase(one.entry.lowers.begin());
+    }
+    for (const auto& layer : one.entry.lowers) {
       auto path = parts_.layers.path(layer);
       if (!path) return std::unexpected(path.error().in("image " + image.id));
       spec.lowers.push_back(*path + "/upper");
@@ -316,10 +340,9 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
                   .open_files = open_files};
   ISOLA_TRY(imaging->draft, store_.begin());
   image.id = imaging->draft.id;
-  // Where a snapshot costs nothing, the layer itself goes the way of every layer; else a paused sandbox leaves it to
-  // its image, as it is.
+  // A paused sandbox leaves its layer to its image, as it is.
   std::string layer = layer_of(one.entry);
-  bool copy = request.keep_running || parts_.layers.sharing() == image::Sharing::snapshot;
+  bool copy = request.keep_running;
   image.layers = one.entry.lowers;
   image.layers.insert(image.layers.begin(), copy ? image.id : layer);
   one.imaging = std::move(imaging);
@@ -408,6 +431,7 @@ void Cells::image_failed(One& one, const Error& error) {
 void Cells::report_image(Imaging& imaging) {
   if (!imaging.keep_running) imaging.latency.add(Step::clear, std::chrono::steady_clock::now() - imaging.cleared_from);
   imaging.done(CheckpointReply{.image = imaging.image.id,
+                               .parent = imaging.image.parent,
                                .memory_bytes = imaging.image.memory_bytes,
                                .layer_bytes = imaging.image.layer_bytes,
                                .latency = imaging.latency});

@@ -33,7 +33,9 @@ void Cells::link(const std::string& id, OwnerId owner, Linked done) {
   if (*ready < 0) return finish_link(id);
   one->link_fd = *ready;
   // A process inside can hold process 1 up for a while; it must not hold up whoever waits here for ever.
-  one->link_timer = parts_.loop.after(parts_.link_limit, [this, id] {
+  // One that was just restored has run meanwhile: giving it up would leave its image behind with newer files.
+  auto limit = !one->spending.empty() ? parts_.link_limit * 12 : parts_.link_limit;
+  one->link_timer = parts_.loop.after(limit, [this, id] {
     if (One* it = find(id))
       it->link_timer.reset(), fail_link(*it, Error{Code::timeout, "the sandbox's guest does not answer"});
   });
@@ -47,6 +49,7 @@ void Cells::finish_link(const std::string& id) {
   if (!one) return;
   if (one->link_fd >= 0) parts_.loop.unwatch(std::exchange(one->link_fd, -1));
   if (one->link_timer) parts_.loop.cancel(*std::exchange(one->link_timer, std::nullopt));
+  spent(*one);
   // Nobody waits any more: whoever comes next has the guest make another.
   if (auto waiting = std::exchange(one->linking, std::nullopt)) waiting->second(one->cell->take_link());
 }

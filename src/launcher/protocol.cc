@@ -58,6 +58,7 @@ void encode(Writer& out, const LaunchRequest& v) {
   out.u8(v.files_only);
   out.u8(v.forked);
   out.str(v.id);
+  out.u8(v.spend);
 }
 
 void decode(Reader& in, LaunchRequest& v) {
@@ -71,6 +72,7 @@ void decode(Reader& in, LaunchRequest& v) {
   v.files_only = in.u8() != 0;
   v.forked = in.u8() != 0;
   v.id = in.str();
+  v.spend = in.u8() != 0;
 }
 
 void encode(Writer& out, const LaunchReply& v) {
@@ -101,6 +103,7 @@ void decode(Reader& in, CheckpointRequest& v) {
 
 void encode(Writer& out, const CheckpointReply& v) {
   out.str(v.image);
+  out.str(v.parent);
   out.u64(v.memory_bytes);
   out.u64(v.layer_bytes);
   encode_latency(out, v.latency);
@@ -108,6 +111,7 @@ void encode(Writer& out, const CheckpointReply& v) {
 
 void decode(Reader& in, CheckpointReply& v) {
   v.image = in.str();
+  v.parent = in.str();
   v.memory_bytes = in.u64();
   v.layer_bytes = in.u64();
   decode_latency(in, v.latency);

@@ -58,6 +58,9 @@ struct LaunchRequest {
   bool files_only = false;
   bool forked = false;  // one of several made of that image: the birth is said to be so
   std::string id;       // the sandbox's, for one that was paused; empty: a new one
+  // The image is used up: its uppermost layer, if nobody else has it, becomes the sandbox's own instead of one more
+  // below, and the image goes before the first instruction. Only with `id`.
+  bool spend = false;
   // Not said by the client: what root runs for itself, or with folders of the host, is nobody else's.
   bool roots_own = false;
 };
@@ -69,9 +72,9 @@ struct LaunchReply {
   Latency latency;
 };
 
-// Makes an image of a living sandbox. With memory, whoever holds the link has quiesced it (guest::Op::quiesce) and
-// asks for a new one afterwards, if the sandbox goes on. Without keep_running the reply comes when nothing of the
-// sandbox is left but the image; its owner, if that is somebody else, hears of its end as well.
+// Makes an image of a living sandbox. With memory, whoever holds the link has quiesced it (guest::Op::quiesce), and
+// lets it go on afterwards (go_on) or asks for a new one, if the sandbox goes on. Without keep_running the reply comes
+// when nothing of the sandbox is left but the image; its owner, if that is somebody else, hears of its end as well.
 struct CheckpointRequest {
   std::string id;
   bool memory = true;
@@ -79,6 +82,7 @@ struct CheckpointRequest {
 };
 struct CheckpointReply {
   std::string image;
+  std::string parent;  // the image that the sandbox came from; empty: a template
   uint64_t memory_bytes = 0, layer_bytes = 0;
   Latency latency;
 };

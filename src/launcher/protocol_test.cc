@@ -50,7 +50,8 @@ TEST(LauncherProtocol, LaunchRequest) {
                         .image = "maaaaaaaaaaaaaaaaaaaa",
                         .files_only = true,
                         .forked = true,
-                        .id = "ibbbbbbbbbbbbbbbbbbbb"};
+                        .id = "ibbbbbbbbbbbbbbbbbbbb",
+                        .spend = true};
   auto back = there_and_back(request);
   EXPECT_EQ(back.digest, request.digest);
   EXPECT_EQ(back.limits, request.limits);
@@ -62,6 +63,7 @@ TEST(LauncherProtocol, LaunchRequest) {
   EXPECT_EQ(back.files_only, true);
   EXPECT_EQ(back.forked, true);
   EXPECT_EQ(back.id, request.id);
+  EXPECT_EQ(back.spend, true);
 }
 
 TEST(LauncherProtocol, Images) {
@@ -69,10 +71,10 @@ TEST(LauncherProtocol, Images) {
   EXPECT_EQ(request.id, "i1");
   EXPECT_FALSE(request.memory);
   EXPECT_TRUE(request.keep_running);
-  CheckpointReply reply{.image = "m1", .memory_bytes = 1ull << 40, .layer_bytes = 7};
+  CheckpointReply reply{.image = "m1", .parent = "m0", .memory_bytes = 1ull << 40, .layer_bytes = 7};
   reply.latency.add(Step::dump, std::chrono::nanoseconds(5));
   auto back = there_and_back(reply);
-  EXPECT_EQ(back.image, "m1");
+  EXPECT_EQ(back.image + back.parent, "m1m0");
   EXPECT_EQ(back.memory_bytes, 1ull << 40);
   EXPECT_EQ(back.layer_bytes, 7u);
   EXPECT_EQ(back.latency.of(Step::dump).count(), 5);

@@ -81,7 +81,7 @@ Result<void> Accounts::begin_box(Box& box) {
   Meter& meter = box.meter();
   meter.total = before.front().used;
   // The kernel's counter went on while nobody looked: the next charge finds the difference.
-  meter.last.cpu_usec = meter.total.cpu_usec;
+  meter.last.cpu_usec = meter.total.cpu_usec - std::min(meter.total.cpu_usec, box.record().cpu_before);
   meter.at = meter.written = before.front().to;
   return {};
 }
@@ -166,6 +166,23 @@ void Accounts::add_bytes(Box& box, uint64_t bytes) {
 void Accounts::set_frozen(Box& box, bool frozen) {
   std::lock_guard lock(mutex_);
   box.meter().frozen = frozen;
+}
+
+void Accounts::charge_storage(const std::string& project, const std::string& image, uint64_t bytes, Millis from,
+                              Millis to) {
+  ledger::UsageRow row{.project = project, .sandbox = image, .task = {}, .from = from, .to = to};
+  row.used.disk_byte_seconds = static_cast<double>(bytes) * static_cast<double>(to - from) / 1000;
+  std::lock_guard lock(mutex_);
+  projects_[project].used += row.used;
+  if (auto written = ledger_.record_usage(row); !written)
+    log::error("sandbox", "cannot write down usage: {}", written.error().message);
+}
+
+void Accounts::reborn(Box& box) {
+  std::lock_guard lock(mutex_);
+  box.meter().last = {};
+  box.meter().at = now_millis();
+  box.meter().frozen = false;
 }
 
 std::expected<void, Spent> Accounts::take_command(Box& box, const std::string& task) {

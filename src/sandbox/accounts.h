@@ -52,6 +52,10 @@ class Accounts {
   void charge(Box& box, const launcher::StatsReply& stats);
   void add_bytes(Box& box, uint64_t bytes);
   void set_frozen(Box& box, bool frozen);  // its wall time stands still meanwhile
+  // What a snapshot took of the disk between two moments: a row of its own, under its own name.
+  void charge_storage(const std::string& project, const std::string& image, uint64_t bytes, Millis from, Millis to);
+  // It was made again from an image: the kernel counts from nothing.
+  void reborn(Box& box);
   // Counted at once, so that of two at the same time only one has the last. give_back: it did not start after all.
   std::expected<void, Spent> take_command(Box& box, const std::string& task);
   void give_back_command(Box& box, const std::string& task);

@@ -143,7 +143,33 @@ void Box::drop_link() {
   gone.swap(link_);
 }
 
-Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher) {
+void Box::close_link(Error why) {
+  std::shared_ptr<GuestLink> gone;
+  {
+    std::lock_guard lock(mutex_);
+    gone.swap(link_);
+  }
+  if (gone) gone->close(std::move(why));
+}
+
+void Box::set_shut(bool shut) {
+  {
+    std::lock_guard lock(mutex_);
+    shut_ = shut;
+  }
+  if (!shut) link_bell_.ring();
+}
+
+bool Box::is_shut() const {
+  std::lock_guard lock(mutex_);
+  return shut_;
+}
+
+void Box::Shut::open() {
+  if (auto box = std::exchange(box_, nullptr)) box->set_shut(false);
+}
+
+Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher, bool the_one) {
   for (;;) {
     uint64_t ticket = link_bell_.ticket();
     bool wait = false;
@@ -151,10 +177,15 @@ Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher) {
       std::lock_guard lock(mutex_);
       if (record_.state == State::ended || record_.state == State::ending)
         co_return fail(Code::not_found, "sandbox " + id_ + " has ended");
-      if (record_.state == State::frozen) co_return conflict("sandbox " + id_ + " is frozen; thaw it first");
-      if (link_ && !link_->closed()) co_return link_;
-      wait = linking_;
-      linking_ = true;
+      wait = shut_ && !the_one;
+      if (!wait) {
+        if (store::is_asleep(record_.state))
+          co_return conflict("sandbox " + id_ + " is " + std::string(to_string(record_.state)) + "; resume it first");
+        if (record_.state == State::frozen) co_return conflict("sandbox " + id_ + " is frozen; thaw it first");
+        if (link_ && !link_->closed()) co_return link_;
+        wait = linking_;
+        linking_ = true;
+      }
     }
     if (!wait) break;
     co_await link_bell_.wait(ticket);
@@ -220,6 +251,13 @@ std::vector<CommandInfo> Box::commands() const {
   for (const auto& [id, command] : commands_) all.push_back(command);
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.started < b.started; });
   return all;
+}
+
+void Box::forget_commands() {
+  std::lock_guard lock(mutex_);
+  commands_.clear();
+  finished_.clear();
+  watched_.clear();
 }
 
 void Box::input_closed(const std::string& id) {

@@ -75,12 +75,14 @@ class Box : public std::enable_shared_from_this<Box> {
 
   // How long its guest may say nothing while somebody waits for it.
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
-  // The link, made anew where it broke.
-  Task<Result<std::shared_ptr<GuestLink>>> link(LauncherLink& launcher);
+  // The link, made anew where it broke. Whoever asks while it is shut waits, but for `the_one` who shut it.
+  Task<Result<std::shared_ptr<GuestLink>>> link(LauncherLink& launcher, bool the_one = false);
   void set_link(std::shared_ptr<GuestLink> link);
   // Nobody is to be blamed for the silence of a frozen sandbox.
   void link_may_be_silent(bool silent);
   void drop_link();
+  // Everybody who waits on it hears `why`.
+  void close_link(Error why);
   // Whether link() made a new one since this was last asked.
   bool has_new_link();
 
@@ -98,6 +100,19 @@ class Box : public std::enable_shared_from_this<Box> {
     std::shared_ptr<Box> box_;
   };
   Task<Turn> turn();
+  // On its way into an image or out of one: nobody gets a link meanwhile.
+  class Shut {
+   public:
+    explicit Shut(std::shared_ptr<Box> box) : box_(std::move(box)) { box_->set_shut(true); }
+    Shut(const Shut&) = delete;
+    Shut& operator=(const Shut&) = delete;
+    ~Shut() { open(); }
+    void open();
+
+   private:
+    std::shared_ptr<Box> box_;
+  };
+  bool is_shut() const;
 
   // The end: true for the first who comes with it, and only for that one.
   bool claim_end();
@@ -140,11 +155,15 @@ class Box : public std::enable_shared_from_this<Box> {
   };
   std::optional<Dial> dial();  // nothing: there are as many as there may be
 
+  // An earlier server, or a launcher that is gone, may have been pausing it: then its end is not the end.
+  std::atomic<bool> may_be_paused = false;
+
   // Commands started through this server, or found in the guest after a restart.
   bool remember(const CommandInfo& command);                             // false: it was known already
   std::optional<CommandInfo> find_command(const std::string& id) const;  // by id, or by pid as text
   std::vector<CommandInfo> commands() const;
   bool command_ended(const std::string& id, const guest::Exit& exit);  // false: that was known already
+  void forget_commands();                                              // another past: none of them was ever started
   void input_closed(const std::string& id);
   void command_stopped(const std::string& id, const std::string& why);
   // One watcher each. false: it has one already.
@@ -171,7 +190,8 @@ class Box : public std::enable_shared_from_this<Box> {
   uint64_t version_ = 1;  // of the record
   std::array<Text, kTexts> texts_;
   std::shared_ptr<GuestLink> link_;
-  bool linking_ = false, new_link_ = false, busy_ = false, finishing_ = false;
+  bool linking_ = false, new_link_ = false, busy_ = false, finishing_ = false, shut_ = false;
+  void set_shut(bool shut);
   Caller ender_;
   std::chrono::milliseconds patience_{30000};
   Bell link_bell_, turn_bell_, end_bell_;

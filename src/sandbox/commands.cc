@@ -146,7 +146,7 @@ void Service::watch(const BoxPtr& box, const std::string& command, uint32_t pid)
 
 Task<void> Service::watch_command(BoxPtr box, std::string command, uint32_t pid) {
   auto self = shared_from_this();
-  auto link = co_await this->link(box);
+  auto link = co_await link_if_awake(box);
   Result<std::string> bytes = fail(Code::unavailable, "there is no link");
   guest::Pid args{pid};
   std::string asked = guest::encode(args);
@@ -166,13 +166,13 @@ Task<void> Service::watch_command(BoxPtr box, std::string command, uint32_t pid)
 
 Task<void> Service::relink(BoxPtr box) {
   auto self = shared_from_this();
-  (void)co_await this->link(box);
+  (void)co_await link_if_awake(box);
 }
 
 // A guest whose list cannot be had says nothing now; the next link asks again.
 Task<void> Service::catch_up(BoxPtr box) {
   auto self = shared_from_this();
-  (void)co_await look_at_commands(box);
+  (void)co_await look_at_commands(box, false);
   for (const auto& command : box->commands())
     if (command.ended == 0) watch(box, command.id, command.pid);
 }
@@ -225,8 +225,10 @@ Result<void> Service::adopt_command(const BoxPtr& box, const guest::ProcessInfo&
 }
 
 // What the guest says is its own word: so many of them, and only so much of each.
-Task<Result<void>> Service::look_at_commands(BoxPtr box) {
-  ISOLA_CO_TRY(auto link, co_await this->link(box));
+Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
+  auto got = wakes ? co_await this->link(box) : co_await link_if_awake(box);
+  if (!got) co_return std::unexpected(std::move(got).error());
+  auto link = std::move(*got);
   ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}, kMostCommands << 13));
   ISOLA_CO_TRY(guest::Processes processes, guest::decode<guest::Processes>(bytes));
   std::optional<std::set<std::string>> recorded;
@@ -248,7 +250,7 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box) {
 }
 
 Task<Result<std::vector<CommandInfo>>> Service::commands(BoxPtr box) {
-  ISOLA_CO_CHECK(co_await look_at_commands(box));
+  ISOLA_CO_CHECK(co_await look_at_commands(box, true));
   co_return box->commands();
 }
 

@@ -9,6 +9,8 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "image/template_cache.h"
+#include "sandbox/image_records.h"
+#include "sandbox/launching.h"
 #include "sandbox/said.h"
 #include "sandbox/service.h"
 
@@ -18,13 +20,6 @@ namespace net = boost::asio;
 using nlohmann::json;
 
 namespace {
-
-bool plain_name(const std::string& name) {
-  if (name.empty() || name.size() > 63) return false;
-  for (char c : name)
-    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.')) return false;
-  return std::isalnum(static_cast<unsigned char>(name[0])) != 0;
-}
 
 Result<void> check_labels(const store::Labels& labels, const char* what, size_t max_bytes) {
   size_t bytes = 0;
@@ -44,6 +39,13 @@ constexpr size_t kUneven = 16;  // sandboxes that a worker may have more than an
 std::string slot(const std::string& project, const std::string& name) { return project + "\n" + name; }
 
 }  // namespace
+
+bool is_plain_name(const std::string& name) {
+  if (name.empty() || name.size() > 63) return false;
+  for (char c : name)
+    if (!(std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.')) return false;
+  return std::isalnum(static_cast<unsigned char>(name[0])) != 0;
+}
 
 // A name or key that is being taken. Given back unless kept.
 struct Service::Reservation {
@@ -67,27 +69,10 @@ struct Service::Reservation {
   }
 };
 
-// From the question to the launcher until the sandbox is among ours: the sweep leaves it alone.
-struct Service::Launching {
-  explicit Launching(Service& owner) : service(owner) {
-    std::lock_guard lock(service.launch_mutex_);
-    number = service.launches_++;
-    service.launching_.insert(number);
-  }
-  ~Launching() {
-    std::lock_guard lock(service.launch_mutex_);
-    service.launching_.erase(number);
-  }
-  Launching(const Launching&) = delete;
-  Launching& operator=(const Launching&) = delete;
-  Service& service;
-  uint64_t number = 0;
-};
-
 Result<void> check_metadata(const store::Labels& metadata) { return check_labels(metadata, "metadata", kMaxMetadata); }
 
 Result<void> Service::check(const CreateRequest& request) const {
-  if (!request.name.empty() && (!plain_name(request.name) || is_sandbox_id(request.name)))
+  if (!request.name.empty() && (!is_plain_name(request.name) || is_sandbox_id(request.name)))
     return fail(Code::invalid,
                 "name: use 1 to 63 of letters, digits, '-', '_' and '.', starting with a letter or digit, and nothing "
                 "that looks like an id");
@@ -100,8 +85,10 @@ Result<void> Service::check(const CreateRequest& request) const {
   if (request.key.size() > 256) return fail(Code::invalid, "key: at most 256 characters");
   if (request.timeout && *request.timeout < 0) return fail(Code::invalid, "timeout must not be negative");
   if (request.idle_limit < 0) return fail(Code::invalid, "idle_timeout must not be negative");
-  if (request.at_end != store::AtEnd::kill)
-    return fail(Code::unsupported, "at_end: this server can only kill so far; pause and stop need memory images");
+  if (request.delete_after < 0) return fail(Code::invalid, "delete_after must not be negative");
+  if (request.freeze_after < 0) return fail(Code::invalid, "freeze_after must not be negative");
+  if (!request.snapshot.empty() && !request.template_name.empty())
+    return fail(Code::invalid, "a sandbox is made from a template or from a snapshot, not from both");
   if (request.boundary && *request.boundary != BoundaryKind::jail)
     return fail(Code::unsupported, "boundary: this server offers jail (a shared kernel) and no other");
   if (request.on_create.size() + request.on_resume.size() > 32) return fail(Code::invalid, "hooks: at most 32");
@@ -229,6 +216,13 @@ Task<Result<Created>> Service::create(CreateRequest request) {
     if (box && !ending) {
       Caller by(request.by, request.actor);
       if ((*box)->state() == State::frozen) ISOLA_CO_CHECK(co_await thaw(*box, by));
+      if (store::is_asleep((*box)->state())) {
+        ResumeRequest usual;
+        usual.by = by;
+        ISOLA_CO_TRY(Latency latency, co_await resume(*box, usual));
+        reserved.kept = true;
+        co_return Created{*box, true, latency};
+      }
       auto use = (*box)->use();
       reserved.kept = true;
       co_return Created{*box, true, {}};
@@ -250,8 +244,16 @@ Task<Result<Created>> Service::create(CreateRequest request) {
 
 Task<Result<Created>> Service::launch(CreateRequest request) {
   Settings settings = this->settings();
-  if (request.template_name.empty()) request.template_name = settings.default_template;
-  ISOLA_CO_TRY(std::string digest, digest_of(request.template_name));
+  std::string digest;
+  std::optional<store::ImageRecord> snapshot;
+  if (!request.snapshot.empty()) {
+    ISOLA_CO_TRY(snapshot, find_snapshot(request.project, request.snapshot));
+    request.template_name = snapshot->template_name;
+    for (const auto& [name, value] : snapshot->env) request.env.emplace(name, value);
+  } else {
+    if (request.template_name.empty()) request.template_name = settings.default_template;
+    ISOLA_CO_TRY(digest, digest_of(request.template_name));
+  }
   store::SandboxRecord record;
   ISOLA_CO_TRY(record.network, policy_text(request.network));
   if (request.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(request.project, record.network));
@@ -265,6 +267,12 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                               .ephemeral = false,
                               .cold = request.cold,
                               .allow_unquotaed = settings.allow_unquotaed_disk};
+  if (snapshot) {
+    ask.image = snapshot->id;
+    ask.files_only = request.files_only;
+    ask.forked = true;
+    (void)parts_.store.touch_image(snapshot->id, now_millis());
+  }
   Launching under_way(*this);
   auto launched = co_await parts_.launcher->launch(std::move(ask));
   if (!launched) co_return std::unexpected(std::move(launched).error());
@@ -276,7 +284,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.task = request.task;
   record.actor = request.actor;
   record.template_name = request.template_name;
-  record.digest = digest;
+  record.digest = snapshot ? snapshot->digest : digest;
   record.boundary = launched->reply.kind;
   record.birth = launched->reply.birth;
   // Until all that was asked for is in place. A server that dies before leaves something that nobody must take up.
@@ -285,8 +293,13 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.state = bare ? State::running : State::creating;
   record.created = record.last_active = now;
   Millis timeout = request.timeout.value_or(settings.default_timeout);
-  record.lifetime = {
-      .deadline = timeout ? now + timeout : 0, .idle_limit = request.idle_limit, .at_end = request.at_end};
+  record.lifetime = {.deadline = timeout ? now + timeout : 0,
+                     .idle_limit = request.idle_limit,
+                     .at_end = request.at_end,
+                     .auto_resume = request.auto_resume,
+                     .timeout = timeout,
+                     .delete_after = request.delete_after,
+                     .freeze_after = request.freeze_after};
   record.budget = request.budget;
   record.metadata = request.metadata;
   record.env = request.env;
@@ -311,11 +324,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   json data = {{"template", record.template_name}, {"boundary", to_string(record.boundary)},
                {"birth", to_string(record.birth)}, {"cpus", record.limits.cpus},
                {"memory", record.limits.memory},   {"disk", record.limits.disk}};
-  for (int i = 0; i < static_cast<int>(Step::count_); ++i) {
-    auto step = static_cast<Step>(i);
-    if (auto time = launched->reply.latency.of(step); time.count() > 0)
-      data["latency_us"][std::string(to_string(step))] = time.count() / 1000;
-  }
+  data["latency_us"] = latency_data(launched->reply.latency);
+  if (snapshot) data["snapshot"] = snapshot->id;
   this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(request.by, request.actor));
   // Goes to the file while the sandbox is being prepared; waited for before anybody is told.
   auto written = std::make_shared<Said>();
@@ -332,16 +342,35 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     co_return std::unexpected(why);
   }
   publish(box);
-  if (settings.pool > 0) {
-    // The next one finds a parked jail waiting.
-    net::co_spawn(
-        box->home(),
-        [launcher = parts_.launcher, digest, count = settings.pool]() -> Task<void> {
-          (void)co_await launcher->park(digest, count);
-        },
-        net::detached);
-  }
+  if (!snapshot) note_demand(digest, record.birth, request.cold);
   co_return Created{box, false, launched->reply.latency};
+}
+
+// What the launcher made is ours from here on; what the store refuses ends again.
+Task<Result<BoxPtr>> Service::take_in(store::SandboxRecord record, boundary::Link link) {
+  auto box = std::make_shared<Box>(home_near(nullptr), record);
+  auto patience = settings().patience;
+  box->set_patience(patience);
+  box->set_link(GuestLink::start(box->home(), std::move(link), patience));
+  auto inserted = parts_.store.insert_sandbox(record);
+  if (!inserted) {
+    Error why = inserted.error();
+    (void)co_await parts_.launcher->kill(record.id);
+    co_return std::unexpected(why);
+  }
+  add(box);
+  co_return box;
+}
+
+// What every command inside gets to see. `the_one`: who shut it asks.
+Task<Result<void>> Service::configure(BoxPtr box, store::Labels env, bool the_one) {
+  if (env.empty()) co_return Result<void>();
+  ISOLA_CO_TRY(auto link, co_await box->link(*parts_.launcher, the_one));
+  guest::Configure configure;
+  for (const auto& [key, value] : env) configure.env.push_back(key + "=" + value);
+  auto done = co_await link->call(guest::Op::configure, guest::encode(configure));
+  if (!done) co_return std::unexpected(std::move(done).error());
+  co_return Result<void>();
 }
 
 Result<void> Service::set_running(const BoxPtr& box) {

@@ -200,8 +200,8 @@ std::shared_ptr<GuestLink> GuestLink::start(net::io_context& home, boundary::Lin
 
 GuestLink::~GuestLink() { close(); }
 
-void GuestLink::close() {
-  net::post(home_, [io = io_] { io->die({Code::unavailable, "the link to the sandbox was closed"}); });
+void GuestLink::close(Error why) {
+  net::post(home_, [io = io_, why = std::move(why)] { io->die(why); });
 }
 
 bool GuestLink::closed() const { return io_->dead; }

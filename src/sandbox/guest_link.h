@@ -72,7 +72,7 @@ class GuestLink : public std::enable_shared_from_this<GuestLink> {
   Task<Result<std::string>> collect(guest::Op op, std::string args, size_t max = 16 << 20);
 
   // Ends every channel and lets go of the pipes.
-  void close();
+  void close(Error why = {Code::unavailable, "the link to the sandbox was closed"});
   bool closed() const;
   void may_be_silent(bool silent);  // it is frozen, or no longer
   boost::asio::io_context& home() { return home_; }

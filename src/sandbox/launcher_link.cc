@@ -350,11 +350,13 @@ Task<Result<std::string>> LauncherLink::gate_report(std::string id) {
   co_return text;
 }
 
-Task<Result<std::vector<launcher::SandboxSummary>>> LauncherLink::list() {
-  std::vector<launcher::SandboxSummary> all;
+// A list that comes in pages, each after the last name of the one before.
+template <typename T>
+Task<Result<std::vector<T>>> LauncherLink::pages(Op op) {
+  std::vector<T> all;
   std::string after;
   for (;;) {
-    ISOLA_CO_TRY(Answer answer, co_await ask(Op::list, only_id(after)));
+    ISOLA_CO_TRY(Answer answer, co_await ask(op, only_id(after)));
     Reader in = answer.in();
     uint32_t count = in.u32();
     for (uint32_t i = 0; i < count && in.ok(); ++i) decode(in, all.emplace_back());
@@ -364,5 +366,22 @@ Task<Result<std::vector<launcher::SandboxSummary>>> LauncherLink::list() {
     after = all.back().id;
   }
 }
+
+Task<Result<std::vector<launcher::SandboxSummary>>> LauncherLink::list() {
+  return pages<launcher::SandboxSummary>(Op::list);
+}
+
+Task<Result<std::vector<launcher::ImageSummary>>> LauncherLink::images() {
+  return pages<launcher::ImageSummary>(Op::images);
+}
+
+Task<Result<launcher::CheckpointReply>> LauncherLink::checkpoint(launcher::CheckpointRequest request) {
+  Writer out;
+  encode(out, request);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::checkpoint, out.take()));
+  co_return launcher::read_value<launcher::CheckpointReply>(answer.in());
+}
+
+Task<Result<void>> LauncherLink::drop_image(std::string image) { return ask_with_id(Op::drop_image, std::move(image)); }
 
 }  // namespace isola::sandbox

@@ -57,6 +57,11 @@ class LauncherLink {
   Task<Result<launcher::InfoReply>> info();
   Task<Result<void>> park(std::string digest, uint32_t count);
 
+  // Images (docs/images.md). A checkpoint with memory wants a quiesced link.
+  Task<Result<launcher::CheckpointReply>> checkpoint(launcher::CheckpointRequest request);
+  Task<Result<std::vector<launcher::ImageSummary>>> images();
+  Task<Result<void>> drop_image(std::string image);
+
   // Returns when the gate has it.
   Task<Result<void>> set_policy(launcher::PolicyRequest request);
   Task<Result<std::string>> gate_report(std::string id);  // JSON
@@ -70,6 +75,8 @@ class LauncherLink {
   LauncherLink() = default;
   Task<Result<Answer>> ask(launcher::Op op, std::string arguments);
   Task<Result<void>> ask_with_id(launcher::Op op, std::string id);
+  template <typename T>
+  Task<Result<std::vector<T>>> pages(launcher::Op op);
   std::shared_ptr<Inner> inner_;
 };
 

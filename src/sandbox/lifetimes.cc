@@ -23,6 +23,12 @@ bool over(const BoxPtr& box) {
   return state == State::ended || state == State::ending;
 }
 
+// One that sleeps has no time of its own but the one after which it is thrown away.
+Millis when_up(const store::SandboxRecord& record) {
+  if (!store::is_asleep(record.state)) return record.lifetime.deadline;
+  return record.lifetime.delete_after ? record.asleep + record.lifetime.delete_after : 0;
+}
+
 }  // namespace
 
 void Service::arm(const BoxPtr& box) {
@@ -36,8 +42,7 @@ void Service::arm(const BoxPtr& box) {
 void Service::arm_deadline(const BoxPtr& box) {
   auto& timer = box->timers->deadline;
   timer.cancel();
-  auto record = box->record();
-  Millis when = record.lifetime.deadline;
+  Millis when = when_up(box->record());
   if (when == 0 || over(box)) return;
   timer.expires_after(left_until(when));
   timer.async_wait([self = shared_from_this(), weak = std::weak_ptr(box)](boost::system::error_code error) {
@@ -48,28 +53,67 @@ void Service::arm_deadline(const BoxPtr& box) {
 void Service::arm_idle(const BoxPtr& box) {
   auto& timer = box->timers->idle;
   timer.cancel();
-  Millis limit = box->record().lifetime.idle_limit;
-  if (limit == 0 || over(box)) return;
+  auto record = box->record();
+  Millis limit = record.lifetime.idle_limit;
+  Millis freeze = record.state == State::running ? record.lifetime.freeze_after : 0;
+  if ((limit == 0 && freeze == 0) || over(box) || store::is_asleep(record.state)) return;
   // Activity only notes the time; this looks again when the limit could have been reached.
   Millis from = box->in_use() ? now_millis() : box->last_active();
-  timer.expires_after(left_until(from + limit));
-  timer.async_wait([self = shared_from_this(), weak = std::weak_ptr(box), limit](boost::system::error_code error) {
-    auto alive = weak.lock();
-    if (!alive || error) return;
-    if (!alive->in_use() && now_millis() - alive->last_active() >= limit)
-      return self->time_is_up(alive, EndReason::idle, "nobody used it for its idle limit");
-    self->arm_idle(alive);
-  });
+  Millis first = limit && freeze ? std::min(limit, freeze) : std::max(limit, freeze);
+  timer.expires_after(left_until(from + first));
+  timer.async_wait(
+      [self = shared_from_this(), weak = std::weak_ptr(box), limit, freeze](boost::system::error_code error) {
+        auto alive = weak.lock();
+        if (!alive || error) return;
+        Millis idle = alive->in_use() ? 0 : now_millis() - alive->last_active();
+        if (limit && idle >= limit)
+          return self->time_is_up(alive, EndReason::idle, "nobody used it for its idle limit");
+        if (freeze && idle >= freeze)
+          net::co_spawn(alive->home(), self->stand_still(alive), net::detached);
+        else
+          self->arm_idle(alive);
+      });
+}
+
+// For a short while of idling: it takes no processor time, and is there again at the next call.
+Task<void> Service::stand_still(BoxPtr box) {
+  auto self = shared_from_this();
+  if (!box->in_use()) (void)co_await freeze(box, kIdleFreeze);
+  arm(box);
 }
 
 void Service::time_is_up(const BoxPtr& box, EndReason reason, const std::string& detail) {
   if (over(box)) return;
-  net::co_spawn(
-      box->home(),
-      [self = shared_from_this(), box, reason, detail]() -> Task<void> {
-        (void)co_await self->kill(box, reason, detail);
-      },
-      net::detached);
+  net::co_spawn(box->home(), end_of_time(box, reason, detail), net::detached);
+}
+
+// What its lifetime says: killed, or put to sleep. What cannot be kept with its memory is kept without; what cannot be
+// kept at all (no room, too many images in a row) stands still where it is, since its owner wanted it back.
+Task<void> Service::end_of_time(BoxPtr box, EndReason reason, std::string detail) {
+  auto self = shared_from_this();
+  auto at_end = box->record().lifetime.at_end;
+  bool keep = at_end != store::AtEnd::kill && reason != EndReason::limit && !store::is_asleep(box->state());
+  if (store::is_asleep(box->state())) detail = "nobody resumed it for as long as its delete_after";
+  if (!keep) {
+    (void)co_await kill(box, reason, detail);
+    co_return;
+  }
+  bool idle = reason == EndReason::idle;
+  PauseRequest whole{.memory = at_end == store::AtEnd::pause, .why = detail, .unless_used = idle};
+  auto paused = co_await pause(box, whole);
+  if (paused || over(box)) co_return;
+  if (idle && box->in_use()) co_return arm(box);  // somebody came
+  Error why = paused.error();
+  if (whole.memory && why.code != Code::exhausted) {
+    log::warn("sandbox", "{} cannot be paused with its memory: {}", box->id(), why.message);
+    PauseRequest files{.memory = false, .why = detail + " (its memory could not be kept: " + why.message + ")"};
+    paused = co_await pause(box, files);
+    if (paused || over(box)) co_return;
+  }
+  detail += "; it could not be paused: " + paused.error().message;
+  log::warn("sandbox", "{}: {}", box->id(), detail);
+  auto frozen = co_await freeze(box, detail);
+  if (!frozen && box->state() != State::frozen) (void)co_await kill(box, reason, detail);
 }
 
 // The launcher could not end it. Nobody else will think of it again.
@@ -98,7 +142,7 @@ void Service::arm_sample(const BoxPtr& box) {
 }
 
 Task<void> Service::take_stock(BoxPtr box) {
-  auto stats = co_await parts_.launcher->stats(box->id());
+  auto stats = co_await this->stats(box);
   if (stats && !over(box)) accounts_.charge(*box, *stats);
 }
 

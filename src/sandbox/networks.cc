@@ -84,7 +84,8 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
     ISOLA_CO_CHECK(check_metadata(*change.metadata));
   }
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
-  ISOLA_CO_CHECK(co_await apply_network(box, policy, asked.cut));
+  // One that sleeps gets it when it is resumed.
+  if (!store::is_asleep(box->state())) ISOLA_CO_CHECK(co_await apply_network(box, policy, asked.cut));
   ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
   box->change([&](auto& r) {
     r.network = policy;

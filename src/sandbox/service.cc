@@ -77,9 +77,19 @@ Task<Result<void>> Service::start() {
     box->set_patience(settings().patience);
     ISOLA_CO_CHECK(accounts_.begin_box(*box));
     accounts_.set_frozen(*box, record.state == State::frozen);
+    box->may_be_paused = true;
     add(box);
-    if (!alive.erase(record.id)) {
-      found_gone(box, EndReason::host_restart, "it ended while the server was away");
+    bool there_now = alive.erase(record.id) > 0;
+    if (!record.image.empty()) {
+      auto known_again = co_await take_in_sleeper(box, there_now);
+      if (!known_again) log::error("sandbox", "{} could not be taken over: {}", box->id(), known_again.error().message);
+      publish(box);
+      arm(box);
+      continue;
+    }
+    if (!there_now) {
+      co_await found_gone(box, EndReason::host_restart, "it ended while the server was away");
+      publish(box);
       continue;
     }
     // Half made: nobody was told of it, and what it is like inside nobody knows.
@@ -90,7 +100,8 @@ Task<Result<void>> Service::start() {
     }
     auto taken = co_await take_over(box);
     if (!taken && taken.error().code == Code::not_found) {
-      found_gone(box, EndReason::host_restart, "it ended while the server was away");
+      co_await found_gone(box, EndReason::host_restart, "it ended while the server was away");
+      publish(box);
       continue;
     }
     // One that is in a bad way keeps nobody from the others.
@@ -123,6 +134,8 @@ Task<void> Service::sweep() {
     pause.expires_after(settings().sweep);
     co_await pause.async_wait(net::use_awaitable);
     if (ready_) co_await sweep_once();
+    if (ready_) co_await sweep_images();
+    if (ready_) co_await fit_pools();
   }
 }
 
@@ -132,7 +145,13 @@ Task<void> Service::sweep_once() {
   std::map<std::string, uint64_t> seen;
   std::vector<std::string> reap;
   for (const auto& summary : *there) {
-    if (summary.parked || summary.ephemeral || find_any(summary.id)) continue;
+    if (summary.parked || summary.ephemeral) continue;
+    if (auto known = find_any(summary.id)) {
+      // One that sleeps and yet lives: a resume whose answer got lost.
+      if (store::is_asleep((*known)->state()) && !(*known)->is_shut())
+        net::co_spawn((*known)->home(), found_awake(*known), net::detached);
+      continue;
+    }
     std::lock_guard lock(launch_mutex_);
     auto before = strangers_.find(summary.id);
     uint64_t mark = before == strangers_.end() ? launches_ : before->second;
@@ -151,92 +170,6 @@ Task<void> Service::sweep_once() {
     log::warn("sandbox", "ending {}: nobody knows it", id);
     (void)co_await parts_.launcher->kill(id);
   }
-}
-
-// After the launcher was lost and found: who of ours is still there?
-Task<void> Service::reown() {
-  auto self = shared_from_this();
-  std::vector<BoxPtr> boxes;
-  {
-    std::shared_lock lock(mutex_);
-    for (const auto& [id, box] : boxes_) boxes.push_back(box);
-  }
-  for (const auto& box : boxes) {
-    auto taken = co_await take_over(box);
-    if (!taken && taken.error().code == Code::not_found)
-      found_gone(box, EndReason::boundary_failure, "it ended while the launcher was away");
-    else if (!taken)
-      net::co_spawn(box->home(), take_over_later(box), net::detached);
-  }
-}
-
-Task<void> Service::take_over_later(BoxPtr box) {
-  auto self = shared_from_this();
-  for (auto pause = std::chrono::seconds(1);; pause = std::min(pause * 2, std::chrono::seconds(60))) {
-    Bell never;
-    (void)co_await never.wait_for(never.ticket(), pause);
-    if (box->state() == State::ended || box->state() == State::ending) co_return;
-    auto taken = co_await take_over(box);
-    if (!taken && taken.error().code == Code::not_found)
-      co_return found_gone(box, EndReason::host_restart, "it ended while nobody could look after it");
-    if (!taken) log::warn("sandbox", "{} could not be taken over: {}", box->id(), taken.error().message);
-    if (taken) co_return co_await relink(box);
-  }
-}
-
-// It is not there any more, and nobody saw how it went: if it was to end, then for that reason.
-void Service::found_gone(const BoxPtr& box, EndReason otherwise, const std::string& detail) {
-  auto record = box->record();
-  // An earlier server may have died between the ledger and the store: then the ledger knows how it went.
-  ledger::EventFilter filter{.sandbox = record.id, .kind_prefix = std::string(to_string(ledger::Kind::sandbox_ended))};
-  auto told = ready_ ? Result<std::vector<ledger::Event>>() : parts_.ledger.query(filter);
-  if (told && !told->empty() && box->claim_end()) {
-    json data = json::parse(told->back().data, nullptr, false);
-    auto word = [&](const char* name) { return data.is_object() ? data.value(name, std::string()) : std::string(); };
-    box->change([&](auto& r) {
-      r.state = State::ending;
-      r.end_reason = parse_end_reason(word("reason")).value_or(otherwise);
-      r.end_detail = word("detail");
-      r.ended = told->back().time;
-    });
-    return bury(box);
-  }
-  if (record.state == State::ending) return finish(box, record.end_reason, record.end_detail, nullptr);
-  finish(box, otherwise, detail, nullptr);
-}
-
-// A sandbox that an earlier server, or an earlier launcher, had: ours again, and in the state that the record says.
-Task<Result<void>> Service::take_over(BoxPtr box) {
-  Result<void> owned;
-  for (int attempt = 0; attempt < 50; ++attempt) {
-    owned = co_await parts_.launcher->own(box->id());
-    if (owned || owned.error().code != Code::unavailable) break;
-    Bell never;  // the launcher is just being restarted
-    (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));
-  }
-  if (!owned) co_return owned;
-  auto record = box->record();
-  // Nobody waits for a one-shot run any more once its server is gone.
-  if (record.one_shot && !ready_) {
-    record.state = State::ending;
-    record.end_reason = EndReason::host_restart;
-    record.end_detail = "its server was restarted in the middle of the run";
-  }
-  if (record.state == State::ending) {
-    net::co_spawn(
-        box->home(),
-        [self = shared_from_this(), box, reason = record.end_reason, detail = record.end_detail]() -> Task<void> {
-          (void)co_await self->kill(box, reason, detail);
-        },
-        net::detached);
-    co_return Result<void>();
-  }
-  Box::Turn turn = co_await box->turn();
-  record = box->record();
-  if (record.state == State::frozen) ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
-  // What is written down and what is in force are the same again, whoever died between the two.
-  ISOLA_CO_CHECK(co_await renew_network(box, false));
-  co_return Result<void>();
 }
 
 void Service::stop() {
@@ -320,10 +253,13 @@ Result<store::SandboxPage> Service::list(const store::SandboxFilter& filter, con
   return parts_.store.list_sandboxes(filter, cursor, limit);
 }
 
-Task<Result<std::shared_ptr<GuestLink>>> Service::link(BoxPtr box) {
-  auto link = co_await box->link(*parts_.launcher);
-  if (link && box->has_new_link()) net::co_spawn(box->home(), catch_up(box), net::detached);
-  co_return link;
+// Of one that sleeps: what its image takes.
+Task<Result<launcher::StatsReply>> Service::stats(BoxPtr box) {
+  auto record = box->record();
+  if (!store::is_asleep(record.state)) co_return co_await parts_.launcher->stats(box->id());
+  launcher::StatsReply kept;
+  if (auto image = parts_.store.find_image(record.image)) kept.disk_bytes = image->bytes();
+  co_return kept;
 }
 
 Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string content, std::string user) {
@@ -342,6 +278,8 @@ Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string
 Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Caller by) {
   if (update.timeout && *update.timeout < 0) co_return fail(Code::invalid, "timeout must not be negative");
   if (update.idle_limit && *update.idle_limit < 0) co_return fail(Code::invalid, "idle_timeout must not be negative");
+  for (const auto& time : {update.delete_after, update.freeze_after})
+    if (time && *time < 0) co_return fail(Code::invalid, "delete_after and freeze_after must not be negative");
   if (update.metadata) ISOLA_CO_CHECK(check_metadata(*update.metadata));
   Box::Turn turn = co_await box->turn();
   auto record = box->record();
@@ -350,14 +288,22 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Ca
   if (update.timeout) {
     Millis deadline = *update.timeout ? now_millis() + *update.timeout : 0;
     bool later = deadline == 0 || (lifetime.deadline != 0 && deadline > lifetime.deadline);
-    if (!update.only_extend || later) lifetime.deadline = deadline;
+    if (!update.only_extend || later) lifetime.deadline = deadline, lifetime.timeout = *update.timeout;
   }
   if (update.idle_limit) lifetime.idle_limit = *update.idle_limit;
+  lifetime.at_end = update.at_end.value_or(lifetime.at_end);
+  lifetime.auto_resume = update.auto_resume.value_or(lifetime.auto_resume);
+  lifetime.delete_after = update.delete_after.value_or(lifetime.delete_after);
+  lifetime.freeze_after = update.freeze_after.value_or(lifetime.freeze_after);
   store::SandboxChange change;
   json changed = json::array();
   if (lifetime != record.lifetime) change.lifetime = lifetime;
   if (lifetime.deadline != record.lifetime.deadline) changed.push_back("deadline");
   if (lifetime.idle_limit != record.lifetime.idle_limit) changed.push_back("idle_timeout");
+  if (lifetime.at_end != record.lifetime.at_end) changed.push_back("at_end");
+  if (lifetime.auto_resume != record.lifetime.auto_resume) changed.push_back("auto_resume");
+  if (lifetime.delete_after != record.lifetime.delete_after) changed.push_back("delete_after");
+  if (lifetime.freeze_after != record.lifetime.freeze_after) changed.push_back("freeze_after");
   if (update.budget && *update.budget != record.budget) change.budget = update.budget, changed.push_back("budget");
   if (update.metadata && *update.metadata != record.metadata)
     change.metadata = update.metadata, changed.push_back("metadata");
@@ -377,7 +323,14 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Ca
 // Frozen and thawed only from where it was seen to be: one whose end began meanwhile stays at its end.
 Task<Result<void>> Service::freeze(BoxPtr box, std::string why, Caller by) {
   Box::Turn turn = co_await box->turn();
-  if (box->state() != State::running) co_return conflict("only a running sandbox can be frozen");
+  auto before = box->record();
+  // Frozen by hand, it is not thawed by the next call any more.
+  if (before.state == State::frozen && before.end_detail == kIdleFreeze && why.empty()) {
+    ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::frozen));
+    (void)box->change_from(State::frozen, [](auto& r) { r.end_detail.clear(); });
+    co_return Result<void>();
+  }
+  if (before.state != State::running) co_return conflict("only a running sandbox can be frozen");
   ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
   co_await take_stock(box);
   store::Why because{.detail = why};
@@ -397,7 +350,13 @@ Task<Result<void>> Service::freeze(BoxPtr box, std::string why, Caller by) {
 }
 
 Task<Result<void>> Service::thaw(BoxPtr box, Caller by) {
+  auto use = box->use();
   Box::Turn turn = co_await box->turn();
+  co_return co_await thaw_now(box, std::move(by));
+}
+
+// Its turn is the caller's.
+Task<Result<void>> Service::thaw_now(BoxPtr box, Caller by) {
   if (box->state() == State::running) co_return Result<void>();
   if (box->state() != State::frozen) co_return conflict("only a frozen sandbox can be thawed");
   if (auto spent = accounts_.spent(*box)) co_return fail(Code::exhausted, spent->text() + "; raise it first");
@@ -407,9 +366,17 @@ Task<Result<void>> Service::thaw(BoxPtr box, Caller by) {
   ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::running));
   if (!box->change_from(State::frozen, [](auto& r) { r.state = State::running, r.end_detail.clear(); }))
     co_return conflict("the sandbox is ending");
+  // Frozen because its time was up: it has as much again.
+  auto lifetime = box->record().lifetime;
+  if (lifetime.deadline && lifetime.deadline <= now_millis() && lifetime.timeout) {
+    lifetime.deadline = now_millis() + lifetime.timeout;
+    ISOLA_CO_CHECK(parts_.store.set_lifetime(box->id(), lifetime));
+    box->change([&](auto& r) { r.lifetime = lifetime; });
+  }
   accounts_.set_frozen(*box, false);
   box->link_may_be_silent(false);
   record(ledger::Kind::sandbox_updated, box, R"({"changed":["state"],"state":"running"})", by);
+  arm(box);
   // One that was frozen when this server found it: what runs in it could not be asked for before.
   net::co_spawn(box->home(), relink(box), net::detached);
   co_return Result<void>();
@@ -492,7 +459,14 @@ void Service::heard_end(const launcher::Ended& ended) {
   auto record = box->record();
   // It was to end: then for that reason, whoever of kill() and us is first.
   if (record.state == State::ending) return finish(box, record.end_reason, record.end_detail, &ended.usage);
-  finish(box, ended.reason, ended.reason == EndReason::oom ? "the memory limit was reached" : "", &ended.usage);
+  // A pause, a resume or a rollback is under way: it finds out itself.
+  if (store::is_asleep(record.state) || box->is_shut()) return;
+  std::string detail = ended.reason == EndReason::oom ? "the memory limit was reached" : "";
+  if (box->may_be_paused) {
+    accounts_.charge(*box, ended.usage);
+    return net::co_spawn(box->home(), found_gone(box, ended.reason, detail), net::detached);
+  }
+  finish(box, ended.reason, detail, &ended.usage);
 }
 
 // The ledger has the end before the store says that it is over: whoever dies in between finds the sandbox in the store,
@@ -551,6 +525,7 @@ void Service::bury(const BoxPtr& box) {
     if (!record.key.empty()) free(keys_, record.key);
   }
   ++counters.ended;
+  forget_if_spent(record.image);
   box->set_ended();
   key_bell_.ring();
   arm(box);  // an ended one has no timers left

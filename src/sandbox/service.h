@@ -27,6 +27,7 @@
 #include "sandbox/box.h"
 #include "sandbox/events.h"
 #include "sandbox/launcher_link.h"
+#include "sandbox/pool_policy.h"
 #include "store/store.h"
 
 namespace isola::sandbox {
@@ -35,7 +36,8 @@ struct Settings {
   std::string default_template = "base";
   boundary::Limits default_limits;
   Millis default_timeout = 0;                 // a lifetime where the caller names none; 0: never
-  uint32_t pool = 1;                          // parked jails per template in use
+  uint32_t pool = 1;                          // parked jails per template in use, at least
+  uint32_t pool_most = 16;                    // and at most: in between, demand decides
   std::chrono::milliseconds sample{30000};    // how often usage is written down
   std::chrono::milliseconds patience{30000};  // with a guest that says nothing
   std::chrono::milliseconds sweep{20000};     // between looks for sandboxes that nobody knows
@@ -43,6 +45,8 @@ struct Settings {
   ledger::PriceSheet prices;
 };
 
+// Why a sandbox is frozen that the next call thaws.
+inline constexpr const char* kIdleFreeze = "nobody used it for its freeze_after";
 inline constexpr size_t kMaxMetadata = 64 << 10;
 inline constexpr size_t kMostCommands = 1024;  // that a guest says it has and we did not start
 // What goes into every entry of the ledger must never be what makes it too large.
@@ -58,6 +62,11 @@ struct CreateRequest {
   std::optional<Millis> timeout;  // from now; 0: never; empty: the server's default
   Millis idle_limit = 0;
   store::AtEnd at_end = store::AtEnd::kill;
+  bool auto_resume = true;  // a call on it when it is paused resumes it
+  Millis freeze_after = 0;  // idle for so long, it stands still until the next call; 0: never
+  Millis delete_after = 0;  // paused for so long, it ends; 0: never
+  std::string snapshot;     // instead of a template: an id or a name
+  bool files_only = false;  // of the snapshot: not its memory
   store::Budget budget;
   store::Labels metadata, env;
   std::vector<std::string> on_create, on_resume;
@@ -69,6 +78,34 @@ struct CreateRequest {
 };
 
 Result<void> check_metadata(const store::Labels& metadata);
+// 1 to 63 of letters, digits, '-', '_' and '.', beginning with a letter or a digit.
+bool is_plain_name(const std::string& name);
+
+// Without memory it is stopped: its files are kept, its processes are not.
+struct PauseRequest {
+  bool memory = true;
+  std::string why = {};      // of the service's own accord, to be shown
+  bool unless_used = false;  // somebody uses it: then not
+  Caller by = Caller();
+};
+struct ResumeRequest {
+  std::optional<Millis> timeout = {};  // empty: as long as it had
+  bool files_only = false;             // its memory is left behind
+  Caller by = Caller();
+};
+struct SnapshotRequest {
+  std::string name = {};  // may be empty
+  bool memory = true;
+  Millis expires_after = 0;  // its last use; 0: never
+  Caller by = Caller();
+};
+inline constexpr uint32_t kMostForks = 256;
+struct ForkRequest {
+  uint32_t count = 1;
+  std::optional<Millis> timeout = {};          // empty: as long as the parent's
+  std::optional<store::Labels> metadata = {};  // empty: the parent's
+  Caller by = Caller();
+};
 
 struct Created {
   BoxPtr box;
@@ -80,6 +117,9 @@ struct Update {
   std::optional<Millis> timeout;  // from now; 0: never
   bool only_extend = false;
   std::optional<Millis> idle_limit;
+  std::optional<store::AtEnd> at_end;
+  std::optional<bool> auto_resume;
+  std::optional<Millis> delete_after, freeze_after;
   std::optional<store::Labels> metadata;
   std::optional<std::string> name;
   std::optional<store::Budget> budget;  // the whole of it
@@ -156,8 +196,22 @@ class Service : public std::enable_shared_from_this<Service> {
   // `why`: of the service's own accord, to be shown.
   Task<Result<void>> freeze(BoxPtr box, std::string why = {}, Caller by = Caller());
   Task<Result<void>> thaw(BoxPtr box, Caller by = Caller());
-  Task<Result<launcher::StatsReply>> stats(BoxPtr box) { return parts_.launcher->stats(box->id()); }
+  Task<Result<launcher::StatsReply>> stats(BoxPtr box);
 
+  // ---- images (docs/images.md) ----
+  // One that is paused already stays as it is.
+  Task<Result<void>> pause(BoxPtr box, PauseRequest request);
+  // One that runs already goes on.
+  Task<Result<Latency>> resume(BoxPtr box, ResumeRequest request);
+  Task<Result<store::ImageRecord>> snapshot(BoxPtr box, SnapshotRequest request);
+  // All of them or none.
+  Task<Result<std::vector<Created>>> fork(BoxPtr box, ForkRequest request);
+  // In place: id, name, tokens and policy stay, files and memory are the snapshot's.
+  Task<Result<Latency>> rollback(BoxPtr box, std::string snapshot, Caller by = Caller());
+  Result<store::ImageRecord> find_snapshot(const std::string& project, const std::string& id_or_name);
+  Task<Result<void>> remove_snapshot(std::string project, std::string id_or_name);
+
+  // Resumes it where that is its way.
   Task<Result<std::shared_ptr<GuestLink>>> link(BoxPtr box);
   // A file of a few bytes, with the folders that lead to it.
   Task<Result<void>> write_file(BoxPtr box, std::string path, std::string content, std::string user = {});
@@ -204,6 +258,7 @@ class Service : public std::enable_shared_from_this<Service> {
 
   struct Counters {
     std::atomic<uint64_t> created{0}, ended{0}, commands{0}, create_failures{0}, create_nanos{0};
+    std::atomic<uint64_t> pool_hits{0}, pool_misses{0}, paused{0}, resumed{0}, forked{0};
   };
   Counters counters;
 
@@ -224,7 +279,32 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
+  Task<Result<BoxPtr>> take_in(store::SandboxRecord record, boundary::Link link);
   Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
+  Task<Result<void>> configure(BoxPtr box, store::Labels env, bool the_one);
+  Task<Result<launcher::CheckpointReply>> save(BoxPtr box, launcher::CheckpointRequest request);
+  Result<void> room_to_keep(const BoxPtr& box, uint64_t bytes);
+  // false: its end had begun, and the image is nobody's.
+  bool fall_asleep(const BoxPtr& box, store::ImageRecord image, const PauseRequest& request, const Latency* latency);
+  Task<Result<Latency>> wake_up(BoxPtr box, ResumeRequest request);
+  Result<void> awake(const BoxPtr& box, State from, Birth birth, std::optional<Millis> timeout);
+  Task<Result<Launched>> find_again(BoxPtr box);
+  Task<Result<void>> wake(BoxPtr box);
+  Task<Result<void>> wake_for(BoxPtr box);
+  void forget_if_spent(const std::string& image);
+  Task<void> drop_spent(std::string image);
+  Task<void> sweep_images();
+  void charge_snapshots(const std::vector<store::ImageRecord>& images);
+  void note_demand(const std::string& digest, Birth birth, bool cold);
+  Task<void> fit_pools();
+  void forget_pools();
+  struct Forking;
+  Task<void> make_forks(std::shared_ptr<Forking> forking);
+  Task<Result<Created>> make_fork(Forking& forking);
+  Task<Result<std::optional<launcher::ImageSummary>>> untold_pause(std::string id);
+  Task<void> found_awake(BoxPtr box);
+  Task<Result<void>> take_in_sleeper(BoxPtr box, bool alive);
+  Task<Result<void>> thaw_now(BoxPtr box, Caller by);
   Result<void> set_running(const BoxPtr& box);
   Result<std::string> policy_text(const std::string& network) const;
   Result<void> may_ask_for(const std::string& project, const std::string& policy);
@@ -248,7 +328,7 @@ class Service : public std::enable_shared_from_this<Service> {
   void append(const ledger::Event& event);
   Task<Result<void>> take_over(BoxPtr box);
   Task<void> take_over_later(BoxPtr box);
-  void found_gone(const BoxPtr& box, EndReason otherwise, const std::string& detail);
+  Task<void> found_gone(BoxPtr box, EndReason otherwise, std::string detail);
   void heard_end(const launcher::Ended& ended);
   void finish(const BoxPtr& box, EndReason reason, const std::string& detail, const launcher::StatsReply* usage);
   void bury(const BoxPtr& box);
@@ -259,6 +339,8 @@ class Service : public std::enable_shared_from_this<Service> {
   void arm_idle(const BoxPtr& box);
   void arm_sample(const BoxPtr& box);
   void time_is_up(const BoxPtr& box, EndReason reason, const std::string& detail);
+  Task<void> stand_still(BoxPtr box);
+  Task<void> end_of_time(BoxPtr box, EndReason reason, std::string detail);
   Task<void> sample(BoxPtr box);
   // A look at what it used, now.
   Task<void> take_stock(BoxPtr box);
@@ -271,7 +353,9 @@ class Service : public std::enable_shared_from_this<Service> {
   // After a new link: what runs in the guest, and how the rest ended.
   Task<void> catch_up(BoxPtr box);
   Task<void> relink(BoxPtr box);
-  Task<Result<void>> look_at_commands(BoxPtr box);
+  // The link as it is: nobody is woken for it.
+  Task<Result<std::shared_ptr<GuestLink>>> link_if_awake(BoxPtr box);
+  Task<Result<void>> look_at_commands(BoxPtr box, bool wakes);
   Result<void> adopt_command(const BoxPtr& box, const guest::ProcessInfo& process,
                              std::optional<std::set<std::string>>& recorded);
   // The commands whose end the ledger has: an earlier server may have seen it.
@@ -297,7 +381,16 @@ class Service : public std::enable_shared_from_this<Service> {
   std::mutex launch_mutex_;
   uint64_t launches_ = 0;
   std::set<uint64_t> launching_;
-  std::map<std::string, uint64_t> strangers_;  // id → how many launches there had been when it was first seen
+  std::map<std::string, uint64_t> strangers_;       // id → how many launches there had been when it was first seen
+  std::map<std::string, uint64_t> strange_images_;  // likewise
+  const Millis started_ = now_millis();
+  std::map<std::string, Millis> stored_until_;  // what is written down of each snapshot's storage; of the sweep alone
+  std::mutex pool_mutex_;
+  struct Pool {
+    PoolPolicy policy;
+    uint32_t asked = 0;  // of the launcher
+  };
+  std::map<std::string, Pool> pools_;  // by digest; under pool_mutex_
   EventBus events_;
   std::atomic<bool> ready_ = false;
   std::atomic<uint64_t> connections_ = 0;  // to the launcher, one after the other

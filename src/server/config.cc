@@ -112,8 +112,10 @@ constexpr Setting kSettings[] = {
     SIZE_SETTING("defaults.disk", "disk of a sandbox that names none", limits.disk),
     SETTING("defaults.pids", "number", "processes and threads of a sandbox that names none", limits.pids),
     SETTING("defaults.timeout", "time", "lifetime of a sandbox that names none; 0: for ever", timeout),
-    SETTING("pool", "number", "parked sandboxes kept ready per template in use", pool),
+    SETTING("pool", "number", "parked sandboxes kept ready per template in use, at least", pool),
+    SETTING("pool_most", "number", "and at most: in between, demand decides", pool_most),
     SETTING("sample", "time", "how often usage is written down", sample),
+    SETTING("sweep", "time", "how often leftovers and expired snapshots are looked for", sweep),
     SETTING("allow_unquotaed_disk", "true or false", "run even where no disk limit can be enforced",
             allow_unquotaed_disk),
     SETTING("prove.at_start", "true or false", "attack our own sandboxes when the server has started (`isola prove`)",
@@ -200,6 +202,7 @@ Result<void> check(const Config& config) {
   if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels))
     return fail(Code::invalid, "log.level: must be debug, info, warn or error");
   if (config.sample.count() < 100) return fail(Code::invalid, "sample: must be at least 100ms");
+  if (config.sweep.count() < 100) return fail(Code::invalid, "sweep: must be at least 100ms");
   if (config.patience.count() < 100) return fail(Code::invalid, "patience: must be at least 100ms");
   for (const auto& address : config.listen) {
     if (!is_loopback(address) && config.tls_certificate.empty() && !config.allow_plain)

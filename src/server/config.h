@@ -36,10 +36,11 @@ struct Config {
   std::string default_template = "base";
   boundary::Limits limits;
   std::chrono::milliseconds timeout{std::chrono::hours(1)};
-  uint32_t pool = 2;
+  uint32_t pool = 2, pool_most = 16;
   std::chrono::milliseconds sample{30000};
   std::chrono::milliseconds grace{10000};
   std::chrono::milliseconds patience{30000};
+  std::chrono::milliseconds sweep{20000};
   uint64_t keep_ended_days = 30;
   bool allow_unquotaed_disk = false;
   bool prove_at_start = false;

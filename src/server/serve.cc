@@ -42,8 +42,10 @@ sandbox::Settings settings_of(const Config& config) {
           .default_limits = config.limits,
           .default_timeout = config.timeout.count(),
           .pool = config.pool,
+          .pool_most = config.pool_most,
           .sample = config.sample,
           .patience = config.patience,
+          .sweep = config.sweep,
           .allow_unquotaed_disk = config.allow_unquotaed_disk,
           .prices = config.prices};
 }

@@ -23,7 +23,10 @@ struct Lifetime {
   Millis deadline = 0;    // absolute; 0: never
   Millis idle_limit = 0;  // without activity for so long; 0: never
   AtEnd at_end = AtEnd::kill;
-  bool auto_resume = false;
+  bool auto_resume = false;  // a call on a paused one resumes it
+  Millis timeout = 0;        // how long the deadline was away when it was set: a resume sets it anew; 0: never
+  Millis delete_after = 0;   // paused for so long, it ends for good; 0: never
+  Millis freeze_after = 0;   // without activity for so long, its processes stand still until the next; 0: never
   bool operator==(const Lifetime&) const = default;
 };
 
@@ -59,8 +62,32 @@ struct SandboxRecord {
   std::string probe;                              // shell command: exit 0 = ready
   std::string traffic_token;                      // opens its ports; empty: public
   bool secure = true;
-  std::string network;    // its policy, as text; empty: none at all
-  bool one_shot = false;  // made for one run, which nobody takes up again
+  std::string network;      // its policy, as text; empty: none at all
+  bool one_shot = false;    // made for one run, which nobody takes up again
+  std::string image;        // paused, stopped, archived, or on the way back: what it is made from again
+  Millis asleep = 0;        // since when it is paused, stopped or archived
+  uint64_t cpu_before = 0;  // microseconds that it had used when it was last resumed: the kernel counts anew from there
+};
+
+// What is kept of sandboxes. A pause belongs to its sandbox, a snapshot to the project, and what is spent is about to
+// be removed.
+enum class ImageKind : uint8_t { pause, snapshot, spent };
+
+struct ImageRecord {
+  std::string id;  // the launcher's
+  std::string project;
+  ImageKind kind = ImageKind::snapshot;
+  std::string name;     // of a snapshot: unique among the project's; empty: none
+  std::string sandbox;  // what it was made of
+  std::string parent;   // the image that that came from; empty: a template
+  std::string template_name, digest;
+  bool memory = false;
+  uint64_t memory_bytes = 0, layer_bytes = 0;
+  Millis created = 0, last_used = 0;
+  Millis expires_after = 0;  // its last use; 0: never
+  boundary::Limits limits;   // of the sandbox at the time
+  Labels env, metadata;
+  uint64_t bytes() const { return memory_bytes + layer_bytes; }
 };
 
 // Limits of one tenant. 0: no limit.
@@ -69,6 +96,7 @@ struct ProjectLimits {
   double cpus = 0;
   uint64_t memory = 0, disk = 0;
   double creates_per_second = 0;
+  uint64_t stored = 0;  // bytes of images
   bool operator==(const ProjectLimits&) const = default;
 };
 
@@ -78,9 +106,12 @@ struct ProjectUse {
   uint32_t live_sandboxes = 0;
   double cpus = 0;
   uint64_t memory = 0, disk = 0;
+  uint64_t stored = 0;  // bytes of its paused sandboxes and snapshots
   bool operator==(const ProjectUse&) const = default;
 };
 bool is_live(State state);
+// Nothing of it runs, and it can be made again from its image.
+bool is_asleep(State state);
 
 struct ProjectRecord {
   std::string id;    // `p` + 20 of [a-z0-9], or "default"
@@ -111,7 +142,9 @@ struct KeyRecord {
 
 std::string_view to_string(AtEnd action);
 std::string_view to_string(Scope scope);
+std::string_view to_string(ImageKind kind);
 std::optional<AtEnd> parse_at_end(std::string_view word);
 std::optional<Scope> parse_scope(std::string_view word);
+std::optional<ImageKind> parse_image_kind(std::string_view word);
 
 }  // namespace isola::store

@@ -10,12 +10,13 @@ const std::string_view kSandboxColumns =
     "id, project, name, key, task, actor, template, digest, boundary, birth, state, end_reason, end_detail, "
     "created, ended, last_active, cpus, memory, pids, disk, open_files, io_rate, wall_time, "
     "deadline, idle_limit, at_end, auto_resume, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, "
-    "budget_freeze, metadata, env, on_create, on_resume, probe, traffic_token, secure, network, one_shot";
+    "budget_freeze, metadata, env, on_create, on_resume, probe, traffic_token, secure, network, one_shot, timeout, "
+    "delete_after, freeze_after, image, asleep, cpu_before";
 const std::string_view kSandboxMarks =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 namespace {
 
@@ -54,6 +55,7 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
   insert.bind(s.lifetime.deadline, s.lifetime.idle_limit, to_string(s.lifetime.at_end), s.lifetime.auto_resume);
   bind_budget(insert, s.budget);
   insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network, s.one_shot);
+  insert.bind(s.lifetime.timeout, s.lifetime.delete_after, s.lifetime.freeze_after, s.image, s.asleep, s.cpu_before);
   return {};
 }
 
@@ -91,6 +93,12 @@ Result<SandboxRecord> read_sandbox(const sqlite::Statement& statement) {
   s.secure = row.flag();
   s.network = row.text();
   s.one_shot = row.flag();
+  s.lifetime.timeout = row.integer();
+  s.lifetime.delete_after = row.integer();
+  s.lifetime.freeze_after = row.integer();
+  s.image = row.text();
+  s.asleep = row.integer();
+  s.cpu_before = row.integer<uint64_t>();
   if (!boundary || !birth || !state || !reason || !at_end)
     return fail(Code::corrupt, "the store holds a word that this version does not know, in sandbox " + s.id);
   s.boundary = *boundary;

@@ -27,7 +27,16 @@ SandboxRecord full_example() {
               .open_files = 8,
               .io_bytes_per_second = 9,
               .wall_time = std::chrono::milliseconds(10)};
-  s.lifetime = {.deadline = 11, .idle_limit = 12, .at_end = AtEnd::pause, .auto_resume = true};
+  s.lifetime = {.deadline = 11,
+                .idle_limit = 12,
+                .at_end = AtEnd::pause,
+                .auto_resume = true,
+                .timeout = 13,
+                .delete_after = 14,
+                .freeze_after = 15};
+  s.image = "m1";
+  s.asleep = 16;
+  s.cpu_before = 17;
   s.budget = {.cpu_seconds = 1.5, .wall_seconds = 2.5, .commands = 3, .bytes_out = 4, .money = 0.05};
   s.metadata = {{"user", "üser"}, {"a\"b", "c'd"}};
   s.env = {{"PATH", "/bin"}, {"EMPTY", ""}};
@@ -66,6 +75,9 @@ void expect_same(const SandboxRecord& a, const SandboxRecord& b) {
   EXPECT_EQ(a.probe, b.probe);
   EXPECT_EQ(a.traffic_token, b.traffic_token);
   EXPECT_EQ(a.secure, b.secure);
+  EXPECT_EQ(a.image, b.image);
+  EXPECT_EQ(a.asleep, b.asleep);
+  EXPECT_EQ(a.cpu_before, b.cpu_before);
 }
 
 using SandboxesTest = StoreTest;

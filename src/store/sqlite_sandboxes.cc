@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 
+#include "store/cursor.h"
 #include "store/json_columns.h"
 #include "store/sandbox_row.h"
 #include "store/sqlite_store.h"
@@ -68,21 +68,6 @@ std::unexpected<Error> why_unchanged(Database& db, const std::string& id) {
   return fail(Code::invalid, fmt::format("sandbox {} has ended ({})", id, query->text(0)));
 }
 
-struct Cursor {
-  Millis created;
-  std::string id;
-};
-std::string to_text(const Cursor& cursor) { return fmt::format("{:x}.{}", cursor.created, cursor.id); }
-Result<Cursor> parse_cursor(const std::string& text) {
-  Cursor cursor{};
-  const char* end = text.data() + text.size();
-  auto [at, error] = std::from_chars(text.data(), end, cursor.created, 16);
-  if (error != std::errc() || at == end || *at != '.' || end - at < 2)
-    return fail(Code::invalid, "the cursor is not one that a list gave");
-  cursor.id.assign(at + 1, end);
-  return cursor;
-}
-
 Result<std::vector<SandboxRecord>> read_all(sqlite::Statement& query) {
   std::vector<SandboxRecord> all;
   for (;;) {
@@ -137,7 +122,8 @@ Result<void> SqliteStore::set_state(const std::string& id, State to, const Why& 
     if (!state || *state == State::ended) return why_unchanged(db, id);
     if (*state == State::ending && to != State::ending)
       return fail(Code::invalid, fmt::format("sandbox {} is ending: it cannot be {} any more", id, to_string(to)));
-    if (is_live(to) && !is_live(*state)) {
+    // One that only ends takes nobody's place.
+    if (is_live(to) && to != State::ending && !is_live(*state)) {
       ProjectUse asked{.live_sandboxes = 1, .cpus = query.real(2), .memory = static_cast<uint64_t>(query.integer(3))};
       ISOLA_CHECK(check_room(db, query.text(0), asked));
     }
@@ -160,7 +146,12 @@ Result<void> SqliteStore::set_end(const std::string& id, EndReason reason, const
     ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = 'ended', end_reason = ?, end_detail = ?, ended = ? "
                                       "WHERE id = ? AND state <> 'ended'"));
     ISOLA_CHECK(update.bind(to_string(reason), detail, when, id).run());
-    if (db.changed() != 0) return {};
+    if (db.changed() != 0) {
+      // Nobody resumes it any more.
+      ISOLA_TRY(auto spend, db.prepare("UPDATE images SET kind = 'spent' WHERE kind = 'pause' AND id = "
+                                       "(SELECT image FROM sandboxes WHERE id = ? AND image <> '')"));
+      return spend.bind(id).run();
+    }
     ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM sandboxes WHERE id = ?"));
     ISOLA_TRY(bool found, query.bind(id).step());
     if (!found) return no_sandbox(id);
@@ -170,8 +161,12 @@ Result<void> SqliteStore::set_end(const std::string& id, EndReason reason, const
 
 Result<void> SqliteStore::write_change(Database& db, const std::string& id, const SandboxChange& change) {
   if (const auto& lifetime = change.lifetime)
-    ISOLA_CHECK(update_sandbox(db, id, "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?", lifetime->deadline,
-                               lifetime->idle_limit, to_string(lifetime->at_end), lifetime->auto_resume));
+    ISOLA_CHECK(
+        update_sandbox(db, id,
+                       "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?, timeout = ?, delete_after = ?, "
+                       "freeze_after = ?",
+                       lifetime->deadline, lifetime->idle_limit, to_string(lifetime->at_end), lifetime->auto_resume,
+                       lifetime->timeout, lifetime->delete_after, lifetime->freeze_after));
   if (change.metadata) {
     ISOLA_TRY(std::string json, to_json(*change.metadata, "metadata"));
     ISOLA_CHECK(update_sandbox(db, id, "metadata = ?", json));

@@ -106,7 +106,44 @@ CREATE TABLE tasks (
 ) WITHOUT ROWID;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3};
+// What images take is summed like the rest. A spent one is nobody's any more, though its bytes may still be there.
+constexpr std::string_view kVersion4 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN timeout INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN delete_after INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN freeze_after INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN image TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN asleep INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN cpu_before INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE projects ADD COLUMN limit_stored INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE projects ADD COLUMN used_stored INTEGER NOT NULL DEFAULT 0 CHECK (used_stored >= 0);
+CREATE TABLE images (
+  id TEXT NOT NULL PRIMARY KEY,
+  project TEXT NOT NULL REFERENCES projects(id),
+  kind TEXT NOT NULL,
+  name TEXT NOT NULL, sandbox TEXT NOT NULL, parent TEXT NOT NULL, template TEXT NOT NULL, digest TEXT NOT NULL,
+  memory INTEGER NOT NULL, memory_bytes INTEGER NOT NULL, layer_bytes INTEGER NOT NULL,
+  created INTEGER NOT NULL, last_used INTEGER NOT NULL, expires_after INTEGER NOT NULL,
+  cpus REAL NOT NULL, memory_limit INTEGER NOT NULL, pids INTEGER NOT NULL, disk INTEGER NOT NULL,
+  open_files INTEGER NOT NULL, io_rate INTEGER NOT NULL,
+  env TEXT NOT NULL, metadata TEXT NOT NULL,  -- JSON
+  held INTEGER NOT NULL GENERATED ALWAYS AS ((kind <> 'spent') * (memory_bytes + layer_bytes)) VIRTUAL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX images_by_name ON images(project, name) WHERE name <> '' AND kind = 'snapshot';
+CREATE INDEX images_all ON images(project, kind, created, id);
+CREATE INDEX images_expiring ON images(last_used + expires_after) WHERE expires_after > 0 AND kind = 'snapshot';
+CREATE INDEX sandboxes_by_image ON sandboxes(image) WHERE image <> '';
+CREATE TRIGGER stored_begins AFTER INSERT ON images BEGIN
+  UPDATE projects SET used_stored = used_stored + new.held WHERE id = new.project;
+END;
+CREATE TRIGGER stored_changes AFTER UPDATE OF kind, memory_bytes, layer_bytes ON images BEGIN
+  UPDATE projects SET used_stored = used_stored + new.held - old.held WHERE id = new.project;
+END;
+CREATE TRIGGER stored_ends AFTER DELETE ON images BEGIN
+  UPDATE projects SET used_stored = used_stored - old.held WHERE id = old.project;
+END;
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4};
 
 }  // namespace
 

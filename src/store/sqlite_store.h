@@ -36,6 +36,21 @@ class SqliteStore final : public Store {
   Result<std::vector<SandboxRecord>> living() override;
   Result<size_t> forget_ended_before(Millis when, size_t most) override;
 
+  Result<void> insert_snapshot(const ImageRecord& image) override;
+  Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when) override;
+  Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) override;
+  Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, uint64_t cpu_before,
+                         Millis when) override;
+  Result<ImageRecord> find_image(const std::string& id) override;
+  Result<ImageRecord> find_snapshot(const std::string& project, const std::string& id_or_name) override;
+  Result<SnapshotPage> list_snapshots(const std::string& project, const std::string& sandbox, const std::string& cursor,
+                                      size_t limit) override;
+  Result<std::vector<ImageRecord>> all_images() override;
+  Result<std::vector<ImageRecord>> expired_images(Millis now) override;
+  Result<void> touch_image(const std::string& id, Millis when) override;
+  Result<void> spend_snapshot(const std::string& id) override;
+  Result<void> forget_image(const std::string& id) override;
+
   Result<void> insert_project(const ProjectRecord& project) override;
   Result<ProjectRecord> find_project(const std::string& id) override;
   Result<ProjectRecord> find_project_by_name(const std::string& name) override;

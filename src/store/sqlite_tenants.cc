@@ -14,7 +14,7 @@ using sqlite::Row;
 constexpr std::string_view kProject =
     "SELECT id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, limit_creates, budget_cpu, "
     "budget_wall, "
-    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling FROM projects WHERE ";
+    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling, limit_stored FROM projects WHERE ";
 constexpr std::string_view kKey =
     "SELECT id, project, name, hash, prefix, scope, created, revoked, last_used FROM keys WHERE ";
 
@@ -41,6 +41,7 @@ ProjectRecord read_project(const sqlite::Statement& statement) {
                     .creates_per_second = row.real()};
   project.budget = read_budget(row);
   project.ceiling = row.text();
+  project.limits.stored = row.integer<uint64_t>();
   return project;
 }
 
@@ -73,11 +74,11 @@ Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
               db.prepare(
                   "INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
                   "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, budget_freeze, "
-                  "ceiling) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+                  "ceiling, limit_stored) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
     insert.bind(project.id, project.name, project.created);
     bind_limits(insert, project.limits);
     bind_budget(insert, project.budget);
-    return insert.bind(project.ceiling).run();
+    return insert.bind(project.ceiling, project.limits.stored).run();
   });
 }
 
@@ -111,10 +112,10 @@ Result<void> SqliteStore::set_project_limits(const std::string& id, const Projec
     ISOLA_TRY(auto update,
               db.prepare("UPDATE projects SET limit_live = ?, limit_cpus = ?, limit_memory = ?, limit_disk = ?, "
                          "limit_creates = ?, budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
-                         "budget_money = ?, budget_freeze = ? WHERE id = ?"));
+                         "budget_money = ?, budget_freeze = ?, limit_stored = ? WHERE id = ?"));
     bind_limits(update, limits);
     bind_budget(update, budget);
-    ISOLA_CHECK(update.bind(id).run());
+    ISOLA_CHECK(update.bind(limits.stored, id).run());
     if (db.changed() == 0) return no_project(id);
     return {};
   });
@@ -177,13 +178,15 @@ Result<std::vector<TaskRecord>> SqliteStore::list_tasks() {
 Result<ProjectUse> SqliteStore::project_use(const std::string& id) {
   std::lock_guard lock(reader_.mutex);
   ISOLA_TRY(auto query,
-            reader_.db.prepare("SELECT used_live, used_millicpus, used_memory, used_disk FROM projects WHERE id = ?"));
+            reader_.db.prepare("SELECT used_live, used_millicpus, used_memory, used_disk, used_stored FROM projects "
+                               "WHERE id = ?"));
   ISOLA_TRY(bool found, query.bind(id).step());
   if (!found) return no_project(id);
   return ProjectUse{.live_sandboxes = static_cast<uint32_t>(query.integer(0)),
                     .cpus = query.real(1) / 1000,
                     .memory = static_cast<uint64_t>(query.integer(2)),
-                    .disk = static_cast<uint64_t>(query.integer(3))};
+                    .disk = static_cast<uint64_t>(query.integer(3)),
+                    .stored = static_cast<uint64_t>(query.integer(4))};
 }
 
 Result<void> SqliteStore::insert_key(const KeyRecord& key) {

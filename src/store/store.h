@@ -88,6 +88,33 @@ class Store {
   // Removes at most `most` records that ended before `when`; gives how many.
   virtual Result<size_t> forget_ended_before(Millis when, size_t most) = 0;
 
+  // --- images --- (what is kept of sandboxes; the bytes are the launcher's)
+  // exists: the name is taken; exhausted: the project's limit of stored bytes.
+  virtual Result<void> insert_snapshot(const ImageRecord& image) = 0;
+  // The sandbox sleeps from now on, and this is what it is made from again. Its image before, if it had one, is spent.
+  virtual Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when) = 0;
+  // It sleeps, to be made again from a snapshot; a pause that it had is spent.
+  virtual Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) = 0;
+  // It runs again: what it was made from is spent, if that was a pause.
+  virtual Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, uint64_t cpu_before,
+                                 Millis when) = 0;
+  virtual Result<ImageRecord> find_image(const std::string& id) = 0;
+  virtual Result<ImageRecord> find_snapshot(const std::string& project, const std::string& id_or_name) = 0;
+  // Newest first; `sandbox` empty: of all. `cursor` as with sandboxes.
+  struct SnapshotPage {
+    std::vector<ImageRecord> snapshots;
+    std::string next;
+  };
+  virtual Result<SnapshotPage> list_snapshots(const std::string& project, const std::string& sandbox,
+                                              const std::string& cursor, size_t limit) = 0;
+  virtual Result<std::vector<ImageRecord>> all_images() = 0;
+  // Snapshots whose time after their last use is over.
+  virtual Result<std::vector<ImageRecord>> expired_images(Millis now) = 0;
+  virtual Result<void> touch_image(const std::string& id, Millis when) = 0;
+  // A snapshot goes. unavailable (EBUSY): a sandbox that sleeps is made of it.
+  virtual Result<void> spend_snapshot(const std::string& id) = 0;
+  virtual Result<void> forget_image(const std::string& id) = 0;  // its bytes are gone; idempotent
+
   // --- projects ---
   virtual Result<void> insert_project(const ProjectRecord& project) = 0;
   virtual Result<ProjectRecord> find_project(const std::string& id) = 0;

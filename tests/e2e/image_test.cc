@@ -45,6 +45,15 @@ uint32_t host_root_of(launcher::Client& client, const std::string& id) {
   return outside;
 }
 
+void flip_byte(const std::string& path, off_t at) {
+  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(fd) << path;
+  char byte = 0;
+  ASSERT_EQ(::pread(fd.get(), &byte, 1, at), 1);
+  byte = static_cast<char>(byte ^ 1);
+  ASSERT_EQ(::pwrite(fd.get(), &byte, 1, at), 1);
+}
+
 class Images : public SharedIsland {
  protected:
   void SetUp() override {
@@ -136,6 +145,57 @@ TEST_F(Images, PausedAndResumedAgainAndAgain) {
     auto counted = box->next();
     ASSERT_OK(counted);
   }
+}
+
+// A sandbox that is paused for the hundredth time stands on no more layers than at the first.
+TEST_F(Images, ASpentImageLeavesNothingBehind) {
+  const int cycles = count("pause/resume cycles of one layer", 4, 120);
+  auto box = Counting::start(client(), island().digest());
+  ASSERT_OK(box);
+  const std::string id = box->id();
+  auto begun = box->sh("rm /etc/issue; ln /etc/hostname /etc/other; echo 0 >>/etc/other");
+  ASSERT_OK(begun);
+  for (int i = 0; i < cycles; ++i) {
+    SCOPED_TRACE(i);
+    auto saved = box->save(client(), true, false);
+    ASSERT_OK(saved);
+    auto images = client().images();
+    ASSERT_OK(images);
+    ASSERT_EQ(images->size(), 1u);
+    EXPECT_EQ(images->front().layers, 1u);
+    if (i == 0) {
+      // What cannot be restored is not used up.
+      std::string inventory = folder_of(saved->image) + "/memory/inventory.img";
+      flip_byte(inventory, 9);
+      auto refused = client().launch({.ephemeral = false, .image = saved->image, .id = id, .spend = true});
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, Code::corrupt) << refused.error().message;
+      flip_byte(inventory, 9);
+    }
+    auto next = Counting::resume(client(), {.ephemeral = false, .image = saved->image, .id = id, .spend = true}, *box);
+    ASSERT_OK(next);
+    images = client().images();
+    ASSERT_OK(images);
+    EXPECT_TRUE(images->empty());
+    box = std::move(next);
+    auto counted = box->next();
+    ASSERT_OK(counted);
+    auto wrote =
+        box->sh(fmt::format("echo {0} >/root/file{0}; ls /root/file* | wc -l; ls /etc/issue 2>/dev/null; "
+                            "stat -c %h /etc/hostname; tail -c 2 /etc/hostname",
+                            i));
+    EXPECT_EQ(wrote.value_or("failed"), fmt::format("{}\n2\n0\n", i + 1));
+  }
+  // Of a snapshot nothing is used up.
+  auto kept = box->save(client(), true, true);
+  ASSERT_OK(kept);
+  auto killed = client().kill(id);
+  ASSERT_OK(killed);
+  auto back = Counting::resume(client(), {.ephemeral = false, .image = kept->image, .id = id, .spend = true}, *box);
+  ASSERT_OK(back);
+  auto images = client().images();
+  ASSERT_OK(images);
+  EXPECT_EQ(images->size(), 1u);
 }
 
 TEST_F(Images, ForksAreIndependentAndTheSourceGoesOn) {
@@ -231,15 +291,6 @@ TEST_F(Images, OfMemoryImagesTheFilesAloneCanBeUsed) {
   auto sandbox = launch(client(), request);
   ASSERT_OK(sandbox);
   EXPECT_EQ(hear(*sandbox->guest, {"cat", "/root/file"}).out, "kept\n");
-}
-
-void flip_byte(const std::string& path, off_t at) {
-  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  ASSERT_TRUE(fd) << path;
-  char byte = 0;
-  ASSERT_EQ(::pread(fd.get(), &byte, 1, at), 1);
-  byte = static_cast<char>(byte ^ 1);
-  ASSERT_EQ(::pwrite(fd.get(), &byte, 1, at), 1);
 }
 
 TEST_F(Images, CorruptionIsFoundAndNamed) {

@@ -1,4 +1,4 @@
-// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As images,
+// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As builds,
 // vault and interpreter are built, lines go from here to files of their own.
 #include "base/log.h"
 #include "dialect/e2b/api.h"
@@ -11,21 +11,14 @@ struct Line {
   const char* method;
   const char* pattern;
   const char* what;
-  bool of_sandbox = false;  // then a sandbox that does not exist is a 404 first
 };
 
-constexpr const char* kPause = "pausing and resuming sandboxes";
 constexpr const char* kBuild = "building templates through the API";
 constexpr const char* kVolumes = "volumes";
 constexpr const char* kSecrets = "secrets";
 constexpr const char* kWebhooks = "webhooks";
 
 constexpr Line kLines[] = {
-    {"POST", "/sandboxes/{id}/pause", kPause, true},
-    {"POST", "/sandboxes/{id}/resume", kPause, true},
-    {"POST", "/sandboxes/{id}/fork", "forking sandboxes", true},
-    {"POST", "/sandboxes/{id}/snapshots", "snapshots", true},
-    {"GET", "/snapshots", "snapshots"},
     {"POST", "/templates", kBuild},
     {"POST", "/templates/{template}", kBuild},
     {"PATCH", "/templates/{template}", kBuild},
@@ -59,7 +52,6 @@ constexpr Line kLines[] = {
 }  // namespace
 
 void Api::add_absent(http::Router& router) {
-  auto service = service_;
   std::string last;
   http::RouteGroup* into = nullptr;
   for (const auto& line : kLines) {
@@ -69,12 +61,7 @@ void Api::add_absent(http::Router& router) {
       last = prefix;
     }
     into->add(line.method, line.pattern,
-              handled([service, what = std::string(line.what),
-                       of_sandbox = line.of_sandbox](http::Exchange& ex) -> Task<Result<void>> {
-                if (of_sandbox) {
-                  auto box = box_of(*service, ex);
-                  if (!box) co_return std::unexpected(std::move(box).error());
-                }
+              handled([what = std::string(line.what)](http::Exchange&) -> Task<Result<void>> {
                 co_return fail(Code::unsupported, what + ": not available on this server yet");
               }));
   }

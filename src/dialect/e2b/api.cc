@@ -33,6 +33,7 @@ Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRi
 void Api::add_to(http::Router& router) {
   add_traffic(router);
   add_sandboxes(router);
+  add_images(router);
   add_templates(router);
   add_observation(router);
   add_absent(router);
@@ -56,6 +57,9 @@ http::Handler handled(Step step) {
   return [step = std::move(step)](http::Exchange& ex) -> Task<void> {
     auto done = co_await step(ex);
     if (done || ex.replied()) co_return;
+    // Another call has to come first.
+    if (done.error().code == Code::unavailable && done.error().sys_errno == EBUSY)
+      co_return ex.fail(http::ErrorReply{409, "conflict", done.error().message, {}});
     // Clients that see when to come again do so by themselves.
     std::optional<int> retry;
     if (done.error().code == Code::exhausted || done.error().code == Code::unavailable) retry = 1;
@@ -75,6 +79,11 @@ Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& 
     return box;
   }
   return fail(Code::not_found, "Sandbox " + log::quoted(id) + " doesn't exist or you don't have access to it");
+}
+
+std::string without_tag(std::string name) {
+  if (name.ends_with(":default") || name.ends_with(":latest")) name.resize(name.rfind(':'));
+  return name;
 }
 
 }  // namespace isola::e2b

@@ -39,6 +39,7 @@ class Api {
  private:
   // One file each.
   void add_sandboxes(http::Router& router);
+  void add_images(http::Router& router);  // pause, resume, fork, snapshots
   void add_templates(http::Router& router);
   void add_observation(http::Router& router);  // metrics, logs, lifecycle events
   void add_absent(http::Router& router);
@@ -63,5 +64,7 @@ http::Handler handled(Step step);
 // The sandbox of the path's {id}, of the caller's project, while it can be used. Old clients write <id>-<client>.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 std::string plain_id(std::string_view id);
+// Of a name that may carry the one tag that everything has: "x:default" is x.
+std::string without_tag(std::string name);
 
 }  // namespace isola::e2b

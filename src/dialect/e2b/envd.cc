@@ -81,6 +81,11 @@ bool is_running(const sandbox::BoxPtr& box) {
   return box->state() == State::running || box->state() == State::creating;
 }
 
+bool may_wake(const sandbox::BoxPtr& box) {
+  auto record = box->record();
+  return record.state == State::paused && record.lifetime.auto_resume;
+}
+
 Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens)
     : service_(std::move(service)),
       tokens_(std::move(tokens)),
@@ -113,7 +118,9 @@ Task<bool> Envd::guard(http::Exchange& ex) {
     co_return false;
   }
   auto box = service_->find_any(id);
-  if (!box || !is_running(*box)) {
+  // Asked for its health, one that is paused has none.
+  bool asleep = box && may_wake(*box) && ex.path() != "/health";
+  if (!box || (!is_running(*box) && !asleep)) {
     gone(ex, id);
     co_return false;
   }
@@ -123,6 +130,13 @@ Task<bool> Envd::guard(http::Exchange& ex) {
   if (!open && (token.empty() || !equal_secrets(ex.header("x-access-token"), token))) {
     unauthorized(ex, "unauthorized access, please provide a valid access token or method signing if supported");
     co_return false;
+  }
+  if (asleep && !open) {
+    auto link = co_await service_->link(*box);
+    if (!link) {
+      gone(ex, id);
+      co_return false;
+    }
   }
   co_return true;
 }
@@ -179,6 +193,10 @@ void Envd::stream(const char* path, Streaming step) {
     call->body = std::move(*body);
     auto done = co_await step(*call, out);
     if (done) co_return;
+    // On its way into an image its link ends before it is known to be paused.
+    if (call->box->is_shut()) {
+      auto turn = co_await call->box->turn();
+    }
     if (is_running(call->box)) co_return co_await out.end(rpc_error(done.error()));
     // It was killed under the stream: a reset says so, an orderly end would be taken for the command's.
     if (ex.replied())

@@ -62,5 +62,7 @@ void starting(http::Exchange& ex, const std::string& sandbox);
 // 502, as E2B's edge says that a sandbox is not there (any more).
 void gone(http::Exchange& ex, const std::string& sandbox);
 bool is_running(const sandbox::BoxPtr& box);
+// Paused, and of those that the next call resumes.
+bool may_wake(const sandbox::BoxPtr& box);
 
 }  // namespace isola::e2b

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "dialect/e2b/connect.h"
 #include "dialect/e2b/views.h"
@@ -67,16 +68,49 @@ Result<void> only_what_is_there(const json& body) {
   auto absent = [](const char* what) {
     return fail(Code::unsupported, std::string(what) + " is not available on this server yet");
   };
-  auto is_true = [&](const char* name) {
-    return given(body, name) && body[name].is_boolean() && body[name].get<bool>();
-  };
-  if (is_true("autoPause")) return absent("pausing a sandbox at its timeout (autoPause)");
-  if (given(body, "autoPauseMemory"))
-    return fail(Code::invalid, "autoPauseMemory=false only applies when autoPause is true.");
   if (given(body, "volumeMounts") && !body["volumeMounts"].empty()) return absent("mounting volumes");
   if (given(body, "iam") && body["iam"].is_object() && !body["iam"].value("tokens", json::object()).empty())
     return absent("workload identity (iam)");
   return {};
+}
+
+// What happens when its time is up, and whether a call brings it back.
+Result<void> read_lifecycle(const json& body, sandbox::CreateRequest& request) {
+  auto flag = [&](const json& in, const char* name, bool otherwise) -> Result<bool> {
+    if (!given(in, name)) return otherwise;
+    if (!in[name].is_boolean()) return fail(Code::invalid, std::string(name) + ": must be true or false");
+    return in[name].get<bool>();
+  };
+  ISOLA_TRY(bool pauses, flag(body, "autoPause", false));
+  ISOLA_TRY(bool memory, flag(body, "autoPauseMemory", true));
+  if (!pauses && !memory) return fail(Code::invalid, "autoPauseMemory=false only applies when autoPause is true.");
+  if (pauses) request.at_end = memory ? store::AtEnd::pause : store::AtEnd::stop;
+  json resume = given(body, "autoResume") ? body["autoResume"] : json::object();
+  if (!resume.is_object()) return fail(Code::invalid, "autoResume: must be an object");
+  ISOLA_TRY(request.auto_resume, flag(resume, "enabled", false));
+  return {};
+}
+
+// A template, or a snapshot: clients name both alike.
+Task<Result<sandbox::Created>> create_of(sandbox::Service& service, sandbox::CreateRequest request) {
+  std::string name = without_tag(request.template_name);
+  request.template_name = name;
+  auto use = [&](const store::ImageRecord& snapshot) {
+    request.snapshot = snapshot.id;
+    request.template_name.clear();
+    request.limits = snapshot.limits;
+  };
+  if (is_image_id(name)) {
+    ISOLA_CO_TRY(auto snapshot, service.find_snapshot(request.project, name));
+    use(snapshot);
+    co_return co_await service.create(std::move(request));
+  }
+  auto created = co_await service.create(request);
+  if (created || created.error().code != Code::not_found) co_return created;
+  auto snapshot = service.find_snapshot(request.project, name);
+  if (!snapshot) co_return created;
+  use(*snapshot);
+  co_return co_await service.create(std::move(request));
 }
 
 Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const Options& options, double timeout) {
@@ -92,6 +126,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   ISOLA_CO_TRY(request.timeout, seconds(body, "timeout", timeout));
   ISOLA_CO_TRY(request.metadata, labels(body, "metadata"));
   ISOLA_CO_TRY(request.env, labels(body, "envVars"));
+  ISOLA_CO_CHECK(read_lifecycle(body, request));
   ISOLA_CO_CHECK(only_what_is_there(body));
   if (request.metadata.contains(kNotesLabel))
     co_return fail(Code::invalid, std::string("metadata: the key ") + kNotesLabel + " is the server's own");
@@ -102,7 +137,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   request.env["E2B_SANDBOX"] = "true";
   request.env["E2B_TEMPLATE_ID"] = request.template_name;
   std::string name = request.template_name;
-  auto created = co_await service.create(std::move(request));
+  auto created = co_await create_of(service, std::move(request));
   if (!created && created.error().code == Code::not_found)
     co_return fail(Code::not_found, "template " + log::quoted(name) + " not found: " + created.error().message);
   if (!created) co_return std::unexpected(std::move(created).error());
@@ -117,9 +152,16 @@ Task<Result<void>> join(sandbox::Service& service, http::Exchange& ex, const Opt
   sandbox::Update update;
   ISOLA_CO_TRY(update.timeout, seconds(body, "timeout", 300));
   update.only_extend = true;
-  bool woken = box->state() == State::frozen;
   sandbox::Caller by = dialect::caller_of(ex);
-  if (woken) ISOLA_CO_CHECK(co_await service.thaw(box, by));
+  bool woken = box->state() == State::frozen || store::is_asleep(box->state());
+  if (woken) {
+    sandbox::ResumeRequest request;
+    request.timeout = update.timeout;
+    request.files_only = given(body, "memory") && body["memory"] == false;
+    request.by = by;
+    auto resumed = co_await service.resume(box, std::move(request));
+    if (!resumed) co_return std::unexpected(std::move(resumed).error());
+  }
   ISOLA_CO_TRY(auto record, co_await service.update(box, std::move(update), by));
   ex.reply(woken ? 201 : 200, dialect::dump(created_view(record, options)));
   co_return Result<void>();
@@ -200,7 +242,7 @@ Result<std::vector<State>> states_of(const http::Exchange& ex, bool pages) {
   }
   std::vector<State> states;
   if (running) states = {State::creating, State::running};
-  if (paused) states.insert(states.end(), {State::frozen, State::paused});
+  if (paused) states.insert(states.end(), {State::frozen, State::paused, State::stopped, State::archived});
   return states;
 }
 

@@ -41,8 +41,7 @@ json view(const sandbox::Service::Template& one, const sandbox::Settings& settin
 }
 
 Result<sandbox::Service::Template> find(sandbox::Service& service, std::string name) {
-  // "name:tag": there is one tag.
-  if (name.ends_with(":default") || name.ends_with(":latest")) name.resize(name.rfind(':'));
+  name = without_tag(std::move(name));
   ISOLA_TRY(auto all, service.templates());
   for (const auto& one : all)
     if (one.name == name) return one;
@@ -83,8 +82,15 @@ void Api::add_templates(http::Router& router) {
                   ex.reply(200, dialect::dump(out));
                   co_return Result<void>();
                 }));
-  // This is also how snapshots are deleted, and of those there are none.
+  // This is also how snapshots are deleted.
   templates.add("DELETE", "/templates/{template}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
+                  std::string project = dialect::project_of(ex);
+                  std::string name = without_tag(std::string(ex.param("template")));
+                  if (service->find_snapshot(project, name)) {
+                    ISOLA_CO_CHECK(co_await service->remove_snapshot(std::move(project), std::move(name)));
+                    ex.reply(204);
+                    co_return Result<void>();
+                  }
                   ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
                   co_return fail(Code::denied,
                                  "the template " + one.name + " is the operator's: `isola template` manages it");

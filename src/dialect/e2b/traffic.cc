@@ -60,7 +60,7 @@ bool for_others(const http::Exchange& ex) {
 
 Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes) {
   auto box = service.find_any(target.id);
-  if (!box || (*box)->state() != State::running) co_return gone(ex, target.id);
+  if (!box || ((*box)->state() != State::running && !may_wake(*box))) co_return gone(ex, target.id);
   std::string token = (*box)->record().traffic_token;
   if (!token.empty() && !equal_secrets(ex.header("e2b-traffic-access-token"), token)) {
     bool missing = ex.header("e2b-traffic-access-token").empty();

@@ -38,7 +38,7 @@ json created_view(const store::SandboxRecord& record, const Options& options) {
 
 json listed_view(const store::SandboxRecord& record) {
   auto end = record.lifetime.deadline ? record.lifetime.deadline : record.created + kNever;
-  bool still = record.state == State::frozen || record.state == State::paused;
+  bool still = record.state == State::frozen || store::is_asleep(record.state);
   return {{"sandboxID", record.id},
           {"templateID", record.template_name},
           {"alias", record.template_name},
@@ -65,7 +65,8 @@ json detail_view(const store::SandboxRecord& record, const Options& options) {
     network.emplace("allowPublicTraffic", record.traffic_token.empty());
     out["network"] = network;
   }
-  out["lifecycle"] = {{"onTimeout", "kill"}, {"autoResume", false}};
+  out["lifecycle"] = {{"onTimeout", record.lifetime.at_end == store::AtEnd::kill ? "kill" : "pause"},
+                      {"autoResume", record.lifetime.auto_resume}};
   return out;
 }
 

@@ -27,6 +27,7 @@ void Api::add_to(http::Router& router) {
     co_return door_.lets_in(ex, key.empty() ? ex.header("x-api-key") : key);
   });
   add_sandboxes(group);
+  add_images(group);
   add_commands(group);
   add_terminals(group);
   add_files(group);

@@ -100,7 +100,10 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(16 << 20));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   Asked asked = read_asked(fields, "command_env", "command_timeout");
-  ISOLA_CO_TRY(auto request, read_create(fields, service.settings()));
+  auto settings = service.settings();
+  if (auto snapshot = service.find_snapshot(project_of(ex), fields.text("snapshot")))
+    settings.default_limits = snapshot->limits;
+  ISOLA_CO_TRY(auto request, read_create(fields, settings));
   auto files = fields.labels("files");
   if (asked.background) fields.wrong("background", "a one-shot run ends with its command");
   if (!request.key.empty()) fields.wrong("key", "a one-shot run is thrown away; create a sandbox by key instead");

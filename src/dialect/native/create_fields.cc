@@ -44,6 +44,11 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
     else
       fields.wrong("at_end", "must be kill, pause or stop");
   }
+  request.auto_resume = fields.flag("auto_resume", true);
+  request.freeze_after = fields.seconds("freeze_after").value_or(0);
+  request.delete_after = fields.seconds("delete_after").value_or(0);
+  request.snapshot = fields.text("snapshot");
+  request.files_only = fields.flag("files_only");
   request.budget = read_budget(fields, "budget");
   request.metadata = fields.labels("metadata");
   request.env = fields.labels("env");

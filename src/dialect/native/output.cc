@@ -44,6 +44,11 @@ bool went(const sandbox::BoxPtr& box) {
 Task<Result<guest::Exit>> finish(sandbox::Service& service, Running& running) {
   auto end = co_await running.channel->end();
   if (!end) {
+    // On its way into an image its link ends before it is known to be paused.
+    if (running.box->is_shut()) {
+      auto turn = co_await running.box->turn();
+    }
+    if (store::is_asleep(running.box->state())) co_return fail(Code::unavailable, "the sandbox was paused");
     // The sandbox went with the command: say what happened to it.
     auto record = running.box->record();
     if (went(running.box)) {
@@ -187,6 +192,7 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
     line = dump(event) + "\n";
   } else {
     json error = {{"code", http::error_reply(exit.error()).code}, {"message", exit.error().message}};
+    if (store::is_asleep(running.box->state())) error["code"] = "paused";  // attach again from `seq`
     if (went(running.box)) error["end_reason"] = to_string(running.box->record().end_reason);
     json event = {{"type", "error"}, {"error", error}};
     line = dump(event) + "\n";

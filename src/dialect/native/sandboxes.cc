@@ -16,7 +16,11 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   bool latency = fields.flag("latency");
-  ISOLA_CO_TRY(auto request, read_create(fields, service.settings()));
+  auto settings = service.settings();
+  // One that is made from a snapshot has the limits of what that was made of, unless it says others.
+  if (auto snapshot = service.find_snapshot(project_of(ex), fields.text("snapshot")))
+    settings.default_limits = snapshot->limits;
+  ISOLA_CO_TRY(auto request, read_create(fields, settings));
   ISOLA_CO_CHECK(fields.done());
   request.project = project_of(ex);
   request.by = std::string(ex.noted("key"));
@@ -81,6 +85,13 @@ Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
   update.timeout = fields.seconds("timeout");
   update.only_extend = fields.flag("only_extend");
   update.idle_limit = fields.seconds("idle_timeout");
+  if (auto word = fields.maybe_text("at_end")) {
+    update.at_end = store::parse_at_end(*word);
+    if (!update.at_end) fields.wrong("at_end", "must be kill, pause or stop");
+  }
+  if (fields.has("auto_resume")) update.auto_resume = fields.flag("auto_resume");
+  update.delete_after = fields.seconds("delete_after");
+  update.freeze_after = fields.seconds("freeze_after");
   if (fields.has("metadata")) update.metadata = fields.labels("metadata");
   if (fields.has("budget")) update.budget = read_budget(fields, "budget");
   ISOLA_CO_CHECK(fields.done());

@@ -31,6 +31,12 @@ std::string prometheus(sandbox::Service& service) {
   line("sandbox_create_failures_total", "counter", "Creates that failed.", c.create_failures.load());
   line("sandbox_create_seconds_sum", "counter", "Time spent in creates.",
        static_cast<double>(c.create_nanos.load()) / 1e9);
+  line("pool_hits_total", "counter", "Creates that took a parked sandbox.", c.pool_hits.load());
+  line("pool_misses_total", "counter", "Creates that could have taken a parked sandbox and found none.",
+       c.pool_misses.load());
+  line("sandboxes_paused_total", "counter", "Pauses.", c.paused.load());
+  line("sandboxes_resumed_total", "counter", "Resumes.", c.resumed.load());
+  line("sandboxes_forked_total", "counter", "Forked children.", c.forked.load());
   line("commands_total", "counter", "Commands started.", c.commands.load());
   line("ready", "gauge", "1 when the server takes requests.", service.ready() ? 1 : 0);
   return out;

@@ -83,6 +83,7 @@ store::ProjectLimits read_limits(Fields& fields) {
   limits.memory = inner->size("memory").value_or(0);
   limits.disk = inner->size("disk").value_or(0);
   limits.creates_per_second = inner->number("creates_per_second").value_or(0);
+  limits.stored = inner->size("stored").value_or(0);
   fields.adopt(*inner, "limits");
   return limits;
 }

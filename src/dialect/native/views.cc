@@ -36,6 +36,9 @@ json view(const store::SandboxRecord& sandbox) {
               {"deadline", moment(sandbox.lifetime.deadline)},
               {"idle_timeout", seconds(sandbox.lifetime.idle_limit)},
               {"at_end", to_string(sandbox.lifetime.at_end)},
+              {"auto_resume", sandbox.lifetime.auto_resume},
+              {"freeze_after", seconds(sandbox.lifetime.freeze_after)},
+              {"delete_after", seconds(sandbox.lifetime.delete_after)},
               {"cpus", sandbox.limits.cpus},
               {"memory", sandbox.limits.memory},
               {"disk", sandbox.limits.disk},
@@ -55,9 +58,28 @@ json view(const store::SandboxRecord& sandbox) {
   } else if (sandbox.state == State::frozen && !sandbox.end_detail.empty()) {
     out["frozen_reason"] = sandbox.end_detail;
   }
+  if (store::is_asleep(sandbox.state)) out["paused"] = moment(sandbox.asleep);
   if (sandbox.state != State::ended && !sandbox.traffic_token.empty()) {
     out["port_token"] = sandbox.traffic_token;
   }
+  return out;
+}
+
+json view(const store::ImageRecord& snapshot) {
+  json out = {{"id", snapshot.id},
+              {"sandbox", snapshot.sandbox},
+              {"template", snapshot.template_name},
+              {"memory", snapshot.memory},
+              {"memory_bytes", snapshot.memory_bytes},
+              {"layer_bytes", snapshot.layer_bytes},
+              {"created", when(snapshot.created)},
+              {"last_used", moment(snapshot.last_used)},
+              {"expires_after", seconds(snapshot.expires_after)},
+              {"cpus", snapshot.limits.cpus},
+              {"memory_limit", snapshot.limits.memory},
+              {"disk", snapshot.limits.disk}};
+  if (!snapshot.name.empty()) out["name"] = snapshot.name;
+  if (!snapshot.parent.empty()) out["parent"] = snapshot.parent;
   return out;
 }
 
@@ -106,6 +128,7 @@ json view(const store::ProjectRecord& project) {
   if (project.limits.memory) limits["memory"] = project.limits.memory;
   if (project.limits.disk) limits["disk"] = project.limits.disk;
   if (project.limits.creates_per_second > 0) limits["creates_per_second"] = project.limits.creates_per_second;
+  if (project.limits.stored) limits["stored"] = project.limits.stored;
   return {{"id", project.id}, {"name", project.name},           {"created", when(project.created)},
           {"limits", limits}, {"budget", view(project.budget)}, {"ceiling", project.ceiling}};
 }

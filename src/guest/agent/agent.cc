@@ -92,6 +92,7 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
     case Op::metrics: return done(encode(read_metrics()));
     case Op::none:
     case Op::quiesce:  // the Mux's own
+    case Op::go_on:
     case Op::count_: return fail(Code::unsupported, "this guest does not know that operation");
     default: return open_file(op, args);
   }

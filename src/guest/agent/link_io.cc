@@ -77,7 +77,10 @@ void LinkIo::on_in(uint32_t) {
 }
 
 void LinkIo::flush() {
-  if (agent_.mux().quiesced()) secrecy_.allow_checkpoint();  // before the host reads that it may begin
+  if (agent_.mux().quiesced())
+    secrecy_.allow_checkpoint();  // before the host reads that it may begin
+  else
+    secrecy_.forbid_checkpoint();
   while (!agent_.mux().out().empty()) {
     auto bytes = agent_.mux().out();
     ssize_t n = ::write(out_, bytes.data(), bytes.size());

@@ -45,6 +45,7 @@ void Mux::begin(std::string_view sandbox_id, uint32_t generation) {
   ready_.clear();
   pending_bytes_ = 0;
   out_.clear();
+  held_.clear();
   out_at_ = 0;
   broken_ = quiesced_ = false;
   put_frame(out_, 0, Type::hello, encode(Hello{.id = std::string(sandbox_id), .generation = generation}));
@@ -61,7 +62,7 @@ void Mux::feed(std::string_view bytes) {
 }
 
 void Mux::put(uint32_t channel, Type type, std::string_view a, std::string_view b) {
-  if (!quiesced_ && !broken_) put_frame(out_, channel, type, a, b);
+  if (!broken_) put_frame(quiesced_ ? held_ : out_, channel, type, a, b);
 }
 
 void Mux::handle(const Frame& frame) {
@@ -145,6 +146,12 @@ void Mux::open(uint32_t id, Op op, uint32_t window, std::string_view args) {
     end_with(id, std::string());
     quiesced_ = true;
     return;
+  }
+  if (op == Op::go_on) {
+    quiesced_ = false;
+    out_ += held_;
+    held_ = {};
+    return end_with(id, std::string());
   }
   auto opened = opener_(op, args);
   if (!opened) return end_with(id, std::unexpected(std::move(opened).error()));

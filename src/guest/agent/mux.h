@@ -69,7 +69,8 @@ class Mux {
   void begin(std::string_view sandbox_id, uint32_t generation);  // drops everything of the old one, queues a hello
   void feed(std::string_view bytes);
   bool broken() const { return broken_; }      // the host sent nonsense: nothing more happens until begin()
-  bool quiesced() const { return quiesced_; }  // Op::quiesce was acked: what is queued goes out, then silence
+  // Op::quiesce was acked: what is queued goes out, then silence until Op::go_on or a new generation.
+  bool quiesced() const { return quiesced_; }
 
   void run_ready();  // one step for each channel that is ready and may send
   bool has_ready() const { return !ready_.empty() && may_queue(); }
@@ -105,6 +106,7 @@ class Mux {
   std::deque<uint32_t> ready_;
   std::vector<std::unique_ptr<Channel>> graveyard_;
   std::string out_;
+  std::string held_;  // control frames of a quiesced link, for when it goes on
   size_t out_at_ = 0;
   bool broken_ = false, quiesced_ = false;
 };

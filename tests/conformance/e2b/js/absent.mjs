@@ -4,42 +4,12 @@ import { absent, rejects, skip, test } from './harness.mjs'
 import { box, own, sdk, template } from './sdk.mjs'
 
 const { Sandbox, Template, Volume, Secret } = sdk
-const images = 'memory images are not built yet'
 const builds = 'template builds are not built yet'
 const vault = 'the vault is not built yet'
 const volumes = 'volumes are not built yet'
 const notYet = /501|not available/
 const has = (thing, what) => thing ?? skip(`this line has no ${what}`)
 
-absent('Sandbox.pause', images, async () => {
-  const sandbox = await box()
-  has(sandbox.pause ?? sandbox.betaPause, 'pause')
-  await rejects(sandbox.pause ? sandbox.pause() : sandbox.betaPause(), sdk.SandboxError, notYet)
-})
-test('Sandbox.pause', 'one that is not there is a not-found error', async () => {
-  has(Sandbox.pause, 'pause')
-  await rejects(Sandbox.pause('i00000000000000000000'), sdk.NotFoundError)
-})
-absent('Sandbox.betaPause', images, async () => {
-  has(Sandbox.betaPause, 'betaPause')
-  await rejects((await box()).betaPause(), sdk.SandboxError, notYet)
-})
-absent('Sandbox.create with onTimeout: pause', images, async () => {
-  if (!Sandbox.pause) skip('this line has no lifecycle')
-  await rejects(own({ lifecycle: { onTimeout: 'pause' } }), sdk.SandboxError, notYet)
-})
-absent('Sandbox.fork', images, async () => {
-  has(Sandbox.fork, 'fork')
-  await rejects((await box()).fork(), sdk.SandboxError, notYet)
-})
-absent('Sandbox.createSnapshot', images, async () => {
-  has(Sandbox.createSnapshot, 'snapshots')
-  await rejects((await box()).createSnapshot(), sdk.SandboxError, notYet)
-})
-absent('Sandbox.listSnapshots', images, async () => {
-  has(Sandbox.listSnapshots, 'snapshots')
-  await rejects(Sandbox.listSnapshots().nextItems(), sdk.SandboxError, notYet)
-})
 test('Sandbox.deleteSnapshot', 'says false for what is not there', async () => {
   has(Sandbox.deleteSnapshot, 'snapshots')
   assert.equal(await Sandbox.deleteSnapshot('nothing:default'), false)

@@ -6,6 +6,7 @@ import './commands.mjs'
 import './files.mjs'
 import './pty.mjs'
 import './git.mjs'
+import './images.mjs'
 import './absent.mjs'
 
 await runAll(process.env.ISOLA_FILTER)

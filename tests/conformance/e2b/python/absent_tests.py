@@ -1,9 +1,8 @@
 """What E2B has and this server does not yet: the call fails, with the type that users catch and a word about why."""
 import e2b
-from flavour import ASYNC, TEMPLATE, NotFound, Sandbox, _settle, box, own
+from flavour import ASYNC, TEMPLATE, Sandbox, _settle
 from harness import Skip, raises, test
 
-IMAGES = "memory images are not built yet"
 BUILDS = "template builds are not built yet"
 NOT_YET = "not available"
 
@@ -11,48 +10,6 @@ NOT_YET = "not available"
 def needs(name):
     if not hasattr(e2b.Sandbox, name):
         raise Skip(f"this line has no {name}")
-
-
-@test("Sandbox.pause", "says that it is not there yet", absent=IMAGES)
-def _():
-    needs("pause")
-    with raises(e2b.SandboxException, NOT_YET):
-        box().pause()
-
-
-@test("Sandbox.pause", "one that is not there is a not-found exception")
-def _():
-    needs("pause")
-    with raises(NotFound):
-        Sandbox.pause("i00000000000000000000")
-
-
-@test("Sandbox.beta_pause", "says that it is not there yet", absent=IMAGES)
-def _():
-    needs("beta_pause")
-    with raises(e2b.SandboxException, NOT_YET):
-        box().beta_pause()
-
-
-@test("Sandbox.fork", "says that it is not there yet", absent=IMAGES)
-def _():
-    needs("fork")
-    with raises(e2b.SandboxException, NOT_YET):
-        box().fork()
-
-
-@test("Sandbox.create_snapshot", "says that it is not there yet", absent=IMAGES)
-def _():
-    needs("create_snapshot")
-    with raises(e2b.SandboxException, NOT_YET):
-        box().create_snapshot()
-
-
-@test("Sandbox.list_snapshots", "says that it is not there yet", absent=IMAGES)
-def _():
-    needs("list_snapshots")
-    with raises(e2b.SandboxException, NOT_YET):
-        Sandbox.list_snapshots().next_items()
 
 
 @test("Sandbox.delete_snapshot", "says False for what is not there")

@@ -10,6 +10,7 @@ import sandbox_tests  # noqa: E402,F401
 import command_tests  # noqa: E402,F401
 import file_tests  # noqa: E402,F401
 import pty_git_tests  # noqa: E402,F401
+import image_tests  # noqa: E402,F401
 import absent_tests  # noqa: E402,F401
 
 harness.run_all()

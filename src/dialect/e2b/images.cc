@@ -1,0 +1,154 @@
+// Pausing, resuming, forking, and snapshots, which clients use as templates.
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "dialect/e2b/connect.h"
+#include "dialect/e2b/views.h"
+#include "dialect/shared/door.h"
+#include "dialect/shared/text.h"
+
+namespace isola::e2b {
+
+using nlohmann::json;
+using sandbox::BoxPtr;
+
+namespace {
+
+constexpr uint32_t kMostForks = 100;
+constexpr size_t kPage = 100;
+
+Task<Result<json>> read_body(http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string text, co_await ex.read_all(1 << 20));
+  if (text.empty()) co_return json::object();
+  co_return parse_object(text);
+}
+
+bool given(const json& body, const char* name) {
+  auto at = body.find(name);
+  return at != body.end() && !at->is_null();
+}
+
+Result<std::optional<store::Millis>> timeout_of(const json& body) {
+  if (!given(body, "timeout")) return std::nullopt;
+  if (!body["timeout"].is_number() || !(body["timeout"].get<double>() >= 0))
+    return fail(Code::invalid, "timeout: must be a number of seconds");
+  return std::max<store::Millis>(1, static_cast<store::Millis>(body["timeout"].get<double>() * 1000));
+}
+
+bool rests(const BoxPtr& box) { return store::is_asleep(box->state()); }
+
+Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  if (rests(box)) co_return sandbox::conflict("Sandbox " + log::quoted(box->id()) + " is already paused");
+  sandbox::PauseRequest request;
+  request.memory = !(given(body, "memory") && body["memory"] == false);
+  request.by = dialect::caller_of(ex);
+  ISOLA_CO_CHECK(co_await service.pause(box, std::move(request)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+Task<Result<void>> resume(sandbox::Service& service, http::Exchange& ex, const Options& options) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  if (!rests(box)) co_return sandbox::conflict("Sandbox " + log::quoted(box->id()) + " is already running");
+  sandbox::ResumeRequest request;
+  ISOLA_CO_TRY(request.timeout, timeout_of(body));
+  request.by = dialect::caller_of(ex);
+  auto resumed = co_await service.resume(box, std::move(request));
+  if (!resumed) co_return std::unexpected(std::move(resumed).error());
+  ex.reply(201, dialect::dump(created_view(box->record(), options)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex, const Options& options) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  sandbox::ForkRequest request;
+  ISOLA_CO_TRY(request.timeout, timeout_of(body));
+  if (given(body, "count")) {
+    if (!body["count"].is_number_integer() || body["count"].get<int64_t>() < 1 ||
+        body["count"].get<int64_t>() > kMostForks)
+      co_return fail(Code::invalid, "count: must be between 1 and 100");
+    request.count = body["count"].get<uint32_t>();
+  }
+  request.by = dialect::caller_of(ex);
+  ISOLA_CO_TRY(auto made, co_await service.fork(box, std::move(request)));
+  json out = json::array();
+  for (const auto& child : made) out.push_back({{"sandbox", created_view(child.box->record(), options)}});
+  ex.reply(201, dialect::dump(out));
+  co_return Result<void>();
+}
+
+json view(const store::ImageRecord& snapshot) {
+  std::string name = snapshot.name.empty() ? snapshot.id : snapshot.name;
+  if (name.find(':') == name.npos) name += ":default";
+  json names = json::array();
+  if (!snapshot.name.empty()) names.push_back(name);
+  return {{"snapshotID", name}, {"names", names}};
+}
+
+Task<Result<void>> snapshot(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  sandbox::SnapshotRequest request;
+  if (given(body, "name")) {
+    if (!body["name"].is_string()) co_return fail(Code::invalid, "name: must be a string");
+    request.name = without_tag(body["name"].get<std::string>());
+  }
+  request.memory = !(given(body, "memory") && body["memory"] == false);
+  request.by = dialect::caller_of(ex);
+  ISOLA_CO_TRY(auto made, co_await service.snapshot(box, std::move(request)));
+  ex.reply(201, dialect::dump(view(made)));
+  co_return Result<void>();
+}
+
+Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+  std::string project = dialect::project_of(ex), token(ex.query("nextToken").value_or(""));
+  std::string sandbox = plain_id(ex.query("sandboxID").value_or(""));
+  std::string name = without_tag(std::string(ex.query("name").value_or("")));
+  size_t limit = kPage;
+  if (auto text = ex.query("limit"); text && !text->empty()) {
+    char* end = nullptr;
+    std::string word(*text);
+    limit = std::strtoul(word.c_str(), &end, 10);
+    if (*end || limit < 1 || limit > kPage) return fail(Code::invalid, "limit: must be between 1 and 100");
+  }
+  json out = json::array();
+  std::string next;
+  if (!name.empty()) {
+    auto one = service.find_snapshot(project, name);
+    if (one && (sandbox.empty() || one->sandbox == sandbox)) out.push_back(view(*one));
+  } else {
+    ISOLA_TRY(auto page, service.store().list_snapshots(project, sandbox, token, limit));
+    for (const auto& image : page.snapshots) out.push_back(view(image));
+    next = page.next;
+  }
+  if (!next.empty()) ex.set_header("X-Next-Token", next);
+  ex.reply(200, dialect::dump(out));
+  return {};
+}
+
+}  // namespace
+
+void Api::add_images(http::Router& router) {
+  auto service = service_;
+  Options options = options_;
+  for (const char* prefix : {"", "/v2"}) {
+    std::string root = std::string(prefix) + "/sandboxes";
+    auto& into = group(router, root.c_str());
+    into.add("POST", root + "/{id}/pause", handled([service](http::Exchange& ex) { return pause(*service, ex); }));
+    into.add("POST", root + "/{id}/resume",
+             handled([service, options](http::Exchange& ex) { return resume(*service, ex, options); }));
+    into.add("POST", root + "/{id}/fork",
+             handled([service, options](http::Exchange& ex) { return fork(*service, ex, options); }));
+    into.add("POST", root + "/{id}/snapshots",
+             handled([service](http::Exchange& ex) { return snapshot(*service, ex); }));
+  }
+  group(router, "/snapshots").add("GET", "/snapshots", handled([service](http::Exchange& ex) -> Task<Result<void>> {
+                                    co_return list(*service, ex);
+                                  }));
+}
+
+}  // namespace isola::e2b

@@ -1,0 +1,39 @@
+// How many parked sandboxes of one template to keep: as many as the busiest second of the last minute wanted, within
+// bounds. A burst that comes again finds what it needs; what nobody wants any more goes after a minute.
+//
+//   PoolPolicy policy;
+//   policy.wanted(now);                                   // a create came
+//   uint32_t keep = policy.target(now, {.least = 1, .most = 16});
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "store/records.h"
+
+namespace isola::sandbox {
+
+struct PoolBounds {
+  uint32_t least = 1, most = 16;  // least 0: no pool at all
+  uint64_t free_memory = UINT64_MAX;
+};
+
+// Not to be called from two threads at once.
+class PoolPolicy {
+ public:
+  void wanted(store::Millis now);
+  uint32_t target(store::Millis now, const PoolBounds& bounds) const;
+
+ private:
+  static constexpr int kSeconds = 60;
+  struct Second {
+    store::Millis at = -1;  // since 1970, in seconds
+    uint32_t creates = 0;
+  };
+  std::array<Second, kSeconds> seconds_{};
+};
+
+// What the machine could give, in bytes.
+uint64_t available_memory();
+
+}  // namespace isola::sandbox

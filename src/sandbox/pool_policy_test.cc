@@ -1,0 +1,49 @@
+#include "sandbox/pool_policy.h"
+
+#include <gtest/gtest.h>
+
+namespace isola::sandbox {
+namespace {
+
+TEST(PoolPolicy, KeepsTheLeastUntilSomebodyWantsMore) {
+  PoolPolicy policy;
+  EXPECT_EQ(policy.target(1'000'000, {.least = 2, .most = 16}), 2u);
+  policy.wanted(1'000'000);
+  EXPECT_EQ(policy.target(1'000'000, {.least = 2, .most = 16}), 2u);
+}
+
+TEST(PoolPolicy, FollowsTheBusiestSecondOfTheLastMinute) {
+  PoolPolicy policy;
+  for (int i = 0; i < 7; ++i) policy.wanted(1'000'100 + i);
+  for (int i = 0; i < 3; ++i) policy.wanted(1'010'000);
+  EXPECT_EQ(policy.target(1'010'000, {.least = 1, .most = 16}), 7u);
+  EXPECT_EQ(policy.target(1'059'000, {.least = 1, .most = 16}), 7u);
+  EXPECT_EQ(policy.target(1'061'000, {.least = 1, .most = 16}), 3u);  // the burst is a minute old
+  EXPECT_EQ(policy.target(1'100'000, {.least = 1, .most = 16}), 1u);
+}
+
+TEST(PoolPolicy, ASecondOfAMinuteAgoIsNotAddedToThisOne) {
+  PoolPolicy policy;
+  for (int i = 0; i < 5; ++i) policy.wanted(1'000'000);
+  policy.wanted(1'060'000);  // the same slot
+  EXPECT_EQ(policy.target(1'060'000, {.least = 1, .most = 16}), 1u);
+}
+
+TEST(PoolPolicy, StaysWithinItsBounds) {
+  PoolPolicy policy;
+  for (int i = 0; i < 100; ++i) policy.wanted(1'000'000);
+  EXPECT_EQ(policy.target(1'000'000, {.least = 1, .most = 16}), 16u);
+  EXPECT_EQ(policy.target(1'000'000, {.least = 20, .most = 16}), 20u);
+  EXPECT_EQ(policy.target(1'000'000, {.least = 0, .most = 16}), 0u);
+  // A quarter of what is free, at 8 MiB each.
+  EXPECT_EQ(policy.target(1'000'000, {.least = 1, .most = 16, .free_memory = 128 << 20}), 4u);
+  EXPECT_EQ(policy.target(1'000'000, {.least = 1, .most = 16, .free_memory = 0}), 1u);
+}
+
+TEST(PoolPolicy, TheMachineHasSomeMemory) {
+  EXPECT_GT(available_memory(), 1u << 20);
+  EXPECT_NE(available_memory(), UINT64_MAX);
+}
+
+}  // namespace
+}  // namespace isola::sandbox

@@ -1,0 +1,343 @@
+// Pause, resume, rollback: a sandbox goes into an image and comes out of one.
+//
+// What is on disk when: a pause is the launcher's image first and then one transaction that says so; a resume is
+// written down as under way (creating, with its image), the launcher drops the image when the guest answers, and then
+// one transaction says that the sandbox runs. So whoever is killed at whatever moment: there is the sandbox or its
+// image, and start() (reunion.cc) can tell which.
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "sandbox/image_records.h"
+#include "sandbox/launching.h"
+#include "sandbox/service.h"
+
+namespace isola::sandbox {
+
+namespace net = boost::asio;
+using nlohmann::json;
+
+namespace {
+
+std::unexpected<Error> has_ended(const BoxPtr& box) {
+  return fail(Code::not_found, "sandbox " + box->id() + " has ended");
+}
+
+bool over(State state) { return state == State::ended || state == State::ending; }
+
+}  // namespace
+
+// The link falls silent, the launcher makes the image, and whoever was talking goes on where they were.
+Task<Result<launcher::CheckpointReply>> Service::save(BoxPtr box, launcher::CheckpointRequest request) {
+  bool memory = request.memory, goes_on = request.keep_running;
+  std::shared_ptr<GuestLink> link;
+  if (memory) {
+    ISOLA_CO_TRY(link, co_await box->link(*parts_.launcher, true));
+    auto quiet = co_await link->call(guest::Op::quiesce, {});
+    if (!quiet) co_return std::unexpected(quiet.error().in("the sandbox could not be brought to rest"));
+  }
+  box->link_may_be_silent(true);  // for as long as its memory takes
+  auto saved = co_await parts_.launcher->checkpoint(std::move(request));
+  box->link_may_be_silent(false);
+  if (link && (goes_on || !saved)) (void)co_await link->call(guest::Op::go_on, {});
+  co_return saved;
+}
+
+Result<void> Service::room_to_keep(const BoxPtr& box, uint64_t bytes) {
+  ISOLA_TRY(auto project, parts_.store.find_project(box->project()));
+  if (project.limits.stored == 0) return {};
+  ISOLA_TRY(auto use, parts_.store.project_use(box->project()));
+  if (use.stored + bytes <= project.limits.stored) return {};
+  return fail(Code::exhausted,
+              fmt::format("this project's limit of {} stored bytes is reached ({} in use, about {} needed)",
+                          project.limits.stored, use.stored, bytes));
+}
+
+Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
+  auto self = shared_from_this();
+  Box::Turn turn = co_await box->turn();
+  if (store::is_asleep(box->state())) co_return Result<void>();
+  if (over(box->state())) co_return has_ended(box);
+  auto stats = co_await parts_.launcher->stats(box->id());
+  if (stats) {
+    accounts_.charge(*box, *stats);
+    ISOLA_CO_CHECK(room_to_keep(box, stats->disk_bytes + (request.memory ? stats->memory_bytes : 0)));
+  }
+  Launching under_way(*this);
+  Box::Shut shut(box);
+  // Whoever came before it was shut is waited for; whoever comes now waits for us.
+  if (request.unless_used && box->in_use()) co_return conflict("sandbox " + box->id() + " is in use");
+  if (box->state() == State::frozen && request.memory) {
+    ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
+    if (!box->change_from(State::frozen, [](auto& r) { r.state = State::running, r.end_detail.clear(); }))
+      co_return has_ended(box);
+    box->link_may_be_silent(false);
+  }
+  launcher::CheckpointRequest ask{.id = box->id(), .memory = request.memory, .keep_running = false};
+  auto saved = co_await save(box, std::move(ask));
+  if (!saved) {
+    Error why = saved.error();
+    box->may_be_paused = true;
+    // Perhaps it ended in the middle of it, for whatever reason. The launcher may just be being restarted.
+    Result<void> owned;
+    for (int attempt = 0; attempt < 50; ++attempt) {
+      owned = co_await parts_.launcher->own(box->id());
+      if (owned || owned.error().code != Code::unavailable) break;
+      Bell never;
+      (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));
+    }
+    if (!owned && owned.error().code == Code::not_found)
+      co_await found_gone(box, EndReason::boundary_failure, "it ended while it was being paused");
+    co_return std::unexpected(why);
+  }
+  auto image = image_record(box->record(), *saved, request.memory, store::ImageKind::pause);
+  if (fall_asleep(box, image, request, &saved->latency)) co_return Result<void>();
+  (void)co_await parts_.launcher->drop_image(image.id);
+  co_return has_ended(box);
+}
+
+// The end waits for nobody: it may have begun meanwhile, and then stands.
+bool Service::fall_asleep(const BoxPtr& box, store::ImageRecord image, const PauseRequest& request,
+                          const Latency* latency) {
+  State to = image.memory ? State::paused : State::stopped;
+  Millis now = now_millis();
+  auto sleep = [&](auto& r) { r.state = to, r.image = image.id, r.asleep = now, r.end_detail.clear(); };
+  State from = box->state();
+  if (over(from) || !box->change_from(from, sleep)) return false;
+  // Whatever the disk says: the image is there, and a server that starts finds it.
+  if (auto stored = parts_.store.set_asleep(box->id(), to, image, now); !stored)
+    log::error("sandbox", "cannot write down that {} is paused: {}", box->id(), stored.error().message);
+  box->close_link({Code::unavailable, "the sandbox was paused"});
+  accounts_.write(*box);
+  accounts_.set_frozen(*box, true);
+  (void)parts_.store.touch({{box->id(), box->last_active()}});
+  json data = {{"state", to_string(to)},
+               {"image", image.id},
+               {"memory_bytes", image.memory_bytes},
+               {"layer_bytes", image.layer_bytes}};
+  if (!request.why.empty()) data["reason"] = request.why;
+  if (latency) data["latency_us"] = latency_data(*latency);
+  ++counters.paused;
+  record(ledger::Kind::sandbox_paused, box, data.dump(-1, ' ', false, json::error_handler_t::replace), request.by);
+  arm(box);
+  return true;
+}
+
+Task<Result<Latency>> Service::resume(BoxPtr box, ResumeRequest request) {
+  auto self = shared_from_this();
+  Box::Turn turn = co_await box->turn();
+  if (box->state() == State::frozen) ISOLA_CO_CHECK(co_await thaw_now(box, request.by));
+  if (box->state() == State::running) co_return Latency{};
+  if (!store::is_asleep(box->state())) co_return has_ended(box);
+  {
+    std::shared_lock lock(mutex_);
+    if (!closed_.empty()) co_return fail(Code::unavailable, "no sandboxes are started here: " + closed_);
+  }
+  if (auto spent = accounts_.spent(*box)) co_return fail(Code::exhausted, spent->text() + "; raise it first");
+  co_return co_await wake_up(box, std::move(request));
+}
+
+// Its turn is the caller's.
+Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
+  auto use = box->use();
+  co_await take_stock(box);  // what it took while it slept
+  auto record = box->record();
+  State before = record.state;
+  // Held against the project's limits again from here on.
+  ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::creating));
+  Box::Shut shut(box);
+  if (!box->change_from(before, [](auto& r) { r.state = State::creating; })) co_return has_ended(box);
+  auto back_to_sleep = [&] {
+    box->close_link({Code::unavailable, "the sandbox could not be resumed"});
+    if (box->change_from(State::creating, [&](auto& r) { r.state = before; }))
+      (void)parts_.store.set_state(box->id(), before);
+  };
+  Launching under_way(*this);
+  launcher::LaunchRequest ask{.limits = record.limits,
+                              .ephemeral = false,
+                              .allow_unquotaed = settings().allow_unquotaed_disk,
+                              .image = record.image,
+                              .files_only = request.files_only,
+                              .id = record.id,
+                              .spend = true};
+  auto launched = co_await parts_.launcher->launch(std::move(ask));
+  if (!launched) {
+    Error why = launched.error();
+    // Perhaps an earlier resume came so far, and only its answer got lost.
+    launched = co_await find_again(box);
+    if (!launched) {
+      back_to_sleep();
+      co_return std::unexpected(why);
+    }
+  }
+  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings().patience));
+  // It reaches nothing until its policy is in force.
+  Result<void> ready = co_await renew_network(box, true);
+  bool anew = launched->reply.birth == Birth::cold;
+  if (ready && anew) ready = co_await configure(box, record.env, true);
+  if (ready) ready = awake(box, State::creating, launched->reply.birth, request.timeout);
+  // Its end began meanwhile, perhaps before there was anything to end.
+  if (over(box->state())) {
+    (void)co_await parts_.launcher->kill(box->id());
+    co_return has_ended(box);
+  }
+  if (!ready) {
+    // Its image is used up: it goes into another.
+    Error why = ready.error();
+    launcher::CheckpointRequest again{.id = box->id(), .memory = !anew, .keep_running = false};
+    auto saved = co_await save(box, std::move(again));
+    if (saved) {
+      auto image = image_record(box->record(), *saved, !anew, store::ImageKind::pause);
+      PauseRequest again_asleep;
+      again_asleep.why = "it could not be resumed: " + why.message;
+      if (!fall_asleep(box, image, again_asleep, nullptr)) (void)co_await parts_.launcher->drop_image(image.id);
+      co_return std::unexpected(why);
+    }
+    // Nor that: better without a network than not at all.
+    log::error("sandbox", "{} is resumed without its policy: {}", box->id(), why.message);
+    ISOLA_CO_CHECK(awake(box, State::creating, launched->reply.birth, request.timeout));
+  }
+  shut.open();
+  // An end that came before anybody could hear of it.
+  auto owned = co_await parts_.launcher->own(box->id());
+  if (!owned && owned.error().code == Code::not_found) {
+    co_await found_gone(box, EndReason::boundary_failure, "it ended as soon as it was resumed");
+    co_return has_ended(box);
+  }
+  json data = {{"birth", to_string(launched->reply.birth)}, {"image", record.image}};
+  data["latency_us"] = latency_data(launched->reply.latency);
+  if (!record.on_resume.empty()) {
+    auto ran = co_await run_hooks(box, record.on_resume, "on_resume");
+    if (!ran) data["hook_error"] = ran.error().message;
+  }
+  this->record(ledger::Kind::sandbox_resumed, box, data.dump(-1, ' ', false, json::error_handler_t::replace),
+               request.by);
+  ++counters.resumed;
+  forget_if_spent(record.image);
+  // Commands that went into the image run again: their ends are to be written down as before.
+  net::co_spawn(box->home(), catch_up(box), net::detached);
+  co_return launched->reply.latency;
+}
+
+// Written down: it runs, and its image is spent.
+Result<void> Service::awake(const BoxPtr& box, State from, Birth birth, std::optional<Millis> timeout) {
+  auto lifetime = box->record().lifetime;
+  Millis now = now_millis();
+  if (timeout) lifetime.timeout = *timeout;
+  lifetime.deadline = lifetime.timeout ? now + lifetime.timeout : 0;
+  uint64_t cpu = accounts_.used_by(*box).cpu_usec;
+  if (box->state() != from) return has_ended(box);
+  ISOLA_CHECK(parts_.store.set_awake(box->id(), birth, lifetime, cpu, now));
+  bool still = box->change_from(from, [&](auto& r) {
+    r.state = State::running;
+    r.birth = birth;
+    r.lifetime = lifetime;
+    r.image.clear();
+    r.asleep = 0;
+    r.cpu_before = cpu;
+    r.end_detail.clear();
+  });
+  if (!still) return has_ended(box);
+  accounts_.reborn(*box);
+  arm(box);
+  return {};
+}
+
+// It is there, and ours.
+Task<Result<Launched>> Service::find_again(BoxPtr box) {
+  ISOLA_CO_CHECK(co_await parts_.launcher->own(box->id()));
+  Launched found;
+  ISOLA_CO_TRY(found.link, co_await parts_.launcher->link(box->id()));
+  found.reply.id = box->id();
+  found.reply.birth = Birth::resumed;
+  co_return found;
+}
+
+Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller by) {
+  auto self = shared_from_this();
+  ISOLA_CO_TRY(auto image, find_snapshot(box->project(), snapshot));
+  Box::Turn turn = co_await box->turn();
+  if (over(box->state())) co_return has_ended(box);
+  auto before = box->record();
+  bool alive = !store::is_asleep(before.state);
+  if (alive) co_await take_stock(box);
+  {
+    Box::Shut shut(box);
+    ISOLA_CO_CHECK(parts_.store.set_rolled_back(box->id(), image.id, now_millis()));
+    bool still = box->change_from(before.state, [&](auto& r) {
+      r.state = image.memory ? State::paused : State::stopped;
+      r.image = image.id;
+      r.asleep = now_millis();
+      r.end_detail.clear();
+    });
+    if (!still) co_return has_ended(box);
+    accounts_.set_frozen(*box, true);
+    box->close_link({Code::unavailable, "the sandbox was rolled back"});
+    box->forget_commands();
+    forget_if_spent(before.image);
+    if (alive) {
+      auto ended = co_await parts_.launcher->kill(box->id());
+      if (!ended && ended.error().code != Code::not_found) co_return std::unexpected(ended.error());
+    }
+  }
+  (void)parts_.store.touch_image(image.id, now_millis());
+  ResumeRequest same;
+  same.by = by;
+  auto woken = co_await wake_up(box, same);
+  if (!woken) co_return std::unexpected(woken.error().in("the sandbox is paused where the snapshot is"));
+  json data = {{"rolled_back_to", image.id}};
+  record(ledger::Kind::sandbox_updated, box, data.dump(), by);
+  co_return *woken;
+}
+
+// A call on a sandbox that sleeps: resumed, if its lifetime says so.
+Task<Result<void>> Service::wake(BoxPtr box) {
+  auto record = box->record();
+  if (!record.lifetime.auto_resume)
+    co_return conflict("sandbox " + box->id() + " is " + std::string(to_string(record.state)) + "; resume it first");
+  ResumeRequest usual;
+  auto woken = co_await resume(box, usual);
+  if (!woken) co_return std::unexpected(woken.error());
+  co_return Result<void>();
+}
+
+Task<Result<std::shared_ptr<GuestLink>>> Service::link(BoxPtr box) {
+  for (int attempt = 0;; ++attempt) {
+    auto link = co_await box->link(*parts_.launcher);
+    if (link && box->has_new_link()) net::co_spawn(box->home(), catch_up(box), net::detached);
+    // It may be paused again before we get there: not for ever.
+    if (link || attempt >= 3) co_return link;
+    auto record = box->record();
+    if (record.state == State::frozen && record.end_detail == kIdleFreeze)
+      ISOLA_CO_CHECK(co_await thaw(box));
+    else if (store::is_asleep(record.state))
+      ISOLA_CO_CHECK(co_await wake(box));
+    else
+      co_return link;
+  }
+}
+
+Task<Result<std::shared_ptr<GuestLink>>> Service::link_if_awake(BoxPtr box) {
+  auto link = co_await box->link(*parts_.launcher);
+  if (link && box->has_new_link()) net::co_spawn(box->home(), catch_up(box), net::detached);
+  co_return link;
+}
+
+// ---- images that nobody needs any more ------------------------------------------------------------------------------
+
+void Service::forget_if_spent(const std::string& image) {
+  if (image.empty()) return;
+  auto record = parts_.store.find_image(image);
+  if (!record || record->kind != store::ImageKind::spent) return;
+  net::co_spawn(parts_.next_worker(), drop_spent(image), net::detached);
+}
+
+// What fails here is tried again by the sweep.
+Task<void> Service::drop_spent(std::string image) {
+  auto self = shared_from_this();
+  auto dropped = co_await parts_.launcher->drop_image(image);
+  if (dropped || dropped.error().code == Code::not_found) (void)parts_.store.forget_image(image);
+}
+
+}  // namespace isola::sandbox

@@ -1,0 +1,118 @@
+// Pause, connect, fork and snapshots: what ran goes on, and what was made of it is its own.
+import assert from 'node:assert/strict'
+import { rejects, skip, test } from './harness.mjs'
+import { own, sdk, using } from './sdk.mjs'
+
+const { Sandbox } = sdk
+const nowhere = 'i00000000000000000000'
+const has = (thing, what) => thing ?? skip(`this line has no ${what}`)
+const pause = (sandbox) => (sandbox.pause ? sandbox.pause() : sandbox.betaPause())
+const slow = { timeout: 60_000 }
+
+// A program that only memory can keep.
+const sleeper = async (sandbox) => (await sandbox.commands.run('sleep 1000', { background: true })).pid
+const alive = (sandbox, pid) => sandbox.commands.run(`kill -0 ${pid}`)
+async function until(look, what) {
+  for (let i = 0; i < 400; i++) {
+    if (await look()) return
+    await new Promise((done) => setTimeout(done, 25))
+  }
+  throw new Error(`${what} did not happen`)
+}
+
+test('Sandbox.pause', 'what ran goes on after connect', () => using({}, async (sandbox) => {
+  has(sandbox.pause ?? sandbox.betaPause, 'pause')
+  const pid = await sleeper(sandbox)
+  await pause(sandbox)
+  assert.equal(await sandbox.isRunning(), false)
+  const back = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
+  assert.equal(back.sandboxId, sandbox.sandboxId)
+  assert.equal(await sandbox.isRunning(), true)
+  await alive(sandbox, pid)
+}), slow)
+test('Sandbox.pause', 'again says false', () => using({}, async (sandbox) => {
+  has(sandbox.pause, 'pause')
+  assert.notEqual(await sandbox.pause(), false)
+  assert.equal(await sandbox.pause(), false)
+}), slow)
+test('Sandbox.pause', 'one that is not there is a not-found error', async () => {
+  has(Sandbox.pause, 'pause')
+  await rejects(Sandbox.pause(nowhere), sdk.NotFoundError)
+})
+test('Sandbox.betaPause', 'is the same', () => using({}, async (sandbox) => {
+  has(Sandbox.betaPause, 'betaPause')
+  await sandbox.files.write('/home/user/note', 'kept')
+  await sandbox.betaPause()
+  assert.equal(await (await Sandbox.connect(sandbox.sandboxId)).files.read('/home/user/note'), 'kept')
+}), slow)
+test('Sandbox.create', 'pauses at its timeout, and the next call brings it back', async () => {
+  has(Sandbox.fork, 'lifecycle')
+  const sandbox = await own({ timeoutMs: 2000, lifecycle: { onTimeout: 'pause', autoResume: true } })
+  try {
+    await sandbox.files.write('/home/user/note', 'kept')
+    await until(async () => !(await sandbox.isRunning()), 'its pause')
+    assert.equal((await sandbox.getInfo()).state, 'paused')
+    assert.equal(await sandbox.files.read('/home/user/note'), 'kept')
+    assert.equal(await sandbox.isRunning(), true)
+  } finally {
+    await sandbox.kill()
+  }
+}, slow)
+test('Sandbox.create', 'paused without auto-resume it stays paused', async () => {
+  has(Sandbox.fork, 'lifecycle')
+  const sandbox = await own({ timeoutMs: 2000, lifecycle: { onTimeout: 'pause', autoResume: false } })
+  try {
+    await until(async () => !(await sandbox.isRunning()), 'its pause')
+    await rejects(sandbox.commands.run('true'), Error)
+    await sandbox.connect({ timeoutMs: 60_000 })
+    assert.equal((await sandbox.commands.run('echo back')).stdout, 'back\n')
+  } finally {
+    await sandbox.kill()
+  }
+}, slow)
+test('Sandbox.kill', 'ends a paused one', async () => {
+  const sandbox = await own()
+  has(sandbox.pause ?? sandbox.betaPause, 'pause')
+  await pause(sandbox)
+  assert.equal(await sandbox.kill(), true)
+  await rejects(Sandbox.connect(sandbox.sandboxId), sdk.NotFoundError)
+}, slow)
+test('Sandbox.fork', 'children have what runs, and go their own ways', () => using({}, async (sandbox) => {
+  has(Sandbox.fork, 'fork')
+  const pid = await sleeper(sandbox)
+  const children = await sandbox.fork({ count: 2 })
+  try {
+    assert.equal(new Set([sandbox.sandboxId, ...children.map((child) => child.sandboxId)]).size, 3)
+    for (const child of children) {
+      await alive(child, pid)
+      await child.files.write('/home/user/mine', child.sandboxId)
+    }
+    for (const child of children) assert.equal(await child.files.read('/home/user/mine'), child.sandboxId)
+    assert.equal(await sandbox.files.exists('/home/user/mine'), false)
+    await alive(sandbox, pid)
+  } finally {
+    for (const child of children) await child.kill()
+  }
+}), slow)
+test('Sandbox.createSnapshot', 'is a template for new sandboxes', () => using({}, async (sandbox) => {
+  has(Sandbox.createSnapshot, 'snapshots')
+  const pid = await sleeper(sandbox)
+  const made = await sandbox.createSnapshot()
+  await sandbox.files.write('/home/user/later', 'x')
+  const other = await Sandbox.create(made.snapshotId, { timeoutMs: 60_000 })
+  try {
+    await alive(other, pid)
+    assert.equal(await other.files.exists('/home/user/later'), false)
+  } finally {
+    await other.kill()
+  }
+  assert.equal(await Sandbox.deleteSnapshot(made.snapshotId), true)
+  assert.equal(await Sandbox.deleteSnapshot(made.snapshotId), false)
+}), slow)
+test('Sandbox.listSnapshots', 'has those of a sandbox', () => using({}, async (sandbox) => {
+  has(Sandbox.listSnapshots, 'snapshots')
+  const made = [await sandbox.createSnapshot(), await sandbox.createSnapshot()].map((one) => one.snapshotId)
+  const listed = (await sandbox.listSnapshots().nextItems()).map((one) => one.snapshotId)
+  assert.deepEqual(listed.sort(), made.sort())
+  for (const one of made) assert.equal(await Sandbox.deleteSnapshot(one), true)
+}), slow)
