@@ -25,6 +25,18 @@ Result<std::string> our_folder() {
   return folder.string();
 }
 
+// A program of the template, run in it, with a /proc of its own: Java finds its libraries by that.
+Result<void> run_inside(const BuildPlace& place, const std::string& what, std::vector<std::string> argv,
+                        const std::string& home, const std::string& user = {}) {
+  std::vector<std::string> all = {
+      "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc=" + place.root() + "/proc",
+      "chroot"};
+  if (!user.empty()) all.push_back("--userspec=" + user + ":" + user);
+  all.push_back(place.root());
+  all.insert(all.end(), argv.begin(), argv.end());
+  return run({.argv = all, .env = {"HOME=" + home}, .what = what, .log = place.log(), .contained = true});
+}
+
 }  // namespace
 
 Result<std::string> interpreter_digest() {
@@ -56,12 +68,7 @@ Result<void> install_interpreter(const BuildPlace& place, const Reporter& report
                    .what = "cannot copy the interpreter into the template",
                    .log = place.log()}));
   auto inside = [&](std::vector<std::string> argv) {
-    argv.insert(argv.begin(), {"chroot", place.root()});
-    return run({.argv = argv,
-                .env = {"HOME=/tmp"},
-                .what = "cannot prepare the interpreter",
-                .log = place.log(),
-                .contained = true});
+    return run_inside(place, "cannot prepare the interpreter", std::move(argv), "/tmp");
   };
   const std::string ours = "/usr/local/lib/isola";
   ISOLA_CHECK(inside({"javac", "-d", ours + "/java", ours + "/java/Cells.java"}));
@@ -72,13 +79,9 @@ Result<void> install_interpreter(const BuildPlace& place, const Reporter& report
 
 Result<void> warm_interpreter(const BuildPlace& place, const Reporter& report) {
   report("interpreter", "fonts");
-  std::string user = std::to_string(kGuestUid);
-  return run({.argv = {"chroot", "--userspec=" + user + ":" + user, place.root(), "/usr/bin/python3", "-c",
-                       "import matplotlib.font_manager"},
-              .env = {"HOME=/home/" + std::string(kGuestUser)},
-              .what = "the science stack of the template does not run",
-              .log = place.log(),
-              .contained = true});
+  return run_inside(place, "the science stack of the template does not run",
+                    {"/usr/bin/python3", "-c", "import matplotlib.font_manager"}, "/home/" + std::string(kGuestUser),
+                    std::to_string(kGuestUid));
 }
 
 }  // namespace isola::image

@@ -124,7 +124,7 @@ public class Cells {
     try {
       stopping = false;
       for (int i = 2; i < words.length; i++) {
-        int at = words[i].indexOf('=');
+        int at = words[i].indexOf(':');
         String name = decoded(words[i].substring(0, at));
         before.put(name, System.getProperty(name));
         System.setProperty(name, decoded(words[i].substring(at + 1)));

@@ -1,8 +1,8 @@
 // Runs cells of JavaScript and TypeScript for python/driver.py.
 //
-// The main thread belongs to the cells. A worker reads requests and evaluates them there through the inspector, in its
-// REPL mode: top-level await, declarations that can be made again, and an interrupt that ends even an endless loop
-// without losing anything.
+// The main thread belongs to the cells: it evaluates them through the inspector in its REPL mode (top-level await,
+// declarations that can be made again). A worker speaks with the driver, so that somebody listens while a cell computes,
+// and can terminate even an endless loop: the variables stay.
 'use strict';
 const { Worker, isMainThread, workerData } = require('node:worker_threads');
 const fs = require('node:fs');
@@ -60,25 +60,67 @@ if (isMainThread) {
   // A promise that nobody waits for must not end the process, and with it all variables.
   process.on('uncaughtException', (error) => console.error('Uncaught', error));
   process.on('unhandledRejection', (error) => console.error('Uncaught (in promise)', error));
+
+  const inspector = require('node:inspector');
+  const session = new inspector.Session();
+  session.connect();
   const worker = new Worker(__filename, { workerData: { language } });
   worker.on('exit', () => process.exit(0));
+
+  const plain = (value) => {
+    if (value.type === 'undefined') return null;
+    if ('unserializableValue' in value) return { 'text/plain': value.unserializableValue };
+    return { 'text/plain': util.inspect(value.value) };
+  };
+  const failure = (details) => {
+    const thrown = details.exception || {};
+    const isError = thrown.subtype === 'error';
+    const text = thrown.description || ('value' in thrown ? util.inspect(thrown.value) : details.text || 'Error');
+    const head = text.split('\n')[0];
+    const named = isError ? /^([\w$.]+)(?:: ([\s\S]*))?$/.exec(head) : null;
+    const lines = text.split('\n').filter((line) => !/cells\.js|node:internal|Session\.post|Worker\.emit/.test(line));
+    return { name: named ? named[1] : 'Error', value: named ? named[2] || '' : head, traceback: lines.join('\n') };
+  };
+  const answer = (id, error, result) => {
+    if (error) return worker.postMessage({ id, error: { name: 'Error', value: error.message, traceback: '' } });
+    if (result.exceptionDetails) return worker.postMessage({ id, error: failure(result.exceptionDetails) });
+    const value = result.result;
+    if (!value.objectId) return worker.postMessage({ id, data: plain(value) });
+    session.post('Runtime.callFunctionOn', {
+      objectId: value.objectId, functionDeclaration: 'function () { return __isola.forms(this); }', returnByValue: true,
+    }, (wrong, shown) => worker.postMessage({
+      id, data: wrong || shown.exceptionDetails ? { 'text/plain': value.description } : JSON.parse(shown.result.value),
+    }));
+  };
+  worker.on('message', (message) => {
+    if (message.ping) return worker.postMessage({ pong: message.ping });
+    const before = {};
+    for (const [name, value] of message.env || []) {
+      before[name] = process.env[name];
+      if (value === null) delete process.env[name];
+      else process.env[name] = value;
+    }
+    if (message.env) worker.postMessage({ before });
+    if (message.code === undefined) return undefined;
+    return session.post('Runtime.evaluate', { expression: message.code, replMode: true, awaitPromise: true, objectGroup: 'cells' },
+      (error, result) => answer(message.id, error, result));
+  });
 } else {
+  const { parentPort } = require('node:worker_threads');
   const inspector = require('node:inspector');
   const session = new inspector.Session();
   session.connectToMainThread();
-  const post = (method, params) => new Promise((resolve, reject) =>
-    session.post(method, params, (error, result) => (error ? reject(error) : resolve(result))));
 
   // Cells are no modules: an import statement becomes an awaited one.
   const imports = (code) => code.replace(
-    /(^|;)([ \t]*)import\s+(?:type\s+)?(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|(\{[^}]*\})\s*)?(?:from\s*)?(['"])([^'"\n]+)\5[ \t]*;?/gm,
-    (_, before, space, whole, star, names, quote, from) => {
+    /(?<=^|;)([ \t]*)import\s+(?:type\s+)?(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s*|(\{[^}]*\})\s*)?(?:from\s*)?(['"])([^'"\n]+)\5[ \t]*;?/gm,
+    (_, space, whole, star, names, quote, from) => {
       const load = `await __isola.import(${quote}${from}${quote})`;
       const parts = [];
       if (star) parts.push(`const ${star} = ${load};`);
       if (whole) parts.push(`const {default: ${whole}} = ${load};`);
       if (names) parts.push(`const ${names.replace(/\s+as\s+/g, ': ')} = ${load};`);
-      return before + space + (parts.join(' ') || `${load};`);
+      return space + (parts.join(' ') || `${load};`);
     }).replace(/(^|[^\w$.])import\s*\(/g, '$1__isola.import(');
 
   const prepared = (code) => {
@@ -86,99 +128,66 @@ if (isMainThread) {
     return imports(code);
   };
 
-  let interrupted = null;
-  async function evaluate(code) {
-    const stopped = new Promise((resolve) => { interrupted = () => resolve('interrupted'); });
-    const answer = post('Runtime.evaluate', {
-      expression: code, replMode: true, awaitPromise: true, userGesture: true, allowUnsafeEvalBlockedByCSP: true,
-    });
-    answer.catch(() => {});
-    const first = await Promise.race([answer, stopped]);
-    interrupted = null;
-    return first;
-  }
-
-  const plain = (value) => {
-    if (value.type === 'undefined') return null;
-    if ('unserializableValue' in value) return { 'text/plain': value.unserializableValue };
-    return { 'text/plain': util.inspect(value.value) };
+  let cells = 0, running = null, before = null;
+  const waiting = [];
+  const end = () => {
+    running = null;
+    if (before) parentPort.postMessage({ env: Object.entries(before).map(([name, value]) => [name, value === undefined ? null : value]) });
+    before = null;
+    event('done');
+    next();
   };
+  const fail = (name, value, traceback) => event('error', encoded(name), encoded(value), encoded(traceback || ''));
 
-  async function forms(value) {
-    if (!value.objectId) return plain(value);
-    const out = await post('Runtime.callFunctionOn', {
-      objectId: value.objectId, functionDeclaration: 'function () { return __isola.forms(this); }', returnByValue: true,
-    });
-    return out.exceptionDetails ? { 'text/plain': value.description } : JSON.parse(out.result.value);
+  function next() {
+    if (running || waiting.length === 0) return;
+    const words = waiting.shift();
+    const env = words.slice(2).map((word) => word.split(':').map(decoded));
+    running = { id: ++cells, env: env.length > 0 };
+    try {
+      parentPort.postMessage({ id: running.id, code: prepared(decoded(words[1])), env: env.length > 0 ? env : undefined });
+    } catch (error) {
+      fail(error.name, error.message, error.name === 'SyntaxError' ? '' : error.stack);
+      end();
+    }
   }
 
-  function failure(details) {
-    const thrown = details.exception || {};
-    const text = thrown.description || (('value' in thrown) ? util.inspect(thrown.value) : details.text || 'Error');
-    const head = text.split('\n')[0];
-    const named = /^(?:Uncaught )?([\w$.]+)(?:: ([\s\S]*))?$/.exec(head);
-    const name = thrown.className && thrown.subtype === 'error' ? (named ? named[1] : thrown.className) : 'Error';
-    const value = named && named[2] !== undefined && thrown.subtype === 'error' ? named[2] : head;
-    const lines = text.split('\n').filter((line) => !/cells\.js|node:internal/.test(line));
-    event('error', encoded(name), encoded(value), encoded(lines.join('\n')));
-  }
-
-  const env = (variables) => post('Runtime.callFunctionOn', {
-    functionDeclaration: `function (pairs) {
-      const before = {};
-      for (const [name, value] of pairs) {
-        before[name] = process.env[name];
-        if (value === null) delete process.env[name]; else process.env[name] = value;
-      }
-      return JSON.stringify(Object.entries(before).map(([name, value]) => [name, value === undefined ? null : value]));
-    }`,
-    arguments: [{ value: variables }], executionContextId: context, returnByValue: true,
+  const pongs = new Map();
+  parentPort.on('message', (message) => {
+    if (message.pong) return pongs.get(message.pong)?.();
+    if (message.before) {
+      if (running && running.env) before = message.before, running.env = false;
+      return undefined;
+    }
+    if (!running || message.id !== running.id) return undefined;  // of a cell that was left
+    if (message.error) fail(message.error.name, message.error.value, message.error.traceback);
+    else if (message.data) event('result', encoded(JSON.stringify(message.data)));
+    return end();
   });
 
-  let context = 1;
-  async function run(words) {
-    let before = null;
-    try {
-      const pairs = words.slice(2).map((word) => word.split('=')).map(([name, ...value]) => [decoded(name), decoded(value.join('='))]);
-      const code = prepared(decoded(words[1]));
-      if (pairs.length > 0) before = JSON.parse((await env(pairs)).result.value);
-      const answer = await evaluate(code);
-      if (answer === 'interrupted') {
-        event('error', encoded('Interrupted'), encoded('the cell was interrupted'), '-');
-      } else if (answer.exceptionDetails) {
-        if (stopping) event('error', encoded('Interrupted'), encoded('the cell was interrupted'), '-');
-        else failure(answer.exceptionDetails);
-      } else {
-        const data = await forms(answer.result);
-        if (data) event('result', encoded(JSON.stringify(data)));
-      }
-    } catch (error) {
-      event('error', encoded(error.name || 'Error'), encoded(error.message || error), encoded(error.stack || ''));
-    }
-    stopping = false;
-    try {
-      if (before) await env(before);
-    } catch {}
-    event('done');
+  // A cell that waits is left; one that computes, so that the main thread does not even answer, is terminated.
+  let pings = 0;
+  function interrupt() {
+    const cell = running;
+    if (!cell) return;
+    const stopped = () => {
+      if (running !== cell) return;
+      fail('Interrupted', 'the cell was interrupted');
+      end();
+    };
+    const ping = ++pings;
+    const busy = setTimeout(() => {
+      pongs.delete(ping);
+      if (running === cell) session.post('Runtime.terminateExecution', stopped);
+    }, 200);
+    pongs.set(ping, () => {
+      clearTimeout(busy);
+      pongs.delete(ping);
+      stopped();
+    });
+    parentPort.postMessage({ ping });
   }
 
-  let stopping = false;
-  async function interrupt() {
-    if (!interrupted) return;
-    stopping = true;
-    const stop = interrupted;
-    await post('Runtime.terminateExecution').catch(() => {});
-    // A cell that waits for a promise has nothing that could be terminated: it is left, and so is the order to
-    // terminate, which would hit the next cell.
-    setTimeout(async () => {
-      if (interrupted !== stop) return;
-      await post('Runtime.evaluate', { expression: '0' }).catch(() => {});
-      stop();
-    }, 100);
-  }
-
-  let chain = post('Runtime.enable').catch(() => {});
-  session.on('Runtime.executionContextCreated', ({ params }) => { context = params.context.id; });
   let text = '';
   const input = fs.createReadStream('', { fd: 3, autoClose: false });
   input.on('data', (piece) => {
@@ -188,8 +197,9 @@ if (isMainThread) {
     for (const line of lines) {
       const words = line.split(' ');
       if (words[0] === 'interrupt') interrupt();
-      else if (words[0] === 'run') chain = chain.then(() => run(words));
+      else if (words[0] === 'run') waiting.push(words);
     }
+    next();
   });
   input.on('end', () => process.exit(0));
 }

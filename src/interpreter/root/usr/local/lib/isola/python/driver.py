@@ -3,7 +3,7 @@ JavaScript, TypeScript, Java. ipykernel speaks the Jupyter protocol; a driver, o
 
 A driver reads requests on descriptor 3 and writes events on descriptor 4, one line each, words in base64 (`-`: empty):
 
-    run CODE [NAME=VALUE …]      interrupt
+    run CODE [NAME:VALUE …]      interrupt
     result JSON     display JSON     error NAME VALUE TRACEBACK     done
 
 Its standard output and error are the cell's. It gets /dev/null to read: a program that asks for input sees the end.
@@ -13,7 +13,6 @@ import json
 import os
 import re
 import select
-import shlex
 import signal
 import subprocess
 import sys
@@ -69,7 +68,7 @@ class Driver:
         return subprocess.DEVNULL
 
     def run(self, code, env):
-        words = [f"{encoded(name)}={encoded(value)}" for name, value in env.items()]
+        words = [f"{encoded(name)}:{encoded(value)}" for name, value in env.items()]
         self.send(" ".join(["run", encoded(code), *words]))
 
     def send(self, line):
@@ -149,6 +148,13 @@ class Driver:
         self.process.stderr.close()
 
 
+def quoted(text):
+    """For a shell, in one line."""
+    for sign, written in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"), ("\0", "")):
+        text = text.replace(sign, written)
+    return f"$'{text}'"
+
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -179,8 +185,7 @@ class Bash(Driver):
         self.cell.truncate()
         self.cell.write(code.replace("\0", "") + "\n")
         self.cell.flush()
-        before = "".join(f'[ -n "${{{n}+x}}" ] && __isola_{n}=${n}; export {n}={shlex.quote(v).replace(chr(10), "$" + chr(39) + chr(92) + "n" + chr(39))}; '
-                         for n, v in env.items())
+        before = "".join(f'[ -n "${{{n}+x}}" ] && __isola_{n}=${n}; export {n}={quoted(v)}; ' for n, v in env.items())
         after = "".join(f'if [ -n "${{__isola_{n}+x}}" ]; then export {n}=$__isola_{n}; unset __isola_{n}; else unset {n}; fi; '
                         for n in env)
         self.tell(f"{before}. {self.cell.name} </dev/null 4>&-")

@@ -116,31 +116,36 @@ def load_ipython_extension(shell):
     from IPython.core.formatters import BaseFormatter
     from traitlets import ObjectName, Unicode
 
+    def guarded(make, value):
+        # What cannot be read as data is still a picture and a table.
+        try:
+            return make(value)
+        except Exception:
+            return None
+
+    # Not by for_type: the inline backend takes the printers of figures out of every formatter.
+    def is_a(value, module, name):
+        return any(one.__name__ == name and one.__module__.startswith(module) for one in type(value).__mro__)
+
     class ChartFormatter(BaseFormatter):
         format_type = Unicode(CHART)
         print_method = ObjectName("_repr_isola_chart_")
         _return_type = dict
+
+        def __call__(self, value):
+            return guarded(isola_charts.chart, value) if is_a(value, "matplotlib.figure", "Figure") else None
 
     class FrameFormatter(BaseFormatter):
         format_type = Unicode(FRAME)
         print_method = ObjectName("_repr_isola_frame_")
         _return_type = dict
 
-    def guarded(make):
-        # What cannot be read as data is still a picture and a table.
-        def safe(value):
-            try:
-                return make(value)
-            except Exception:
-                return None
-        return safe
+        def __call__(self, value):
+            return guarded(frame, value) if is_a(value, "pandas", "DataFrame") else None
 
     display = shell.display_formatter
-    charts, frames = ChartFormatter(parent=display), FrameFormatter(parent=display)
-    charts.for_type_by_name("matplotlib.figure", "Figure", guarded(isola_charts.chart))
-    frames.for_type_by_name("pandas", "DataFrame", guarded(frame))
-    frames.for_type_by_name("pandas.core.frame", "DataFrame", guarded(frame))
-    display.formatters[CHART], display.formatters[FRAME] = charts, frames
+    display.formatters[CHART] = ChartFormatter(parent=display)
+    display.formatters[FRAME] = FrameFormatter(parent=display)
 
     variables = Variables(shell)
     shell.events.register("pre_run_cell", variables.begin)
