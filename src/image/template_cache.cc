@@ -133,9 +133,10 @@ TemplateCache::TemplateCache(std::string root) : root_(std::move(root)) {}
 
 std::string TemplateCache::blob_path(const std::string& digest) const { return root_ + "/blobs/" + digest + ".erofs"; }
 
-Result<Template> TemplateCache::find(const std::string& name) const {
+Result<Template> TemplateCache::find(const std::string& name_or_alias) const {
+  std::string name = canonical_template(name_or_alias);
   ISOLA_CHECK(check_template_name(name));
-  auto text = read_file(manifest_path(root_, canonical_template(name)));
+  auto text = read_file(manifest_path(root_, name));
   if (!text) {
     if (text.error().sys_errno == ENOENT) return fail(Code::not_found, "the template " + name + " is not built yet");
     return std::unexpected(text.error());

@@ -19,6 +19,7 @@ constexpr size_t kMaxBody = 64 << 20;
 constexpr auto kKeepalive = std::chrono::milliseconds(5000);
 
 std::string text_of(const json& object, const char* name) {
+  if (!object.is_object()) return {};
   auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -33,7 +34,9 @@ std::string unquoted(std::string text) {
 // {"a": [1, 2], "b": […]} of our records.
 json columns_of(const json& frame) {
   json out = json::object();
-  if (!frame.is_object() || !frame["columns"].is_array() || !frame["records"].is_array()) return out;
+  if (!frame.is_object() || !frame.contains("columns") || !frame["columns"].is_array() || !frame.contains("records") ||
+      !frame["records"].is_array())
+    return out;
   for (const auto& column : frame["columns"]) {
     std::string name = column.is_object() ? text_of(column, "name") : "";
     json values = json::array();
@@ -56,7 +59,7 @@ json result_of(const json& event) {
                                                             {"application/json", "json"},
                                                             {"application/javascript", "javascript"},
                                                             {"application/vnd.isola.chart+json", "chart"}};
-  json out = {{"type", "result"}, {"is_main_result", event.value("main", false)}};
+  json out = {{"type", "result"}, {"is_main_result", (event.contains("main") && event["main"] == json(true))}};
   auto data = event.find("data");
   if (data == event.end() || !data->is_object()) return out;
   for (const auto& [type, value] : data->items()) {
@@ -148,8 +151,7 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
 }
 
 json view(const json& context) {
-  return {
-      {"id", context.value("id", "")}, {"language", context.value("language", "")}, {"cwd", context.value("cwd", "")}};
+  return {{"id", text_of(context, "id")}, {"language", text_of(context, "language")}, {"cwd", text_of(context, "cwd")}};
 }
 
 Task<Result<json>> one(sandbox::Service& service, BoxPtr box, json request) {
@@ -189,7 +191,7 @@ Task<void> contexts(sandbox::Service& service, http::Exchange& ex, BoxPtr box, s
     // Their server has made two before anybody asks; ours come into being with their first cell.
     for (const char* language : {"python", "javascript"}) {
       bool there = false;
-      for (const auto& context : (*answer)["contexts"]) there |= context.value("id", "") == language;
+      for (const auto& context : (*answer)["contexts"]) there |= text_of(context, "id") == language;
       if (!there) all.push_back({{"id", language}, {"language", language}, {"cwd", "/home/user"}});
     }
     for (const auto& context : (*answer)["contexts"]) all.push_back(view(context));
@@ -211,7 +213,7 @@ json translated(const json& event) {
   if (type == "truncated")
     return {{"type", "stderr"},
             {"text", "[the output of this cell was cut here: it is over the limit of " +
-                         std::to_string(event.value("limit_bytes", 0)) + " bytes]\n"},
+                         (event.contains("limit_bytes") ? event["limit_bytes"].dump() : "some") + " bytes]\n"},
             {"timestamp", native::when(sandbox::now_millis())}};
   if (type == "failure")
     return {{"type", "error"}, {"name", "InterpreterError"}, {"value", text_of(event, "message")}, {"traceback", ""}};

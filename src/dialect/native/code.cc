@@ -24,10 +24,21 @@ constexpr size_t kMaxCode = 64 << 20;
 constexpr size_t kShown = 2000;  // of a cell, in the ledger
 constexpr auto kPing = std::chrono::milliseconds(15000);
 
+// Lines come from inside the sandbox: a field can be anything.
+std::string text_of(const json& object, const char* name, const char* otherwise = "") {
+  auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
+int64_t number_of(const json& object, const char* name) {
+  auto found = object.find(name);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
 // What isola-kernels could not do, as an Error.
 Error failure_of(const json& line) {
-  std::string word = line.value("code", "internal");
-  Error error{Code::internal, line.value("message", "the interpreter inside failed")};
+  std::string word = text_of(line, "code", "internal");
+  Error error{Code::internal, text_of(line, "message", "the interpreter inside failed")};
   for (Code code : {Code::invalid, Code::not_found, Code::exists, Code::denied, Code::unsupported, Code::exhausted,
                     Code::unavailable, Code::timeout, Code::corrupt})
     if (to_string(code) == word) error.code = code;
@@ -94,14 +105,14 @@ Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std:
 void write_down(sandbox::Service& service, const BoxPtr& box, const Asked& asked, const json& start) {
   json data = {{"command_id", asked.id},
                {"command", asked.shown},
-               {"language", start.value("language", "")},
-               {"context", start.value("context", "")}};
+               {"language", text_of(start, "language")},
+               {"context", text_of(start, "context")}};
   service.record(ledger::Kind::command_started, box, dump(data), asked.task, asked.actor);
 }
 
 void write_down_end(sandbox::Service& service, const BoxPtr& box, const Asked& asked, const json& end) {
   json data = {
-      {"command_id", asked.id}, {"status", end.value("status", "")}, {"duration_ms", end.value("duration_ms", 0)}};
+      {"command_id", asked.id}, {"status", text_of(end, "status")}, {"duration_ms", number_of(end, "duration_ms")}};
   service.record(ledger::Kind::command_ended, box, dump(data), asked.task, asked.actor);
 }
 
@@ -122,7 +133,7 @@ Task<Result<bool>> follow(sandbox::Service& service, http::Exchange& ex, BoxPtr 
     if (!line->empty()) {
       ISOLA_CO_TRY(event, parsed(*line));
     }
-    std::string type = event.value("type", "");
+    std::string type = text_of(event, "type");
     if (type == "failure") co_return std::unexpected(failure_of(event));
     if (type == "start") write_down(service, box, asked, event);
     if (type == "end") write_down_end(service, box, asked, event);
@@ -168,9 +179,9 @@ Task<Result<std::optional<json>>> collect(sandbox::Service& service, http::Excha
               {"results", json::array()},
               {"untrusted", {"stdout", "stderr", "results", "error"}}};
   UseEvent use = [&](json& event) -> Task<bool> {
-    std::string type = event.value("type", "");
+    std::string type = text_of(event, "type");
     if (type == "stdout" || type == "stderr") {
-      out[type].get_ref<std::string&>() += event.value("text", "");
+      out[type].get_ref<std::string&>() += text_of(event, "text");
     } else if (type == "result" || type == "display_update") {
       out["results"].push_back(event);
     } else if (type == "error") {
@@ -214,7 +225,7 @@ Task<Result<json>> one(sandbox::Service& service, BoxPtr box, json request, cons
   std::string text = dump(request);
   ISOLA_CO_TRY(std::string line, co_await interpreter::ask_once(service, box, std::move(text)));
   ISOLA_CO_TRY(json answer, parsed(line));
-  if (answer.value("type", "") == "failure") co_return std::unexpected(failure_of(answer));
+  if (text_of(answer, "type") == "failure") co_return std::unexpected(failure_of(answer));
   co_return answer.contains(name) ? answer[name] : json();
 }
 

@@ -20,6 +20,12 @@ constexpr auto kInsist = seconds(3);           // an interrupted cell that goes 
 constexpr auto kSettle = seconds(2);           // for the kernel's word that a cell is over, behind its reply
 constexpr int kInsistences = 3;
 
+// Kernels are programs of anybody: a field can be anything.
+std::string text_of(const Json& object, const char* name, const char* otherwise = "") {
+  auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
 // Code that sets variables in R, and gives them back afterwards. Names and values are quoted as R reads them.
 std::string r_string(const std::string& text) {
   std::string out = "\"";
@@ -166,6 +172,7 @@ void Context::begin(CellPtr cell) {
                    {"message", "the kernel " + info_.spec.name + " takes no environment variables for one cell"}});
     return pump();
   }
+  if (info_.spec.displays_values) now.output->displays_values();
   now.output->say({{"type", "start"}, {"context", info_.id}, {"language", info_.spec.language}});
   now.began = Clock::now();
   if (now.timeout.count() > 0) deadline_ = now.began + now.timeout;
@@ -200,12 +207,12 @@ void Context::readable() {
 void Context::take(const Message& message) {
   if (!running_ || message.parent != running_->id) return;
   if (message.type == "status") {
-    if (message.content.value("execution_state", "") == "idle") running_->idle = true;
+    if (text_of(message.content, "execution_state") == "idle") running_->idle = true;
   } else if (message.type == "execute_reply") {
     running_->reply = message.content;
     if (auto payload = message.content.find("payload"); payload != message.content.end() && payload->is_array())
       for (const auto& one : *payload)
-        if (one.is_object() && one.value("source", "") == "ask_exit") running_->exits = true;
+        if (one.is_object() && text_of(one, "source") == "ask_exit") running_->exits = true;
     settle_by_ = Clock::now() + kSettle;
   } else {
     running_->output->take(message);
@@ -215,7 +222,7 @@ void Context::take(const Message& message) {
 
 void Context::maybe_finish() {
   if (!running_ || !running_->reply || !running_->idle || running_->exits) return;
-  Json end = {{"type", "end"}, {"status", running_->reply->value("status", "ok") == "ok" ? "ok" : "error"}};
+  Json end = {{"type", "end"}, {"status", text_of(*running_->reply, "status", "ok") == "ok" ? "ok" : "error"}};
   if (!running_->stop.empty()) {
     end["status"] = running_->stop;
     if (running_->stop == "timeout")
@@ -233,12 +240,13 @@ void Context::finish(Json end) {
     end["execution_count"] = (*cell->reply)["execution_count"];
   end["duration_ms"] = std::chrono::duration_cast<milliseconds>(Clock::now() - cell->began).count();
   if (cell->output->dropped() > 0) end["dropped_bytes"] = cell->output->dropped();
+  cell->output->end();
   // A kernel that stops a cell without a word about it: the caller gets one.
   if (end["status"] == "error" && !cell->output->failed()) {
     const Json& reply = *cell->reply;
     cell->output->say({{"type", "error"},
-                       {"name", reply.value("ename", "Error")},
-                       {"value", reply.value("evalue", "the kernel says that the cell failed, and not how")},
+                       {"name", text_of(reply, "ename", "Error")},
+                       {"value", text_of(reply, "evalue", "the kernel says that the cell failed, and not how")},
                        {"traceback", Json::array()}});
   }
   cell->done(end);

@@ -1,6 +1,7 @@
 #include "interpreter/agent/output.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace isola::interpreter {
 
@@ -55,12 +56,25 @@ void Output::bundle(Json event, const Message& message) {
   if (auto found = message.content.find("transient"); found != message.content.end() && found->is_object())
     if (auto id = string_of(*found, "display_id"); !id.empty()) event["display_id"] = id;
   if (!omitted.empty()) event["omitted_bytes"] = omitted;
+  // A picture is never held back: it may stand for minutes of work.
+  bool value = kept.contains("text/plain") && !kept.contains("image/png");
+  if (holds_ && message.type == "display_data" && value && omitted.empty()) {
+    held_ = std::move(event);
+    return;
+  }
   emit_(event);
   if (!omitted.empty()) cut();
 }
 
+void Output::let_go(bool main) {
+  if (!held_) return;
+  (*held_)["main"] = main;
+  emit_(*std::exchange(held_, std::nullopt));
+}
+
 void Output::take(const Message& message) {
   const Json& content = message.content;
+  let_go(false);
   if (message.type == "stream") {
     text(string_of(content, "name") == "stderr" ? "stderr" : "stdout", string_of(content, "text"));
   } else if (message.type == "execute_result") {
@@ -70,7 +84,7 @@ void Output::take(const Message& message) {
   } else if (message.type == "update_display_data") {
     bundle({{"type", "display_update"}}, message);
   } else if (message.type == "clear_output") {
-    emit_({{"type", "clear"}, {"wait", content.value("wait", false)}});
+    emit_({{"type", "clear"}, {"wait", content.contains("wait") && content["wait"] == Json(true)}});
   } else if (message.type == "error") {
     failed_ = true;
     Json lines = Json::array();

@@ -57,6 +57,7 @@ KernelSpec read_spec(const fs::path& folder) {
   if (json["metadata"].is_object() && json["metadata"]["isola"].is_object()) {
     const Json& ours = json["metadata"]["isola"];
     spec.cell_env = text_of(ours, "cell_env");
+    spec.displays_values = text_of(ours, "values") == "displayed";
     spec.tcp = text_of(ours, "transport") == "tcp";
   }
   return spec;

@@ -20,9 +20,10 @@ struct KernelSpec {
   std::map<std::string, std::string> env;
   bool interrupt_by_message = false;
   // What a spec of ours says in metadata.isola: how it takes variables of one cell, and what it cannot listen on.
-  std::string cell_env;  // "metadata", "r"; empty: not at all
-  bool tcp = false;      // it knows no ipc sockets
-  std::string broken;    // why it cannot be started, if that is known already
+  std::string cell_env;          // "metadata", "r"; empty: not at all
+  bool tcp = false;              // it knows no ipc sockets
+  bool displays_values = false;  // the value of a cell comes as something displayed
+  std::string broken;            // why it cannot be started, if that is known already
 };
 
 class Specs {

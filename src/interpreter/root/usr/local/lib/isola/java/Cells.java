@@ -105,8 +105,9 @@ public class Cells {
           return;
         }
         // An expression has a value to show; a declaration or an assignment has not.
-        boolean shown = one.snippet().kind() == Snippet.Kind.EXPRESSION
-            && one.snippet().subKind() != Snippet.SubKind.ASSIGNMENT_SUBKIND;
+        Snippet.SubKind kind = one.snippet().subKind();
+        boolean shown = kind == Snippet.SubKind.TEMP_VAR_EXPRESSION_SUBKIND || kind == Snippet.SubKind.VAR_VALUE_SUBKIND
+            || kind == Snippet.SubKind.OTHER_EXPRESSION_SUBKIND;
         if (shown && one.value() != null && !one.value().isEmpty()) last = one.value();
       }
       if (stopping) {
