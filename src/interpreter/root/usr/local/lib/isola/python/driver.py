@@ -176,8 +176,11 @@ class Bash(Driver):
 
     def tell(self, line):
         data = line.encode("utf-8", "surrogateescape") + b"\n"
-        while data:
-            data = data[os.write(self.write, data):]
+        try:
+            while data:
+                data = data[os.write(self.write, data):]
+        except BrokenPipeError:
+            pass  # a cell that says `exit` may be gone before the next line: its end is heard on the other side
 
     def run(self, code, env):
         env = {name: value for name, value in env.items() if NAME.match(name)}
@@ -266,6 +269,8 @@ class DriverKernel(Kernel):
             self.driver.close()
             self.driver = make(self.language)
             failure = ["InterpreterExited", f"the interpreter ended ({gone}); a new one was started, its variables are gone", ""]
+        except Exception as error:  # without a reply nobody would hear of it
+            failure = [type(error).__name__, f"the kernel's driver failed: {error}", ""]
         if failure is None:
             return {"status": "ok", "execution_count": self.execution_count, "payload": [], "user_expressions": {}}
         lines = failure[2].split("\n") if failure[2] else []
