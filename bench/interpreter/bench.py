@@ -58,7 +58,7 @@ def main():
             one = server.create(template="code-interpreter", memory="2G")["id"]
             cell(one)
             firsts.append(time.perf_counter() - begun)
-            used.append(server.get(f"/v1/sandboxes/{one}/metrics").json.get("memory_used", 0))
+            used.append(server.get(f"/v1/sandboxes/{one}/metrics").json["memory_bytes"])
             server.delete(f"/v1/sandboxes/{one}")
         mine, reference = statistics.median(ours), statistics.median(theirs)
         print(f"1+1, warm, over HTTP        p50 {mine * 1e3:7.2f} ms   p95 {sorted(ours)[int(len(ours) * 0.95)] * 1e3:7.2f} ms")

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash/sha256.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/text.h"
 #include "interpreter/client.h"
 
 namespace isola::e2b {
@@ -92,10 +92,10 @@ int status_for(const json& failure, bool named) {
 
 void refuse(http::Exchange& ex, const BoxPtr& box, const Error& error) {
   if (error.code == Code::unsupported) {
-    ex.reply(502, native::dump({{"sandboxId", box->id()},
-                                {"message", "The sandbox is running but port is not open"},
-                                {"port", kInterpreterPort},
-                                {"code", 502}}));
+    ex.reply(502, dialect::dump({{"sandboxId", box->id()},
+                                 {"message", "The sandbox is running but port is not open"},
+                                 {"port", kInterpreterPort},
+                                 {"code", 502}}));
     return;
   }
   refuse(ex, 500, error.message);
@@ -114,7 +114,7 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
   if (!language.empty()) request["language"] = language;
   if (body["env_vars"].is_object()) request["env"] = body["env_vars"];
   if (auto record = box->record(); !record.env.empty()) request["sandbox_env"] = record.env;
-  std::string line = native::dump(request);
+  std::string line = dialect::dump(request);
   request.clear();
   auto talk = co_await interpreter::ask(service, box, std::move(line));
   if (!talk) co_return refuse(ex, box, talk.error());
@@ -137,10 +137,10 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
       ex.begin(200, "application/x-ndjson");
     }
     std::string out;
-    if (json one = translated(event); !one.is_null()) out = native::dump(one) + "\n";
+    if (json one = translated(event); !one.is_null()) out = dialect::dump(one) + "\n";
     if (type == "failure" || type == "end") {
       if (event.contains("execution_count"))
-        out += native::dump({{"type", "number_of_executions"}, {"execution_count", event["execution_count"]}}) + "\n";
+        out += dialect::dump({{"type", "number_of_executions"}, {"execution_count", event["execution_count"]}}) + "\n";
       out += "{\"type\":\"end_of_execution\"}\n";
     }
     auto sent = co_await ex.write(out);
@@ -155,7 +155,7 @@ json view(const json& context) {
 }
 
 Task<Result<json>> one(sandbox::Service& service, BoxPtr box, json request) {
-  std::string text = native::dump(request);
+  std::string text = dialect::dump(request);
   ISOLA_CO_TRY(std::string line, co_await interpreter::ask_once(service, box, std::move(text)));
   json answer = json::parse(line, nullptr, false);
   if (!answer.is_object()) co_return fail(Code::corrupt, "the interpreter inside sent something malformed");
@@ -195,10 +195,10 @@ Task<void> contexts(sandbox::Service& service, http::Exchange& ex, BoxPtr box, s
       if (!there) all.push_back({{"id", language}, {"language", language}, {"cwd", "/home/user"}});
     }
     for (const auto& context : (*answer)["contexts"]) all.push_back(view(context));
-    co_return ex.reply(200, native::dump(all));
+    co_return ex.reply(200, dialect::dump(all));
   }
   if (answer->contains("context") && ex.method() == "POST" && rest.empty())
-    co_return ex.reply(200, native::dump(view((*answer)["context"])));
+    co_return ex.reply(200, dialect::dump(view((*answer)["context"])));
   ex.reply(200, "{}");
 }
 
@@ -207,14 +207,14 @@ Task<void> contexts(sandbox::Service& service, http::Exchange& ex, BoxPtr box, s
 json translated(const json& event) {
   std::string type = text_of(event, "type");
   if (type == "stdout" || type == "stderr")
-    return {{"type", type}, {"text", text_of(event, "text")}, {"timestamp", native::when(sandbox::now_millis())}};
+    return {{"type", type}, {"text", text_of(event, "text")}, {"timestamp", dialect::when(sandbox::now_millis())}};
   if (type == "result" || type == "display_update") return result_of(event);
   if (type == "ping") return {{"type", "keepalive"}};
   if (type == "truncated")
     return {{"type", "stderr"},
             {"text", "[the output of this cell was cut here: it is over the limit of " +
                          (event.contains("limit_bytes") ? event["limit_bytes"].dump() : "some") + " bytes]\n"},
-            {"timestamp", native::when(sandbox::now_millis())}};
+            {"timestamp", dialect::when(sandbox::now_millis())}};
   if (type == "failure")
     return {{"type", "error"}, {"name", "InterpreterError"}, {"value", text_of(event, "message")}, {"traceback", ""}};
   if (type == "error") {

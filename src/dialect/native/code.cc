@@ -7,13 +7,14 @@
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
 #include "dialect/native/output.h"
-#include "dialect/native/views.h"
+#include "dialect/shared/text.h"
 #include "http/error_reply.h"
 #include "interpreter/client.h"
 
 namespace isola::native {
 
 using namespace boost::asio::experimental::awaitable_operators;
+using dialect::dump;
 using interpreter::Conversation;
 using nlohmann::json;
 using sandbox::BoxPtr;
@@ -74,7 +75,8 @@ void clean(json& event) {
 struct Asked {
   json request = {{"op", "execute"}};
   bool clean = false, stream = false;
-  std::string task, actor, shown, id;
+  std::string task, shown, id;
+  sandbox::Caller by;
 };
 
 Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std::string& body) {
@@ -94,7 +96,7 @@ Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std:
   asked.clean = fields.flag("clean");
   asked.stream = fields.flag("stream");
   asked.task = fields.text("task");
-  asked.actor = fields.text("actor", std::string(ex.noted("key")));
+  asked.by = sandbox::Caller(std::string(ex.noted("key")), fields.text("actor"));
   ISOLA_CHECK(fields.done());
   asked.shown = code->substr(0, kShown);
   asked.id = new_command_id();
@@ -107,13 +109,13 @@ void write_down(sandbox::Service& service, const BoxPtr& box, const Asked& asked
                {"command", asked.shown},
                {"language", text_of(start, "language")},
                {"context", text_of(start, "context")}};
-  service.record(ledger::Kind::command_started, box, dump(data), asked.task, asked.actor);
+  service.record(ledger::Kind::command_started, box, dump(data), asked.by, asked.task);
 }
 
 void write_down_end(sandbox::Service& service, const BoxPtr& box, const Asked& asked, const json& end) {
   json data = {
       {"command_id", asked.id}, {"status", text_of(end, "status")}, {"duration_ms", number_of(end, "duration_ms")}};
-  service.record(ledger::Kind::command_ended, box, dump(data), asked.task, asked.actor);
+  service.record(ledger::Kind::command_ended, box, dump(data), asked.by, asked.task);
 }
 
 // All events of a cell, to `use` (false from it: nobody takes them). False: the caller has left, and the cell was

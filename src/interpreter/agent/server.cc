@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxRequest = 80 << 20;  // a cell of 64 MiB, escaped a little
 constexpr size_t kUsualOutput = 10 << 20, kMostOutput = 128 << 20;
+constexpr auto kHold = std::chrono::milliseconds(20);
 constexpr size_t kMaxContexts = 64, kMaxClients = 512;
 
 std::string text_of(const Json& object, const char* name, const std::string& otherwise = {}) {
@@ -57,13 +58,15 @@ Result<void> Server::run() {
     add_fd(listener_.get(), clients_.size() < kMaxClients ? ZMQ_POLLIN : 0);
     add_fd(signals_.get(), ZMQ_POLLIN);
     std::vector<ClientId> ids;
+    std::optional<Clock::time_point> next;
     for (auto& [id, client] : clients_) {
       ids.push_back(id);
-      add_fd(client.fd.get(), static_cast<short>(ZMQ_POLLIN | (client.out.empty() ? 0 : ZMQ_POLLOUT)));
+      bool writes = !client.out.empty() && !client.held;
+      add_fd(client.fd.get(), static_cast<short>(ZMQ_POLLIN | (writes ? ZMQ_POLLOUT : 0)));
+      if (client.held && (!next || *client.held < *next)) next = client.held;
     }
     size_t kernels_from = items.size();
     std::vector<std::pair<std::string, const Kernel*>> kernels;
-    std::optional<Clock::time_point> next;
     for (auto& [id, context] : contexts_) {
       if (auto at = context->next(); at && (!next || *at < *next)) next = at;
       Kernel* kernel = context->kernel();
@@ -71,7 +74,7 @@ Result<void> Server::run() {
       kernels.emplace_back(id, kernel);
       for (auto channel : {Kernel::Channel::shell, Kernel::Channel::iopub, Kernel::Channel::control})
         items.push_back({kernel->socket(channel), 0, ZMQ_POLLIN, 0});
-      // A closed one is never ready: libzmq leaves out descriptors below zero only by poll's own rule.
+      // A stand-in for one that was closed: a kernel has four items.
       add_fd(kernel->words_fd() >= 0 ? kernel->words_fd() : signals_.get(), ZMQ_POLLIN);
     }
     long wait = -1;
@@ -158,6 +161,8 @@ void Server::flush(ClientId id) {
   auto found = clients_.find(id);
   if (found == clients_.end()) return;
   Client& client = found->second;
+  if (client.held && Clock::now() < *client.held) return;
+  client.held.reset();
   size_t sent = 0;
   while (sent < client.out.size()) {
     ssize_t n = ::send(client.fd.get(), client.out.data() + sent, client.out.size() - sent, MSG_NOSIGNAL);
@@ -176,8 +181,12 @@ void Server::flush(ClientId id) {
 void Server::say(ClientId id, const Json& line, bool last) {
   auto found = clients_.find(id);
   if (found == clients_.end()) return;
-  found->second.out += dump(line) + "\n";
-  if (last) found->second.closing = true;
+  Client& client = found->second;
+  // That a cell has begun is said together with the first thing that it says, if that comes soon.
+  bool first = client.out.empty() && !last && text_of(line, "type") == "start";
+  client.held = first ? std::optional(Clock::now() + kHold) : std::nullopt;
+  client.out += dump(line) + "\n";
+  if (last) client.closing = true;
 }
 
 void Server::refuse(ClientId id, const Error& error) {

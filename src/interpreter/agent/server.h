@@ -40,7 +40,9 @@ class Server {
     std::string in, out;
     bool asked = false;    // its request was read
     bool closing = false;  // nothing more to say
-    std::string context;   // of its cell
+    // What is there can wait so long for company: each piece wakes every process on the way out.
+    std::optional<Clock::time_point> held;
+    std::string context;  // of its cell
     CellPtr cell;
   };
   using ClientId = uint64_t;
