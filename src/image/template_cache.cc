@@ -13,6 +13,7 @@
 #include "base/hash/sha256.h"
 #include "image/apt_sources.h"
 #include "image/file_lock.h"
+#include "image/interpreter_files.h"
 #include "image/manifest.h"
 #include "image/pack.h"
 #include "image/recipes.h"
@@ -132,7 +133,8 @@ TemplateCache::TemplateCache(std::string root) : root_(std::move(root)) {}
 
 std::string TemplateCache::blob_path(const std::string& digest) const { return root_ + "/blobs/" + digest + ".erofs"; }
 
-Result<Template> TemplateCache::find(const std::string& name) const {
+Result<Template> TemplateCache::find(const std::string& name_or_alias) const {
+  std::string name = canonical_template(name_or_alias);
   ISOLA_CHECK(check_template_name(name));
   auto text = read_file(manifest_path(root_, name));
   if (!text) {
@@ -167,8 +169,12 @@ Result<std::vector<Template>> TemplateCache::list() const {
 Result<Template> TemplateCache::build(const std::string& name, const Progress& progress, bool again) {
   ISOLA_TRY(Recipe recipe, find_recipe(name));
   ISOLA_TRY(HostSources host, read_host_sources());
-  Template wanted{.name = name, .distribution = host.distribution.id + " " + host.distribution.codename};
-  ISOLA_TRY(wanted.key, sha256(to_text(recipe) + wanted.distribution + "\n" + to_deb822(host.sources, true)));
+  std::string ours;
+  if (recipe.interpreter) {
+    ISOLA_TRY(ours, interpreter_digest());
+  }
+  Template wanted{.name = recipe.name, .distribution = host.distribution.id + " " + host.distribution.codename};
+  ISOLA_TRY(wanted.key, sha256(to_text(recipe) + ours + wanted.distribution + "\n" + to_deb822(host.sources, true)));
   auto make = [&](const BuildPlace& place, const Reporter& report) { return make_rootfs(place, recipe, host, report); };
   return build_from(wanted, make, progress, again);
 }

@@ -7,6 +7,7 @@
 #include "base/hash/sha256.h"
 #include "base/ids.h"
 #include "dialect/e2b/api.h"
+#include "dialect/e2b/interpreter.h"
 #include "dialect/e2b/tokens.h"
 #include "dialect/shared/port_proxy.h"
 #include "dialect/shared/target.h"
@@ -58,7 +59,8 @@ bool for_others(const http::Exchange& ex) {
   return ex.query("isola_signature") || ex.query("isola_token") || !ex.header("x-isola-token").empty();
 }
 
-Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes) {
+Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes,
+                   std::shared_ptr<const Tokens> tokens) {
   auto box = service.find_any(target.id);
   if (!box || ((*box)->state() != State::running && !may_wake(*box))) co_return gone(ex, target.id);
   std::string token = (*box)->record().traffic_token;
@@ -72,6 +74,10 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
                                                   "header 'e2b-traffic-access-token' is invalid."},
                             {"code", 403}}));
     co_return;
+  }
+  if (target.port == kInterpreterPort) {
+    std::string access = tokens->of(target.id, (*box)->actor());
+    co_return co_await serve_interpreter(service, ex, *box, std::move(access));
   }
   ex.body_limit(http::Exchange::kNoLimit);
   dialect::Passage passage;
@@ -99,7 +105,8 @@ void Api::add_traffic(http::Router& router) {
   auto service = service_;
   auto envd = envd_;
   auto others = router.host_hook();  // of dialects that were there before
-  auto ours = [service, envd, domain = options_.domain](http::Exchange& ex) -> std::optional<http::Handler> {
+  auto ours = [service, envd, domain = options_.domain,
+               tokens = options_.tokens](http::Exchange& ex) -> std::optional<http::Handler> {
     auto target = by_name(ex.host(), domain);
     if (!target) target = by_headers(ex);
     if (!target) return std::nullopt;
@@ -115,8 +122,8 @@ void Api::add_traffic(http::Router& router) {
     if (!notes && target->named) return std::nullopt;  // another dialect's
     if (target->named && for_others(ex)) return std::nullopt;
     Notes known = notes.value_or(Notes{});
-    return [service, target = *target, known](http::Exchange& ex) -> Task<void> {
-      co_await to_port(*service, ex, target, known);
+    return [service, target = *target, known, tokens](http::Exchange& ex) -> Task<void> {
+      co_await to_port(*service, ex, target, known, tokens);
     };
   };
   router.by_host([ours, others](http::Exchange& ex) -> std::optional<http::Handler> {

@@ -1,5 +1,7 @@
 #include "dialect/native/api.h"
 
+#include "dialect/native/code.h"
+
 namespace isola::native {
 
 namespace {
@@ -29,6 +31,7 @@ void Api::add_to(http::Router& router) {
   add_sandboxes(group);
   add_images(group);
   add_commands(group);
+  add_code(group, service_);
   add_terminals(group);
   add_files(group);
   add_ports(router, group);

@@ -87,7 +87,10 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
     case Op::wait:
     case Op::resize: return open_process(op, args);
     case Op::watch: return with<Watch>(args, [this](Watch& w) { return open_watch(loop_, w); });
-    case Op::dial: return with<Dial>(args, [this](Dial& d) { return open_dial(loop_, d); });
+    case Op::dial:
+      if (args.size() > sizeof(Dial::port))
+        return with<DialPath>(args, [this](DialPath& d) { return open_dial(loop_, d); });
+      return with<Dial>(args, [this](Dial& d) { return open_dial(loop_, {.port = d.port, .path = {}}); });
     case Op::ports: return bulk(encode(read_ports()));
     case Op::metrics: return done(encode(read_metrics()));
     case Op::none:

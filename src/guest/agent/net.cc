@@ -2,9 +2,11 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "guest/agent/scratch.h"
 
@@ -14,7 +16,7 @@ namespace {
 
 class DialChannel : public Channel {
  public:
-  DialChannel(Loop& loop, uint16_t port) : loop_(loop), port_(port) {}
+  DialChannel(Loop& loop, const DialPath& dial) : loop_(loop), port_(dial.port), path_(dial.path) {}
   ~DialChannel() override { close(); }
 
   Result<void> connect(bool v6) {
@@ -36,6 +38,17 @@ class DialChannel : public Channel {
       n = ::connect(fd_.get(), reinterpret_cast<sockaddr*>(&a), sizeof a);
     }
     if (n < 0 && errno != EINPROGRESS) return sys_error("cannot connect to the port");
+    return loop_.add(fd_.get(), events_ = EPOLLOUT, &source_);
+  }
+
+  Result<void> connect_to_path() {
+    sockaddr_un a{.sun_family = AF_UNIX, .sun_path = {}};
+    if (path_.size() >= sizeof a.sun_path) return fail(Code::invalid, "the socket's path is too long");
+    std::memcpy(a.sun_path, path_.c_str(), path_.size() + 1);
+    fd_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd_) return sys_error("cannot make a socket");
+    if (::connect(fd_.get(), reinterpret_cast<sockaddr*>(&a), sizeof a) < 0)
+      return sys_error("cannot connect to the socket " + path_);
     return loop_.add(fd_.get(), events_ = EPOLLOUT, &source_);
   }
 
@@ -78,7 +91,7 @@ class DialChannel : public Channel {
       socklen_t size = sizeof error;
       ::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
       if (error != 0) {
-        if (!v6_ && connect(true)) return;  // a service that listens on ::1 only
+        if (path_.empty() && !v6_ && connect(true)) return;  // a service that listens on ::1 only
         return finish(fail(code_of(error), "nothing accepts connections on port " + std::to_string(port_), error));
       }
       connected_ = true;
@@ -140,6 +153,7 @@ class DialChannel : public Channel {
 
   Loop& loop_;
   uint16_t port_;
+  std::string path_;
   Fd fd_;
   MemberSource<DialChannel, &DialChannel::on_socket> source_{this};
   std::string pending_;
@@ -150,10 +164,13 @@ class DialChannel : public Channel {
 
 }  // namespace
 
-Result<Mux::Opened> open_dial(Loop& loop, const Dial& dial) {
-  if (dial.port == 0) return fail(Code::invalid, "not a port");
-  auto channel = std::make_unique<DialChannel>(loop, dial.port);
-  ISOLA_CHECK(channel->connect(false));
+Result<Mux::Opened> open_dial(Loop& loop, const DialPath& dial) {
+  if ((dial.port == 0) == dial.path.empty()) return fail(Code::invalid, "not a port");
+  auto channel = std::make_unique<DialChannel>(loop, dial);
+  if (dial.path.empty())
+    ISOLA_CHECK(channel->connect(false));
+  else
+    ISOLA_CHECK(channel->connect_to_path());
   return Mux::Opened{std::move(channel), {}};
 }
 

@@ -3,9 +3,10 @@
 #pragma once
 
 #include "guest/agent/agent.h"
+#include "guest/dial.h"
 
 namespace isola::guest {
 
-Result<Mux::Opened> open_dial(Loop& loop, const Dial& dial);
+Result<Mux::Opened> open_dial(Loop& loop, const DialPath& dial);
 
 }  // namespace isola::guest

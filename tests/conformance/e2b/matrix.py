@@ -2,7 +2,9 @@
 import collections
 
 WHAT = {"js": "JavaScript SDK (`e2b` on npm)", "python": "Python SDK (`e2b` on PyPI), blocking and asynchronous",
-        "cli": "Command line (`@e2b/cli` on npm)"}
+        "cli": "Command line (`@e2b/cli` on npm)",
+        "interpreter-js": "Code interpreter, JavaScript (`@e2b/code-interpreter` on npm)",
+        "interpreter-python": "Code interpreter, Python (`e2b-code-interpreter` on PyPI)"}
 
 
 def cell(lines):

@@ -9,7 +9,8 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.environ.get("ISOLA_CONFORMANCE_CACHE", "/var/cache/isola/conformance/e2b")
-NPM = {"js": "e2b", "cli": "@e2b/cli"}
+NPM = {"js": "e2b", "cli": "@e2b/cli", "interpreter-js": "@e2b/code-interpreter"}
+PYPI = {"python": "e2b", "interpreter-python": "e2b-code-interpreter"}
 
 
 class Unreachable(Exception):
@@ -70,7 +71,7 @@ def run(command):
 
 def provide(kind, version):
     """The folder of that version, installed where it was not yet."""
-    tool = python() if kind == "python" else node()
+    tool = python() if kind in PYPI else node()
     os.makedirs(CACHE, exist_ok=True)
     folder = os.path.join(CACHE, f"{kind}-{version}")
     with open(os.path.join(CACHE, ".lock"), "w") as lock:
@@ -79,9 +80,9 @@ def provide(kind, version):
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         print(f"   installing {kind} {version}", file=sys.stderr, flush=True)
-        if kind == "python":
+        if kind in PYPI:
             run([tool, "-m", "venv", folder])
-            run([os.path.join(folder, "bin/pip"), "install", "-q", "--disable-pip-version-check", f"e2b=={version}"])
+            run([os.path.join(folder, "bin/pip"), "install", "-q", "--disable-pip-version-check", f"{PYPI[kind]}=={version}"])
         else:
             os.makedirs(folder)
             with open(os.path.join(folder, "package.json"), "w") as file:

@@ -38,11 +38,14 @@ def limited_key(server):
     return server.post("/v1/keys", {"project": project["id"], "scope": "use"}).json["secret"]
 
 
+def templates():
+    listed = subprocess.run([island.ISOLA, "template", "ls", "--json"], capture_output=True, text=True)
+    return [one["name"] for one in json.loads(listed.stdout or "[]")] if listed.returncode == 0 else []
+
+
 def template():
     """base where the machine has built it, else minimal, which lacks git."""
-    listed = subprocess.run([island.ISOLA, "template", "ls", "--json"], capture_output=True, text=True)
-    names = [one["name"] for one in json.loads(listed.stdout or "[]")] if listed.returncode == 0 else []
-    return "base" if "base" in names and "ISOLA_CONFORMANCE_MINIMAL" not in os.environ else "minimal"
+    return "base" if "base" in templates() and "ISOLA_CONFORMANCE_MINIMAL" not in os.environ else "minimal"
 
 
 class World:
@@ -152,7 +155,20 @@ def run_cli(world, version):
     return lines_of([sys.executable, os.path.join(HERE, "cli/suite.py")], env)
 
 
-KINDS = {"js": run_js, "python": run_python, "cli": run_cli}
+def run_interpreter(world, version, kind):
+    """On the template code-interpreter, which those packages ask for by its alias."""
+    if "code-interpreter" not in templates():
+        raise Unreachable("the template code-interpreter is not built (isola template build code-interpreter)")
+    folder = provide(kind, version)
+    env = {**world.environment(), "E2B_PACKAGE": folder}
+    if kind == "interpreter-js":
+        return lines_of([node(), os.path.join(HERE, "interpreter/suite.mjs")], env)
+    return lines_of([os.path.join(folder, "bin/python"), os.path.join(HERE, "interpreter/suite.py")], env)
+
+
+KINDS = {"js": run_js, "python": run_python, "cli": run_cli,
+         "interpreter-js": lambda world, version: run_interpreter(world, version, "interpreter-js"),
+         "interpreter-python": lambda world, version: run_interpreter(world, version, "interpreter-python")}
 
 
 def main():

@@ -1,0 +1,324 @@
+#include "interpreter/agent/server.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace isola::interpreter {
+
+namespace {
+
+constexpr size_t kMaxRequest = 80 << 20;  // a cell of 64 MiB, escaped a little
+constexpr size_t kUsualOutput = 10 << 20, kMostOutput = 128 << 20;
+constexpr auto kHold = std::chrono::milliseconds(20);
+constexpr size_t kMaxContexts = 64, kMaxClients = 512;
+
+std::string text_of(const Json& object, const char* name, const std::string& otherwise = {}) {
+  auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
+std::map<std::string, std::string> variables(const Json& object, const char* name) {
+  std::map<std::string, std::string> out;
+  if (auto found = object.find(name); found != object.end() && found->is_object())
+    for (const auto& [key, value] : found->items())
+      if (value.is_string() && !key.empty() && key.find('=') == std::string::npos &&
+          key.find('\0') == std::string::npos)
+        out[key] = value.get<std::string>().substr(0, value.get_ref<const std::string&>().find('\0'));
+  return out;
+}
+
+}  // namespace
+
+Server::Server(Fd listener, Options options) : listener_(std::move(listener)), options_(std::move(options)) {
+  // Before libzmq has threads, so that they do not take the signal.
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_ = Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  zmq_ = ::zmq_ctx_new();
+  ::zmq_ctx_set(zmq_, ZMQ_MAX_SOCKETS, 4096);
+}
+
+Server::~Server() {
+  contexts_.clear();
+  ::zmq_ctx_term(zmq_);
+}
+
+Result<void> Server::run() {
+  for (;;) {
+    std::vector<zmq_pollitem_t> items;
+    auto add_fd = [&](int fd, short events) { items.push_back({nullptr, fd, events, 0}); };
+    add_fd(listener_.get(), clients_.size() < kMaxClients ? ZMQ_POLLIN : 0);
+    add_fd(signals_.get(), ZMQ_POLLIN);
+    std::vector<ClientId> ids;
+    std::optional<Clock::time_point> next;
+    for (auto& [id, client] : clients_) {
+      ids.push_back(id);
+      bool writes = !client.out.empty() && !client.held;
+      add_fd(client.fd.get(), static_cast<short>(ZMQ_POLLIN | (writes ? ZMQ_POLLOUT : 0)));
+      if (client.held && (!next || *client.held < *next)) next = client.held;
+    }
+    size_t kernels_from = items.size();
+    std::vector<std::pair<std::string, const Kernel*>> kernels;
+    for (auto& [id, context] : contexts_) {
+      if (auto at = context->next(); at && (!next || *at < *next)) next = at;
+      Kernel* kernel = context->kernel();
+      if (!kernel) continue;
+      kernels.emplace_back(id, kernel);
+      for (auto channel : {Kernel::Channel::shell, Kernel::Channel::iopub, Kernel::Channel::control})
+        items.push_back({kernel->socket(channel), 0, ZMQ_POLLIN, 0});
+      // A stand-in for one that was closed: a kernel has four items.
+      add_fd(kernel->words_fd() >= 0 ? kernel->words_fd() : signals_.get(), ZMQ_POLLIN);
+    }
+    long wait = -1;
+    if (next) wait = std::max<long>(0, std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count());
+    if (::zmq_poll(items.data(), static_cast<int>(items.size()), wait) < 0 && errno != EINTR)
+      return sys_error("cannot wait for kernels and callers");
+
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const auto& [id, kernel] = kernels[i];
+      auto found = contexts_.find(id);
+      if (found == contexts_.end() || found->second->kernel() != kernel) continue;
+      const zmq_pollitem_t* item = &items[kernels_from + 4 * i];
+      if (item[3].revents && found->second->kernel()->words_fd() >= 0) found->second->kernel()->read_words();
+      if (item[0].revents || item[1].revents || item[2].revents) found->second->readable();
+    }
+    if (items[1].revents) reap();
+    auto now = Clock::now();
+    for (auto& [id, context] : contexts_) context->tick(now);
+    if (items[0].revents) accept();
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (items[2 + i].revents & (ZMQ_POLLIN | ZMQ_POLLERR)) read_from(ids[i]);
+    for (const auto& name : std::exchange(doomed_, {})) {
+      contexts_.erase(name);
+      std::erase(order_, name);
+    }
+    // Also what was said just now: most of it leaves without another turn.
+    for (auto it = clients_.begin(); it != clients_.end();) {
+      ClientId id = it->first;
+      ++it;
+      flush(id);
+    }
+  }
+}
+
+void Server::reap() {
+  signalfd_siginfo info;
+  while (::read(signals_.get(), &info, sizeof info) > 0) {
+  }
+  for (auto& [id, context] : contexts_) {
+    Kernel* kernel = context->kernel();
+    int status = 0;
+    if (kernel && kernel->pid() > 0 && ::waitpid(kernel->pid(), &status, WNOHANG) > 0) context->kernel_ended(status);
+  }
+}
+
+void Server::accept() {
+  for (;;) {
+    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) return;
+    clients_[++last_client_].fd = std::move(fd);
+  }
+}
+
+void Server::read_from(ClientId id) {
+  auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  char buffer[64 << 10];
+  for (;;) {
+    ssize_t n = ::recv(client.fd.get(), buffer, sizeof buffer, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n <= 0) {
+      // It is gone, or says no more. Its cell goes on; nobody listens.
+      clients_.erase(found);
+      return;
+    }
+    size_t from = client.in.size();
+    client.in.append(buffer, static_cast<size_t>(n));
+    for (size_t end; (end = client.in.find('\n', from)) != std::string::npos; from = 0) {
+      std::string text = client.in.substr(0, end);
+      client.in.erase(0, end + 1);
+      line(id, text);
+      if (!clients_.contains(id)) return;
+    }
+    if (client.in.size() > kMaxRequest) {
+      client.in.clear();
+      return refuse(id, Error{Code::invalid, "the request is too large"});
+    }
+  }
+}
+
+void Server::flush(ClientId id) {
+  auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  if (client.held && Clock::now() < *client.held) return;
+  client.held.reset();
+  size_t sent = 0;
+  while (sent < client.out.size()) {
+    ssize_t n = ::send(client.fd.get(), client.out.data() + sent, client.out.size() - sent, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0) {
+      clients_.erase(found);
+      return;
+    }
+    sent += static_cast<size_t>(n);
+  }
+  client.out.erase(0, sent);
+  if (client.out.empty() && client.closing) clients_.erase(found);
+}
+
+void Server::say(ClientId id, const Json& line, bool last) {
+  auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  // That a cell has begun is said together with the first thing that it says, if that comes soon.
+  bool first = client.out.empty() && !last && text_of(line, "type") == "start";
+  client.held = first ? std::optional(Clock::now() + kHold) : std::nullopt;
+  client.out += dump(line) + "\n";
+  if (last) client.closing = true;
+}
+
+void Server::refuse(ClientId id, const Error& error) {
+  say(id, {{"type", "failure"}, {"code", to_string(error.code)}, {"message", error.message}}, true);
+}
+
+void Server::line(ClientId id, const std::string& text) {
+  Client& client = clients_.at(id);
+  if (client.closing) return;
+  Json request = Json::parse(text, nullptr, false);
+  if (!request.is_object()) return refuse(id, Error{Code::invalid, "the request is not an object of JSON"});
+  std::string op = text_of(request, "op");
+  if (client.asked) {
+    if (op == "interrupt" && client.cell)
+      if (auto context = find(client.context)) (*context)->cancel(client.cell);
+    return;
+  }
+  client.asked = true;
+  if (op == "execute") return execute(id, request);
+  if (op == "create") return create(id, request);
+  if (op == "list") return list(id);
+  if (op == "languages") return languages(id);
+  if (op == "restart" || op == "interrupt" || op == "delete") return on_context(id, op, request);
+  refuse(id, Error{Code::invalid, "there is no such request: " + op.substr(0, 64)});
+}
+
+void Server::execute(ClientId id, const Json& request) {
+  std::string named = text_of(request, "context");
+  auto context = named.empty() ? usual(text_of(request, "language", "python")) : find(named);
+  if (!context) return refuse(id, context.error());
+  auto cell = std::make_shared<Cell>();
+  cell->code = text_of(request, "code");
+  cell->env = variables(request, "env");
+  cell->lasting = variables(request, "sandbox_env");
+  if (auto found = request.find("timeout_ms"); found != request.end() && found->is_number_unsigned())
+    cell->timeout = std::chrono::milliseconds(std::min<uint64_t>(found->get<uint64_t>(), 30ull * 24 * 3600 * 1000));
+  size_t most = kUsualOutput;
+  if (auto found = request.find("max_output"); found != request.end() && found->is_number_unsigned())
+    most = std::min<size_t>(found->get<size_t>(), kMostOutput);
+  cell->output = std::make_unique<Output>([this, id](const Json& event) { say(id, event, false); }, most);
+  cell->done = [this, id](const Json& end) {
+    if (auto found = clients_.find(id); found != clients_.end()) found->second.cell.reset();
+    say(id, end, true);
+  };
+  Client& client = clients_.at(id);
+  client.cell = cell;
+  client.context = (*context)->info().id;
+  (*context)->run(std::move(cell));
+}
+
+void Server::create(ClientId id, const Json& request) {
+  std::string name = "x" + random_hex(6), cwd = text_of(request, "cwd", options_.home);
+  auto made = make(name, text_of(request, "language", "python"), cwd.empty() ? options_.home : cwd);
+  if (!made) return refuse(id, made.error());
+  (*made)->set_lasting(variables(request, "sandbox_env"));
+  (*made)->when_ready([this, id, name](const Result<void>& ready) {
+    auto context = find(name);
+    if (!ready || !context) {
+      doomed_.push_back(name);  // not from here: it is the context that speaks
+      return refuse(id, ready ? Error{Code::not_found, "the context is gone"} : ready.error());
+    }
+    say(id, {{"type", "context"}, {"context", (*context)->describe()}}, true);
+  });
+}
+
+void Server::list(ClientId id) {
+  Json all = Json::array();
+  for (const auto& name : order_) all.push_back(contexts_.at(name)->describe());
+  say(id, {{"type", "contexts"}, {"contexts", all}}, true);
+}
+
+void Server::languages(ClientId id) {
+  Json all = Json::array();
+  Specs specs = Specs::read(Specs::usual_folders(options_.home));
+  for (const auto& spec : specs.all()) {
+    Json one = {{"language", spec.language}, {"kernel", spec.name}, {"display_name", spec.display_name}};
+    if (!spec.broken.empty()) one["broken"] = spec.broken;
+    all.push_back(one);
+  }
+  say(id, {{"type", "languages"}, {"languages", all}}, true);
+}
+
+void Server::on_context(ClientId id, const std::string& op, const Json& request) {
+  std::string name = text_of(request, "context");
+  auto context = find(name);
+  if (!context) return refuse(id, context.error());
+  if (op == "delete") {
+    auto gone = std::move(contexts_.at(name));
+    contexts_.erase(name);
+    std::erase(order_, name);
+    gone.reset();
+    return say(id, {{"type", "done"}}, true);
+  }
+  if (op == "interrupt") {
+    (*context)->interrupt();
+    return say(id, {{"type", "context"}, {"context", (*context)->describe()}}, true);
+  }
+  (*context)->restart();
+  (*context)->when_ready([this, id, name](const Result<void>& ready) {
+    auto context = find(name);
+    if (!ready) return refuse(id, ready.error());
+    if (context) say(id, {{"type", "context"}, {"context", (*context)->describe()}}, true);
+  });
+}
+
+Result<Context*> Server::make(const std::string& id, const std::string& language, const std::string& cwd) {
+  if (contexts_.size() >= kMaxContexts)
+    return fail(Code::exhausted, "there are " + std::to_string(kMaxContexts) + " contexts already: delete one first");
+  Specs specs = Specs::read(Specs::usual_folders(options_.home));
+  ISOLA_TRY(const KernelSpec* spec, specs.find(language));
+  std::string name = id.empty() ? spec->language : id;
+  if (auto there = contexts_.find(name); there != contexts_.end()) return there->second.get();
+  contexts_[name] = std::make_unique<Context>(zmq_, options_.folder, Context::Info{name, cwd, *spec});
+  order_.push_back(name);
+  return contexts_.at(name).get();
+}
+
+Result<Context*> Server::usual(const std::string& language) {
+  if (auto there = contexts_.find(language); there != contexts_.end()) return there->second.get();
+  return make("", language, options_.home);
+}
+
+Result<Context*> Server::find(const std::string& id) {
+  auto found = contexts_.find(id);
+  if (found == contexts_.end()) {
+    // The default one of a language has the language's name and is there as soon as somebody asks for it.
+    Specs specs = Specs::read(Specs::usual_folders(options_.home));
+    for (const auto& spec : specs.all())
+      if (spec.language == id) return make("", id, options_.home);
+    return fail(Code::not_found, "there is no context '" + id.substr(0, 64) + "'");
+  }
+  return found->second.get();
+}
+
+}  // namespace isola::interpreter

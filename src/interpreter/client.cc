@@ -1,0 +1,115 @@
+#include "interpreter/client.h"
+
+#include "guest/dial.h"
+#include "interpreter/socket.h"
+
+namespace isola::interpreter {
+
+namespace {
+
+constexpr size_t kMaxLine = 192 << 20;
+constexpr auto kAnswerTime = std::chrono::minutes(5);
+
+Task<Result<sandbox::ChannelPtr>> dial(sandbox::Service& service, sandbox::BoxPtr box) {
+  ISOLA_CO_TRY(auto link, co_await service.link(box));
+  guest::DialPath where;
+  where.path = std::string(kSocket);
+  std::string args = guest::encode(where);
+  sandbox::ChannelPtr channel = link->open(guest::Op::dial, std::move(args));
+  ISOLA_CO_TRY(std::string dialled, co_await channel->reply());
+  co_return channel;
+}
+
+// Returns when it listens.
+Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
+  sandbox::CommandSpec spec;
+  spec.argv = {std::string(kProgram), "start"};
+  spec.user = "root";
+  spec.cwd = "/";
+  auto started = co_await service.run(box, std::move(spec));
+  if (!started) {
+    if (started.error().code == Code::not_found)
+      co_return fail(
+          Code::unsupported,
+          "this sandbox has no interpreter: create it from the template code-interpreter, or one made from it");
+    co_return std::unexpected(std::move(started).error());
+  }
+  sandbox::Running running = std::move(*started);
+  std::string said;
+  for (;;) {
+    auto frame = co_await running.channel->read_frame();
+    if (!frame) break;
+    if (said.size() < 4096 && frame->size() > guest::kPieceHeader) said += frame->substr(guest::kPieceHeader);
+  }
+  ISOLA_CO_TRY(std::string end, co_await running.channel->end());
+  ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(end));
+  service.command_ended(box, running.info.id, exit);
+  if (exit.code != 0 || exit.signal != 0)
+    co_return fail(Code::internal, "the interpreter inside does not start: " + said);
+  co_return Result<void>();
+}
+
+}  // namespace
+
+Task<Result<std::unique_ptr<Conversation>>> ask(sandbox::Service& service, sandbox::BoxPtr box, std::string request) {
+  sandbox::Box::Use use = box->use();
+  auto channel = co_await dial(service, box);
+  bool absent = !channel && (channel.error().sys_errno == ENOENT || channel.error().sys_errno == ECONNREFUSED);
+  if (absent) {
+    ISOLA_CO_CHECK(co_await start(service, box));
+    channel = co_await dial(service, box);
+  }
+  if (!channel) co_return std::unexpected(std::move(channel).error());
+  request += '\n';
+  auto talk = std::make_unique<Conversation>(*channel, std::move(use));
+  ISOLA_CO_CHECK(co_await (*channel)->write(request));
+  co_return talk;
+}
+
+Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::milliseconds time) {
+  std::optional<std::string> line;
+  for (;;) {
+    if (auto end = pending_.find('\n', searched_); end != std::string::npos) {
+      line = pending_.substr(0, end);
+      pending_.erase(0, end + 1);
+      searched_ = 0;
+      co_return line;
+    }
+    searched_ = pending_.size();
+    if (over_) co_return line;
+    if (pending_.size() > kMaxLine) co_return fail(Code::corrupt, "the interpreter inside sent too long a line");
+    auto piece = co_await channel_->read_frame_for(time);
+    if (!piece) {
+      over_ = true;
+      // Whole lines, or something broke on the way.
+      if (!pending_.empty())
+        co_return fail(Code::unavailable, "the interpreter inside stopped in the middle of a word");
+      co_return line;
+    }
+    if (piece->empty()) {
+      line.emplace();
+      co_return line;
+    }
+    pending_ += *piece;
+  }
+}
+
+Task<void> Conversation::interrupt() {
+  std::string word = "{\"op\":\"interrupt\"}\n";
+  (void)co_await channel_->write(word);
+  // Until it has stopped, so that dropping the channel does not overtake the word.
+  for (int lines = 0; lines < 100000; ++lines) {
+    auto line = co_await next(std::chrono::seconds(30));
+    if (!line || !*line || (*line)->empty()) break;
+  }
+}
+
+Task<Result<std::string>> ask_once(sandbox::Service& service, sandbox::BoxPtr box, std::string request) {
+  ISOLA_CO_TRY(auto talk, co_await ask(service, box, std::move(request)));
+  ISOLA_CO_TRY(auto line, co_await talk->next(kAnswerTime));
+  if (!line) co_return fail(Code::unavailable, "the interpreter inside ended without an answer");
+  if (line->empty()) co_return fail(Code::timeout, "the interpreter inside did not answer in time");
+  co_return std::move(*line);
+}
+
+}  // namespace isola::interpreter

@@ -1,0 +1,288 @@
+"""Kernels for languages that have an interpreter but no kernel that can be interrupted without losing its state: Bash,
+JavaScript, TypeScript, Java. ipykernel speaks the Jupyter protocol; a driver, one process per kernel, runs the cells.
+
+A driver reads requests on descriptor 3 and writes events on descriptor 4, one line each, words in base64 (`-`: empty):
+
+    run CODE [NAME:VALUE …]      interrupt
+    result JSON     display JSON     error NAME VALUE TRACEBACK     done
+
+Its standard output and error are the cell's. It gets /dev/null to read: a program that asks for input sees the end.
+"""
+import base64
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path[0] = ""
+sys.argv[0] = "ipykernel_launcher"
+
+from ipykernel.kernelapp import IPKernelApp  # noqa: E402
+from ipykernel.kernelbase import Kernel  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OURS = os.path.dirname(HERE)
+
+
+def encoded(text):
+    return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode() or "-"
+
+
+def decoded(word):
+    return "" if word == "-" else base64.b64decode(word).decode("utf-8", "replace")
+
+
+class Gone(Exception):
+    """The driver ended; how, is the message."""
+
+
+class Driver:
+    """One process, its output as it comes, and its events."""
+
+    def __init__(self, command):
+        request_out, self.requests = os.pipe()
+        self.events, event_in = os.pipe()
+
+        def settle():
+            os.setsid()
+            # Both ends may have each other's numbers: first out of the way.
+            ours, theirs = os.dup(request_out), os.dup(event_in)
+            os.dup2(ours, 3)
+            os.dup2(theirs, 4)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+        self.process = subprocess.Popen(command, stdin=self.stdin(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        pass_fds=(3, 4), preexec_fn=settle)
+        os.close(request_out)
+        os.close(event_in)
+        self.out = {self.process.stdout.fileno(): "stdout", self.process.stderr.fileno(): "stderr"}
+        for fd in (*self.out, self.events):
+            os.set_blocking(fd, False)
+        self.pending, self.held = b"", {"stdout": b"", "stderr": b""}
+
+    def stdin(self):
+        return subprocess.DEVNULL
+
+    def run(self, code, env):
+        words = [f"{encoded(name)}:{encoded(value)}" for name, value in env.items()]
+        self.send(" ".join(["run", encoded(code), *words]))
+
+    def send(self, line):
+        try:
+            data = line.encode() + b"\n"
+            while data:
+                data = data[os.write(self.requests, data):]
+        except BrokenPipeError:
+            pass  # its end is heard on the other side
+
+    def interrupt(self):
+        self.send("interrupt")
+
+    def text(self, name, data, last=False):
+        """Whole characters; the beginning of one waits for its rest."""
+        data = self.held[name] + data
+        keep = 0
+        if not last:
+            for back in range(1, min(3, len(data)) + 1):
+                byte = data[-back]
+                if byte & 0xC0 == 0xC0:
+                    need = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+                    keep = back if need > back else 0
+                    break
+                if byte & 0x80 == 0:
+                    break
+        self.held[name] = data[len(data) - keep:] if keep else b""
+        return data[:len(data) - keep].decode("utf-8", "replace") if keep else data.decode("utf-8", "replace")
+
+    def drain(self, say):
+        """What is there of output, without waiting; said in one piece per stream."""
+        for fd, name in list(self.out.items()):
+            data = b""
+            while len(data) < 1 << 20:
+                try:
+                    piece = os.read(fd, 1 << 16)
+                except BlockingIOError:
+                    break
+                if not piece:
+                    del self.out[fd]
+                    break
+                data += piece
+            if data and (text := self.text(name, data)):
+                say(name, text)
+
+    def wait(self, say):
+        """The next event as a list of words; output that came before it has been said."""
+        while True:
+            if b"\n" in self.pending:
+                line, self.pending = self.pending.split(b"\n", 1)
+                while True:  # the driver flushed before it spoke, so all of it is there
+                    before = select.select(list(self.out), [], [], 0)[0]
+                    if not before:
+                        break
+                    self.drain(say)
+                return line.decode().split(" ")
+            ready = select.select([self.events, *self.out], [], [])[0]
+            if any(fd in self.out for fd in ready):
+                self.drain(say)
+            if self.events in ready:
+                piece = os.read(self.events, 1 << 16)
+                if not piece:
+                    self.drain(say)
+                    code = self.process.wait()
+                    raise Gone(f"exit code {code}" if code >= 0 else f"signal {-code}")
+                self.pending += piece
+
+    def close(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        for fd in (self.requests, self.events):
+            os.close(fd)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+def quoted(text):
+    """For a shell, in one line."""
+    for sign, written in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"), ("\0", "")):
+        text = text.replace(sign, written)
+    return f"$'{text}'"
+
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class Bash(Driver):
+    """An interactive shell that reads one line per cell: after SIGINT such a shell goes on with its next line, as at a
+    terminal, and keeps its variables."""
+
+    def __init__(self):
+        self.source, self.write = os.pipe()
+        self.cell = tempfile.NamedTemporaryFile("w", prefix="cell-", suffix=".sh", encoding="utf-8",
+                                                errors="surrogateescape")
+        super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"])
+        os.close(self.source)
+        self.tell("PS1= PS2= PROMPT_COMMAND=; unset HISTFILE; set +o histexpand; exec 3<&-; echo done >&4")
+        self.wait(lambda name, text: None)  # its complaint that it has no terminal
+
+    def stdin(self):
+        return self.source
+
+    def tell(self, line):
+        data = line.encode("utf-8", "surrogateescape") + b"\n"
+        try:
+            while data:
+                data = data[os.write(self.write, data):]
+        except BrokenPipeError:
+            pass  # a cell that says `exit` may be gone before the next line: its end is heard on the other side
+
+    def run(self, code, env):
+        env = {name: value for name, value in env.items() if NAME.match(name)}
+        self.cell.seek(0)
+        self.cell.truncate()
+        self.cell.write(code.replace("\0", "") + "\n")
+        self.cell.flush()
+        before = "".join(f'[ -n "${{{n}+x}}" ] && __isola_{n}=${n}; export {n}={quoted(v)}; ' for n, v in env.items())
+        after = "".join(f'if [ -n "${{__isola_{n}+x}}" ]; then export {n}=$__isola_{n}; unset __isola_{n}; else unset {n}; fi; '
+                        for n in env)
+        self.tell(f"{before}. {self.cell.name} </dev/null 4>&-")
+        self.tell(f"__isola_status=$?; {after}echo status $__isola_status >&4")
+
+    def interrupt(self):
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait(self, say):
+        words = super().wait(say)
+        if words[0] == "status" and words[1] != "0":
+            code = words[1]
+            self.pending = b"done\n" + self.pending
+            return ["error", encoded("ExitCode"), encoded(code), encoded(f"the last command of the cell ended with {code}")]
+        return ["done"] if words[0] == "status" else words
+
+    def close(self):
+        super().close()
+        os.close(self.write)
+        self.cell.close()
+
+
+def make(language):
+    if language == "bash":
+        return Bash()
+    if language in ("javascript", "typescript"):
+        return Driver(["node", "--no-warnings", OURS + "/node/cells.js", language])
+    if language == "java":
+        return Driver(["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g", "-cp", OURS + "/java",
+                       "Cells"])
+    raise SystemExit(f"there is no driver for {language}")
+
+
+class DriverKernel(Kernel):
+    language = "bash"
+    implementation = "isola"
+    implementation_version = "1"
+    banner = "isola"
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.language_info = {"name": self.language, "mimetype": "text/plain", "file_extension": "." + self.language}
+        self.driver = make(self.language)
+
+    def say(self, name, text):
+        self.send_response(self.iopub_socket, "stream", {"name": name, "text": text})
+
+    def variables(self):
+        parent = self.get_parent("shell") or {}
+        asked = (parent.get("metadata") or {}).get("isola") or {}
+        lasting = asked.get("lasting") or {}
+        os.environ.update(lasting)  # for a driver that comes after this one
+        return {**lasting, **(asked.get("env") or {})}
+
+    def do_execute(self, code, silent, store_history=True, user_expressions=None, allow_stdin=False, **_):
+        failure = None
+        try:
+            self.driver.run(code, self.variables())
+            while True:
+                try:
+                    words = self.driver.wait(self.say)
+                except KeyboardInterrupt:
+                    self.driver.interrupt()
+                    continue
+                if words[0] == "done":
+                    break
+                if words[0] == "error":
+                    failure = [decoded(word) for word in words[1:4]]
+                else:
+                    data = json.loads(decoded(words[1]))
+                    content = {"data": data, "metadata": {}}
+                    if words[0] == "result":
+                        self.send_response(self.iopub_socket, "execute_result",
+                                           {**content, "execution_count": self.execution_count})
+                    else:
+                        self.send_response(self.iopub_socket, "display_data", content)
+        except Gone as gone:
+            self.driver.close()
+            self.driver = make(self.language)
+            failure = ["InterpreterExited", f"the interpreter ended ({gone}); a new one was started, its variables are gone", ""]
+        except Exception as error:  # without a reply nobody would hear of it
+            failure = [type(error).__name__, f"the kernel's driver failed: {error}", ""]
+        if failure is None:
+            return {"status": "ok", "execution_count": self.execution_count, "payload": [], "user_expressions": {}}
+        lines = failure[2].split("\n") if failure[2] else []
+        content = {"ename": failure[0], "evalue": failure[1], "traceback": lines}
+        self.send_response(self.iopub_socket, "error", content)
+        return {"status": "error", "execution_count": self.execution_count, **content}
+
+    def do_shutdown(self, restart):
+        self.driver.close()
+        return {"status": "ok", "restart": restart}
+
+
+if __name__ == "__main__":
+    DriverKernel.language = sys.argv.pop(1)
+    IPKernelApp.launch_instance(kernel_class=DriverKernel)

@@ -1,0 +1,156 @@
+"""What our Python kernel does beyond ipykernel: variables of one cell, figures as chart data, frames as records.
+
+An IPython extension. A figure or a frame gets one more MIME type beside those that it has anyway:
+
+    application/vnd.isola.chart+json     isola_charts.chart(figure)
+    application/vnd.isola.frame+json     {"columns": [{"name", "type"}], "records": [{…}], "rows": n}
+"""
+import importlib.abc
+import importlib.machinery
+import math
+import os
+import sys
+
+import isola_charts
+
+CHART, FRAME = "application/vnd.isola.chart+json", "application/vnd.isola.frame+json"
+MOST_RECORDS, MOST_COLUMNS = 1000, 200
+
+
+# ---- variables of one cell ----
+
+class Variables:
+    """The environment that a cell's request carries (metadata.isola): set before it, taken back after it."""
+
+    def __init__(self, shell):
+        self.shell, self.before = shell, {}
+
+    def asked(self):
+        parent = self.shell.kernel.get_parent("shell") or {}
+        return (parent.get("metadata") or {}).get("isola") or {}
+
+    def begin(self, *_):
+        asked = self.asked()
+        os.environ.update(asked.get("lasting") or {})
+        for name, value in (asked.get("env") or {}).items():
+            self.before[name] = os.environ.get(name)
+            os.environ[name] = value
+
+    def end(self, *_):
+        for name, value in self.before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self.before = {}
+
+
+# ---- frames ----
+
+def plain(value):
+    """A cell of a frame as JSON has it."""
+    if value is None or isinstance(value, (bool, str, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "isoformat"):
+        text = value.isoformat()
+        return None if text == "NaT" else text
+    if hasattr(value, "item"):
+        try:
+            return plain(value.item())
+        except (TypeError, ValueError):
+            return str(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(name): plain(one) for name, one in value.items()}
+    text = str(value)
+    return None if text in ("<NA>", "NaT", "nan") else text
+
+
+def frame(table):
+    shown = table.iloc[:MOST_RECORDS, :MOST_COLUMNS]
+    names = [str(name) for name in shown.columns]
+    columns = [[plain(value) for value in shown.iloc[:, i].tolist()] for i in range(shown.shape[1])]
+    out = {"columns": [{"name": name, "type": str(shown.dtypes.iloc[i])} for i, name in enumerate(names)],
+           "records": [dict(zip(names, row)) for row in zip(*columns)],
+           "rows": int(table.shape[0])}
+    if shown.shape != table.shape:
+        out["truncated"] = True
+        out["all_columns"] = int(table.shape[1])
+    return out
+
+
+# ---- figures ----
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, inner):
+        self.inner = inner
+
+    def create_module(self, spec):
+        return self.inner.create_module(spec)
+
+    def exec_module(self, module):
+        self.inner.exec_module(module)
+        isola_charts.remember_boxes(module.Axes)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """A box plot is drawn as loose lines: the numbers behind it are kept while matplotlib still has them."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "matplotlib.axes._axes":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+def watch_imports():
+    sys.meta_path.insert(0, _Finder())
+
+
+def load_ipython_extension(shell):
+    from IPython.core.formatters import BaseFormatter
+    from traitlets import ObjectName, Unicode
+
+    def guarded(make, value):
+        # What cannot be read as data is still a picture and a table.
+        try:
+            return make(value)
+        except Exception:
+            return None
+
+    # Not by for_type: the inline backend takes the printers of figures out of every formatter.
+    def is_a(value, module, name):
+        return any(one.__name__ == name and one.__module__.startswith(module) for one in type(value).__mro__)
+
+    class ChartFormatter(BaseFormatter):
+        format_type = Unicode(CHART)
+        print_method = ObjectName("_repr_isola_chart_")
+        _return_type = dict
+
+        def __call__(self, value):
+            return guarded(isola_charts.chart, value) if is_a(value, "matplotlib.figure", "Figure") else None
+
+    class FrameFormatter(BaseFormatter):
+        format_type = Unicode(FRAME)
+        print_method = ObjectName("_repr_isola_frame_")
+        _return_type = dict
+
+        def __call__(self, value):
+            return guarded(frame, value) if is_a(value, "pandas", "DataFrame") else None
+
+    display = shell.display_formatter
+    display.formatters[CHART] = ChartFormatter(parent=display)
+    display.formatters[FRAME] = FrameFormatter(parent=display)
+
+    variables = Variables(shell)
+    shell.events.register("pre_run_cell", variables.begin)
+    shell.events.register("post_run_cell", variables.end)
+
+    for name in os.environ.get("ISOLA_PREIMPORT", "").split(","):
+        if name:
+            __import__(name)
