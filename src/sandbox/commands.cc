@@ -226,9 +226,13 @@ Result<void> Service::adopt_command(const BoxPtr& box, const guest::ProcessInfo&
 
 // What the guest says is its own word: so many of them, and only so much of each.
 Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
-  auto got = wakes ? co_await this->link(box) : co_await link_if_awake(box);
-  if (!got) co_return std::unexpected(std::move(got).error());
-  auto link = std::move(*got);
+  // Not in one expression: g++ 12 destroys what a co_await in a conditional one made, twice.
+  std::shared_ptr<GuestLink> link;
+  if (wakes) {
+    ISOLA_CO_TRY(link, co_await this->link(box));
+  } else {
+    ISOLA_CO_TRY(link, co_await link_if_awake(box));
+  }
   ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}, kMostCommands << 13));
   ISOLA_CO_TRY(guest::Processes processes, guest::decode<guest::Processes>(bytes));
   std::optional<std::set<std::string>> recorded;

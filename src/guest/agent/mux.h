@@ -68,7 +68,7 @@ class Mux {
 
   void begin(std::string_view sandbox_id, uint32_t generation);  // drops everything of the old one, queues a hello
   void feed(std::string_view bytes);
-  bool broken() const { return broken_; }      // the host sent nonsense: nothing more happens until begin()
+  bool broken() const { return broken_; }  // the host sent nonsense: nothing more happens until begin()
   // Op::quiesce was acked: what is queued goes out, then silence until Op::go_on or a new generation.
   bool quiesced() const { return quiesced_; }
 
