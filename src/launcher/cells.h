@@ -179,6 +179,7 @@ class Cells {
   void drop_unused(const std::vector<std::string>& layers);
   Result<void> start_images(std::set<std::string>& known);
   void adopt_drafts();
+  void ask_for_drafts();
   void doubt_undone();
   Result<void> begin_image(One& one, const CheckpointRequest& request);
   Result<void> start_work(One& one);

@@ -22,6 +22,7 @@ namespace isola::launcher {
 
 namespace {
 
+constexpr auto kDraftsAgain = std::chrono::milliseconds(500);
 constexpr auto kReapFirst = std::chrono::milliseconds(20);
 constexpr auto kReapLast = std::chrono::milliseconds(1000);
 
@@ -163,7 +164,16 @@ Result<void> Cells::start_images(std::set<std::string>& known) {
     if (is_image_id(name) && !kept_.contains(name) && std::ranges::find(leftovers, name) == leftovers.end())
       drafts_.insert(name);
   if (!to_seal_.empty()) parts_.loop.after(std::chrono::seconds(1), [this] { seal_next(); });
+  if (!drafts_.empty()) ask_for_drafts();
   return {};
+}
+
+// Whoever is at them ends soon, and nobody may ask for images then.
+void Cells::ask_for_drafts() {
+  parts_.loop.after(kDraftsAgain, [this] {
+    adopt_drafts();
+    if (!drafts_.empty()) ask_for_drafts();
+  });
 }
 
 // A launcher that was killed left somebody behind who finishes its checkpoint.

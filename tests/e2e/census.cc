@@ -28,6 +28,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
+std::vector<std::string> mount_points(const std::string& pid) {
+  std::vector<std::string> targets;
+  std::ifstream table("/proc/" + pid + "/mountinfo");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string skip;
+    words >> skip >> skip >> skip >> skip >> targets.emplace_back();
+  }
+  return targets;
+}
+
 using launcher::NameFiles;
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -169,11 +180,11 @@ Census CensusTaker::take() {
       target = target.substr(0, target.find(":["));
       if (target.find("/launcher.log") == std::string::npos) census["launcher descriptor"].push_back(target);
     }
-    std::ifstream its_mounts("/proc/" + pid + "/mountinfo");
-    for (std::string line; std::getline(its_mounts, line);) {
-      std::istringstream words(line);
-      std::string skip, target;
-      words >> skip >> skip >> skip >> skip >> target;
+    // What it found when it began is the host's, where mounts of other tests come and go.
+    std::set<std::string> hosts;
+    for (const auto& target : mount_points("self")) hosts.insert(target);
+    for (const auto& target : mount_points(pid)) {
+      if (hosts.contains(target)) continue;
       // Images stay mounted while the launcher lives: a cache, not a leak.
       if (target.find("/stage/images/") == std::string::npos) census["launcher mount"].push_back(target);
     }

@@ -149,7 +149,6 @@ class Crash(unittest.TestCase):
             # Counted before closing, which ends whatever there is: only what is parked may be left.
             eventually(lambda: settled(server, before), seconds=90, what="one view of what lives")
             self.assertEqual(server.launcher_status()["live"], 0)
-            self.assertEqual(len(guests_since(before)), server.launcher_status()["parked"])
         finally:
             for client in clients:
                 client.stopping = True
