@@ -62,7 +62,7 @@ results_end() {
 # A benchmark program measures and writes the numbers as JSON and as a table; the table also goes into
 # docs/performance.md, between its two marks. bench_run [--quick|--full], the others likewise.
 bench_run() {
-  build release
+  build release isola-bench
   template release minimal
   template release base  # for the compile job
   bench_program isola-bench bench results "$@"
