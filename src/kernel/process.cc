@@ -68,6 +68,13 @@ Result<void> send_signal(int pidfd, int signal) {
   return {};
 }
 
+void kill_group(pid_t leader, int pidfd) {
+  constexpr unsigned kProcessGroup = 1u << 2;  // PIDFD_SIGNAL_PROCESS_GROUP, from Linux 6.9 on
+  (void)send_signal(pidfd, SIGKILL);           // it may not lead one yet
+  if (::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, kProcessGroup) < 0 && errno == EINVAL)
+    ::kill(-leader, SIGKILL);
+}
+
 void wait_for(pid_t child) {
   if (child <= 0) return;
   while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {

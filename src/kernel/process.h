@@ -34,6 +34,8 @@ Result<Fd> open_pidfd(pid_t pid);
 // The pidfd of that very process, or not_found if it is gone.
 Result<Fd> open_pidfd(const ProcessName& name);
 Result<void> send_signal(int pidfd, int signal);
+// SIGKILL for a process that leads its group, and for what is left of the group if it is gone already.
+void kill_group(pid_t leader, int pidfd);
 void wait_for(pid_t child);  // until it is gone and reaped
 
 // Writes uid_map and gid_map: ids 0…count-1 inside are base…base+count-1 outside.

@@ -56,6 +56,32 @@ TEST(Process, SpawnGivesAPidfdAndAnExitCode) {
   EXPECT_EQ(waiting.finish(), 17);
 }
 
+// A leader that left somebody behind: the pipe's end tells that nobody holds it any more.
+TEST(Process, AGroupIsKilledAfterItsLeader) {
+  auto pipe = make_pipe();
+  ASSERT_TRUE(pipe);
+  auto leader = spawn(0, [&] {
+    ::setpgid(0, 0);
+    auto left = spawn(0, [&] {
+      (void)!::write(pipe->second.get(), "s", 1);
+      for (;;) ::pause();
+      return 0;
+    });
+    return left ? 0 : 1;
+  });
+  ASSERT_TRUE(leader);
+  pipe->second.reset();
+  char c;
+  ASSERT_EQ(::read(pipe->first.get(), &c, 1), 1);
+  pollfd ended{leader->pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&ended, 1, 10000), 1);
+  pollfd held{pipe->first.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&held, 1, 0), 0);
+  kill_group(leader->pid, leader->pidfd.get());
+  EXPECT_EQ(::poll(&held, 1, 10000), 1);
+  wait_for(leader->pid);
+}
+
 TEST(Process, ANameOutlivesThePid) {
   ProcessName name;
   {

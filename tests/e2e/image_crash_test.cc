@@ -98,8 +98,8 @@ TEST(ImageCrash, WhoeverDumpsIsKilled) {
     auto box = Counting::start(client, island.digest());
     ASSERT_OK(box);
     const bool keep = random() % 2 == 0;
-    // Not isola-keeper, yet: a criu that loses it can leave a helper of its own, which holds up the sandbox's end.
-    Killer killer(island.launcher_pid(), "criu", std::chrono::microseconds(random() % 40000));
+    Killer killer(island.launcher_pid(), random() % 2 ? "criu" : "isola-keeper",
+                  std::chrono::microseconds(random() % 40000));
     auto saved = box->save(client, true, keep);
     struck += killer.finish();
     auto images = client.images();

@@ -25,7 +25,7 @@ namespace {
 
 using kernel::Helper;
 
-constexpr char kAtRest = 'R';
+constexpr char kServant = 'S', kAtRest = 'R';
 
 std::string folder_of_this_program() {
   char self[4096];
@@ -83,7 +83,22 @@ class JailCheckpointing : public Checkpointing {
   const Latency& latency() const override { return latency_; }
 
   Result<bool> advance() override {
-    ISOLA_TRY(auto word, helper_.next());
+    auto said = helper_.next();
+    if (!said) {
+      // Where the helper was killed, criu and its own helpers are nobody's, and what they hold of the sandbox would stand
+      // in the way of its end. Where it failed by itself they are gone already.
+      if (servant_ && said.error().code == Code::unavailable) kernel::kill_group(servant_pid_, servant_.get());
+      return std::unexpected(said.error());
+    }
+    auto& word = *said;
+    if (word.kind == kServant) {  // the helper waits: the number is criu's, still
+      Reader in(word.bytes);
+      servant_pid_ = in.i32();
+      if (!in.done() || servant_pid_ <= 1) return fail(Code::corrupt, "a checkpoint named no process");
+      ISOLA_TRY(servant_, kernel::open_pidfd(servant_pid_));
+      ISOLA_CHECK(helper_.answer(true));
+      return false;
+    }
     if (word.kind == kAtRest) {
       watch_.lap(Step::dump);
       ISOLA_CHECK(helper_.answer(true));
@@ -96,6 +111,8 @@ class JailCheckpointing : public Checkpointing {
 
  private:
   Helper helper_;
+  pid_t servant_pid_ = 0;  // criu
+  Fd servant_;
   std::string result_;
   Latency latency_;
   Stopwatch watch_;
@@ -125,6 +142,11 @@ Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector
   Fd folder(::open(spec.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return sys_error("cannot open " + spec.folder);
   criu::Hooks hooks;
+  hooks.started = [&](pid_t criu) {
+    Writer out;
+    out.i32(criu);
+    return talk.ask(kServant, out.take());
+  };
   hooks.on_notify = [&](const std::string& point, pid_t) -> Result<void> {
     return point == "post-dump" ? at_rest() : Result<void>{};
   };
