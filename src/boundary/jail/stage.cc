@@ -89,6 +89,7 @@ Result<void> set_stage(const StageOptions& options) {
   if (::chdir(options.folder.c_str()) < 0) return sys_error("cannot enter " + options.folder);
   for (const char* dir : {"dev", kRestoredDev, "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages})
     ISOLA_CHECK(make_dirs(dir));
+  ISOLA_CHECK(make_dirs(kCriuRun, 0700));
   ISOLA_CHECK(put_file("blank", "", 0444));
   ISOLA_CHECK(put_file("shut", "", 0));
   auto program = read_file(options.guest_program, 64 << 20);
