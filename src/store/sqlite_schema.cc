@@ -143,7 +143,13 @@ CREATE TRIGGER stored_ends AFTER DELETE ON images BEGIN
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4};
+// Until then whoever came with a key and named nobody was written down as the actor.
+constexpr std::string_view kVersion5 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN made_by TEXT NOT NULL DEFAULT '';
+UPDATE sandboxes SET made_by = actor WHERE actor IN (SELECT id FROM keys);
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
 
 }  // namespace
 
