@@ -1,4 +1,6 @@
 // What a sandbox may ask of the gate at a time, and that streams arrive whole.
+#include <cstring>
+
 #include "gate/dns.h"
 #include "gate/gate_fixture.h"
 
@@ -147,6 +149,41 @@ TEST_F(GateTest, LargeStreamsArriveWholeInBothDirections) {
     return std::to_string(got) + " " + (back == sent ? "same" : "different");
   });
   EXPECT_EQ(sizes, "50000000 same");
+}
+
+// Little by little, with a reader that only begins when nothing more can be written.
+TEST_F(GateTest, SmallMessagesArriveWholeAndInOrder) {
+  Box box = world->box("allow a.example");
+  EXPECT_EQ(box.run([] {
+    Fd fd = dial(resolve("a.example"), kEchoPort);
+    std::string sent, back;
+    for (int i = 0; i < 20'000; ++i) {
+      std::string one = std::to_string(i) + std::string(static_cast<size_t>(i % 900), '.');
+      ssize_t n = ::send(fd.get(), one.data(), one.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n <= 0) break;
+      sent.append(one, 0, static_cast<size_t>(n));
+      // Many are on their way one by one: what is not yet taken goes in the same segment otherwise.
+      if (i % 3 == 0) ::sched_yield();
+    }
+    ::shutdown(fd.get(), SHUT_WR);
+    back = read_to_end(fd);
+    return back == sent ? "same"s : std::to_string(sent.size()) + " sent, back " + std::to_string(back.size());
+  }),
+            "same");
+}
+
+// The kernel stops reading at the mark of an urgent byte, which is not the end of what there is.
+TEST_F(GateTest, BytesBehindAnUrgentOneArrive) {
+  Box box = world->box("default allow");
+  EXPECT_EQ(box.run([] {
+    Fd fd = dial(resolve("a.example"), kEchoPort);
+    for (auto [text, flag] : {std::pair("abc", 0), std::pair("!", static_cast<int>(MSG_OOB)), std::pair("efg", 0)})
+      (void)!::send(fd.get(), text, std::strlen(text), MSG_NOSIGNAL | flag);
+    std::string back(6, ' ');
+    ssize_t n = ::recv(fd.get(), back.data(), back.size(), MSG_WAITALL);
+    return n < 0 ? "none"s : back.substr(0, static_cast<size_t>(n));
+  }),
+            "abcefg");
 }
 
 }  // namespace
