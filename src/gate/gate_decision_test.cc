@@ -131,5 +131,85 @@ TEST_F(GateTest, ANewPolicyHoldsForTheNextConnectionOrCutsAll) {
   for (int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
 }
 
+// A connection that stays open, to a server that echoes.
+class Conversation {
+ public:
+  Conversation(const Box& box, const std::string& name, uint16_t port = kEchoPort) {
+    if (::pipe(to_) < 0 || ::pipe(from_) < 0) std::abort();
+    thread_ = std::thread([this, &box, name, port] {
+      box.run([&] {
+        Fd fd = dial(resolve(name), port);
+        for (char c = 0; ::read(to_[0], &c, 1) == 1 && c != '.';) {
+          if (::send(fd.get(), &c, 1, MSG_NOSIGNAL) != 1 || ::recv(fd.get(), &c, 1, 0) != 1) c = '!';
+          if (::write(from_[1], &c, 1) != 1) break;
+        }
+        return ""s;
+      });
+    });
+  }
+  ~Conversation() {
+    (void)!::write(to_[1], ".", 1);
+    thread_.join();
+    for (int fd : {to_[0], to_[1], from_[0], from_[1]}) ::close(fd);
+  }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
+  // What comes back, or '!'.
+  char say(char c) {
+    (void)!::write(to_[1], &c, 1);
+    (void)!::read(from_[0], &c, 1);
+    return c;
+  }
+
+ private:
+  int to_[2], from_[2];
+  std::thread thread_;
+};
+
+TEST_F(GateTest, CuttingJudgesTheAddressToo) {
+  world->outside->set("inside.example", {"10.5.0.1"});
+  Box box = world->box("allow inside.example local");
+  Conversation inside(box, "inside.example");
+  EXPECT_EQ(inside.say('1'), '1');
+  EXPECT_EQ(world->set_policy(box, "allow inside.example local\nallow a.example", true), "");
+  EXPECT_EQ(inside.say('2'), '2') << "still allowed";
+  EXPECT_EQ(world->set_policy(box, "allow inside.example", true), "");
+  EXPECT_EQ(inside.say('3'), '!');
+  EXPECT_EQ(world->next_denial(), "policy-changed inside.example:7");
+}
+
+TEST_F(GateTest, CuttingEndsWhatWasNotLookedAt) {
+  Box box = world->box("default allow");
+  Conversation open(box, "a.example");
+  EXPECT_EQ(open.say('1'), '1');
+  EXPECT_EQ(world->set_policy(box, "deny b.example\ndefault allow", true), "");
+  EXPECT_EQ(open.say('2'), '!') << "nobody knows which name it asked for";
+}
+
+TEST_F(GateTest, CuttingEndsWhatLeadsToTheHostItself) {
+  std::optional<Fd> listener;
+  in_netns(world->gate_netns(), [&] {
+    ASSERT_EQ(std::system("ip route add local 198.51.100.128/25 dev lo"), 0);
+    listener.emplace(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    auto at = Address::parse("198.51.100.200").value().with_port(kEchoPort);
+    ASSERT_EQ(::bind(listener->get(), at.get(), at.size), 0);
+    ASSERT_EQ(::listen(listener->get(), 1), 0);
+  });
+  std::thread host([&] {
+    Fd client(::accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    for (char c = 0; ::recv(client.get(), &c, 1, 0) == 1;) (void)!::send(client.get(), &c, 1, MSG_NOSIGNAL);
+  });
+  world->outside->set("own.example", {"198.51.100.200"});
+  Box box = world->box("allow own.example\nallow 198.51.100.200");
+  {
+    Conversation own(box, "own.example");
+    EXPECT_EQ(own.say('1'), '1') << "named by its address";
+    EXPECT_EQ(world->set_policy(box, "allow own.example", true), "");
+    EXPECT_EQ(own.say('2'), '!');
+  }
+  ::shutdown(listener->get(), SHUT_RDWR);
+  host.join();
+}
+
 }  // namespace
 }  // namespace isola::gate::testing

@@ -76,8 +76,8 @@ TEST(HelloWalk, AndNoOther) {
 }
 
 TEST(HelloWalk, WhatIsNoRecordIsRefused) {
-  for (const auto& sent :
-       {"GET / HTTP/1.1"s, "\x17\x02"s, record(22, "\x10\0\0\1x"s), "\x80\x2e\x01\x03\x01"s, "\x17\x03\x03\xff\xff"s}) {
+  for (const auto& sent : {"GET / HTTP/1.1"s, "\x17\x02"s, record(22, "\x10\0\0\1x"s), "\x80\x2e\x01\x03\x01"s,
+                           "\x17\x03\x03\xff\xff"s, "\x18\x03\x03\0\1x"s}) {
     HelloWalk walk("a.example");
     walk.client(sent);
     EXPECT_EQ(walk.problem(), Problem::bad) << sent;

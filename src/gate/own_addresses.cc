@@ -20,9 +20,10 @@ static_assert(sizeof(Question) == sizeof(nlmsghdr) + sizeof(rtmsg) + sizeof(rtat
 
 constexpr auto kLongest = std::chrono::seconds(1);
 
-// Whatever can make another route the right one.
-constexpr int kGroups[] = {RTNLGRP_LINK,       RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE,
-                           RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV4_RULE,   RTNLGRP_IPV6_RULE,   RTNLGRP_NEXTHOP};
+// Whatever can make another route the right one. An address brings its route with it; a link or a nexthop that goes
+// takes routes with it without a word about them.
+constexpr int kGroups[] = {RTNLGRP_LINK,      RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
+                           RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE,  RTNLGRP_NEXTHOP};
 
 }  // namespace
 

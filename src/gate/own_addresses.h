@@ -4,7 +4,7 @@
 //   own.contains(address)                          // also one of a whole network that is local (AnyIP)
 //
 // The kernel is asked for the route, as addresses come and go. What it said is kept until it tells of any change of its
-// links, addresses, routes or rules (looked for at every question), and for a second at most.
+// links, routes or rules (looked for at every question), and for a second at most.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ class OwnAddresses {
   // True also where the kernel does not answer: what cannot be told is not let through.
   bool contains(const Address& address);
   uint32_t asked() const { return asked_; }  // how often the kernel was
+  size_t kept() const { return known_.size(); }
 
  private:
   OwnAddresses(Fd questions, Fd changes) : questions_(std::move(questions)), changes_(std::move(changes)) {}

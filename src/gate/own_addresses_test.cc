@@ -10,6 +10,8 @@
 namespace isola::gate {
 namespace {
 
+using namespace std::string_literals;
+
 Address at(std::string_view text) { return Address::parse(text).value(); }
 
 // In a namespace with an address and a way out.
@@ -55,7 +57,13 @@ TEST_F(OwnAddressesTest, AnswersAreKeptOnlyUntilSomethingChanges) {
   EXPECT_STREQ(is_own(four), "not");
   ip("route add local 198.51.100.0/24 dev lo");
   EXPECT_STREQ(is_own(four), "own");
+  EXPECT_STREQ(is_own(six), "not");
   ip("-6 route add local 2001:db8:77::/48 dev lo");
+  EXPECT_STREQ(is_own(six), "own");
+  ip("-6 route del local 2001:db8:77::/48 dev lo");
+  ip("-6 route add local 2001:db8:77::/48 dev lo table 77");
+  EXPECT_STREQ(is_own(six), "not");
+  ip("-6 rule add to 2001:db8:77::/48 table 77");
   EXPECT_STREQ(is_own(six), "own");
   ip("route del local 198.51.100.0/24 dev lo");
   ip("route add local 198.51.100.0/24 dev lo table 77");
@@ -66,11 +74,35 @@ TEST_F(OwnAddressesTest, AnswersAreKeptOnlyUntilSomethingChanges) {
   EXPECT_STREQ(is_own(four), "not");
 }
 
+// The kernel does not tell of the routes themselves then.
+TEST_F(OwnAddressesTest, RoutesThatGoWithALinkOrANexthop) {
+  ip("route add local 198.51.100.0/24 dev lo");
+  ip("nexthop add id 7 via 192.0.2.2 dev "s + kCableEnd);
+  ip("route add 198.51.100.7/32 nhid 7");
+  ip("route add 198.51.100.8/32 via 192.0.2.2");
+  EXPECT_FALSE(own->contains(at("198.51.100.7")));
+  EXPECT_FALSE(own->contains(at("198.51.100.8")));
+  ip("nexthop del id 7");
+  EXPECT_TRUE(own->contains(at("198.51.100.7")));
+  EXPECT_FALSE(own->contains(at("198.51.100.8")));
+  ip("link set down dev "s + kCableEnd);
+  EXPECT_TRUE(own->contains(at("198.51.100.8")));
+}
+
+TEST_F(OwnAddressesTest, AddressesOfEveryRouterAreOwn) {
+  in_netns(cable->gate, [] {
+    ASSERT_EQ(std::system("echo 1 >/proc/sys/net/ipv6/conf/all/forwarding && ip -6 addr add 2001:db8:9::1/64 dev g"),
+              0);
+  });
+  EXPECT_TRUE(own->contains(at("2001:db8:9::"))) << "anycast";
+}
+
 TEST_F(OwnAddressesTest, NoRouteIsNobodysAndManyAnswersAreForgotten) {
   ip("route del default");
   EXPECT_FALSE(own->contains(at("203.0.113.10"))) << "connecting says so";
   for (uint32_t i = 0; i < 2 * OwnAddresses::kMost; ++i) ASSERT_FALSE(own->contains(Address::v4(0xcb000000 + i)));
   EXPECT_GE(own->asked(), 2 * OwnAddresses::kMost) << "each asked for once";
+  EXPECT_LE(own->kept(), OwnAddresses::kMost);
 }
 
 }  // namespace

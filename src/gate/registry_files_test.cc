@@ -9,7 +9,7 @@ TEST(RegistryFiles, TomlAsItIsWritten) {
   auto found = toml_strings(
       "top = \"t\" # c\n[source.crates-io]\nreplace-with = 'm'\n[source.\"a.b\"]\nregistry = \"x\\\"y\"\n"
       "[registries]\ninner = { index = \"sparse+https://i.example/\", token = \"s\" }\nnumber = 3\nbad = \"open\n"
-      "[[list]]\nx = \"no table\"\n");
+      "[[list]]\nx = \"no table\"\n# old = \"c\"\n");
   EXPECT_EQ(found["top"], "t");
   EXPECT_EQ(found["source.crates-io.replace-with"], "m");
   EXPECT_EQ(found["source.a\x1f"
@@ -18,6 +18,9 @@ TEST(RegistryFiles, TomlAsItIsWritten) {
   EXPECT_EQ(found["registries.inner.index"], "sparse+https://i.example/");
   EXPECT_FALSE(found.contains("registries.number"));
   EXPECT_FALSE(found.contains("registries.bad"));
+  EXPECT_FALSE(found.contains("registries.x"));
+  EXPECT_EQ(found["?.x"], "no table");
+  EXPECT_EQ(found.size(), 6U) << "top, two of sources, two of inner, and x";
 }
 
 TEST(RegistryFiles, CargoGoesTheSameWay) {
