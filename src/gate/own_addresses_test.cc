@@ -89,12 +89,10 @@ TEST_F(OwnAddressesTest, RoutesThatGoWithALinkOrANexthop) {
   EXPECT_TRUE(own->contains(at("198.51.100.8")));
 }
 
-TEST_F(OwnAddressesTest, AddressesOfEveryRouterAreOwn) {
-  in_netns(cable->gate, [] {
-    ASSERT_EQ(std::system("echo 1 >/proc/sys/net/ipv6/conf/all/forwarding && ip -6 addr add 2001:db8:9::1/64 dev g"),
-              0);
-  });
-  EXPECT_TRUE(own->contains(at("2001:db8:9::"))) << "anycast";
+TEST_F(OwnAddressesTest, AnAddressOfManyIsOwn) {
+  EXPECT_FALSE(own->contains(at("2001:db8:9::")));
+  ip("-6 route add anycast 2001:db8:9::/128 dev lo table local");
+  EXPECT_TRUE(own->contains(at("2001:db8:9::")));
 }
 
 TEST_F(OwnAddressesTest, NoRouteIsNobodysAndManyAnswersAreForgotten) {
