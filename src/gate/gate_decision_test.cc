@@ -131,6 +131,16 @@ TEST_F(GateTest, ANewPolicyHoldsForTheNextConnectionOrCutsAll) {
   for (int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
 }
 
+TEST_F(GateTest, AnAddressThatRefusesIsNotTheLast) {
+  // Nobody listens at the end of the cable itself.
+  world->outside->set("half.example", {"203.0.113.10", "2001:db8:1::2"});
+  world->outside->set("none.example", {"2001:db8:1::2"});
+  Box box = world->box("allow *.example");
+  EXPECT_EQ(box.run([] { return talk("half.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([] { return talk("none.example", kEchoPort, "x"); }), "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "unreachable none.example:7");
+}
+
 // A connection that stays open, to a server that echoes.
 class Conversation {
  public:
