@@ -3,6 +3,8 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include <cstring>
+
 #include "kernel/fault.h"
 #include "kernel/seccomp_program.h"
 
@@ -48,19 +50,35 @@ class Stopped {
   long signal_ = 0;
 };
 
+// Nearly every process has the very filter that the one before had, and equal instructions have an equal hash.
+std::string remembered_hash_of(std::vector<sock_filter> code) {
+  thread_local std::vector<sock_filter> last;
+  thread_local std::string hash;
+  const bool same = !hash.empty() && code.size() == last.size() &&
+                    std::memcmp(code.data(), last.data(), code.size() * sizeof(sock_filter)) == 0;
+  if (!same) {
+    hash = hash_of(code);
+    last = std::move(code);
+  }
+  return hash;
+}
+
 }  // namespace
 
 Result<std::string> installed_filter_hash(pid_t pid) {
   ISOLA_TRY(Stopped stopped, Stopped::seize(pid));
-  std::vector<sock_filter> code(BPF_MAXINSNS);
-  // Filters are numbered from the oldest; one that does not exist is ENOENT, none at all EINVAL.
-  long count = ::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 0L, code.data());
+  // Filters are numbered from the oldest; one that does not exist is ENOENT, none at all EINVAL. Without room the
+  // kernel tells how much it needs; the process stands still, so that does not change.
+  long count = ::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 0L, nullptr);
+  std::vector<sock_filter> code(count > 0 ? static_cast<size_t>(count) : 0);
+  if (count > 0) count = ::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 0L, code.data());
   if (count < 0) return sys_error("cannot read the system-call filter of process " + std::to_string(pid));
+  if (static_cast<size_t>(count) != code.size())
+    return fail(Code::corrupt, "the system-call filter of process " + std::to_string(pid) + " changed");
   if (::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 1L, nullptr) >= 0)
     return fail(Code::corrupt, "process " + std::to_string(pid) + " has more than one system-call filter");
   if (errno != ENOENT) return sys_error("cannot count the system-call filters of process " + std::to_string(pid));
-  code.resize(static_cast<size_t>(count));
-  return hash_of(code);
+  return remembered_hash_of(std::move(code));
 }
 
 }  // namespace isola::kernel
