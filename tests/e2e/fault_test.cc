@@ -61,10 +61,9 @@ TEST(FaultWalk, EveryKernelCallOfALaunch) {
 TEST(FaultWalk, NamedCalls) {
   NEEDS_TEMPLATE("minimal");
   if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
-  const char* names[] = {"clone",       "uid_map",    "open_ns",   "unshare_net",  "unshare_cgroup",
-                         "setgroups",   "pivot_root", "setrlimit", "capbset_drop", "capset",
-                         "close_range", "execve",     "verify",    "journal",      "id_range",
-                         "ask_network"};
+  const char* names[] = {"clone",      "uid_map",   "open_ns",      "unshare_net", "unshare_cgroup", "setgroups",
+                         "pivot_root", "setrlimit", "capbset_drop", "capset",      "close_range",    "execve",
+                         "verify",     "journal",   "id_range",     "ask_network"};
   int hit = 0;
   for (const char* name : names)
     for (int e : {EINTR, ENOMEM}) {

@@ -45,12 +45,21 @@ class BorrowedUser {
   int failed_ = 0;
 };
 
-// In the child: an own table, without everything that the launcher keeps; then tells the launcher so.
+// In the child: an own table, without everything that the launcher keeps; then tells the launcher so, if it waits.
 bool leave_with_low_descriptors(int apart) {
   if (kernel::fault::at("unshare_files")) return false;
   if (::syscall(SYS_close_range, kKeptFrom, ~0u, CLOSE_RANGE_UNSHARE) < 0) return false;
   uint64_t one = 1;
-  return ::write(apart, &one, sizeof one) == static_cast<ssize_t>(sizeof one);
+  return apart < 0 || ::write(apart, &one, sizeof one) == static_cast<ssize_t>(sizeof one);
+}
+
+// Does the launcher keep so many descriptors that it is better to wait for a child than to give it a copy of them all?
+// Numbers are given out from below, so the next one tells. As many as that are some 500 sandboxes', and cost the child
+// a tenth of a millisecond; a launcher that waits keeps all others waiting.
+bool keeps_many(int any) {
+  constexpr int kMany = 4096;
+  Fd next(::fcntl(any, F_DUPFD_CLOEXEC, kKeptFrom));
+  return !next || next.get() >= kKeptFrom + kMany;
 }
 
 // From clone to the child's own table, which the launcher waits for: well below a millisecond, on a busy machine some.
@@ -141,13 +150,13 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
                              out.first.get(),          out.second.get(),          hand_->socket()};
   for (const auto& door : doors->files) needed.push_back(door.get());
   // The kernel copies the whole table of descriptors for a new process, which then closes it again: with thousands of
-  // sandboxes alive that alone would double the price of the next. So the child shares the table for a moment and
-  // leaves with its low numbers only; whatever the launcher keeps for long lies above them.
-  bool shared = std::ranges::all_of(needed, [](int fd) { return fd < kKeptFrom - 1; });
+  // sandboxes alive that alone would double the price of the next. Then the child shares the table for a moment. Either
+  // way it leaves with its low numbers only; whatever the launcher keeps for long lies above them.
+  const bool low = std::ranges::all_of(needed, [](int fd) { return fd < kKeptFrom - 1; });
   Fd apart;
-  if (shared) apart = Fd(::eventfd(0, EFD_CLOEXEC));
+  if (low && keeps_many(conversation.first.get())) apart = Fd(::eventfd(0, EFD_CLOEXEC));
   if (apart.get() >= kKeptFrom) apart.reset();
-  shared = static_cast<bool>(apart);
+  const bool shared = static_cast<bool>(apart);
   {
     BorrowedUser user(spec_.id_base);
     if (user.failed()) return sys_error("cannot take the sandbox's id", user.failed());
@@ -155,7 +164,7 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     auto child = kernel::spawn(
         CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | (shared ? CLONE_FILES : 0),
         [&] {
-          if (shared && !leave_with_low_descriptors(apart.get())) return 1;
+          if (low && !leave_with_low_descriptors(apart.get())) return 1;
           // Else the child would hold the launcher's end itself, and never hear that it died.
           conversation.first.reset();
           return become_guest(furnishing);
