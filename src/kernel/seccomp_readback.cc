@@ -3,9 +3,8 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-#include <cstring>
-
 #include "kernel/fault.h"
+#include "kernel/seccomp_digest.h"
 #include "kernel/seccomp_program.h"
 
 #ifndef PTRACE_SECCOMP_GET_FILTER
@@ -50,19 +49,6 @@ class Stopped {
   long signal_ = 0;
 };
 
-// Nearly every process has the very filter that the one before had, and equal instructions have an equal hash.
-std::string remembered_hash_of(std::vector<sock_filter> code) {
-  thread_local std::vector<sock_filter> last;
-  thread_local std::string hash;
-  const bool same = !hash.empty() && code.size() == last.size() &&
-                    std::memcmp(code.data(), last.data(), code.size() * sizeof(sock_filter)) == 0;
-  if (!same) {
-    hash = hash_of(code);
-    last = std::move(code);
-  }
-  return hash;
-}
-
 }  // namespace
 
 Result<std::string> installed_filter_hash(pid_t pid) {
@@ -78,7 +64,7 @@ Result<std::string> installed_filter_hash(pid_t pid) {
   if (::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 1L, nullptr) >= 0)
     return fail(Code::corrupt, "process " + std::to_string(pid) + " has more than one system-call filter");
   if (errno != ENOENT) return sys_error("cannot count the system-call filters of process " + std::to_string(pid));
-  return remembered_hash_of(std::move(code));
+  return remembered_sha256_hex({reinterpret_cast<const char*>(code.data()), code.size() * sizeof(sock_filter)});
 }
 
 }  // namespace isola::kernel
