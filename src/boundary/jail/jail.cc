@@ -236,13 +236,15 @@ Result<void> JailLaunching::hear(kernel::Message message) {
 }
 
 Result<std::unique_ptr<Cell>> JailLaunching::advance() {
-  ISOLA_TRY(auto message, kernel::receive_message(control_.get()));
-  if (message.bytes.empty()) {
-    if (told_to_exec_) return hand_over();
+  auto message = kernel::receive_message(control_.get());
+  // One that died before it had read all is "reset".
+  if (message ? message->bytes.empty() : message.error().sys_errno == ECONNRESET) {
+    if (message && told_to_exec_) return hand_over();
     if (!network_ && !hand_->alive()) return fail(Code::unavailable, "the helper that makes networks died");
     return fail(Code::internal, "the sandbox's first process died while it was furnished");
   }
-  ISOLA_CHECK(hear(std::move(message)));
+  if (!message) return std::unexpected(message.error());
+  ISOLA_CHECK(hear(std::move(*message)));
   if (!furnished_ || !network_) return nullptr;
   ISOLA_CHECK(verify_all());
   watch_.lap(Step::verify);

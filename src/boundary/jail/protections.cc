@@ -134,8 +134,8 @@ std::string mount_line(const MountRule& rule) {
 Result<std::vector<std::string>> mount_lines(std::string_view mountinfo) {
   std::vector<std::string> lines;
   while (!mountinfo.empty()) {
-    std::string_view line = next_word(mountinfo, '\n');
-    if (line.empty()) break;
+    std::string_view line = mountinfo.substr(0, mountinfo.find('\n'));
+    mountinfo.remove_prefix(std::min(line.size() + 1, mountinfo.size()));
     // id parent dev ROOT MOUNTPOINT OPTIONS [tags…] - TYPE source SUPEROPTIONS
     for (int skip = 0; skip < 3; ++skip) next_word(line);
     const auto root = next_word(line), target = next_word(line);
