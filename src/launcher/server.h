@@ -54,6 +54,7 @@ class Server {
   void dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds);
   bool dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in);
   bool dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in);
+  bool dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in);
   void send_gate_event(std::string_view event);
   void reply(OwnerId id, uint32_t tag, const Result<std::string>& result, std::vector<Fd> fds = {});
   void send(OwnerId id, std::string bytes, std::vector<Fd> fds);
