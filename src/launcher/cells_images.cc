@@ -227,9 +227,9 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   for (const auto& volume : request.volumes) targets.push_back(volume.target);
   std::ranges::sort(targets);
   if (targets != image.volumes)
-    return fail(Code::invalid, fmt::format("a sandbox with the memory of image {} needs volumes at the same places: {}",
-                                           image.id,
-                                           image.volumes.empty() ? "none" : fmt::format("{}", fmt::join(image.volumes, ", "))));
+    return fail(Code::invalid,
+                fmt::format("a sandbox with the memory of image {} needs volumes at the same places: {}", image.id,
+                            image.volumes.empty() ? "none" : fmt::format("{}", fmt::join(image.volumes, ", "))));
   return {};
 }
 

@@ -54,7 +54,8 @@ std::string to_line(const JournalEntry& e, const std::string& boot) {
   return fmt::format("5 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
                      e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
                      static_cast<int>(e.ephemeral), static_cast<int>(e.roots_own), e.created, e.deadline, boot,
-                     or_dash(e.layer), or_dash(e.image), static_cast<int>(e.shown), joined(e.lowers), joined(to_words(e.volumes)));
+                     or_dash(e.layer), or_dash(e.image), static_cast<int>(e.shown), joined(e.lowers),
+                     joined(to_words(e.volumes)));
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {

@@ -27,7 +27,7 @@ struct JournalEntry {
     std::string id, target;  // neither has a blank, a comma or a colon in it
   };
   std::vector<Volume> volumes;
-  kernel::ProcessName process;      // pid 0: not born yet
+  kernel::ProcessName process;  // pid 0: not born yet
   Birth birth = Birth::cold;
   bool parked = false;
   bool ephemeral = false;

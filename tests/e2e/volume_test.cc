@@ -31,8 +31,9 @@ class Volumes : public SharedIsland {
       if (images)
         for (const auto& image : *images) (void)client_->drop_image(image.id);
       auto volumes = client_->volumes();
-      if (volumes)
+      if (volumes) {
         for (const auto& volume : *volumes) EXPECT_TRUE(client_->drop_volume(volume.id));
+      }
       client_.reset();
     }
     SharedIsland::TearDown();
@@ -82,7 +83,8 @@ TEST_F(Volumes, ItsLimitHoldsAndCanGrow) {
   ASSERT_OK(one);
   auto full = sh(*one, "dd if=/dev/zero of=/data/big bs=1M count=64 conv=fsync 2>&1");
   EXPECT_EQ(full.substr(0, 4), "exit") << full;
-  EXPECT_EQ(sh(*one, "echo still >/root/works && cat /root/works"), "still\n") << "its own layer has a limit of its own";
+  EXPECT_EQ(sh(*one, "echo still >/root/works && cat /root/works"), "still\n")
+      << "its own layer has a limit of its own";
   auto all = client_->volumes();
   ASSERT_OK(all);
   ASSERT_EQ(all->size(), 1u);
@@ -103,7 +105,7 @@ TEST_F(Volumes, NoSubvolumesAreMadeInside) {
 import fcntl, os
 d = os.open("/data", os.O_RDONLY)
 try:
-    fcntl.ioctl(d, 0x5000940e, b"\0" * 8 + b"more" + b"\0" * 4084)
+    fcntl.ioctl(d, 0x5000940e, bytearray(b"\0" * 8 + b"more" + b"\0" * 4084))
     print("made")
 except OSError as e:
     print(e.errno)
@@ -173,7 +175,8 @@ TEST_F(Volumes, ALauncherThatTakesOverKnowsThem) {
 // Pause and fork with a volume: the processes go on with the files that they had open in it.
 TEST_F(Volumes, ThroughPauseAndFork) {
   NEEDS_CRIU();
-  LaunchRequest request{.digest = island().digest(), .ephemeral = false, .volumes = {{.id = volume_, .target = "/data"}}};
+  LaunchRequest request{
+      .digest = island().digest(), .ephemeral = false, .volumes = {{.id = volume_, .target = "/data"}}};
   auto box = Counting::start(*client_, request);
   ASSERT_OK(box);
   ASSERT_TRUE(box->sh("(while sleep 0.05; do echo tick; done) >/data/log & echo kept >/data/file"));

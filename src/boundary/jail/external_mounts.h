@@ -1,6 +1,6 @@
 // Which of a jail's mounts criu must be told about: those that come from the launcher's stage and cannot be made from
-// inside (the shared /dev and /sys, the stand-ins for masked files of /proc), and folders that are shown to it. Everything else (the root, proc and its
-// read-only parts, devpts, tmpfs) criu makes anew by itself.
+// inside (the shared /dev and /sys, the stand-ins for masked files of /proc), and folders that are shown to it.
+// Everything else (the root, proc and its read-only parts, devpts, tmpfs) criu makes anew by itself.
 #pragma once
 
 #include <string>

@@ -117,8 +117,8 @@ Result<Root> make_root(const std::vector<std::string>& lowers, const std::string
 }
 
 Result<void> prepare_shown(const ShownFolder& shown, int userns) {
-  auto mapped = kernel::set_attributes(
-      shown.tree.get(), {.read_only = shown.read_only, .nosuid = true, .nodev = true, .idmap = userns});
+  auto mapped = kernel::set_attributes(shown.tree.get(),
+                                       {.read_only = shown.read_only, .nosuid = true, .nodev = true, .idmap = userns});
   if (!mapped) return std::unexpected(mapped.error().in("the folder shown at " + shown.target));
   return {};
 }
