@@ -157,25 +157,31 @@ void skipped(const std::string& path) {
 
 // File by file, where nobody packs on the other side.
 Result<void> Copy::in_each(const std::string& from, const std::string& to) {
-  ISOLA_TRY(auto made, api_.send("POST", base_ + "/files/mkdir", {{"path", to}}));
+  auto make = [&](const std::string& folder) -> Result<void> {
+    json body = {{"path", folder}};
+    if (!options_.user.empty()) body["user"] = options_.user;
+    ISOLA_CHECK(api_.send("POST", base_ + "/files/mkdir", body));
+    return {};
+  };
+  ISOLA_CHECK(make(to));
   uint64_t bytes = 0;
   std::error_code failed;
   for (std::filesystem::recursive_directory_iterator at(from, failed), end; !failed && at != end;
        at.increment(failed)) {
-    std::string inside = to + "/" + std::filesystem::relative(at->path(), from).string();
+    const std::string path = at->path().string();
+    const std::string inside = to + "/" + std::filesystem::relative(path, from).string();
     struct stat about{};
-    if (::lstat(at->path().c_str(), &about) < 0) return sys_error(at->path());
+    if (::lstat(path.c_str(), &about) < 0) return sys_error(path);
     if (S_ISDIR(about.st_mode)) {
-      ISOLA_TRY(made, api_.send("POST", base_ + "/files/mkdir", {{"path", inside}}));
+      ISOLA_CHECK(make(inside));
     } else if (S_ISREG(about.st_mode)) {
-      Fd file(::open(at->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-      if (!file) return sys_error(at->path());
+      Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      if (!file) return sys_error(path);
       auto mode = fmt::format("{:04o}", about.st_mode & 0777);
-      ISOLA_CHECK(
-          send(file.get(), target("", inside, {{"mode", mode}}), at->path(), static_cast<uint64_t>(about.st_size)));
+      ISOLA_CHECK(send(file.get(), target("", inside, {{"mode", mode}}), path, static_cast<uint64_t>(about.st_size)));
       bytes += done.value("bytes", uint64_t{0});
     } else {
-      skipped(at->path());
+      skipped(path);
     }
   }
   if (failed) return fail(Code::invalid, from + ": " + failed.message());

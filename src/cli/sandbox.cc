@@ -158,7 +158,7 @@ void describe(const json& sandbox) {
   for (auto at = net.find('\n'); at != std::string::npos; at = net.find('\n')) net.replace(at, 1, "; ");
   line("NETWORK", net);
   for (const auto& volume : sandbox.value("volumes", json::array()))
-    line("VOLUME", text_of(volume, "id") + " at " + text_of(volume, "path") +
+    line("VOLUME", text_of(volume, "name") + " at " + text_of(volume, "path") +
                        (volume.value("read_only", false) ? " (read-only)" : ""));
   line("LABELS", join_labels(sandbox.value("metadata", json::object())));
   line("TASK", text_of(sandbox, "task"));

@@ -38,6 +38,7 @@ enum class Kind : uint8_t {
   volume_created,
   volume_updated,
   volume_removed,
+  volume_full,
 };
 
 std::string_view to_string(Kind kind);  // sandbox.created

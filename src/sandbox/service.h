@@ -249,7 +249,7 @@ class Service : public std::enable_shared_from_this<Service> {
     store::VolumeRecord volume;
     VolumeDesk::Use use;
   };
-  Task<Result<VolumeFiles>> volume_files(std::string project, std::string id_or_name);
+  Task<Result<VolumeFiles>> volume_files(store::VolumeRecord volume);
   void record_volume(ledger::Kind kind, const store::VolumeRecord& volume, const store::Labels& data, const Caller& by);
 
   // Resumes it where that is its way.
@@ -336,6 +336,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> drop_spent(std::string image);
   Task<void> sweep_images();
   Result<std::vector<store::VolumeUse>> find_volumes(const std::string& project, std::vector<store::VolumeUse> asked);
+  Task<Result<void>> retire_volume(std::string id);
   Task<Result<void>> drop_volume(std::string id);
   Task<void> undo_volumes();
   Task<void> sweep_volumes();
@@ -430,6 +431,7 @@ class Service : public std::enable_shared_from_this<Service> {
   std::map<std::string, uint64_t> strange_images_;  // likewise
   const Millis started_ = now_millis();
   std::map<std::string, Millis> stored_until_;   // what is written down of each snapshot's storage; of the sweep alone
+  std::set<std::string> full_volumes_;           // ids; of the sweep alone
   std::map<std::string, Millis> volumes_until_;  // likewise, of volumes
   std::mutex pool_mutex_;
   struct Pool {

@@ -127,10 +127,13 @@ Task<Result<void>> VolumeDesk::begin(std::string volume, std::string digest, std
 }
 
 void VolumeDesk::give_back(const std::string& volume, const std::shared_ptr<Desk>& desk) {
-  std::lock_guard lock(mutex_);
-  --desk->users;
-  desk->used = std::chrono::steady_clock::now();
-  if (desk->users > 0 || std::exchange(desk->leaving, true)) return;
+  {
+    std::lock_guard lock(mutex_);
+    --desk->users;
+    desk->used = std::chrono::steady_clock::now();
+    if (desk->users > 0 || std::exchange(desk->leaving, true)) return;
+  }
+  // May begin before it returns: not under the mutex.
   net::co_spawn(next_worker_(), leave_later(volume, desk), net::detached);
 }
 

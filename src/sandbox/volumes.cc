@@ -17,6 +17,7 @@ using nlohmann::json;
 namespace {
 
 constexpr uint64_t kSmallest = 16 << 20;
+constexpr auto kLeaving = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -35,6 +36,7 @@ Result<std::vector<store::VolumeUse>> Service::find_volumes(const std::string& p
   for (auto& use : asked) {
     ISOLA_TRY(auto volume, parts_.store.find_volume(project, use.volume));
     use.volume = volume.id;
+    use.name = volume.name;
   }
   return asked;
 }
@@ -144,10 +146,27 @@ Task<Result<VolumeLook>> Service::resize_volume(std::string project, std::string
   co_return look;
 }
 
+// Those who are just leaving are as good as gone.
+Task<Result<void>> Service::retire_volume(std::string id) {
+  auto until = std::chrono::steady_clock::now() + kLeaving;
+  for (;;) {
+    uint64_t ticket = key_bell_.ticket();
+    auto retired = parts_.store.retire_volume(id);
+    if (retired || retired.error().sys_errno != EBUSY) co_return retired;
+    ISOLA_CO_TRY(auto users, parts_.store.users_of_volume(id));
+    for (const auto& user : users)
+      if (auto box = find_any(user); box && (*box)->state() != State::ending && (*box)->state() != State::ended)
+        co_return retired;
+    auto left = until - std::chrono::steady_clock::now();
+    if (left.count() <= 0) co_return retired;
+    (void)co_await key_bell_.wait_for(ticket, left);
+  }
+}
+
 Task<Result<void>> Service::remove_volume(std::string project, std::string id_or_name, Caller by) {
   auto self = shared_from_this();
   ISOLA_CO_TRY(auto volume, parts_.store.find_volume(project, id_or_name));
-  ISOLA_CO_CHECK(parts_.store.retire_volume(volume.id));
+  ISOLA_CO_CHECK(co_await retire_volume(volume.id));
   store::Labels data;
   record_volume(ledger::Kind::volume_removed, volume, data, by);
   co_await desk_->close(volume.id);
@@ -162,9 +181,9 @@ Task<Result<void>> Service::drop_volume(std::string id) {
   co_return parts_.store.forget_volume(id);
 }
 
-Task<Result<Service::VolumeFiles>> Service::volume_files(std::string project, std::string id_or_name) {
+Task<Result<Service::VolumeFiles>> Service::volume_files(store::VolumeRecord volume) {
   VolumeFiles files;
-  ISOLA_CO_TRY(files.volume, parts_.store.find_volume(project, id_or_name));
+  files.volume = std::move(volume);
   auto digest = digest_of(settings().default_template);
   if (!digest) {
     ISOLA_CO_TRY(auto any, templates());
@@ -205,6 +224,12 @@ Task<void> Service::sweep_volumes() {
       from = now;
     }
     until[volume.id] = from;
+    // Nobody tells us of a write that failed for want of room: it is seen by what is there.
+    uint64_t left = volume.size - std::min(volume.size, used[volume.id]);
+    if (left > volume.size / 8)
+      full_volumes_.erase(volume.id);
+    else if (left <= volume.size / 32 && full_volumes_.insert(volume.id).second)
+      record_volume(ledger::Kind::volume_full, volume, {{"used", std::to_string(used[volume.id])}}, Caller());
   }
   volumes_until_ = std::move(until);
 }

@@ -27,7 +27,8 @@ Result<std::string> to_json(const std::vector<std::string>& list, std::string_vi
 Result<std::string> to_json(const std::vector<VolumeUse>& volumes) {
   auto all = json::array();
   for (const auto& v : volumes)
-    all.push_back({{"volume", v.volume}, {"path", v.path}, {"read_only", v.read_only}, {"subpath", v.subpath}});
+    all.push_back(
+        {{"volume", v.volume}, {"path", v.path}, {"read_only", v.read_only}, {"subpath", v.subpath}, {"name", v.name}});
   return dump(all, "the paths of volumes");
 }
 
@@ -68,7 +69,11 @@ Result<std::vector<VolumeUse>> volumes_of(const std::string& text) {
     };
     auto read_only = one.find("read_only");
     bool shut = read_only == one.end() || !read_only->is_boolean() || read_only->get<bool>();
-    volumes.push_back({.volume = word("volume"), .path = word("path"), .read_only = shut, .subpath = word("subpath")});
+    volumes.push_back({.volume = word("volume"),
+                       .path = word("path"),
+                       .read_only = shut,
+                       .subpath = word("subpath"),
+                       .name = word("name")});
   }
   return volumes;
 }

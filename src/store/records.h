@@ -47,6 +47,7 @@ struct VolumeUse {
   std::string path;    // where, inside
   bool read_only = false;
   std::string subpath;  // a folder of it; empty: all of it
+  std::string name;     // the volume's, which it keeps
   bool operator==(const VolumeUse&) const = default;
 };
 

@@ -55,6 +55,7 @@ class SqliteStore final : public Store {
   Result<void> set_volume_there(const std::string& id) override;
   Result<void> set_volume_size(const std::string& id, uint64_t size) override;
   Result<VolumeRecord> find_volume(const std::string& project, const std::string& id_or_name) override;
+  Result<VolumeRecord> find_volume_of_any(const std::string& id) override;
   Result<VolumePage> list_volumes(const std::string& project, const std::string& cursor, size_t limit) override;
   Result<std::vector<VolumeRecord>> all_volumes() override;
   Result<std::vector<std::string>> users_of_volume(const std::string& id) override;

@@ -115,6 +115,14 @@ Result<VolumeRecord> SqliteStore::find_volume(const std::string& project, const 
   return read_volume(query);
 }
 
+Result<VolumeRecord> SqliteStore::find_volume_of_any(const std::string& id) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(select("state = 'there' AND id = ?")));
+  ISOLA_TRY(bool found, query.bind(id).step());
+  if (!found) return no_volume(id);
+  return read_volume(query);
+}
+
 Result<Store::VolumePage> SqliteStore::list_volumes(const std::string& project, const std::string& cursor,
                                                     size_t limit) {
   if (limit == 0) return fail(Code::invalid, "a list needs a limit above 0");

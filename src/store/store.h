@@ -124,6 +124,8 @@ class Store {
   virtual Result<void> set_volume_size(const std::string& id, uint64_t size) = 0;
   // One that is there.
   virtual Result<VolumeRecord> find_volume(const std::string& project, const std::string& id_or_name) = 0;
+  // Whoever's it is: for those who come with the volume's own token instead of a key.
+  virtual Result<VolumeRecord> find_volume_of_any(const std::string& id) = 0;
   struct VolumePage {
     std::vector<VolumeRecord> volumes;
     std::string next;

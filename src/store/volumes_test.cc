@@ -38,6 +38,7 @@ TEST_F(StoredVolumes, OneComesBackAsItWasOnceItIsThere) {
     EXPECT_EQ(read->labels, wrote.labels);
     EXPECT_EQ(read->state, VolumeState::there);
     EXPECT_EQ(store_->find_volume("other", name).error().code, Code::not_found);
+    EXPECT_EQ(store_->find_volume_of_any(name).has_value(), name == wrote.id);
   }
 }
 
@@ -62,7 +63,7 @@ TEST_F(StoredVolumes, WhoHasOneKeepsItFromGoing) {
   auto one = there("one"), two = there("two");
   auto box = example();
   box.state = State::running;
-  box.volumes = {{.volume = one.id, .path = "/data", .read_only = true, .subpath = "a/b"},
+  box.volumes = {{.volume = one.id, .path = "/data", .read_only = true, .subpath = "a/b", .name = "one"},
                  {.volume = one.id, .path = "/again"}};
   ASSERT_TRUE(store_->insert_sandbox(box));
   EXPECT_EQ(store_->find_sandbox(box.id).value().volumes, box.volumes);

@@ -27,7 +27,7 @@ json view(const store::Budget& budget) {
 json view(const std::vector<store::VolumeUse>& volumes) {
   json all = json::array();
   for (const auto& use : volumes) {
-    all.push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
+    all.push_back({{"id", use.volume}, {"name", use.name}, {"path", use.path}, {"read_only", use.read_only}});
     if (!use.subpath.empty()) all.back()["subpath"] = use.subpath;
   }
   return all;

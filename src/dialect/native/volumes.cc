@@ -109,8 +109,8 @@ Task<Result<Place>> place_of(sandbox::Service& service, http::Exchange& ex, cons
   ISOLA_CO_TRY(at.path, path_of(ex));
   if (at.path[0] != '/') at.path = "/" + at.path;
   at.user = std::string(ex.query("user").value_or(user));
-  std::string project = project_of(ex), name = name_of(ex);
-  ISOLA_CO_TRY(at.files, co_await service.volume_files(std::move(project), std::move(name)));
+  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), name_of(ex)));
+  ISOLA_CO_TRY(at.files, co_await service.volume_files(std::move(volume)));
   co_return at;
 }
 
@@ -156,8 +156,8 @@ Task<Result<void>> mkdir(sandbox::Service& service, http::Exchange& ex) {
   args.user = fields.text("user", kUser);
   args.mode = octal(fields, "mode", 0755);
   ISOLA_CO_CHECK(fields.done());
-  std::string project = project_of(ex), name = name_of(ex);
-  ISOLA_CO_TRY(auto files, co_await service.volume_files(std::move(project), std::move(name)));
+  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), name_of(ex)));
+  ISOLA_CO_TRY(auto files, co_await service.volume_files(std::move(volume)));
   ISOLA_CO_TRY(std::string made, co_await files.use.link()->call(guest::Op::mkdir, guest::encode(args)));
   ex.reply(204);
   co_return Result<void>();
