@@ -11,10 +11,11 @@ namespace isola::gate {
 
 namespace {
 
-constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 constexpr auto kConnectTimeout = std::chrono::seconds(5);  // of one address, where there are more
 constexpr int kRounds = 16;                                // of up to 64 KiB, before it is somebody else's turn
 constexpr size_t kReadAtOnce = 16 << 10;
+constexpr size_t kLittle = 4096;           // bytes that are not worth a splice. Every empty pipe has room for them
 constexpr int kNarrow = 128 << 10;         // bytes each way
 constexpr uint64_t kTellBytes = 16 << 20;  // of a connection that goes on
 
@@ -66,15 +67,16 @@ void Flow::start() {
   }
   if (!verdict_.allowed()) return deny(verdict_, name_.empty() ? asked_.text() : "");
   inspecting_ = looks_at_hello(*egress_);
-  set_option(client_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(client_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   narrow_ = sandbox_.has_many_flows();
   if (narrow_) keep_narrow(client_.fd);
-  if (!sandbox_.loop().add(client_.fd.get(), kEvents, client_)) return finish(true);
-  if (name_.empty()) return resolved({.state = Answer::State::found, .addresses = {asked_}});
-  sandbox_.resolver().addresses(name_, [this, alive = std::weak_ptr(alive_)](const Answer& answer) {
-    if (!alive.expired() && !done_) resolved(answer);
-  });
+  if (name_.empty())
+    resolved({.state = Answer::State::found, .addresses = {asked_}});
+  else
+    sandbox_.resolver().addresses(name_, [this, alive = std::weak_ptr(alive_)](const Answer& answer) {
+      if (!alive.expired() && !done_) resolved(answer);
+    });
+  // Last: where the address was known, the other side has something to do already.
+  if (!done_ && !sandbox_.loop().add(client_.fd.get(), kEvents, client_)) finish(true);
 }
 
 void Flow::resolved(const Answer& answer) {
@@ -107,11 +109,12 @@ void Flow::connect_next() {
     auto address = to_.with_port(port_);
     server_.fd = Fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!server_.fd) continue;
-    set_option(server_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(server_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     if (narrow_) keep_narrow(server_.fd);
     server_.readable = server_.writable = server_.over = false;
+    ++attempts_;
     if (::connect(server_.fd.get(), address.get(), address.size) < 0 && errno != EINPROGRESS) continue;
+    set_option(server_.fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(server_.fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     if (!sandbox_.loop().add(server_.fd.get(), kEvents, server_)) continue;
     break;
   }
@@ -121,12 +124,14 @@ void Flow::connect_next() {
 void Flow::connected() {
   int error = 0;
   socklen_t size = sizeof error;
-  if (::getsockopt(server_.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error != 0) return connect_next();
-  // An event of an earlier attempt may have come late.
+  // Without an error, writable means connected.
+  if (server_.over && (::getsockopt(server_.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error != 0))
+    return connect_next();
+  // But an event of an earlier attempt may have come late.
   SocketAddress peer;
   peer.size = sizeof peer.storage;
-  if (::getpeername(server_.fd.get(), peer.get(), &peer.size) < 0) {
-    server_.writable = false;
+  if (attempts_ > 1 && ::getpeername(server_.fd.get(), peer.get(), &peer.size) < 0) {
+    server_.writable = server_.readable = server_.over = false;
     return;
   }
   connected_ = true;
@@ -141,6 +146,7 @@ void Flow::side_ready(Side& side, uint32_t events) {
   if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) side.readable = true;
   if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) side.writable = true;
   if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) side.over = true;
+  if (events & EPOLLPRI) side.urgent = true;
   if (&side == &server_ && !connected_) {
     if (side.writable) connected();
     if (done_ || !connected_) return;
@@ -166,6 +172,7 @@ void Flow::inspect() {
       if (hello_) return deny({Reason::bad_hello, "cut off"});
       return inspected();
     }
+    client_.was_read(static_cast<size_t>(n), sizeof buffer);
     if (!hello_) hello_ = std::make_unique<ClientHelloReader>();
     std::string_view bytes(buffer, static_cast<size_t>(n));
     held_.append(bytes);
@@ -255,6 +262,7 @@ bool Flow::pass_on_watched() {
       client_.eof = true;
       continue;
     }
+    client_.was_read(static_cast<size_t>(n), room);
     std::string_view bytes(buffer, static_cast<size_t>(n));
     walk_->client(bytes);
     if (!walk_is_good()) return false;
@@ -364,11 +372,15 @@ bool Flow::pump(Direction& d) {
       } else if (!d.pipe) {
         moved = copy(d, room);
         if (done_) return false;
+      } else if (!d.much && d.in_pipe == 0 && d.to.writable) {
+        moved = pass_little(d, room);
+        if (done_) return false;
       } else {
         ssize_t n =
             ::splice(d.from.fd.get(), nullptr, d.pipe->write.get(), nullptr, room, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
         if (n > 0) {
           d.in_pipe += static_cast<size_t>(n);
+          d.much = static_cast<size_t>(n) >= kLittle;
           sandbox_.bandwidth().spend(static_cast<uint64_t>(n));
           moved = true;
         } else if (n == 0) {
@@ -381,7 +393,7 @@ bool Flow::pump(Direction& d) {
         }
       }
     }
-    if (d.in_pipe > 0 && d.to.writable) {
+    if (d.in_pipe > 0 && d.to.writable && !d.ended) {
       ssize_t n =
           ::splice(d.pipe->read.get(), nullptr, d.to.fd.get(), nullptr, d.in_pipe, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
       if (n > 0) {
@@ -396,14 +408,41 @@ bool Flow::pump(Direction& d) {
         break;
       }
     }
-    if (d.from.eof && d.in_pipe == 0) {
-      ::shutdown(d.to.fd.get(), SHUT_WR);
+    if (d.from.eof && d.in_pipe == 0 && !d.ended) {
+      const Direction& back = &d == &up_ ? down_ : up_;
+      if (!back.ended) ::shutdown(d.to.fd.get(), SHUT_WR);  // else both are closed now, which says the same
       d.ended = true;
     }
     if (!moved) break;
   }
   if (d.in_pipe == 0 || d.ended) release(d);
   return false;
+}
+
+// A message of a few bytes, of which most connections are made: read and written, and that was it. What the other side
+// does not take goes into the pipe. True if bytes moved.
+bool Flow::pass_little(Direction& d, size_t room) {
+  char buffer[kLittle];
+  room = std::min(room, sizeof buffer);
+  ssize_t n = ::recv(d.from.fd.get(), buffer, room, 0);
+  if (n == 0) d.from.eof = true;
+  if (n < 0 && errno == EAGAIN) d.from.readable = false;
+  if (n < 0 && errno != EAGAIN && errno != EINTR) finish(true);
+  if (n <= 0) return n < 0 && errno == EINTR && !done_;
+  auto size = static_cast<size_t>(n);
+  d.from.was_read(size, room);
+  d.much = size == sizeof buffer;
+  sandbox_.bandwidth().spend(size);
+  ssize_t sent = ::send(d.to.fd.get(), buffer, size, MSG_NOSIGNAL);
+  if (sent < 0 && errno == EAGAIN) d.to.writable = false;
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) return d.ended = true, false;  // it does not listen any more
+  auto gone = static_cast<size_t>(std::max<ssize_t>(sent, 0));
+  d.bytes += gone;
+  if (gone == size) return true;
+  if (::write(d.pipe->write.get(), buffer + gone, size - gone) != static_cast<ssize_t>(size - gone))
+    return finish(true), false;
+  d.in_pipe = size - gone;
+  return true;
 }
 
 // Without a pipe, where all of them are full: slower, and nothing is kept but where it came from. True if bytes moved.
@@ -492,7 +531,6 @@ void Flow::finish(bool reset) {
                      .down = down_bytes_ - told_down_});
   for (Side* side : {&client_, &server_}) {
     if (!side->fd) continue;
-    sandbox_.loop().remove(side->fd.get());
     if (reset) reset_on_close(side->fd);
     side->fd.reset();
   }

@@ -2,8 +2,8 @@
 //
 // The client's first bytes are held back until they are judged (TLS must say the name), while the connection outwards
 // is made and the server may speak first. What follows a TLS hello is looked at until the server has taken it. After
-// that bytes move by splice through a pipe that is there only while there is something in it: an idle flow costs two
-// descriptors and a few hundred bytes.
+// that a few bytes are read and written; many move by splice through a pipe that is there only while there is something
+// in it: an idle flow costs two descriptors and a few hundred bytes.
 #pragma once
 
 #include <list>
@@ -70,6 +70,12 @@ class Flow : public Handler {
     bool readable = false, writable = false;
     bool eof = false;   // it has nothing more to say
     bool over = false;  // and nothing more will come, whatever is still to be read
+    bool urgent = false;
+    // Less than there was room for: there is no more, and what comes next is an event. Not so at the end, which would
+    // be no news any more, nor with a mark of urgent data, where the kernel stops.
+    void was_read(size_t bytes, size_t room) {
+      if (bytes < room && !over && !urgent) readable = false;
+    }
   };
   struct Direction {
     Side& from;
@@ -78,6 +84,7 @@ class Flow : public Handler {
     std::optional<PipePool::Pipe> pipe;
     size_t in_pipe = 0;
     bool ended = false;
+    bool much = false;  // came in the last time
   };
 
   void side_ready(Side& side, uint32_t events);
@@ -94,6 +101,7 @@ class Flow : public Handler {
   void moved();
   void pump();
   bool pump(Direction& direction);
+  bool pass_little(Direction& direction, size_t room);
   bool copy(Direction& direction, size_t room);
   void release(Direction& direction);
   void end_if_done();
@@ -108,7 +116,8 @@ class Flow : public Handler {
   std::string name_;  // empty: a literal address
   Side client_{*this}, server_{*this};
   uint64_t up_bytes_ = 0, down_bytes_ = 0;
-  Direction up_{client_, server_, up_bytes_, {}, 0, false}, down_{server_, client_, down_bytes_, {}, 0, false};
+  Direction up_{.from = client_, .to = server_, .bytes = up_bytes_},
+      down_{.from = server_, .to = client_, .bytes = down_bytes_};
   std::vector<Address> candidates_;  // in reverse: the next one is at the back
   Address to_;                       // the real one
   std::optional<Address> own_;       // one of them that is the host's, and named by a rule
@@ -116,6 +125,7 @@ class Flow : public Handler {
   std::unique_ptr<ClientHelloReader> hello_;  // while the first bytes are judged
   std::unique_ptr<HelloWalk> walk_;           // after that, while another hello could follow
   std::string held_;                          // the client's first bytes
+  size_t attempts_ = 0;                       // to connect
   size_t charged_ = 0;                        // for them, in the sandbox's share
   std::optional<Loop::TimerId> timer_;        // of the attempt to connect
   bool connected_ = false, inspecting_ = false, verified_ = false, narrow_ = false;

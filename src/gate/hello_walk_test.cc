@@ -76,8 +76,8 @@ TEST(HelloWalk, AndNoOther) {
 }
 
 TEST(HelloWalk, WhatIsNoRecordIsRefused) {
-  for (const auto& sent :
-       {"GET / HTTP/1.1"s, "\x17\x02"s, record(22, "\x10\0\0\1x"s), "\x80\x2e\x01\x03\x01"s, "\x17\x03\x03\xff\xff"s}) {
+  for (const auto& sent : {"GET / HTTP/1.1"s, "\x17\x02"s, record(22, "\x10\0\0\1x"s), "\x80\x2e\x01\x03\x01"s,
+                           "\x17\x03\x03\xff\xff"s, "\x18\x03\x03\0\1x"s}) {
     HelloWalk walk("a.example");
     walk.client(sent);
     EXPECT_EQ(walk.problem(), Problem::bad) << sent;
@@ -85,6 +85,26 @@ TEST(HelloWalk, WhatIsNoRecordIsRefused) {
   HelloWalk pieces("a.example");
   pieces.server(record(22, "\x02\0\0\x48\x03\x03"s));
   EXPECT_EQ(pieces.problem(), Problem::bad) << "a server that cuts its hello up";
+}
+
+TEST(HelloWalk, WhateverIsInTheRecordsBeforeIt) {
+  // Lengths and bodies that look like the beginning of a handshake, and an alert.
+  const auto before = record(23, std::string(22, 22)) + record(21, "\1\0"s) + record(23, std::string(0x1616, 22));
+  for (size_t piece : {1UL, 4096UL}) {
+    HelloWalk walk("a.example");
+    const auto all = before + tls_hello("b.example");
+    for (size_t at = 0; at < all.size(); at += piece) walk.client(std::string_view(all).substr(at, piece));
+    EXPECT_EQ(walk.problem(), Problem::differs) << piece;
+    EXPECT_EQ(walk.detail(), "b.example");
+  }
+}
+
+TEST(HelloWalk, AServerThatNeverSpokeAsksForNothing) {
+  HelloWalk walk("a.example");
+  walk.server("");
+  EXPECT_FALSE(walk.over());
+  walk.server("", true);
+  EXPECT_TRUE(walk.over());
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ Result<void> Loop::run() {
     int count = ::epoll_wait(epoll_.get(), events, static_cast<int>(std::size(events)), wait);
     if (count < 0 && errno != EINTR) return sys_error("cannot wait for events");
     now_ = Clock::now();
+    ++turn_;
     for (int i = 0; i < count; ++i) {
       auto* handler = static_cast<Handler*>(events[i].data.ptr);
       if (!handler->retired_) handler->on_ready(events[i].events);

@@ -6,7 +6,7 @@
 //
 //   loop.add(fd, EPOLLIN | EPOLLET, *flow);
 //   …
-//   loop.remove(fd);
+//   fd.reset();
 //   loop.retire(std::move(flow));
 #pragma once
 
@@ -55,7 +55,8 @@ class Loop {
 
   Result<void> add(int fd, uint32_t events, Handler& handler);
   Result<void> change(int fd, uint32_t events, Handler& handler);
-  void remove(int fd);  // before the descriptor is closed
+  // Without closing it; closing does the same, where no other descriptor is a copy of it.
+  void remove(int fd);
   void retire(std::unique_ptr<Handler> handler);
 
   // Calls it again next turn (with no events), after everybody else had one: for a handler that has more to do.
@@ -66,6 +67,8 @@ class Loop {
   TimerId after(Clock::duration delay, std::function<void()> action);
   void cancel(const TimerId& timer) { timers_.erase(timer); }
 
+  // How often it has waited for events.
+  uint64_t turn() const { return turn_; }
   // The time at which this turn began: good enough for rates and timeouts, and free.
   Clock::time_point now() const { return now_; }
 
@@ -75,7 +78,7 @@ class Loop {
  private:
   Fd epoll_;
   std::map<TimerId, std::function<void()>> timers_;
-  uint64_t next_timer_ = 0;
+  uint64_t next_timer_ = 0, turn_ = 0;
   Clock::time_point now_ = Clock::now();
   std::vector<std::unique_ptr<Handler>> retired_;
   std::vector<Handler*> again_;

@@ -109,10 +109,11 @@ std::map<std::string, std::string> toml_strings(std::string_view text) {
     auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     line = trimmed(line);
-    if (line.empty() || line[0] == '#' || line.starts_with("[[")) continue;
+    if (line.empty() || line[0] == '#') continue;
     if (line[0] == '[') {
       line.remove_prefix(1);
-      table = take_key(line, ']').value_or("?");
+      // What stands in a list of tables is nothing that is asked for here, and not the table's before it.
+      table = line.starts_with('[') ? "?" : take_key(line, ']').value_or("?");
       continue;
     }
     auto key = take_key(line, '=');

@@ -9,7 +9,7 @@ TEST(RegistryFiles, TomlAsItIsWritten) {
   auto found = toml_strings(
       "top = \"t\" # c\n[source.crates-io]\nreplace-with = 'm'\n[source.\"a.b\"]\nregistry = \"x\\\"y\"\n"
       "[registries]\ninner = { index = \"sparse+https://i.example/\", token = \"s\" }\nnumber = 3\nbad = \"open\n"
-      "[[list]]\nx = \"no table\"\n");
+      "[[list]]\nx = \"no table\"\n# old = \"c\"\n");
   EXPECT_EQ(found["top"], "t");
   EXPECT_EQ(found["source.crates-io.replace-with"], "m");
   EXPECT_EQ(found["source.a\x1f"
@@ -18,6 +18,9 @@ TEST(RegistryFiles, TomlAsItIsWritten) {
   EXPECT_EQ(found["registries.inner.index"], "sparse+https://i.example/");
   EXPECT_FALSE(found.contains("registries.number"));
   EXPECT_FALSE(found.contains("registries.bad"));
+  EXPECT_FALSE(found.contains("registries.x"));
+  EXPECT_EQ(found["?.x"], "no table");
+  EXPECT_EQ(found.size(), 6U) << "top, two of sources, two of inner, and x";
 }
 
 TEST(RegistryFiles, CargoGoesTheSameWay) {
@@ -70,6 +73,45 @@ TEST(RegistryFiles, AptOptionsWithoutFilesOfTheHost) {
                          "Acquire::https::CAInfo \"/etc/ssl/own.pem\"", "Acquire::Retries \"3\"",
                          "Acquire::http::Proxy-Auto-Detect \"apt-proxy\""}),
             "Acquire::http::Proxy \"http://proxy.example:3128\";\nAcquire::Retries \"3\";\n");
+}
+
+TEST(RegistryFiles, CargoNamesAreWrittenAsTheyWere) {
+  EXPECT_EQ(cargo_config("[source.\"a.b\"]\nregistry = \"https://x.example/\\\"q\\\\\"\n"
+                         "[source.c.d]\nregistry = \"https://nested.example/\"\n"
+                         "[source.e]\nregistry = \"https://e.\x01\x7f"
+                         "example/\"\n"),
+            "source.\"a.b\".registry = \"https://x.example/\\\"q\\\\\"\n"
+            "source.\"e\".registry = \"https://e.example/\"\n");
+  EXPECT_EQ(cargo_config("[source.v]\nregistry = \"file\"\n[registries.r]\nindex = \"folder\"\n"), "");
+  EXPECT_EQ(cargo_config("[registries.r]\nindex = \"https://u:p@r.example/\"\n[http]\nproxy = \"proxy.example:1\"\n"),
+            "http.proxy = \"proxy.example:1\"\nregistries.\"r\".index = \"https://r.example/\"\n");
+}
+
+TEST(RegistryFiles, NpmValuesAreOnePlainLine) {
+  EXPECT_EQ(npm_config({{"@x:registry", "https://a.example/\nevil=1"}, {"@y:registry", "https://b.example/ c"}}), "");
+  EXPECT_EQ(npm_config({{"noproxy", "a@b.example"}, {"proxy", ""}}), "noproxy=a@b.example\n");
+}
+
+TEST(RegistryFiles, MavenProfilesByDefaultAndPlugins) {
+  auto text =
+      maven_settings({"<settings><profiles><profile><id>d</id><activation><activeByDefault>true</activeByDefault>"
+                      "</activation><pluginRepositories><pluginRepository><id>p</id>"
+                      "<url>https://u:secret@plugins.example</url></pluginRepository></pluginRepositories>"
+                      "</profile></profiles><mirrors><mirror><id>m</id><url><b>https://odd.example</b></url>"
+                      "</mirror></mirrors></settings>"});
+  EXPECT_NE(text.find("<pluginRepository><id>p</id><url>https://plugins.example</url></pluginRepository>"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("odd.example"), std::string::npos) << text;
+}
+
+TEST(RegistryFiles, AptProgramsAndQuotesStayOutside) {
+  EXPECT_EQ(apt_options({"Acquire::http::ProxyAutoDetect \"apt-proxy\"", "Acquire::x \"a\"b\"", "Acquire::y none"}),
+            "");
+}
+
+TEST(RegistryFiles, ThePasswordEndsAtTheLastSign) {
+  EXPECT_EQ(without_password("https://u:p@w@a.example/x"), "https://a.example/x");
 }
 
 }  // namespace

@@ -226,5 +226,67 @@ TEST_F(ResolverTest, TheTableIsBoundedAndAddressesRest) {
   EXPECT_TRUE(few.find("n999.example"));
 }
 
+TEST_F(ResolverTest, RatesAreKeptOfSoManyParentsAndNoneIsForgotten) {
+  auto resolver = make({.questions_burst = 1e6, .names_burst = 1e6, .below = 1, .below_burst = 1});
+  for (int i = 0; i < 1024; ++i) ask(resolver, "x.parent" + std::to_string(i) + ".org");
+  EXPECT_EQ(upstream.asked.size(), 1024U);
+  EXPECT_EQ(ask(resolver, "x.another.org"), "code 5") << "no room to count it";
+  EXPECT_EQ(ask(resolver, "y.parent0.org"), "code 5") << "had its one";
+  now += std::chrono::seconds(2);
+  EXPECT_EQ(ask(resolver, "x.another.org"), "code 3") << "those who may ask again need not be counted";
+}
+
+TEST_F(ResolverTest, AndOfSoManyWildcards) {
+  std::string text;
+  for (int i = 0; i <= 1024; ++i) text += "allow *.w" + std::to_string(i) + ".org\n";
+  policy(text);
+  auto resolver = make({.questions_burst = 1e6,
+                        .names_burst = 1e6,
+                        .below = 1e6,
+                        .below_burst = 1e6,
+                        .labels = 1,
+                        .labels_burst = 1,
+                        .letters = 1e6,
+                        .letters_burst = 1e6});
+  // Below each wildcard one name. The counts per parent are soon full again: they are not what refuses here.
+  for (int i = 0; i < 1024; ++i) {
+    if (i == 1000) now += std::chrono::microseconds(1);
+    ask(resolver, "x.w" + std::to_string(i) + ".org");
+  }
+  EXPECT_EQ(upstream.asked.size(), 1024U);
+  EXPECT_EQ(ask(resolver, "x.w1024.org"), "code 5") << "no room to count it";
+  EXPECT_EQ(ask(resolver, "y.w0.org"), "code 5") << "had its one";
+  now += std::chrono::seconds(2);
+  EXPECT_EQ(ask(resolver, "x.w1024.org"), "code 3");
+}
+
+TEST_F(ResolverTest, FewWaitForOneNameAndForAll) {
+  upstream.hold = true;
+  auto resolver = make();
+  int refused = 0, told = 0;
+  auto wait_for = [&](const std::string& name, int times) {
+    for (int i = 0; i < times; ++i)
+      resolver.addresses(name, [&](const Answer& answer) { ++(answer.addresses.empty() ? refused : told); });
+  };
+  auto answer_all = [&] {
+    for (auto& one : std::exchange(upstream.held, {})) one();
+  };
+  wait_for("a.example", 70);
+  EXPECT_EQ(refused, 6) << "of one name, 64";
+  answer_all();
+  EXPECT_EQ(told, 64);
+  refused = told = 0;
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 17; ++i) {
+      auto name = "n" + std::to_string(round) + "-" + std::to_string(i) + ".example";
+      upstream.answers[name] = found();
+      wait_for(name, 64);
+    }
+    EXPECT_EQ(refused, 64 * (round + 1)) << "of all names, 1024; and each round again";
+    answer_all();
+    EXPECT_EQ(told, 1024 * (round + 1));
+  }
+}
+
 }  // namespace
 }  // namespace isola::gate

@@ -1,6 +1,7 @@
 #include "gate/sandbox.h"
 
 #include <linux/netfilter_ipv4.h>
+#include <netinet/tcp.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
@@ -97,6 +98,14 @@ Result<void> Sandbox::listen(const Fd& fd, std::function<void()> action) {
 
 Result<void> Sandbox::start() {
   ISOLA_CHECK(sockets_.start_answering());
+  // What is accepted has the options of where it was accepted.
+  for (const Fd* fd : {&sockets_.tcp4, &sockets_.tcp6}) {
+    if (!*fd) continue;
+    const int on = 1;
+    if (::setsockopt(fd->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 ||
+        ::setsockopt(fd->get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) < 0)
+      return sys_error("cannot prepare the socket for connections");
+  }
   ISOLA_CHECK(listen(sockets_.tcp4, [this] { accept(sockets_.tcp4, false); }));
   ISOLA_CHECK(listen(sockets_.tcp6, [this] { accept(sockets_.tcp6, true); }));
   for (const Fd* fd : {&sockets_.dns_udp4, &sockets_.dns_udp6})
@@ -126,7 +135,10 @@ void Sandbox::set_egress(std::shared_ptr<const Egress> egress, bool cut) {
 // ---- connections ----------------------------------------------------------------------------------------------------
 
 void Sandbox::accept(const Fd& listener, bool six) {
-  for (int i = 0; i < kAtOnce; ++i) {
+  // One, as asking for more than there are is not cheap; more and more of them where they keep coming.
+  at_once_ =
+      shared_.loop.turn() - std::exchange(accepted_, shared_.loop.turn()) <= 1 ? std::min(2 * at_once_, kAtOnce) : 1;
+  for (int i = 0; i < at_once_; ++i) {
     Fd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!client) return errno == EAGAIN ? void() : rest();

@@ -82,6 +82,8 @@ class Sandbox {
   Resolver resolver_;
   Share flow_share_, hello_bytes_, pipes_;
   TokenBucket bandwidth_, new_connections_;
+  int at_once_ = 1;        // connections to accept
+  uint64_t accepted_ = 0;  // the loop's turn that did
   Limits limits_;
   std::vector<std::pair<int, std::unique_ptr<Handler>>> listeners_;
   std::unordered_map<Flow*, std::unique_ptr<Flow>> flows_;

@@ -43,5 +43,15 @@ TEST(Share, GoesBackWhenItsOwnerGoes) {
   EXPECT_EQ(pool.used, 0U);
 }
 
+TEST(Share, LargeNumbersDoNotRunOver) {
+  Pool endless;
+  Share one(endless, {.little = 1, .most = 10});
+  EXPECT_FALSE(one.take(SIZE_MAX)) << "more than its most";
+  Pool small{.size = 5};
+  Share two(small, {.little = 1});
+  EXPECT_FALSE(two.take(10)) << "more than there is";
+  EXPECT_EQ(small.used, 0U);
+}
+
 }  // namespace
 }  // namespace isola::gate

@@ -24,7 +24,7 @@ namespace isola::image {
 
 namespace {
 
-std::string manifest_path(const std::string& root, const std::string& name) {
+std::string manifest_file(const std::string& root, const std::string& name) {
   return root + "/templates/" + name + ".json";
 }
 
@@ -109,7 +109,7 @@ Result<Template> publish(const std::string& root, const std::string& blob, Templ
   if (::chmod(blob.c_str(), 0444) < 0) return sys_error("cannot set the mode of " + blob);
   if (::rename(blob.c_str(), final_path.c_str()) < 0) return sys_error("cannot put the blob into the cache");
   ISOLA_CHECK(sync_folder(root + "/blobs"));
-  ISOLA_CHECK(replace_file(manifest_path(root, made.name), to_json(made)));
+  ISOLA_CHECK(replace_file(manifest_file(root, made.name), to_json(made)));
   return made;
 }
 
@@ -133,18 +133,24 @@ TemplateCache::TemplateCache(std::string root) : root_(std::move(root)) {}
 
 std::string TemplateCache::blob_path(const std::string& digest) const { return root_ + "/blobs/" + digest + ".erofs"; }
 
+Result<std::string> TemplateCache::manifest_path(const std::string& name_or_alias) const {
+  std::string name = canonical_template(name_or_alias);
+  ISOLA_CHECK(check_template_name(name));
+  return manifest_file(root_, name);
+}
+
 Result<Template> TemplateCache::find(const std::string& name_or_alias) const {
   std::string name = canonical_template(name_or_alias);
   ISOLA_CHECK(check_template_name(name));
-  auto text = read_file(manifest_path(root_, name));
+  auto text = read_file(manifest_file(root_, name));
   if (!text) {
     if (text.error().sys_errno == ENOENT) return fail(Code::not_found, "the template " + name + " is not built yet");
     return std::unexpected(text.error());
   }
   auto found = parse_manifest(*text);
-  if (!found) return std::unexpected(found.error().in(manifest_path(root_, name)));
+  if (!found) return std::unexpected(found.error().in(manifest_file(root_, name)));
   if (found->name != name)
-    return fail(Code::corrupt, manifest_path(root_, name) + " belongs to the template " + found->name);
+    return fail(Code::corrupt, manifest_file(root_, name) + " belongs to the template " + found->name);
   // Cheap, and catches what happens in practice: a blob that was deleted or cut off by hand.
   auto size = size_of(blob_path(found->digest));
   if (!size) return fail(Code::corrupt, "the blob of the template " + name + " is missing: " + size.error().message);
@@ -239,7 +245,7 @@ Result<void> TemplateCache::verify(const std::string& name) const {
 
 Result<void> TemplateCache::remove(const std::string& name) {
   ISOLA_CHECK(check_template_name(name));
-  if (::unlink(manifest_path(root_, name).c_str()) < 0 && errno != ENOENT)
+  if (::unlink(manifest_file(root_, name).c_str()) < 0 && errno != ENOENT)
     return sys_error("cannot remove the template " + name);
   return {};
 }

@@ -49,6 +49,7 @@ class TemplateCache {
   Result<Template> find(const std::string& name) const;  // Code::not_found, Code::corrupt
   Result<std::vector<Template>> list() const;            // sorted by name
   std::string blob_path(const std::string& digest) const;
+  Result<std::string> manifest_path(const std::string& name) const;  // whether it is there or not
   const std::string& root() const { return root_; }
 
   // Returns the cached template if it is current, else makes it. Two builds of one name wait for each other and share

@@ -18,7 +18,7 @@ Box::Box(boost::asio::io_context& home, store::SandboxRecord record)
       home_(home),
       id_(record.id),
       project_(record.project),
-      actor_(record.actor),
+      made_by_(record.made_by),
       record_(std::move(record)),
       last_active_(record_.last_active) {}
 

@@ -58,7 +58,7 @@ class Box : public std::enable_shared_from_this<Box> {
 
   const std::string& id() const { return id_; }
   const std::string& project() const { return project_; }
-  const std::string& actor() const { return actor_; }
+  const std::string& made_by() const { return made_by_; }
   boost::asio::io_context& home() { return home_; }
 
   store::SandboxRecord record() const;
@@ -179,7 +179,7 @@ class Box : public std::enable_shared_from_this<Box> {
 
  private:
   boost::asio::io_context& home_;
-  const std::string id_, project_, actor_;
+  const std::string id_, project_, made_by_;
   mutable std::mutex mutex_;
   store::SandboxRecord record_;
   struct Text {

@@ -11,7 +11,6 @@
 #include "image/template_cache.h"
 #include "sandbox/image_records.h"
 #include "sandbox/launching.h"
-#include "sandbox/said.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -100,18 +99,19 @@ Result<void> Service::check(const CreateRequest& request) const {
 }
 
 Result<std::string> Service::digest_of(const std::string& name) {
-  auto found = image::TemplateCache(parts_.cache_dir).find(name);
+  auto found = templates_.digest(name);
   if (!found && (found.error().code == Code::not_found || found.error().code == Code::invalid))
     return fail(Code::not_found, "there is no template '" + name + "'; `isola template build` makes one");
-  if (!found) return std::unexpected(found.error());
-  return found->digest;
+  return found;
 }
 
-Result<void> Service::admit(const CreateRequest& request) {
+Result<store::ProjectLimits> Service::admit(const CreateRequest& request) {
   {
     std::shared_lock lock(mutex_);
     if (!closed_.empty()) return fail(Code::unavailable, "no new sandboxes are made here: " + closed_);
   }
+  if (auto good = parts_.ledger.health(); !good)
+    return std::unexpected(good.error().in("the ledger cannot take an entry"));
   ISOLA_TRY(auto project, parts_.store.find_project(request.project));
   if (auto spent = accounts_.refuses(request.project, request.task)) return fail(Code::exhausted, spent->text());
   const auto& limits = project.limits;
@@ -128,7 +128,7 @@ Result<void> Service::admit(const CreateRequest& request) {
                   fmt::format("this project may create {} sandboxes a second", limits.creates_per_second));
     rate.tokens -= 1;
   }
-  return {};
+  return limits;
 }
 
 Result<void> Service::has_room(const CreateRequest& request, const store::ProjectLimits& limits) {
@@ -148,12 +148,11 @@ Result<void> Service::has_room(const CreateRequest& request, const store::Projec
 }
 
 // A place that somebody is just leaving is as good as free.
-Task<Result<void>> Service::wait_for_room(const CreateRequest& request) {
-  ISOLA_CO_TRY(auto project, parts_.store.find_project(request.project));
+Task<Result<void>> Service::wait_for_room(const CreateRequest& request, const store::ProjectLimits& limits) {
   auto until = std::chrono::steady_clock::now() + kLeaving;
   for (;;) {
     uint64_t ticket = key_bell_.ticket();
-    auto room = has_room(request, project.limits);
+    auto room = has_room(request, limits);
     if (room || room.error().code != Code::exhausted) co_return room;
     {
       std::shared_lock lock(mutex_);
@@ -264,8 +263,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.project = request.project;
   record.limits = request.limits;
   // Looked at before anything is made, so that a flood of refused creates costs nothing; the insert decides for good.
-  ISOLA_CO_CHECK(admit(request));
-  ISOLA_CO_CHECK(co_await wait_for_room(request));
+  ISOLA_CO_TRY(auto limits, admit(request));
+  ISOLA_CO_CHECK(co_await wait_for_room(request, limits));
   launcher::LaunchRequest ask{.digest = digest,
                               .limits = request.limits,
                               .ephemeral = false,
@@ -314,6 +313,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   if (!request.public_ports) record.traffic_token = new_token();
   record.secure = !request.public_ports;
   record.one_shot = request.one_shot;
+  record.made_by = request.by;
 
   net::any_io_executor executor = co_await net::this_coro::executor;
   auto* caller = executor.target<net::io_context::executor_type>();
@@ -333,16 +333,11 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   if (snapshot) data["snapshot"] = snapshot->id;
   for (const auto& use : record.volumes)
     data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
+  // Not waited for: the store has it, and a server that is killed before the ledger's file does makes good for it at
+  // its next start (note_birth).
   this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(request.by, request.actor));
-  // Goes to the file while the sandbox is being prepared; waited for before anybody is told.
-  auto written = std::make_shared<Said>();
-  auto prepared = parts_.ledger.flush(Said::hear(written));
-  if (prepared) prepared = co_await prepare(box, request);
+  auto prepared = co_await prepare(box, request);
   if (prepared && !bare) prepared = set_running(box);
-  if (prepared) {
-    auto kept = co_await heard(written);
-    if (!kept) prepared = std::unexpected(kept.error().in("the ledger cannot take its entry"));
-  }
   if (!prepared) {
     Error why = prepared.error();
     (void)co_await kill(box, EndReason::killed, why.message);

@@ -10,8 +10,8 @@ namespace net = boost::asio;
 
 namespace {
 
-PoolBounds bounds_of(const Settings& settings) {
-  return {.least = settings.pool, .most = settings.pool_most, .free_memory = available_memory()};
+PoolBounds bounds_of(const Settings& settings, uint64_t free_memory) {
+  return {.least = settings.pool, .most = settings.pool_most, .free_memory = free_memory};
 }
 
 }  // namespace
@@ -20,14 +20,16 @@ PoolBounds bounds_of(const Settings& settings) {
 void Service::note_demand(const std::string& digest, Birth birth, bool cold) {
   if (birth == Birth::pooled) ++counters.pool_hits;
   if (birth != Birth::pooled && !cold) ++counters.pool_misses;
-  auto bounds = bounds_of(settings());
+  auto settings = this->settings();
   uint32_t count = 0;
   {
     std::lock_guard lock(pool_mutex_);
     auto& pool = pools_[digest];
     pool.policy.wanted(now_millis());
-    count = pool.policy.target(now_millis(), bounds);
-    if (count <= pool.asked) return;  // fewer: when the sweep finds that it stays so
+    // Fewer: when the sweep finds that it stays so. How much memory is free is asked only where it could matter.
+    if (pool.policy.target(now_millis(), bounds_of(settings, UINT64_MAX)) <= pool.asked) return;
+    count = pool.policy.target(now_millis(), bounds_of(settings, available_memory()));
+    if (count <= pool.asked) return;
     pool.asked = count;
   }
   net::co_spawn(
@@ -38,7 +40,7 @@ void Service::note_demand(const std::string& digest, Birth birth, bool cold) {
 
 // Also what a launcher that was restarted has forgotten.
 Task<void> Service::fit_pools() {
-  auto bounds = bounds_of(settings());
+  auto bounds = bounds_of(settings(), available_memory());
   std::vector<std::pair<std::string, uint32_t>> changed;
   {
     std::lock_guard lock(pool_mutex_);

@@ -46,6 +46,22 @@ Task<void> Service::take_over_later(BoxPtr box) {
   }
 }
 
+// The store knew it before the ledger did, and a server that was killed between the two did not come to write it.
+Result<void> Service::note_birth(const BoxPtr& box) {
+  ledger::EventFilter any{.sandbox = box->id(), .kind_prefix = "sandbox.", .limit = 1};
+  ISOLA_TRY(auto told, parts_.ledger.query(any));
+  if (!told.empty()) return {};
+  auto record = box->record();
+  json data = {{"template", record.template_name}, {"boundary", to_string(record.boundary)},
+               {"birth", to_string(record.birth)}, {"cpus", record.limits.cpus},
+               {"memory", record.limits.memory},   {"disk", record.limits.disk},
+               {"created", record.created}};  // the entry itself is of now
+  for (const auto& use : record.volumes)
+    data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
+  this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(record.made_by, record.actor));
+  return {};
+}
+
 // A sandbox that an earlier server, or an earlier launcher, had: ours again, and in the state that the record says.
 Task<Result<void>> Service::take_over(BoxPtr box) {
   Result<void> owned;

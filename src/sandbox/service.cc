@@ -77,6 +77,7 @@ Task<Result<void>> Service::start() {
     auto box = std::make_shared<Box>(parts_.next_worker(), record);
     box->set_patience(settings().patience);
     ISOLA_CO_CHECK(accounts_.begin_box(*box));
+    ISOLA_CO_CHECK(note_birth(box));
     accounts_.set_frozen(*box, record.state == State::frozen);
     box->may_be_paused = true;
     add(box);
@@ -238,7 +239,7 @@ std::vector<std::pair<std::string, std::string>> Service::makers() const {
   std::vector<std::pair<std::string, std::string>> all;
   std::shared_lock lock(mutex_);
   all.reserve(boxes_.size());
-  for (const auto& [id, box] : boxes_) all.emplace_back(id, box->actor());
+  for (const auto& [id, box] : boxes_) all.emplace_back(id, box->made_by());
   return all;
 }
 

@@ -21,6 +21,7 @@
 
 #include "base/task.h"
 #include "gate/registries.h"
+#include "image/template_index.h"
 #include "ledger/ledger.h"
 #include "ledger/usage.h"
 #include "sandbox/accounts.h"
@@ -313,9 +314,10 @@ class Service : public std::enable_shared_from_this<Service> {
   struct Reservation;
   struct Launching;
   Result<void> check(const CreateRequest& request) const;
-  Result<void> admit(const CreateRequest& request);
+  Result<store::ProjectLimits> admit(const CreateRequest& request);
   Result<void> has_room(const CreateRequest& request, const store::ProjectLimits& limits);
-  Task<Result<void>> wait_for_room(const CreateRequest& request);
+  Task<Result<void>> wait_for_room(const CreateRequest& request, const store::ProjectLimits& limits);
+  Result<void> note_birth(const BoxPtr& box);
   boost::asio::io_context& home_near(boost::asio::io_context* caller);
   Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
@@ -410,6 +412,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;
+  image::TemplateIndex templates_{image::TemplateCache(parts_.cache_dir)};
   mutable std::shared_mutex mutex_;
   std::unordered_map<std::string, BoxPtr> boxes_;               // by id
   std::unordered_map<std::string, std::string> names_, keys_;   // project + '\n' + name → id ("?…" while being created)

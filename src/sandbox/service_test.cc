@@ -264,6 +264,34 @@ TEST_F(ServiceTest, AnEndIsInTheLedgerBeforeAnybodyIsTold) {
   EXPECT_EQ(ended[0].actor, "kbob");
 }
 
+// The store had it when its server was killed, and the ledger had not.
+TEST_F(ServiceTest, ABirthThatTheLedgerMissedIsWrittenAtTheStart) {
+  auto id = left(State::running, [](auto& r) {
+    r.actor = "alice";
+    r.made_by = "kbob";
+  });
+  ASSERT_TRUE(start());
+  ASSERT_TRUE(wait(service_->flush_ledger()));
+  auto created = events(id, ledger::Kind::sandbox_created);
+  ASSERT_EQ(created.size(), 1u);
+  EXPECT_EQ(created[0].key, "kbob");
+  EXPECT_EQ(created[0].actor, "alice");
+  EXPECT_EQ(json::parse(created[0].data)["created"], stored(id).created);
+}
+
+TEST_F(ServiceTest, ABirthThatTheLedgerHasIsNotWrittenAgain) {
+  auto id = left(State::running);
+  ledger::Event event;
+  event.project = "default";
+  event.sandbox = id;
+  event.kind = ledger::Kind::sandbox_created;
+  event.data = "{}";
+  ASSERT_TRUE(ledger_->append_durably(event));
+  ASSERT_TRUE(start());
+  ASSERT_TRUE(wait(service_->flush_ledger()));
+  EXPECT_EQ(events(id, ledger::Kind::sandbox_created).size(), 1u);
+}
+
 TEST_F(ServiceTest, AnEndThatOnlyTheLedgerKnowsIsTheEnd) {
   auto id = left(State::running);
   ledger::Event event;

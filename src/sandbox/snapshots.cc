@@ -239,6 +239,7 @@ Task<Result<Created>> Service::make_fork(Forking& forking) {
   record.state = State::running;
   record.created = record.last_active = now;
   record.cpu_before = 0;
+  if (!forking.request.by.key.empty()) record.made_by = forking.request.by.key;
   if (!forking.request.by.actor.empty())
     record.actor = forking.request.by.actor;
   else if (!forking.request.by.key.empty())

@@ -74,6 +74,7 @@ struct SandboxRecord {
   bool secure = true;
   std::string network;      // its policy, as text; empty: none at all
   bool one_shot = false;    // made for one run, which nobody takes up again
+  std::string made_by;      // the key that asked for it: known, where `actor` is only claimed
   std::string image;        // paused, stopped, archived, or on the way back: what it is made from again
   Millis asleep = 0;        // since when it is paused, stopped or archived
   uint64_t cpu_before = 0;  // microseconds that it had used when it was last resumed: the kernel counts anew from there

@@ -13,6 +13,7 @@ SandboxRecord full_example() {
   s.key = "conversation-1";
   s.task = "t1";
   s.actor = "alice";
+  s.made_by = "kalice";
   s.template_name = "base";
   s.digest = std::string(64, 'a');
   s.boundary = BoundaryKind::microvm;
@@ -55,6 +56,7 @@ void expect_same(const SandboxRecord& a, const SandboxRecord& b) {
   EXPECT_EQ(a.key, b.key);
   EXPECT_EQ(a.task, b.task);
   EXPECT_EQ(a.actor, b.actor);
+  EXPECT_EQ(a.made_by, b.made_by);
   EXPECT_EQ(a.template_name, b.template_name);
   EXPECT_EQ(a.digest, b.digest);
   EXPECT_EQ(a.boundary, b.boundary);

@@ -143,8 +143,14 @@ CREATE TRIGGER stored_ends AFTER DELETE ON images BEGIN
 END;
 )sql";
 
-// A volume counts with what it may hold, from the moment in which it begins to be made.
+// Until then whoever came with a key and named nobody was written down as the actor.
 constexpr std::string_view kVersion5 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN made_by TEXT NOT NULL DEFAULT '';
+UPDATE sandboxes SET made_by = actor WHERE actor IN (SELECT id FROM keys);
+)sql";
+
+// A volume counts with what it may hold, from the moment in which it begins to be made.
+constexpr std::string_view kVersion6 = R"sql(
 ALTER TABLE sandboxes ADD COLUMN volumes TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE images ADD COLUMN volumes TEXT NOT NULL DEFAULT '[]';
 CREATE INDEX sandboxes_with_volumes ON sandboxes(id) WHERE volumes <> '[]' AND state <> 'ended';
@@ -171,7 +177,7 @@ CREATE TRIGGER volume_ends AFTER DELETE ON volumes BEGIN
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
 
 }  // namespace
 

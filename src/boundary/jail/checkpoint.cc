@@ -85,8 +85,8 @@ class JailCheckpointing : public Checkpointing {
   Result<bool> advance() override {
     auto said = helper_.next();
     if (!said) {
-      // Where the helper was killed, criu and its own helpers are nobody's, and what they hold of the sandbox would stand
-      // in the way of its end. Where it failed by itself they are gone already.
+      // Where the helper was killed, criu and its own helpers are nobody's, and what they hold of the sandbox would
+      // stand in the way of its end. Where it failed by itself they are gone already.
       if (servant_ && said.error().code == Code::unavailable) kernel::kill_group(servant_pid_, servant_.get());
       return std::unexpected(said.error());
     }
@@ -153,6 +153,7 @@ Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector
   criu::Options options{
       .program = criu.program,
       .preload = criu.preload,
+      .run = kCriuRun,
       .images = folder.get(),
       .external = criu::external_for_dump(mounts),
       .ghost_limit = static_cast<uint32_t>(std::min<uint64_t>(spec.largest_deleted_file, INT32_MAX)),

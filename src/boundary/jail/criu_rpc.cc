@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "boundary/jail/protobuf.h"
 #include "kernel/fault.h"
+#include "kernel/mount.h"
 #include "kernel/process.h"
 
 namespace isola::criu {
@@ -106,6 +107,16 @@ Result<Response> parse(std::string_view bytes) {
   return response;
 }
 
+// In criu's process, for its eyes only.
+Result<void> bind_run(const std::string& folder) {
+  if (::unshare(CLONE_NEWNS) < 0) return sys_error("cannot make a mount namespace");
+  ISOLA_CHECK(kernel::make_all_private());
+  ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, folder));
+  Fd point(::open("/run", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!point) return sys_error("cannot open /run");
+  return kernel::attach(tree.get(), point.get(), ".");
+}
+
 // The servant process; waited for when it goes. It is never killed: a criu that dies in the middle of a dump can take
 // the sandbox with it.
 class Servant {
@@ -118,6 +129,7 @@ class Servant {
       // The launcher keeps its capabilities when it changes ids; criu counts on the ordinary rules.
       ::prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
       ::setpgid(0, 0);  // with its own helpers, so that none of them outlives it
+      if (!options.run.empty() && !bind_run(options.run)) return 126;
       if (hooks.before_exec && !hooks.before_exec()) return 126;
       if (::dup2(pair.second.get(), kSocket) != kSocket) return 127;
       ::fcntl(kSocket, F_SETFD, 0);
@@ -146,8 +158,8 @@ class Servant {
     ISOLA_CHECK(kernel::send_message(socket_.get(), request(type, options)));
     Result<void> hooked;
     for (;;) {
-      wait_for_word();
-      auto message = kernel::receive_message(socket_.get());
+      const bool said = wait_for_word();
+      auto message = said ? kernel::receive_message(socket_.get()) : kernel::Message();
       if (!message || message->bytes.empty()) {  // closed, or reset with words of ours unread
         if (!hooked) return std::unexpected(hooked.error());
         return fail(Code::unavailable, "criu died");
@@ -169,12 +181,17 @@ class Servant {
  private:
   Servant(pid_t pid, Fd pidfd, Fd socket) : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
 
-  // A criu that was killed may leave helpers of its own, which hold the socket and would keep us waiting for ever.
-  void wait_for_word() const {
+  // false: it is gone, and what it left behind will say nothing. Those are helpers in its group, and in a restore
+  // processes half made, which are their own groups (whoever removes the control group kills them): they hold the
+  // socket, and waiting for its end would be waiting for ever.
+  bool wait_for_word() const {
     pollfd both[] = {{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}};
     while (::poll(both, 2, -1) < 0 && errno == EINTR) {
     }
-    if (both[0].revents == 0 && both[1].revents != 0) ::kill(-pid_, SIGKILL);
+    if (both[0].revents != 0) return true;
+    ::kill(-pid_, SIGKILL);
+    // Its last word may have come between the two looks.
+    return ::poll(both, 1, 0) > 0;
   }
 
   pid_t pid_;

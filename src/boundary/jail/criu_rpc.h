@@ -21,6 +21,9 @@ namespace isola::criu {
 struct Options {
   std::string program;
   std::string preload;                // a library for it (preload_limits.cc); empty: none
+  // A folder on a tmpfs, to be criu's /run: there it keeps what it learnt of the kernel, and asks again, for tens of
+  // milliseconds each time, where /run is on a disk. Empty: the machine's own.
+  std::string run;
   int images = -1;                    // a descriptor of the folder with (or for) the image files
   std::vector<std::string> external;  // mounts that come from outside (external_mounts.h)
   uint32_t ghost_limit = 64 << 20;    // largest deleted-but-open file

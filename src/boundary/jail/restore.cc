@@ -183,6 +183,7 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   };
   criu::Options options{.program = parts.criu.program,
                         .preload = parts.criu.preload,
+                        .run = kCriuRun,
                         .images = images.get(),
                         .external = criu::external_for_restore(rules, stage)};
   auto pid = criu::restore(options, stage + "/" + kNewRoot, hooks);

@@ -91,6 +91,7 @@ Result<void> set_stage(const StageOptions& options) {
   for (const char* dir : {"dev", kRestoredDev, "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages})
     ISOLA_CHECK(make_dirs(dir));
   for (size_t i = 0; i < kMostShown; ++i) ISOLA_CHECK(make_dirs(fmt::format("{}/{}", kShown, i)));
+  ISOLA_CHECK(make_dirs(kCriuRun, 0700));
   ISOLA_CHECK(put_file("blank", "", 0444));
   ISOLA_CHECK(put_file("shut", "", 0));
   auto program = read_file(options.guest_program, 64 << 20);

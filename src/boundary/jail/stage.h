@@ -26,5 +26,6 @@ inline constexpr const char* kNewRoot = "root";
 inline constexpr const char* kLowerPoint = "lower";
 inline constexpr const char* kUpperPoint = "upper";
 inline constexpr const char* kImages = "images";
+inline constexpr const char* kCriuRun = "criu.run";  // what criu has for /run
 
 }  // namespace isola::boundary::jail

@@ -124,9 +124,9 @@ Task<bool> Envd::guard(http::Exchange& ex) {
     gone(ex, id);
     co_return false;
   }
-  ex.note("key", (*box)->actor());  // of which it is a right: what is open ends when that key is revoked
+  ex.note("key", (*box)->made_by());  // of which it is a right: what is open ends when that key is revoked
   bool open = ex.path() == "/health" || ex.path() == "/files";  // /files has a check of its own
-  std::string token = tokens_->of(id, (*box)->actor());
+  std::string token = tokens_->of(id, (*box)->made_by());
   if (!open && (token.empty() || !equal_secrets(ex.header("x-access-token"), token))) {
     unauthorized(ex, "unauthorized access, please provide a valid access token or method signing if supported");
     co_return false;

@@ -324,7 +324,7 @@ void Envd::add_files() {
       std::string id(ex.noted("e2b-sandbox"));
       auto box = service->find_any(id);
       if (!box) co_return gone(ex, id);
-      if (auto why = unwelcome(ex, tokens->of(id, (*box)->actor()))) co_return refuse(ex, {401, *why});
+      if (auto why = unwelcome(ex, tokens->of(id, (*box)->made_by()))) co_return refuse(ex, {401, *why});
       std::string name(ex.query("username").value_or(""));
       auto call = co_await enter(*service, ex, *box, name);
       if (!call) {

@@ -38,7 +38,7 @@ class Tokens {
   using Revoked = std::function<store::Millis(const std::string& key)>;
   Tokens(std::string secret, Revoked revoked) : secret_(std::move(secret)), revoked_(std::move(revoked)) {}
   std::string of(const std::string& sandbox, const std::string& made_by) const;
-  std::string of(const store::SandboxRecord& record) const { return of(record.id, record.actor); }
+  std::string of(const store::SandboxRecord& record) const { return of(record.id, record.made_by); }
 
  private:
   struct Made {

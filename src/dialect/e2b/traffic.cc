@@ -76,7 +76,7 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
     co_return;
   }
   if (target.port == kInterpreterPort) {
-    std::string access = tokens->of(target.id, (*box)->actor());
+    std::string access = tokens->of(target.id, (*box)->made_by());
     co_return co_await serve_interpreter(service, ex, *box, std::move(access));
   }
   ex.body_limit(http::Exchange::kNoLimit);

@@ -1,0 +1,91 @@
+// What the gate tells of what went through it.
+#include "gate/gate_fixture.h"
+
+namespace isola::gate::testing {
+namespace {
+
+TEST_F(GateTest, BytesAreToldWhileAConnectionLives) {
+  constexpr size_t kMany = 40 << 20;
+  Box box = world->box("default allow");
+  auto pour = [](size_t wanted) {
+    Fd fd = dial(resolve("a.example"), kSourcePort);
+    (void)!::send(fd.get(), &wanted, sizeof wanted, MSG_NOSIGNAL);
+    return std::to_string(read_to_end(fd).size());
+  };
+  EXPECT_EQ(box.run([&] { return pour(kMany); }), std::to_string(kMany));
+  auto events = world->events_until([](const Event& event) { return event.kind == Event::Kind::closed; });
+  size_t told = 0, up = 0, down = 0;
+  for (const auto& event : events) told += event.kind == Event::Kind::moved, up += event.up, down += event.down;
+  EXPECT_EQ(told, 2U) << "one for each 16 MiB";
+  EXPECT_EQ(up, sizeof(size_t));
+  EXPECT_EQ(down, kMany) << "each byte once";
+  EXPECT_NE(world->report(box).find("\"bytes_down\":" + std::to_string(kMany)), std::string::npos);
+
+  // And after some time, of one that is silent since: a gate that is killed then has told it.
+  world->stop_gate();
+  world->start_gate(std::chrono::milliseconds(1));
+  EXPECT_EQ(world->add(box, "default allow"), "");
+  int hold[2];
+  ASSERT_EQ(::pipe(hold), 0);
+  std::thread inside([&] {
+    box.run([&] {
+      ::close(hold[1]);
+      Fd fd = dial(resolve("a.example"), kEchoPort);
+      char c = 'x';
+      (void)!::send(fd.get(), &c, 1, MSG_NOSIGNAL);
+      (void)!::recv(fd.get(), &c, 1, 0);
+      return ::read(hold[0], &c, 1) == 0 ? "held"s : "?"s;
+    });
+  });
+  auto moved = world->next(Event::Kind::moved);
+  ASSERT_TRUE(moved);
+  EXPECT_EQ(moved->name, "a.example");
+  EXPECT_EQ(moved->up, 1U);
+  EXPECT_EQ(moved->down, 1U);
+  ::close(hold[1]), ::close(hold[0]);
+  inside.join();
+}
+
+TEST_F(GateTest, EventsThatAreNotReadAreCountedAndNobodyElsesAreLost) {
+  constexpr int kConnections = 900;
+  Box loud = world->box("allow a.example\nlimit connections-per-second 100000"), quiet = world->box("allow b.example");
+  EXPECT_EQ(loud.run([] {
+    auto address = resolve("a.example");
+    int good = 0;
+    for (int i = 0; i < kConnections; ++i) good += talk_to(address, kEchoPort, "hello") == "hello";
+    return std::to_string(good);
+  }),
+            std::to_string(kConnections));
+  EXPECT_EQ(quiet.run([] { return talk("b.example", kEchoPort, "x"); }), "x");
+  // Nobody has read a word until here. What there was room for comes now, and then how much there was not.
+  uint64_t told = 0, lost = 0, up = 0, down = 0, others = 0;
+  world->events_until([&](const Event& event) {
+    if (event.sandbox == quiet.id) return ++others, false;
+    event.kind == Event::Kind::lost ? lost += event.count : ++told;
+    up += event.up, down += event.down;
+    return event.kind == Event::Kind::lost && told + lost == 2 * kConnections;
+  });
+  EXPECT_GT(lost, 0U);
+  EXPECT_EQ(told + lost, 2U * kConnections);
+  EXPECT_EQ(up, 5U * kConnections) << "bytes of events that were lost are not";
+  EXPECT_EQ(down, 5U * kConnections);
+  EXPECT_EQ(others, 2U);
+}
+
+TEST_F(GateTest, LearningPrintsTheSmallestPolicy) {
+  Box box = world->box("learn");
+  EXPECT_EQ(box.run([] { return talk("a.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([] { return talk_to("203.0.113.11", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([] { return talk_to("169.254.169.254", kEchoPort, "x"); }), "ECONNRESET");
+  auto report = world->report(box);
+  EXPECT_NE(report.find("allow 203.0.113.11/32:7\\nallow a.example:7\\ndefault deny"), std::string::npos) << report;
+  EXPECT_NE(report.find("\"reason\":\"place\""), std::string::npos) << report;
+  // A name that was marked stays marked: without that the policy would not suffice.
+  world->outside->set("inside.example", {"10.5.0.1"});
+  Box marked = world->box("allow inside.example local\nlearn");
+  EXPECT_EQ(marked.run([] { return talk("inside.example", kEchoPort, "x"); }), "x");
+  EXPECT_NE(world->report(marked).find("allow inside.example:7 local\\ndefault deny"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace isola::gate::testing

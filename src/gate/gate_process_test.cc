@@ -1,0 +1,63 @@
+// The gate as a process: killed and back, sandboxes taken away, and what it gave up.
+#include "base/file.h"
+#include "gate/gate_fixture.h"
+
+namespace isola::gate::testing {
+namespace {
+
+TEST_F(GateTest, KilledAndBackWithTheSameSockets) {
+  Box box = world->box("allow a.example");
+  auto address = box.run([] { return resolve("a.example"); });
+  int to[2], from[2];
+  ASSERT_EQ(::pipe(to), 0);
+  ASSERT_EQ(::pipe(from), 0);
+  std::string how;
+  std::thread inside([&] {
+    how = box.run([&] {
+      Fd fd = dial(address, kEchoPort);
+      char c = 'x';
+      (void)!::send(fd.get(), &c, 1, MSG_NOSIGNAL);
+      if (::recv(fd.get(), &c, 1, 0) != 1 || ::write(from[1], &c, 1) != 1) return "never open"s;
+      return read_to_end(fd);  // it ends when the gate does
+    });
+  });
+  char c = 0;
+  ASSERT_EQ(::read(from[0], &c, 1), 1);
+  world->stop_gate(SIGKILL);
+  inside.join();
+  EXPECT_EQ(how, "") << "the open connection ended with it";
+  size_t before = world->outside->connections();
+  // Nobody answers now, and nothing gets out: a connection waits at the door, and finds nobody behind it later.
+  std::thread early([&] { how = box.run([&] { return talk_to("203.0.113.10", kEchoPort, "x"); }); });
+  world->start_gate();
+  EXPECT_EQ(world->add(box, "allow b.example"), "");
+  early.join();
+  EXPECT_EQ(how, "ECONNRESET");
+  EXPECT_EQ(world->outside->connections(), before);
+  EXPECT_EQ(box.run([] { return talk("b.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(box.run([&] { return talk_to(address, kEchoPort, "x"); }), "ECONNRESET") << "old answers mean nothing";
+  for (int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
+}
+
+TEST_F(GateTest, ARemovedSandboxIsCutOff) {
+  Box box = world->box("allow a.example");
+  EXPECT_EQ(box.run([] { return talk("a.example", kEchoPort, "x"); }), "x");
+  EXPECT_EQ(world->remove(box), "");
+  EXPECT_NE(world->report(box), "");
+  EXPECT_EQ(world->call(ControlOp::report, "nonsense"), "unreadable request");
+}
+
+TEST_F(GateTest, HasNothingToLose) {
+  Box box = world->box("allow a.example");
+  auto status = read_file("/proc/" + std::to_string(world->gate()) + "/status").value();
+  for (const char* line :
+       {"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"})
+    EXPECT_NE(status.find(line), std::string::npos) << line << "\n" << status;
+  EXPECT_EQ(status.find("Uid:\t0"), std::string::npos);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_NE(status.find("Seccomp:\t2"), std::string::npos);
+#endif
+}
+
+}  // namespace
+}  // namespace isola::gate::testing
