@@ -19,9 +19,8 @@ enum class Step : uint8_t {
   clone,     // the process and its namespaces
   identity,  // cgroup membership, id maps
   root,      // idmapped layers, overlay
-  network,   // lo, routes, redirect rules, the gate's sockets
-  furnish,   // inside: mounts, pivot_root, capabilities, seccomp (what is left of it after `network`, done at the same
-             // time)
+  network,   // lo, routes, redirect rules, the gate's sockets; at the same time as
+  furnish,   // inside: mounts, pivot_root, capabilities, seccomp (of the two, what ends last has what was left of it)
   verify,    // installed protections compared with the manifest
   exec,      // the guest program starts
   claim,     // a parked jail takes the caller's limits

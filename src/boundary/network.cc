@@ -262,21 +262,54 @@ Result<IslandNetwork> IslandNetwork::prepare() {
   return IslandNetwork(std::move(messages));
 }
 
-Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering) const {
-  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
-  // Rules before the device is up: there is no moment in which a packet could go another way.
+struct IslandNetwork::Doors {
+  NetlinkSocket netfilter, route;
+  Fd switches;  // a kernel with modules may have them only when there are rules
+};
+
+Result<IslandNetwork::Doors> IslandNetwork::open_doors() const {
   ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
-  ISOLA_CHECK(netfilter.run(messages_->rules));
-  ISOLA_TRY(Fd switches, messages_->switches.open());
+  ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));
+  return Doors{std::move(netfilter), std::move(route), {}};
+}
+
+Result<IslandSockets> IslandNetwork::configure(Doors& doors) const {
+  // Rules before the device is up: there is no moment in which a packet could go another way.
+  ISOLA_CHECK(doors.netfilter.run(messages_->rules));
+  ISOLA_TRY(doors.switches, messages_->switches.open());
   for (auto [name, seconds] : kMemory) {
     if (int e = kernel::fault::at("island_switch")) return sys_error(std::string("cannot set ") + name, e);
-    ISOLA_CHECK(write_file_at(switches.get(), name, seconds));
+    ISOLA_CHECK(write_file_at(doors.switches.get(), name, seconds));
   }
-  ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));
-  ISOLA_CHECK(route.run(messages_->route));
-  ISOLA_TRY(IslandSockets sockets, open_sockets(messages_->ipv6));
+  ISOLA_CHECK(doors.route.run(messages_->route));
+  return open_sockets(messages_->ipv6);
+}
+
+Result<std::string> IslandNetwork::read_back(const Doors& doors) const {
+  ISOLA_TRY(std::string text, kernel::describe_links(doors.route));
+  ISOLA_TRY(std::string rules, kernel::describe_ruleset(doors.netfilter));
+  for (auto [name, wanted] : kMemory) {
+    ISOLA_TRY(std::string seconds, read_file_at(doors.switches.get(), name));
+    rules += std::string("switch ") + name + " " + seconds;
+  }
+  return text + rules;
+}
+
+Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering) const {
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+  ISOLA_TRY(Doors doors, open_doors());
+  ISOLA_TRY(IslandSockets sockets, configure(doors));
   if (answering == Answering::gate) ISOLA_CHECK(sockets.start_answering());
   return sockets;
+}
+
+Result<IslandNetwork::Made> IslandNetwork::make_and_describe(int netns_fd) const {
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+  ISOLA_TRY(Doors doors, open_doors());
+  Made made;
+  ISOLA_TRY(made.sockets, configure(doors));
+  ISOLA_TRY(made.description, read_back(doors));
+  return made;
 }
 
 Result<IslandSockets> IslandNetwork::reopen(int netns_fd) const {
@@ -286,16 +319,9 @@ Result<IslandSockets> IslandNetwork::reopen(int netns_fd) const {
 
 Result<std::string> IslandNetwork::describe(int netns_fd) const {
   ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
-  ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));
-  ISOLA_TRY(std::string text, kernel::describe_links(route));
-  ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
-  ISOLA_TRY(std::string rules, kernel::describe_ruleset(netfilter));
-  ISOLA_TRY(Fd switches, messages_->switches.open());
-  for (auto [name, wanted] : kMemory) {
-    ISOLA_TRY(std::string seconds, read_file_at(switches.get(), name));
-    rules += std::string("switch ") + name + " " + seconds;
-  }
-  return text + rules;
+  ISOLA_TRY(Doors doors, open_doors());
+  ISOLA_TRY(doors.switches, messages_->switches.open());
+  return read_back(doors);
 }
 
 Result<std::string> IslandNetwork::expected() const {

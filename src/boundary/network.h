@@ -65,6 +65,13 @@ class IslandNetwork {
   // aborts the process.
   Result<IslandSockets> make(int netns_fd, Answering answering = Answering::nobody) const;
 
+  // Both at once, in one visit: configured, and then read back from the kernel as describe() does.
+  struct Made {
+    IslandSockets sockets;
+    std::string description;
+  };
+  Result<Made> make_and_describe(int netns_fd) const;
+
   // The sockets once more, in a namespace that make() configured and whose earlier ones nobody holds any longer: for
   // whoever takes over a sandbox from a process that died.
   Result<IslandSockets> reopen(int netns_fd) const;
@@ -79,6 +86,10 @@ class IslandNetwork {
 
  private:
   struct Messages;
+  struct Doors;  // to what is configured in a namespace, opened there
+  Result<Doors> open_doors() const;
+  Result<IslandSockets> configure(Doors& doors) const;
+  Result<std::string> read_back(const Doors& doors) const;
   explicit IslandNetwork(std::shared_ptr<Messages> messages) : messages_(std::move(messages)) {}
   std::shared_ptr<Messages> messages_;
 };

@@ -365,6 +365,12 @@ Result<Cgroup> CgroupTree::adopt(const std::string& name) const {
   return group;
 }
 
+Cgroup CgroupTree::known(const std::string& name, bool with_io) const {
+  Cgroup group(layout_, name);
+  group.io_ = with_io;
+  return group;
+}
+
 std::vector<std::string> CgroupTree::list() const {
   std::set<std::string> names;
   auto folders = layout_->folders();

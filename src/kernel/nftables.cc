@@ -149,7 +149,7 @@ std::string rule_line(const nlmsghdr& m) {
   auto a = attributes_of(m, sizeof(nfgenmsg));
   auto expressions = a[NFTA_RULE_EXPRESSIONS];
   return "rule" + family_of(m) + " " + name_in(a, NFTA_RULE_TABLE) + " " + name_in(a, NFTA_RULE_CHAIN) + " " +
-         sha256_hex({reinterpret_cast<const char*>(expressions.data()), expressions.size()});
+         remembered_sha256_hex({reinterpret_cast<const char*>(expressions.data()), expressions.size()});
 }
 
 }  // namespace

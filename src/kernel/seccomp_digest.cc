@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <map>
 
 namespace isola::kernel {
 
@@ -80,6 +81,14 @@ std::string sha256_hex(std::string_view bytes) {
   for (uint32_t word : state)
     for (int shift = 28; shift >= 0; shift -= 4) out.push_back("0123456789abcdef"[(word >> shift) & 15]);
   return out;
+}
+
+std::string remembered_sha256_hex(std::string_view bytes) {
+  constexpr size_t kMost = 256;  // we have some forty; whoever sees others begins anew
+  thread_local std::map<std::string, std::string, std::less<>> known;
+  if (auto it = known.find(bytes); it != known.end()) return it->second;
+  if (known.size() >= kMost) known.clear();
+  return known.emplace(bytes, sha256_hex(bytes)).first->second;
 }
 
 }  // namespace isola::kernel

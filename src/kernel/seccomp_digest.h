@@ -11,5 +11,8 @@
 namespace isola::kernel {
 
 std::string sha256_hex(std::string_view bytes);  // 64 lower-case hex digits
+// The same, for what is seen again and again (each sandbox has the same filter and rules): compared byte by byte with
+// what was hashed before.
+std::string remembered_sha256_hex(std::string_view bytes);
 
 }  // namespace isola::kernel

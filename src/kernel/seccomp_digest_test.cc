@@ -15,5 +15,14 @@ TEST(Sha256, StandardExamples) {
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST(Sha256, WhatIsRememberedIsTheSame) {
+  for (int round = 0; round < 2; ++round)
+    for (int i = 0; i < 600; ++i) {  // more than it remembers
+      std::string text(static_cast<size_t>(i), 'x');
+      EXPECT_EQ(remembered_sha256_hex(text), sha256_hex(text));
+    }
+  EXPECT_NE(remembered_sha256_hex("abc"), remembered_sha256_hex("abd"));
+}
+
 }  // namespace
 }  // namespace isola::kernel

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "kernel/fault.h"
+#include "kernel/seccomp_digest.h"
 #include "kernel/seccomp_program.h"
 
 #ifndef PTRACE_SECCOMP_GET_FILTER
@@ -52,15 +53,18 @@ class Stopped {
 
 Result<std::string> installed_filter_hash(pid_t pid) {
   ISOLA_TRY(Stopped stopped, Stopped::seize(pid));
-  std::vector<sock_filter> code(BPF_MAXINSNS);
-  // Filters are numbered from the oldest; one that does not exist is ENOENT, none at all EINVAL.
-  long count = ::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 0L, code.data());
+  // Filters are numbered from the oldest; one that does not exist is ENOENT, none at all EINVAL. Without room the
+  // kernel tells how much it needs; the process stands still, so that does not change.
+  long count = ::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 0L, nullptr);
+  std::vector<sock_filter> code(count > 0 ? static_cast<size_t>(count) : 0);
+  if (count > 0) count = ::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 0L, code.data());
   if (count < 0) return sys_error("cannot read the system-call filter of process " + std::to_string(pid));
+  if (static_cast<size_t>(count) != code.size())
+    return fail(Code::corrupt, "the system-call filter of process " + std::to_string(pid) + " changed");
   if (::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, 1L, nullptr) >= 0)
     return fail(Code::corrupt, "process " + std::to_string(pid) + " has more than one system-call filter");
   if (errno != ENOENT) return sys_error("cannot count the system-call filters of process " + std::to_string(pid));
-  code.resize(static_cast<size_t>(count));
-  return hash_of(code);
+  return remembered_sha256_hex({reinterpret_cast<const char*>(code.data()), code.size() * sizeof(sock_filter)});
 }
 
 }  // namespace isola::kernel

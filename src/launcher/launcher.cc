@@ -153,6 +153,8 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                                          .guest_program = guest,
                                          .programs = guest.substr(0, guest.rfind('/') + 1)}));
   ISOLA_TRY(auto jail, boundary::jail::Jail::make(cgroups));
+  ISOLA_CHECK(jail->start_hand());
+  ISOLA_CHECK(loop.watch(jail->hand_fd(), EPOLLIN, [&](uint32_t) { jail->look_after_hand(); }));
   ISOLA_TRY(auto ranges, IdRanges::open(options.data_dir));
   ISOLA_CHECK(ranges.sweep([&](const std::string& sandbox) {
     auto group = cgroups.adopt(sandbox);
@@ -186,7 +188,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   GateKeeper gate(loop, {.folder = options.data_dir + "/gate", .servers = options.name_servers},
                   [&](const std::string& id) { return cells.sockets(id); });
   cells.on_drop = [&](const std::string& id) { gate.forget(id); };
-  cells.is_known_child = [&](pid_t pid) { return pid == gate.pid(); };
+  cells.is_known_child = [&](pid_t pid) { return pid == gate.pid() || jail->is_hand(pid); };
   server.set_gate(gate);
 
   bool stopping = false, wait_for_all = false;

@@ -131,6 +131,34 @@ TEST(Crash, TheJanitorIsReplaced) {
   EXPECT_EQ(island.launcher_pid(), launcher) << "the launcher itself lived through it";
 }
 
+TEST(Crash, TheNetworkHandIsReplaced) {
+  NEEDS_TEMPLATE("minimal");
+  Island island;
+  pid_t launcher = island.launcher_pid();
+  int kills = count("deaths of the network hand", 5, 50);
+  for (int i = 0; i < kills; ++i) {
+    auto client = island.client();
+    pid_t hand = child_called(launcher, "isola-network");
+    ASSERT_GT(hand, 1);
+    // Stopped, so that somebody waits for it when it dies.
+    ::kill(hand, SIGSTOP);
+    std::thread killer([&] {
+      eventually([&] { return island.client().info()->live > 0; });
+      ::kill(hand, SIGKILL);
+    });
+    auto refused = launch(client, {.digest = island.digest(), .cold = true});
+    killer.join();
+    ASSERT_FALSE(refused) << "it came to life without a network";
+    EXPECT_NE(refused.error().message.find("the helper that makes networks"), std::string::npos)
+        << refused.error().message;
+    auto sandbox = launch(client, {.digest = island.digest(), .cold = true});
+    ASSERT_OK(sandbox);
+    EXPECT_TRUE(client.kill(sandbox->id));
+  }
+  island.expect_unchanged();
+  EXPECT_EQ(island.launcher_pid(), launcher) << "the launcher itself lived through it";
+}
+
 TEST(Crash, ADeadGuestIsAnEndWithAReason) {
   NEEDS_TEMPLATE("minimal");
   Island island;

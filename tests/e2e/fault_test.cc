@@ -61,9 +61,9 @@ TEST(FaultWalk, EveryKernelCallOfALaunch) {
 TEST(FaultWalk, NamedCalls) {
   NEEDS_TEMPLATE("minimal");
   if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
-  const char* names[] = {"clone",       "uid_map",    "open_ns",   "unshare_net",  "unshare_cgroup",
-                         "setgroups",   "pivot_root", "setrlimit", "capbset_drop", "capset",
-                         "close_range", "execve",     "verify",    "journal",      "id_range"};
+  const char* names[] = {"clone",      "uid_map",   "open_ns",      "unshare_net", "unshare_cgroup", "setgroups",
+                         "pivot_root", "setrlimit", "capbset_drop", "capset",      "close_range",    "execve",
+                         "verify",     "journal",   "id_range",     "ask_network"};
   int hit = 0;
   for (const char* name : names)
     for (int e : {EINTR, ENOMEM}) {
@@ -81,8 +81,8 @@ TEST(FaultWalk, Parking) {
   if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
   for (const char* name : {"clone", "pivot_root", "verify", "execve", "journal"})
     for (int nth : {2, 3}) {
-      // Before the first jail come the janitor's three hands, and whoever reads the image ahead.
-      int at = std::string_view(name) == "clone" ? nth + 3 : nth;
+      // Before the first jail come the network hand, the janitor's three, and whoever reads the image ahead.
+      int at = std::string_view(name) == "clone" ? nth + 4 : nth;
       Island island({.env = {fmt::format("ISOLA_FAULT={}:{}:{}", name, at, ENOMEM)}});
       {
         auto client = island.client();

@@ -16,6 +16,7 @@
 
 #include "base/codec.h"
 #include "base/file.h"
+#include "boundary/jail/network_hand.h"
 #include "boundary/jail/stage.h"
 #include "kernel/capability.h"
 #include "kernel/fault.h"
@@ -197,10 +198,12 @@ Result<std::vector<Fd>> await(int control, char word) {
 
 Result<void> live(const Furnishing& f) {
   ISOLA_CHECK(f.cgroup->enter());
-  // Made here and not by clone: the launcher goes on with the control groups meanwhile.
+  // Made here and not by clone: the launcher goes on with the ids and the root meanwhile.
   if (int e = at("unshare_net")) return sys_error("cannot make a network namespace", e);
   if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
-  ISOLA_CHECK(kernel::send_message(f.control, std::string_view(&kBorn, 1)));
+  // Configured by another process while this one goes on.
+  ISOLA_CHECK(ask_for_network(f.hand, f.control));
+  ::close(f.hand);
   ISOLA_TRY(auto fds, await(f.control, kFurnish));
   if (fds.empty()) return fail(Code::internal, "the root is missing");
 

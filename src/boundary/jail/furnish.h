@@ -15,10 +15,11 @@
 namespace isola::boundary::jail {
 
 // The words of the conversation between the launcher and the unborn jail, over a SOCK_SEQPACKET pair:
-//   child: kBorn (own network namespace made)   launcher: kFurnish + fds (root, shown folders)
-//   child: kFurnished                            launcher: kExec
-//   child: closes by exec; or kFailed + error at any time
-inline constexpr char kBorn = 'B', kFurnish = 'F', kFurnished = 'D', kExec = 'X', kFailed = 'E';
+//   launcher: kFurnish + fds (root, shown folders), whenever it has them
+//   child:    kFurnished                           the network hand, asked by the child: kNetworked + fds
+//   (network_hand.h) launcher: kExec, when it has heard both child:    closes by exec; or kFailed + error at any time,
+//   as the hand may say, too
+inline constexpr char kFurnish = 'F', kFurnished = 'D', kExec = 'X', kFailed = 'E';
 
 struct Furnishing {
   std::string id;
@@ -26,6 +27,7 @@ struct Furnishing {
   const kernel::SeccompProgram* filter = nullptr;
   const kernel::CgroupDoors* cgroup = nullptr;
   int control = -1;  // the child's end of the conversation
+  int hand = -1;     // NetworkHand::socket()
   int link[4] = {};  // guest's fds 3–6: in-read, out-write, in-write, out-read
 };
 

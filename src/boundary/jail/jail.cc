@@ -5,6 +5,7 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "boundary/jail/cell.h"
 #include "boundary/jail/furnish.h"
 #include "boundary/jail/root.h"
@@ -43,15 +45,24 @@ class BorrowedUser {
   int failed_ = 0;
 };
 
-// In the child: an own table, without everything that the launcher keeps; then tells the launcher so.
+// In the child: an own table, without everything that the launcher keeps; then tells the launcher so, if it waits.
 bool leave_with_low_descriptors(int apart) {
   if (kernel::fault::at("unshare_files")) return false;
   if (::syscall(SYS_close_range, kKeptFrom, ~0u, CLOSE_RANGE_UNSHARE) < 0) return false;
   uint64_t one = 1;
-  return ::write(apart, &one, sizeof one) == static_cast<ssize_t>(sizeof one);
+  return apart < 0 || ::write(apart, &one, sizeof one) == static_cast<ssize_t>(sizeof one);
 }
 
-// From clone to the first word, which the launcher waits for: well below a millisecond, on a busy machine some.
+// Does the launcher keep so many descriptors that it is better to wait for a child than to give it a copy of them all?
+// Numbers are given out from below, so the next one tells. As many as that are some 500 sandboxes', and cost the child
+// a tenth of a millisecond; a launcher that waits keeps all others waiting.
+bool keeps_many(int any) {
+  constexpr int kMany = 4096;
+  Fd next(::fcntl(any, F_DUPFD_CLOEXEC, kKeptFrom));
+  return !next || next.get() >= kKeptFrom + kMany;
+}
+
+// From clone to the child's own table, which the launcher waits for: well below a millisecond, on a busy machine some.
 constexpr int kBirthLimitMs = 10'000;
 
 // "pipe:[123]", as /proc/<pid>/fd has it.
@@ -71,14 +82,15 @@ kernel::CgroupLimits group_limits(const Limits& limits) {
 class JailLaunching : public Launching {
  public:
   JailLaunching(LaunchSpec spec, Protections protections, const kernel::CgroupTree& cgroups,
-                const IslandNetwork& network)
+                std::shared_ptr<NetworkHand> hand)
       : spec_(std::move(spec)),
         protections_(std::move(protections)),
         cgroups_(cgroups),
-        network_(network),
+        hand_(std::move(hand)),
         watch_(latency_) {}
   ~JailLaunching() override {
     if (!child_.pidfd) return;
+    hand_->forget(child_.pidfd.get());
     // Not handed over: nothing of it may stay.
     (void)kernel::send_signal(child_.pidfd.get(), SIGKILL);
     while (::waitpid(child_.pid, nullptr, 0) < 0 && errno == EINTR) {
@@ -98,7 +110,8 @@ class JailLaunching : public Launching {
   Result<void> clone(const kernel::SeccompProgram& filter);
   Result<Fd> assume_identity();
   Result<void> expect_apart(int apart);
-  Result<void> expect_born();
+  Result<void> hear(kernel::Message message);
+  kernel::Cgroup group() const { return cgroups_.known(spec_.cgroup, protections_.limits.wants_io()); }
   Result<void> verify_all();
   Result<std::vector<std::string>> expected_descriptors() const;
   Result<std::unique_ptr<Cell>> hand_over();
@@ -106,20 +119,20 @@ class JailLaunching : public Launching {
   LaunchSpec spec_;
   Protections protections_;
   const kernel::CgroupTree& cgroups_;
-  const IslandNetwork& network_;
+  std::shared_ptr<NetworkHand> hand_;
   Latency latency_;
   Stopwatch watch_;
   kernel::Child child_;
   Fd control_;
   std::string its_control_;  // the child's end, as /proc names it
   Link link_;
-  IslandSockets sockets_;
+  std::optional<HandMade> network_;  // none: not yet
   std::vector<Fd> leftovers_;
-  bool told_to_exec_ = false;
+  bool furnished_ = false, told_to_exec_ = false;
 };
 
 Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
-  ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
+  auto group = this->group();
   auto doors = group.doors();
   group.release();
   if (!doors) return std::unexpected(doors.error());
@@ -131,18 +144,19 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
                         .filter = &filter,
                         .cgroup = &*doors,
                         .control = conversation.second.get(),
+                        .hand = hand_->socket(),
                         .link = {in.first.get(), out.second.get(), in.second.get(), out.first.get()}};
-  std::vector<int> needed = {conversation.first.get(), conversation.second.get(), in.first.get(),
-                             in.second.get(),          out.first.get(),           out.second.get()};
+  std::vector<int> needed = {conversation.first.get(), conversation.second.get(), in.first.get(), in.second.get(),
+                             out.first.get(),          out.second.get(),          hand_->socket()};
   for (const auto& door : doors->files) needed.push_back(door.get());
   // The kernel copies the whole table of descriptors for a new process, which then closes it again: with thousands of
-  // sandboxes alive that alone would double the price of the next. So the child shares the table for a moment and
-  // leaves with its low numbers only; whatever the launcher keeps for long lies above them.
-  bool shared = std::ranges::all_of(needed, [](int fd) { return fd < kKeptFrom - 1; });
+  // sandboxes alive that alone would double the price of the next. Then the child shares the table for a moment. Either
+  // way it leaves with its low numbers only; whatever the launcher keeps for long lies above them.
+  const bool low = std::ranges::all_of(needed, [](int fd) { return fd < kKeptFrom - 1; });
   Fd apart;
-  if (shared) apart = Fd(::eventfd(0, EFD_CLOEXEC));
+  if (low && keeps_many(conversation.first.get())) apart = Fd(::eventfd(0, EFD_CLOEXEC));
   if (apart.get() >= kKeptFrom) apart.reset();
-  shared = static_cast<bool>(apart);
+  const bool shared = static_cast<bool>(apart);
   {
     BorrowedUser user(spec_.id_base);
     if (user.failed()) return sys_error("cannot take the sandbox's id", user.failed());
@@ -150,7 +164,7 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
     auto child = kernel::spawn(
         CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | (shared ? CLONE_FILES : 0),
         [&] {
-          if (shared && !leave_with_low_descriptors(apart.get())) return 1;
+          if (low && !leave_with_low_descriptors(apart.get())) return 1;
           // Else the child would hold the launcher's end itself, and never hear that it died.
           conversation.first.reset();
           return become_guest(furnishing);
@@ -158,6 +172,7 @@ Result<void> JailLaunching::clone(const kernel::SeccompProgram& filter) {
         doors->folder.get());
     if (!child) return std::unexpected(child.error().in("the namespaces of the sandbox"));
     child_ = std::move(*child);
+    hand_->expect(child_.pidfd.get());
   }
   if (shared) ISOLA_CHECK(expect_apart(apart.get()));
   ISOLA_TRY(its_control_, descriptor_name("socket", conversation.second.get()));
@@ -184,18 +199,6 @@ Result<Fd> JailLaunching::assume_identity() {
   return kernel::open_namespace(child_.pid, "user");
 }
 
-Result<void> JailLaunching::expect_born() {
-  pollfd word{control_.get(), POLLIN, 0};
-  int ready;
-  do ready = ::poll(&word, 1, kBirthLimitMs);
-  while (ready < 0 && errno == EINTR);
-  if (ready == 0) return fail(Code::timeout, "the sandbox's first process did not come to life in time");
-  ISOLA_TRY(auto message, kernel::receive_message(control_.get()));
-  if (message.bytes.empty()) return fail(Code::internal, "the sandbox's first process died at birth");
-  if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
-  return {};
-}
-
 Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
   ISOLA_CHECK(clone(filter));
   watch_.lap(Step::clone);
@@ -209,26 +212,38 @@ Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
     ISOLA_CHECK(prepare_shown(shown, userns.get()));
     fds.push_back(shown.tree.get());
   }
-  watch_.lap(Step::root);
-  ISOLA_CHECK(expect_born());
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kFurnish, 1), fds));
-  // While the child furnishes itself, on another core if there is one:
-  ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));
-  ISOLA_TRY(sockets_, network_.make(netns.get()));
-  watch_.lap(Step::network);
+  watch_.lap(Step::root);
+  return {};
+}
+
+// The words of the child and of the hand, in any order.
+Result<void> JailLaunching::hear(kernel::Message message) {
+  const char word = message.bytes[0];
+  if (word == kFailed) return std::unexpected(decode_error(message.bytes));
+  if (word == kNetworked && !network_) {
+    hand_->forget(child_.pidfd.get());
+    ISOLA_TRY(network_, decode_network(std::move(message)));
+    watch_.lap(Step::network);
+    return {};
+  }
+  if (word != kFurnished || furnished_) return fail(Code::internal, "unexpected word from an unborn jail");
+  furnished_ = true;
+  watch_.lap(Step::furnish);
   return {};
 }
 
 Result<std::unique_ptr<Cell>> JailLaunching::advance() {
-  ISOLA_TRY(auto message, kernel::receive_message(control_.get()));
-  if (message.bytes.empty()) {
-    if (!told_to_exec_) return fail(Code::internal, "the sandbox's first process died while it was furnished");
-    return hand_over();
+  auto message = kernel::receive_message(control_.get());
+  // One that died before it had read all is "reset".
+  if (message ? message->bytes.empty() : message.error().sys_errno == ECONNRESET) {
+    if (message && told_to_exec_) return hand_over();
+    if (!network_ && !hand_->alive()) return fail(Code::unavailable, "the helper that makes networks died");
+    return fail(Code::internal, "the sandbox's first process died while it was furnished");
   }
-  if (message.bytes[0] == kFailed) return std::unexpected(decode_error(message.bytes));
-  if (message.bytes[0] != kFurnished || told_to_exec_)
-    return fail(Code::internal, "unexpected word from an unborn jail");
-  watch_.lap(Step::furnish);
+  if (!message) return std::unexpected(message.error());
+  ISOLA_CHECK(hear(std::move(*message)));
+  if (!furnished_ || !network_) return nullptr;
   ISOLA_CHECK(verify_all());
   watch_.lap(Step::verify);
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kExec, 1)));
@@ -254,14 +269,17 @@ Result<std::vector<std::string>> JailLaunching::expected_descriptors() const {
 
 // Nothing of the guest has run yet: it is born only if what is installed is what the protections say.
 Result<void> JailLaunching::verify_all() {
-  ISOLA_TRY(auto group, cgroups_.adopt(spec_.cgroup));
+  auto group = this->group();
   auto limited = group.set_cpus(spec_.limits.cpus);
   auto limits = limited ? group.limits() : std::unexpected(limited.error());
   group.release();
   if (!limits) return std::unexpected(limits.error());
-  ISOLA_TRY(Fd netns, kernel::open_namespace(child_.pid, "net"));
-  ISOLA_TRY(std::string network, network_.describe(netns.get()));
-  ISOLA_CHECK(verify_around(protections_, *limits, network));
+  // The hand describes the namespace that it was given: it must be the one that process 1 is in.
+  struct stat netns{};
+  if (::stat(fmt::format("/proc/{}/ns/net", child_.pid).c_str(), &netns) < 0)
+    return sys_error("cannot look at the sandbox's network namespace");
+  if (netns.st_ino != network_->netns) return fail(Code::internal, "protection mismatch: another network was made");
+  ISOLA_CHECK(verify_around(protections_, *limits, network_->description));
   ISOLA_TRY(auto descriptors, expected_descriptors());
   ISOLA_CHECK(verify_descriptors(child_.pid, descriptors));
   return verify(child_.pid, protections_);
@@ -272,7 +290,7 @@ Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
   ISOLA_TRY(uint64_t started, kernel::start_time(child_.pid));
   auto cell = std::make_unique<JailCell>(kernel::ProcessName{child_.pid, started}, std::move(child_.pidfd), true);
   cell->set_first_link(std::move(link_));
-  cell->set_network(std::move(sockets_));
+  cell->set_network(std::move(network_->sockets));
   return cell;
 }
 
@@ -316,10 +334,34 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
                              .attributes = {.read_only = shown.read_only, .nosuid = true, .nodev = true}});
   }
   if (spec.memory) return begin_restore({criu_, std::move(spec), std::move(wanted), cgroups_, network_});
-  auto launching = std::make_unique<JailLaunching>(std::move(spec), std::move(wanted), cgroups_, network_);
+  ISOLA_CHECK(start_hand());
+  auto launching = std::make_unique<JailLaunching>(std::move(spec), std::move(wanted), cgroups_, hand_);
   auto started = launching->start(filter_);
   if (!started) return std::unexpected(launching->cause_of(started.error()));
   return launching;
+}
+
+Result<void> Jail::start_hand() {
+  look_after_hand();
+  if (hand_) return {};
+  if (!hand_ready_) {
+    hand_ready_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
+    if (!hand_ready_) return sys_error("cannot watch a helper");
+  }
+  ISOLA_TRY(auto hand, NetworkHand::start());
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  if (::epoll_ctl(hand_ready_.get(), EPOLL_CTL_ADD, hand->death_fd(), &event) < 0)
+    return sys_error("cannot watch a helper");
+  hand_ = std::move(hand);
+  return {};
+}
+
+void Jail::look_after_hand() {
+  if (!hand_ || hand_->alive()) return;
+  log::error("boundary", "the helper that makes networks died");
+  (void)::epoll_ctl(hand_ready_.get(), EPOLL_CTL_DEL, hand_->death_fd(), nullptr);
+  hand_->end();
+  hand_.reset();
 }
 
 Result<MemoryHost> Jail::memory_host() {

@@ -7,6 +7,7 @@
 
 #include "boundary/boundary.h"
 #include "boundary/jail/checkpoint.h"
+#include "boundary/jail/network_hand.h"
 #include "boundary/jail/protections.h"
 #include "kernel/cgroup.h"
 #include "kernel/seccomp_program.h"
@@ -28,6 +29,13 @@ class Jail : public Boundary {
   Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const override;
   Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) override;
 
+  // The helper that makes networks, before the first launch needs it (which else starts it, as does the next launch
+  // after its death). When hand_fd() is readable it died: look_after_hand() ends the launches that waited for it.
+  Result<void> start_hand();
+  int hand_fd() const { return hand_ready_.get(); }
+  void look_after_hand();
+  bool is_hand(pid_t pid) const { return hand_ && hand_->pid() == pid; }
+
   // What every jail made here has installed, before what a launch adds (ids, cgroup, shown folders).
   const Protections& protections() const { return protections_; }
 
@@ -38,6 +46,8 @@ class Jail : public Boundary {
   kernel::CgroupTree cgroups_;
   kernel::SeccompProgram filter_;
   IslandNetwork network_;
+  Fd hand_ready_;  // epoll: the same for every hand
+  std::shared_ptr<NetworkHand> hand_;
   Criu criu_;
   std::optional<MemoryHost> host_;  // asked once
   Protections protections_;

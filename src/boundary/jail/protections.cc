@@ -5,10 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <span>
-#include <sstream>
 
 #include "base/units.h"
+#include "boundary/jail/words.h"
 #include "kernel/capability.h"
 
 namespace isola::boundary::jail {
@@ -132,28 +133,30 @@ std::string mount_line(const MountRule& rule) {
 
 Result<std::vector<std::string>> mount_lines(std::string_view mountinfo) {
   std::vector<std::string> lines;
-  std::istringstream in{std::string(mountinfo)};
-  for (std::string line; std::getline(in, line);) {
+  while (!mountinfo.empty()) {
+    std::string_view line = mountinfo.substr(0, mountinfo.find('\n'));
+    mountinfo.remove_prefix(std::min(line.size() + 1, mountinfo.size()));
     // id parent dev ROOT MOUNTPOINT OPTIONS [tags…] - TYPE source SUPEROPTIONS
-    std::istringstream words(line);
-    std::string skip, root, target, options, word, type, super;
-    words >> skip >> skip >> skip >> root >> target >> options;
-    while (words >> word && word != "-") {
-    }
-    if (!(words >> type >> skip >> super)) return fail(Code::corrupt, "cannot read the mount table");
+    for (int skip = 0; skip < 3; ++skip) next_word(line);
+    const auto root = next_word(line), target = next_word(line);
+    auto options = next_word(line);
+    for (auto tag = next_word(line); !tag.empty() && tag != "-";) tag = next_word(line);
+    const auto type = next_word(line), source = next_word(line);
+    auto super = next_word(line);
+    if (source.empty() || super.empty()) return fail(Code::corrupt, "cannot read the mount table");
     kernel::MountAttributes attributes;
-    std::istringstream flags(options);
-    for (std::string flag; std::getline(flags, flag, ',');) {
+    for (auto flag = next_word(options, ','); !flag.empty(); flag = next_word(options, ',')) {
       if (flag == "ro") attributes.read_only = true;
       if (flag == "nosuid") attributes.nosuid = true;
       if (flag == "nodev") attributes.nodev = true;
       if (flag == "noexec") attributes.noexec = true;
     }
     std::vector<kernel::FilesystemOption> bounds;
-    std::istringstream pairs(super);
-    for (std::string pair; std::getline(pairs, pair, ',');)
-      if (size_t equals = pair.find('='); equals != std::string::npos)
-        bounds.push_back({pair.substr(0, equals), pair.substr(equals + 1)});
+    for (auto pair = next_word(super, ','); !pair.empty(); pair = next_word(super, ',')) {
+      size_t equals = pair.find('=');
+      if (equals != std::string_view::npos && std::ranges::find(kBounds, pair.substr(0, equals)) != std::end(kBounds))
+        bounds.push_back({std::string(pair.substr(0, equals)), std::string(pair.substr(equals + 1))});
+    }
     lines.push_back(fmt::format("{} {} {} {} {}", target, type, attribute_words(attributes), root, bounds_of(bounds)));
   }
   return lines;

@@ -1,11 +1,13 @@
 // Protections: what is installed, read from the kernel and compared.
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -14,6 +16,7 @@
 
 #include "base/file.h"
 #include "boundary/jail/protections.h"
+#include "boundary/jail/words.h"
 #include "kernel/fault.h"
 #include "kernel/seccomp_program.h"
 
@@ -46,15 +49,37 @@ std::string as_shown(const std::string& line) {
   return target + " * " + how + " * *";
 }
 
-Result<void> verify_namespaces(pid_t pid) {
-  for (const char* kind : kOwnNamespaces) {
-    struct stat own{}, its{};
-    std::string name = std::string("ns/") + kind;
-    if (::stat(("/proc/self/" + name).c_str(), &own) < 0 ||
-        ::stat(fmt::format("/proc/{}/{}", pid, name).c_str(), &its) < 0)
+using Namespaces = std::array<ino_t, std::size(kOwnNamespaces)>;
+
+Result<Namespaces> namespaces_of(const std::string& process) {
+  Namespaces found{};
+  Fd folder(::open(("/proc/" + process + "/ns").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (size_t i = 0; i < found.size(); ++i) {
+    struct stat st{};
+    if (!folder || ::fstatat(folder.get(), kOwnNamespaces[i], &st, 0) < 0)
       return sys_error("cannot compare namespaces");
-    if (own.st_ino == its.st_ino) return differ(name, "its own", "the launcher's");
+    found[i] = st.st_ino;
   }
+  return found;
+}
+
+// A launcher's own, which it never changes once it launches (whoever visits a sandbox's network is back by then), are
+// asked for once in each process.
+Result<Namespaces> own_namespaces() {
+  static pid_t whose = 0;
+  static Namespaces own{};
+  if (whose != ::getpid()) {
+    ISOLA_TRY(own, namespaces_of("self"));
+    whose = ::getpid();
+  }
+  return own;
+}
+
+Result<void> verify_namespaces(pid_t pid) {
+  ISOLA_TRY(Namespaces own, own_namespaces());
+  ISOLA_TRY(Namespaces its, namespaces_of(std::to_string(pid)));
+  for (size_t i = 0; i < own.size(); ++i)
+    if (own[i] == its[i]) return differ(std::string("ns/") + kOwnNamespaces[i], "its own", "the launcher's");
   return {};
 }
 
@@ -132,8 +157,9 @@ Result<void> verify_resources(pid_t pid, const Protections& wanted) {
     if (::getrlimit(static_cast<__rlimit_resource>(limit.resource), &own) < 0) return sys_error("cannot read a limit");
     const std::string value = fmt::format("{}", std::min<uint64_t>(limit.value, own.rlim_max));
     size_t at = text.find(fmt::format("\n{} ", limit.name));
-    std::string soft, hard;
-    if (at != std::string::npos) std::istringstream(text.substr(at + 1 + std::strlen(limit.name), 64)) >> soft >> hard;
+    std::string_view columns =
+        at == std::string::npos ? "" : std::string_view(text).substr(at + 1 + std::strlen(limit.name), 64);
+    const std::string soft(next_word(columns)), hard(next_word(columns));
     if (soft != value || hard != value) return differ(limit.name, value, soft + " " + hard);
   }
   return {};
@@ -145,14 +171,15 @@ std::string misplaced_controller(std::string_view cgroups, std::string_view grou
   // Each line is "number:controllers:path": v1 names its controllers, also several by commas; v2 has one line for all
   // that no other line names.
   std::map<std::string, bool, std::less<>> ours;
-  std::istringstream lines{std::string(cgroups)};
-  for (std::string line; std::getline(lines, line);) {
+  const std::string end = "/" + std::string(group);
+  for (auto line = next_word(cgroups, '\n'); !line.empty(); line = next_word(cgroups, '\n')) {
     size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) return "unreadable";
-    bool inside = line.ends_with("/" + std::string(group));
-    std::istringstream names(line.substr(first + 1, second - first - 1));
-    if (second == first + 1) ours["*"] = inside;
-    for (std::string name; std::getline(names, name, ',');) ours[name] = inside;
+    bool inside = line.ends_with(end);
+    auto names = line.substr(first + 1, second - first - 1);
+    if (names.empty()) ours["*"] = inside;
+    for (auto name = next_word(names, ','); !name.empty(); name = next_word(names, ','))
+      ours[std::string(name)] = inside;
   }
   std::vector<std::string_view> limiting = {"cpu", "memory", "pids", "freezer"};
   if (limits_io) limiting.push_back(ours.contains("blkio") ? "blkio" : "io");
