@@ -36,6 +36,7 @@ std::string new_project_id() { return random_name('p', kLength); }
 std::string new_key_id() { return random_name('k', 12); }
 std::string new_command_id() { return random_name('c', 12); }
 std::string new_image_id() { return random_name('m', kLength); }
+std::string new_volume_id() { return random_name('v', kLength); }
 
 std::string new_token() {
   unsigned char bytes[20];
@@ -50,6 +51,7 @@ std::string new_token() {
 
 bool is_sandbox_id(std::string_view id) { return is_name(id, 'i'); }
 bool is_image_id(std::string_view id) { return is_name(id, 'm'); }
+bool is_volume_id(std::string_view id) { return is_name(id, 'v'); }
 
 bool is_digest(std::string_view text) {
   return text.size() == 64 &&

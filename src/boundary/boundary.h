@@ -48,12 +48,14 @@ struct Limits {
   bool operator==(const Limits&) const = default;
 };
 
-// A folder of the host that the caller shows to the sandbox, read-only: already a detached mount of the caller's own
-// making, so that the launcher resolves nobody's path.
+// A folder that the caller shows to the sandbox (the host's, or a volume): already a detached mount, so that the
+// boundary resolves nobody's path. The ids on it are seen through the sandbox's map.
 struct ShownFolder {
   Fd tree;
   std::string target;  // absolute path inside
+  bool read_only = true;
 };
+inline constexpr size_t kMostShown = 8;
 
 // The memory of a sandbox: what its processes were when it was checkpointed.
 struct MemoryImage {

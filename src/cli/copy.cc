@@ -1,4 +1,6 @@
 // isola cp: files and folders into a sandbox and out of it.
+#include "cli/copy.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -10,8 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
-#include "cli/api.h"
-#include "cli/place.h"
 #include "cli/progress_bar.h"
 #include "cli/register.h"
 #include "cli/table.h"
@@ -22,37 +22,11 @@ namespace isola::cli {
 
 using nlohmann::json;
 
-namespace {
-
-struct CopyOptions {
-  std::string from, to, user;
-  bool recursive = false;
-};
-
-class Copy {
- public:
-  Copy(Api api, std::string sandbox, const CopyOptions& options)
-      : api_(std::move(api)), sandbox_(std::move(sandbox)), options_(options) {}
-  Result<void> in(const Place& from, const Place& to);
-  Result<void> out(const Place& from, const Place& to);
-  json done = json::object();  // for --json
-
- private:
-  // /v1/sandboxes/ID/files<kind>?path=…
-  std::string target(const std::string& kind, const std::string& path, http::Pairs more = {}) const {
-    more.insert(more.begin(), {"path", path});
-    if (!options_.user.empty()) more.emplace_back("user", options_.user);
-    return "/v1/sandboxes/" + sandbox_ + "/files" + kind + "?" + http::to_query(more);
-  }
-  Result<bool> is_folder_inside(const std::string& path);
-  Result<void> send(int fd, const std::string& target, const std::string& name, std::optional<uint64_t> size);
-  Result<void> fetch(int fd, const std::string& target, const std::string& name);
-  Result<void> fetch_file(const std::string& path, const std::string& to, mode_t mode);
-
-  Api api_;
-  std::string sandbox_;
-  const CopyOptions& options_;
-};
+std::string Copy::target(const std::string& kind, const std::string& path, http::Pairs more) const {
+  more.insert(more.begin(), {"path", path});
+  if (!options_.user.empty()) more.emplace_back("user", options_.user);
+  return base_ + "/files" + kind + "?" + http::to_query(more);
+}
 
 Result<bool> Copy::is_folder_inside(const std::string& path) {
   auto stat = api_.get(target("/stat", path, {{"follow", "true"}}));
@@ -100,6 +74,7 @@ Result<void> Copy::in(const Place& from, const Place& to) {
     auto size = S_ISREG(about.st_mode) ? std::optional<uint64_t>(static_cast<uint64_t>(about.st_size)) : std::nullopt;
     return send(file.get(), target("", path, {{"mode", fmt::format("{:04o}", about.st_mode & 0777)}}), from.path, size);
   }
+  if (!packs_) return in_each(from.path, path);
   ISOLA_TRY(TarPipe tar, TarPipe::pack(from.path));
   ISOLA_CHECK(send(tar.fd(), target("/tar", path), from.path, std::nullopt));
   return tar.finish();
@@ -144,6 +119,7 @@ Result<void> Copy::fetch_file(const std::string& path, const std::string& to, mo
 Result<void> Copy::out(const Place& from, const Place& to) {
   ISOLA_TRY(json about, api_.get(target("/stat", from.path, {{"follow", "true"}})));
   bool folder = text_of(about, "type") == "dir";
+  if (to.stream() && folder && !packs_) return fail(Code::invalid, from.path + " is a folder");
   if (to.stream()) return fetch(STDOUT_FILENO, target(folder ? "/tar" : "", from.path), from.path);
   std::error_code ignored;
   bool into = std::filesystem::is_directory(to.path, ignored);
@@ -156,12 +132,88 @@ Result<void> Copy::out(const Place& from, const Place& to) {
   std::error_code failed;
   std::filesystem::create_directories(path, failed);
   if (failed) return fail(Code::invalid, path + ": " + failed.message());
+  if (!packs_) return out_each(from.path, path);
   ISOLA_TRY(TarPipe tar, TarPipe::unpack(path));
   auto fetched = fetch(tar.fd(), target("/tar", from.path), from.path);
   auto unpacked = tar.finish();
   ISOLA_CHECK(fetched);
   return unpacked;
 }
+
+namespace {
+
+// What a listing names is somebody else's word: only plain paths below the folder are taken.
+bool is_below(const std::string& path) {
+  for (const auto& part : std::filesystem::path(path))
+    if (part.empty() || part == "." || part == ".." || part.is_absolute()) return false;
+  return !path.empty();
+}
+
+void skipped(const std::string& path) {
+  std::fprintf(stderr, "isola: %s is neither a file nor a folder: left out\n", path.c_str());
+}
+
+}  // namespace
+
+// File by file, where nobody packs on the other side.
+Result<void> Copy::in_each(const std::string& from, const std::string& to) {
+  auto make = [&](const std::string& folder) -> Result<void> {
+    json body = {{"path", folder}};
+    if (!options_.user.empty()) body["user"] = options_.user;
+    ISOLA_CHECK(api_.send("POST", base_ + "/files/mkdir", body));
+    return {};
+  };
+  ISOLA_CHECK(make(to));
+  uint64_t bytes = 0;
+  std::error_code failed;
+  for (std::filesystem::recursive_directory_iterator at(from, failed), end; !failed && at != end;
+       at.increment(failed)) {
+    const std::string path = at->path().string();
+    const std::string inside = to + "/" + std::filesystem::relative(path, from).string();
+    struct stat about{};
+    if (::lstat(path.c_str(), &about) < 0) return sys_error(path);
+    if (S_ISDIR(about.st_mode)) {
+      ISOLA_CHECK(make(inside));
+    } else if (S_ISREG(about.st_mode)) {
+      Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      if (!file) return sys_error(path);
+      auto mode = fmt::format("{:04o}", about.st_mode & 0777);
+      ISOLA_CHECK(send(file.get(), target("", inside, {{"mode", mode}}), path, static_cast<uint64_t>(about.st_size)));
+      bytes += done.value("bytes", uint64_t{0});
+    } else {
+      skipped(path);
+    }
+  }
+  if (failed) return fail(Code::invalid, from + ": " + failed.message());
+  done["bytes"] = bytes;
+  return {};
+}
+
+Result<void> Copy::out_each(const std::string& from, const std::string& to) {
+  ISOLA_TRY(json all, api_.get(target("/list", from, {{"depth", "64"}, {"limit", "100000"}})));
+  if (all.value("truncated", false)) return fail(Code::exhausted, from + " holds too much to be copied at once");
+  uint64_t bytes = 0;
+  for (const auto& entry : all["entries"]) {
+    std::string path = text_of(entry, "path", ""), type = text_of(entry, "type", "");
+    if (!is_below(path)) return fail(Code::corrupt, "the server named a path that is not below " + from);
+    std::error_code failed;
+    if (type == "dir") {
+      std::filesystem::create_directories(to + "/" + path, failed);
+      if (failed) return fail(Code::invalid, path + ": " + failed.message());
+    } else if (type == "file") {
+      std::filesystem::create_directories(std::filesystem::path(to + "/" + path).parent_path(), failed);
+      auto mode = static_cast<mode_t>(std::strtoul(text_of(entry, "mode", "0644").c_str(), nullptr, 8));
+      ISOLA_CHECK(fetch_file(from + "/" + path, to + "/" + path, mode));
+      bytes += done.value("bytes", uint64_t{0});
+    } else {
+      skipped(path);
+    }
+  }
+  done["bytes"] = bytes;
+  return {};
+}
+
+namespace {
 
 Result<void> copy(const Common& common, const CopyOptions& options) {
   ISOLA_TRY(Place from, parse_place(options.from));
@@ -171,7 +223,7 @@ Result<void> copy(const Common& common, const CopyOptions& options) {
                                            : "from one sandbox to another: isola cp A:PATH - | isola cp - B:PATH");
   ISOLA_TRY(Api api, Api::open(common));
   ISOLA_TRY(std::string id, api.sandbox_id(from.here() ? to.sandbox : from.sandbox));
-  Copy copy(std::move(api), id, options);
+  Copy copy(std::move(api), "/v1/sandboxes/" + id, true, options);
   ISOLA_CHECK(from.here() ? copy.in(from, to) : copy.out(from, to));
   if (common.json && !to.stream()) print_json(copy.done);
   return {};

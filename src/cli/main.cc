@@ -33,6 +33,7 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_run(app, common, code);
   add_sandbox(app, common, code);  // and exec, shell, cp
   add_snapshot(app, common, code);
+  add_volume(app, common, code);
   add_code(app, common, code);
   add_repl(app, common, code);
   add_key(app, common, code);

@@ -19,6 +19,7 @@ void add_serve(CLI::App& app, Common& common, int& code);          // serve, up
 void add_sandbox(CLI::App& app, Common& common, int& code);        // sandbox …, and exec, shell, cp at the top
 void add_image_verbs(CLI::App& group, Common& common, int& code);  // pause, resume, snapshot, fork, rollback
 void add_snapshot(CLI::App& app, Common& common, int& code);
+void add_volume(CLI::App& app, Common& common, int& code);
 void add_exec(CLI::App& app, Common& common, int& code);
 void add_shell(CLI::App& app, Common& common, int& code);
 void add_copy(CLI::App& app, Common& common, int& code);
@@ -34,6 +35,9 @@ void add_launcher(CLI::App& app, Common& common, int& code);
 void add_net(CLI::App& app, Common& common, int& code);
 void add_gate(CLI::App& app, int& code);
 void add_completion(CLI::App& app, Common& common, int& code);
+
+// NAME[/FOLDER]:/path[:ro] as the API has it.
+Result<nlohmann::json> parse_volume(const std::string& text);
 
 // NAME=value words as an object; `option` is named in the complaint.
 Result<nlohmann::json> parse_labels(const std::vector<std::string>& words, const std::string& option);

@@ -19,7 +19,7 @@ namespace {
 struct CreateOptions {
   std::map<std::string, std::string> texts;  // by the API's name
   std::map<std::string, double> numbers;
-  std::vector<std::string> env, labels, on_create;
+  std::vector<std::string> env, labels, on_create, volumes;
   std::map<std::string, double> budget;
   bool public_ports = false, cold = false, latency = false, no_auto_resume = false;
 };
@@ -46,6 +46,10 @@ Result<json> body_of(const CreateOptions& options) {
   if (!env.empty()) body["env"] = env;
   if (!labels.empty()) body["metadata"] = labels;
   if (!options.on_create.empty()) body["on_create"] = options.on_create;
+  for (const auto& text : options.volumes) {
+    ISOLA_TRY(json volume, parse_volume(text));
+    body["volumes"].push_back(std::move(volume));
+  }
   if (options.public_ports) body["public_ports"] = true;
   if (options.cold) body["cold"] = true;
   if (options.no_auto_resume) body["auto_resume"] = false;
@@ -153,6 +157,9 @@ void describe(const json& sandbox) {
   std::string net = text_of(sandbox, "network");
   for (auto at = net.find('\n'); at != std::string::npos; at = net.find('\n')) net.replace(at, 1, "; ");
   line("NETWORK", net);
+  for (const auto& volume : sandbox.value("volumes", json::array()))
+    line("VOLUME", text_of(volume, "name") + " at " + text_of(volume, "path") +
+                       (volume.value("read_only", false) ? " (read-only)" : ""));
   line("LABELS", join_labels(sandbox.value("metadata", json::object())));
   line("TASK", text_of(sandbox, "task"));
   line("ACTOR", text_of(sandbox, "actor"));
@@ -232,6 +239,9 @@ void add_create(CLI::App& group, Common& common, int& code) {
   create_command->add_option("--env,-e", options->env, "NAME=value for every command; can be repeated")
       ->allow_extra_args(false);
   create_command->add_option("--label,-l", options->labels, "NAME=value; can be repeated")->allow_extra_args(false);
+  create_command
+      ->add_option("--volume,-v", options->volumes, "NAME[/FOLDER]:/path[:ro], a volume inside; can be repeated")
+      ->allow_extra_args(false);
   budget("--budget-cpu", "cpu_seconds", "End it after so many seconds of processor time");
   budget("--budget-wall", "wall_seconds", "… seconds of living");
   budget("--budget-commands", "commands", "… commands");

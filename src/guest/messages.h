@@ -58,6 +58,7 @@ enum class Op : uint8_t {
   dial,
   metrics,
   go_on,  // after quiesce, on the same link: what was held back comes, and everything is as before
+  enter,  // a folder becomes the guest's root for good: no path of a later call leads out of it
   count_
 };
 
@@ -322,7 +323,7 @@ struct Symlink {
   }
 };
 
-struct PathArgs {  // readlink, xattr_list
+struct PathArgs {  // readlink, xattr_list, enter
   std::string path, user;
   template <typename A>
   void fields(A& a) {

@@ -58,6 +58,7 @@ Json body(const Image& i) {
           {"roots_own", i.roots_own},
           {"protections", i.protections},
           {"memory", i.memory},
+          {"volumes", i.volumes},
           {"host",
            {{"checkpointer", i.host.checkpointer},
             {"kernel", i.host.kernel},
@@ -89,6 +90,7 @@ Result<Image> from_body(const Json& json) {
   json.at("roots_own").get_to(i.roots_own);
   json.at("protections").get_to(i.protections);
   json.at("memory").get_to(i.memory);
+  if (json.contains("volumes")) json.at("volumes").get_to(i.volumes);
   json.at("host").at("checkpointer").get_to(i.host.checkpointer);
   json.at("host").at("kernel").get_to(i.host.kernel);
   json.at("host").at("cpu").get_to(i.host.cpu);

@@ -57,6 +57,7 @@ struct Image {
   bool roots_own = false;   // of a sandbox that root ran for itself: nobody else's
   std::string protections;  // what was installed, as text (boundary/jail/protections.h)
   bool memory = false;
+  std::vector<std::string> volumes;            // with memory: where the sandbox had volumes, sorted
   ImageHost host;                              // with memory
   std::vector<ImageFile> files;                // of the memory
   uint64_t memory_bytes = 0, layer_bytes = 0;  // of the files of the memory; of its uppermost layer

@@ -133,7 +133,8 @@ Result<void> Cells::start() {
   }
   ISOLA_TRY(auto layers, parts_.layers.list());
   for (const auto& id : layers)
-    if (!known.contains(id)) ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
+    if (!known.contains(id) && !is_volume_id(id))
+      ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
   doubt_undone();
   return {};
 }
@@ -199,9 +200,11 @@ void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, 
   if (!request.image.empty())
     if (auto ok = resolve_image(request); !ok) return done(std::unexpected(ok.error()));
   if (auto ok = check(request); !ok) return done(std::unexpected(ok.error()));
+  if (auto ok = check_volumes(request); !ok) return done(std::unexpected(ok.error()));
   if (trees.size() != request.shown_targets.size())
     return done(fail(Code::invalid, "each shown folder needs one descriptor"));
-  if (!request.cold && trees.empty() && request.image.empty() && request.id.empty() && claim(request, owner, done))
+  if (!request.cold && trees.empty() && request.volumes.empty() && request.image.empty() && request.id.empty() &&
+      claim(request, owner, done))
     return;
   begin(std::move(request), std::move(trees), owner, false, std::move(done));
 }
@@ -217,6 +220,7 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
                .ephemeral = request.ephemeral,
                .roots_own = request.roots_own,
                .created = static_cast<int64_t>(::time(nullptr))};
+  for (const auto& volume : request.volumes) one.entry.volumes.push_back({volume.id, volume.target});
   one.limits = request.limits;
   one.launched = std::move(done);
   cells_[one.entry.id] = std::move(owned);
@@ -254,6 +258,10 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   watch.lap(Step::cgroups);
 
   for (size_t i = 0; i < trees.size(); ++i) spec.shown.push_back({std::move(trees[i]), request.shown_targets[i]});
+  for (const auto& volume : request.volumes) {
+    ISOLA_TRY(Fd tree, open_volume(volume));
+    spec.shown.push_back({std::move(tree), volume.target, volume.read_only});
+  }
   const auto limit = spec.memory ? parts_.launch_limit * 10 : parts_.launch_limit;
   ISOLA_TRY(one.launching, parts_.boundary.begin(std::move(spec)));
   if (one.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + one.limits.wall_time.count();

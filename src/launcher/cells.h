@@ -88,6 +88,12 @@ class Cells {
   Result<void> drop_image(const std::string& id);
   void verify_image(const std::string& id, bool thorough, Done done);
 
+  // Volumes (cells_volumes.cc).
+  Result<void> make_volume(const std::string& id, uint64_t bytes);
+  Result<void> resize_volume(const std::string& id, uint64_t bytes);
+  Result<void> drop_volume(const std::string& id);
+  Result<std::vector<VolumeSummary>> volumes(const std::string& after, size_t max);
+
   void owner_gone(OwnerId owner);
   void kill_all();  // parked ones too
   void kill_parked();
@@ -173,6 +179,8 @@ class Cells {
   bool may_spend(const image::Image& image, const LaunchRequest& request) const;
   Result<std::string> take_back(const std::string& layer, uint64_t bytes);
   void spent(One& one);
+  Result<void> check_volumes(const LaunchRequest& request);
+  Result<Fd> open_volume(const VolumeMount& volume);
   std::string layer_of(const JournalEntry& entry) const { return entry.layer.empty() ? entry.id : entry.layer; }
   void use_layers(One& one, bool use);
   void count_image(const image::Image& image, int more);

@@ -111,6 +111,7 @@ void Cells::use_layers(One& one, bool use) {
   one.uses = use;
   auto names = one.entry.lowers;
   names.push_back(layer_of(one.entry));
+  for (const auto& volume : one.entry.volumes) names.push_back(volume.id);
   for (const auto& name : names) {
     if (use)
       ++layer_users_[name];
@@ -221,6 +222,14 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   ISOLA_TRY(auto here, parts_.boundary.memory_host());
   ISOLA_CHECK(image::check_host(image, {here.checkpointer, here.kernel, here.cpu, here.guest}, boundary));
   request.limits.open_files = image.limits.open_files;
+  // Its processes may have files of theirs open.
+  std::vector<std::string> targets;
+  for (const auto& volume : request.volumes) targets.push_back(volume.target);
+  std::ranges::sort(targets);
+  if (targets != image.volumes)
+    return fail(Code::invalid,
+                fmt::format("a sandbox with the memory of image {} needs volumes at the same places: {}", image.id,
+                            image.volumes.empty() ? "none" : fmt::format("{}", fmt::join(image.volumes, ", "))));
   return {};
 }
 
@@ -336,6 +345,8 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   if (request.memory) {
     ISOLA_TRY(auto host, parts_.boundary.memory_host());
     image.host = {host.checkpointer, host.kernel, host.cpu, host.guest};
+    for (const auto& volume : one.entry.volumes) image.volumes.push_back(volume.target);
+    std::ranges::sort(image.volumes);
   }
   ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
   auto limits = group.limits();

@@ -211,6 +211,24 @@ Result<void> Client::verify_image(const std::string& image, bool thorough) {
   return {};
 }
 
+Result<void> Client::call_with_size(Op op, const std::string& id, uint64_t bytes) {
+  Writer out;
+  out.str(id);
+  out.u64(bytes);
+  ISOLA_TRY(auto message, call(op, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
+}
+
+Result<void> Client::make_volume(const std::string& id, uint64_t bytes) {
+  return call_with_size(Op::make_volume, id, bytes);
+}
+Result<void> Client::resize_volume(const std::string& id, uint64_t bytes) {
+  return call_with_size(Op::resize_volume, id, bytes);
+}
+Result<void> Client::drop_volume(const std::string& id) { return call_with_id(Op::drop_volume, id); }
+Result<std::vector<VolumeSummary>> Client::volumes() { return pages<VolumeSummary>(Op::volumes); }
+
 Result<InfoReply> Client::info() {
   ISOLA_TRY(auto message, call(Op::info, {}));
   return read_reply<InfoReply>(message);

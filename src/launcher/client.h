@@ -57,6 +57,10 @@ class Client {
   Result<std::vector<ImageSummary>> images();
   Result<void> drop_image(const std::string& image);
   Result<void> verify_image(const std::string& image, bool thorough);
+  Result<void> make_volume(const std::string& id, uint64_t bytes);
+  Result<void> resize_volume(const std::string& id, uint64_t bytes);
+  Result<void> drop_volume(const std::string& id);
+  Result<std::vector<VolumeSummary>> volumes();
   // Keeps `count` jails of this image parked.
   Result<void> park(const std::string& digest, uint32_t count);
   Result<void> set_policy(const PolicyRequest& request);
@@ -78,6 +82,7 @@ class Client {
   explicit Client(Fd socket) : socket_(std::move(socket)) {}
   Result<kernel::Message> call(Op op, const std::string& arguments, const std::vector<int>& fds = {});
   Result<void> call_with_id(Op op, const std::string& id);
+  Result<void> call_with_size(Op op, const std::string& id, uint64_t bytes);
   template <typename T>
   Result<std::vector<T>> pages(Op op);
 

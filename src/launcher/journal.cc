@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
 
@@ -30,15 +31,31 @@ std::vector<std::string> split(const std::string& text) {
   return names;
 }
 
+std::vector<std::string> to_words(const std::vector<JournalEntry::Volume>& volumes) {
+  std::vector<std::string> words;
+  for (const auto& volume : volumes) words.push_back(volume.id + ":" + volume.target);
+  return words;
+}
+
+std::vector<JournalEntry::Volume> to_volumes(const std::vector<std::string>& words) {
+  std::vector<JournalEntry::Volume> volumes;
+  for (const auto& word : words) {
+    size_t colon = std::min(word.find(':'), word.size());
+    volumes.push_back({word.substr(0, colon), colon < word.size() ? word.substr(colon + 1) : ""});
+  }
+  return volumes;
+}
+
 std::string or_dash(const std::string& word) { return word.empty() ? "-" : word; }
 std::string from_dash(const std::string& word) { return word == "-" ? "" : word; }
 
 // One line of words: simple enough to be read by `cat`.
 std::string to_line(const JournalEntry& e, const std::string& boot) {
-  return fmt::format("4 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
+  return fmt::format("5 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
                      e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
                      static_cast<int>(e.ephemeral), static_cast<int>(e.roots_own), e.created, e.deadline, boot,
-                     or_dash(e.layer), or_dash(e.image), static_cast<int>(e.shown), joined(e.lowers));
+                     or_dash(e.layer), or_dash(e.image), static_cast<int>(e.shown), joined(e.lowers),
+                     joined(to_words(e.volumes)));
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {
@@ -58,7 +75,11 @@ bool from_line(const std::string& text, JournalEntry& e) {
   e.image = from_dash(e.image);
   e.shown = shown != 0;
   e.lowers = split(lowers);
-  return in && version == 4;
+  if (version == 4) return static_cast<bool>(in);  // before there were volumes
+  std::string volumes;
+  in >> volumes;
+  e.volumes = to_volumes(split(volumes));
+  return in && version == 5;
 }
 
 }  // namespace
@@ -76,7 +97,7 @@ Result<Journal> Journal::open(const std::string& folder) {
 // disk first (milliseconds).
 Result<void> Journal::write(const JournalEntry& entry) {
   if (int e = kernel::fault::at("journal")) return sys_error("cannot write the journal", e);
-  constexpr size_t kLength = 4096;
+  constexpr size_t kLength = 8192;
   std::string line = to_line(entry, boot_);
   if (line.size() > kLength) return fail(Code::internal, "a journal entry is too long");
   line.insert(line.size() - 1, kLength - line.size(), ' ');

@@ -23,7 +23,11 @@ struct JournalEntry {
   std::vector<std::string> lowers;  // layers below it, the uppermost first; the image's blob is below them
   std::string image;                // that it was made of; empty: a template
   bool shown = false;               // folders of the host are shown to it
-  kernel::ProcessName process;      // pid 0: not born yet
+  struct Volume {
+    std::string id, target;  // neither has a blank, a comma or a colon in it
+  };
+  std::vector<Volume> volumes;
+  kernel::ProcessName process;  // pid 0: not born yet
   Birth birth = Birth::cold;
   bool parked = false;
   bool ephemeral = false;

@@ -28,6 +28,7 @@ class JournalTest : public ::testing::Test {
             .lowers = {"mbbbbbbbbbbbbbbbbbbbb", "icccccccccccccccccccc"},
             .image = "mbbbbbbbbbbbbbbbbbbbb",
             .shown = true,
+            .volumes = {{"vddddddddddddddddddddd", "/data/here"}},
             .process = {4711, 123456789},
             .birth = Birth::pooled,
             .parked = true,
@@ -64,6 +65,9 @@ TEST_F(JournalTest, RoundTrip) {
   EXPECT_EQ(read.lowers, wrote.lowers);
   EXPECT_EQ(read.image, wrote.image);
   EXPECT_EQ(read.shown, wrote.shown);
+  ASSERT_EQ(read.volumes.size(), wrote.volumes.size());
+  EXPECT_EQ(read.volumes[0].id, wrote.volumes[0].id);
+  EXPECT_EQ(read.volumes[0].target, wrote.volumes[0].target);
   EXPECT_EQ(read.boot, journal_.boot());
   EXPECT_FALSE(journal_.boot().empty());
 }
@@ -123,7 +127,7 @@ TEST_F(JournalTest, Garbage) {
     }
     EXPECT_EQ(all().size(), 2u) << n;
   }
-  for (const std::string& text : {whole, "5" + line.substr(1), std::string(100000, 'x'),
+  for (const std::string& text : {whole, "6" + line.substr(1), std::string(100000, 'x'),
                                   std::string("3 ") + id + " -1 x y z", std::string(64, '\0')}) {
     put(id, text);
     for (const auto& entry : all()) {

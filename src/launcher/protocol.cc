@@ -54,6 +54,13 @@ void encode(Writer& out, const LaunchRequest& v) {
   out.u8(v.cold);
   out.u8(v.allow_unquotaed);
   out.strs(v.shown_targets);
+  out.u32(static_cast<uint32_t>(v.volumes.size()));
+  for (const auto& volume : v.volumes) {
+    out.str(volume.id);
+    out.str(volume.target);
+    out.u8(volume.read_only);
+    out.str(volume.part);
+  }
   out.str(v.image);
   out.u8(v.files_only);
   out.u8(v.forked);
@@ -68,6 +75,13 @@ void decode(Reader& in, LaunchRequest& v) {
   v.cold = in.u8() != 0;
   v.allow_unquotaed = in.u8() != 0;
   v.shown_targets = in.strs();
+  for (uint32_t i = 0, count = in.u32(); i < count && in.ok(); ++i) {
+    auto& volume = v.volumes.emplace_back();
+    volume.id = in.str();
+    volume.target = in.str();
+    volume.read_only = in.u8() != 0;
+    volume.part = in.str();
+  }
   v.image = in.str();
   v.files_only = in.u8() != 0;
   v.forked = in.u8() != 0;
@@ -133,6 +147,20 @@ void decode(Reader& in, ImageSummary& v) {
   v.layers = in.u32();
   v.memory_bytes = in.u64();
   v.layer_bytes = in.u64();
+}
+
+void encode(Writer& out, const VolumeSummary& v) {
+  out.str(v.id);
+  out.u64(v.limit);
+  out.u64(v.used);
+  out.u32(v.users);
+}
+
+void decode(Reader& in, VolumeSummary& v) {
+  v.id = in.str();
+  v.limit = in.u64();
+  v.used = in.u64();
+  v.users = in.u32();
 }
 
 void encode(Writer& out, const SandboxSummary& v) {

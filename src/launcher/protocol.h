@@ -41,7 +41,20 @@ enum class Op : uint8_t {
   images,
   drop_image,
   verify_image,
+  make_volume,
+  resize_volume,
+  drop_volume,
+  volumes,
   shutdown
+};
+
+// A volume in a sandbox.
+struct VolumeMount {
+  std::string id;
+  std::string target;  // absolute path inside, of letters, digits and . _ - + @ /
+  bool read_only = false;
+  std::string part;  // a folder of it, relative, made if it is not there; empty: all of it
+  bool operator==(const VolumeMount&) const = default;
 };
 
 // Descriptors: one detached mount per entry of shown_targets, in that order.
@@ -52,6 +65,7 @@ struct LaunchRequest {
   bool cold = false;             // never a parked one
   bool allow_unquotaed = false;  // --allow-unquotaed-disk
   std::vector<std::string> shown_targets;
+  std::vector<VolumeMount> volumes;
   // Instead of a digest: an image that a checkpoint made. With its memory, if it has any (then limits.open_files is the
   // image's), and unless `files_only`.
   std::string image;
@@ -97,6 +111,15 @@ struct ImageSummary {
 };
 // drop_image: a name. Sandboxes made from it live on.
 // verify_image: a name, u8 thorough. Reads all of it; Code::corrupt names what is wrong.
+
+// make_volume, resize_volume: a name that the caller chose, u64 bytes. A volume outlives sandboxes and launchers.
+// drop_volume: a name; refused while a sandbox has it.
+// volumes: a page of these after a name, as `list` has it.
+struct VolumeSummary {
+  std::string id;
+  uint64_t limit = 0, used = 0;  // bytes
+  uint32_t users = 0;            // sandboxes that have it
+};
 
 struct SandboxSummary {
   std::string id;
@@ -159,6 +182,7 @@ void encode(Writer& out, const LaunchReply& v);
 void encode(Writer& out, const CheckpointRequest& v);
 void encode(Writer& out, const CheckpointReply& v);
 void encode(Writer& out, const ImageSummary& v);
+void encode(Writer& out, const VolumeSummary& v);
 void encode(Writer& out, const SandboxSummary& v);
 void encode(Writer& out, const StatsReply& v);
 void encode(Writer& out, const Ended& v);
@@ -170,6 +194,7 @@ void decode(Reader& in, LaunchReply& v);
 void decode(Reader& in, CheckpointRequest& v);
 void decode(Reader& in, CheckpointReply& v);
 void decode(Reader& in, ImageSummary& v);
+void decode(Reader& in, VolumeSummary& v);
 void decode(Reader& in, SandboxSummary& v);
 void decode(Reader& in, StatsReply& v);
 void decode(Reader& in, Ended& v);

@@ -161,7 +161,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
     std::string after = in.str();
     return in.done() ? reply(id, tag, list_page(after, connections_.at(id).user == 0)) : bad();
   }
-  if (dispatch_images(id, tag, op, in)) return;
+  if (dispatch_images(id, tag, op, in) || dispatch_volumes(id, tag, op, in)) return;
   if (op == Op::admit) {
     uint32_t user = in.u32();
     if (!in.done()) return bad();

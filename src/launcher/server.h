@@ -56,6 +56,7 @@ class Server {
   void dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds);
   bool dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in);
   bool dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in);
+  bool dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in);
   struct GateWatcher {
     uint32_t tag = 0;
     gate::Lost lost;  // of any sandbox: what was not sent, for one who only looks on

@@ -24,8 +24,10 @@ constexpr std::array kWords = {
     Word{Kind::secret_denied, "secret.denied"},     Word{Kind::prove_passed, "prove.passed"},
     Word{Kind::prove_failed, "prove.failed"},       Word{Kind::server_started, "server.started"},
     Word{Kind::server_stopped, "server.stopped"},   Word{Kind::usage_sample, "usage.sample"},
+    Word{Kind::volume_created, "volume.created"},   Word{Kind::volume_updated, "volume.updated"},
+    Word{Kind::volume_removed, "volume.removed"},   Word{Kind::volume_full, "volume.full"},
 };
-constexpr size_t kCount = static_cast<size_t>(Kind::usage_sample) + 1;
+constexpr size_t kCount = static_cast<size_t>(Kind::volume_full) + 1;
 
 // Every kind once, in the order of the enum.
 constexpr bool in_order() {

@@ -35,6 +35,10 @@ enum class Kind : uint8_t {
   server_started,
   server_stopped,
   usage_sample,
+  volume_created,
+  volume_updated,
+  volume_removed,
+  volume_full,
 };
 
 std::string_view to_string(Kind kind);  // sandbox.created

@@ -254,6 +254,10 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     ISOLA_CO_TRY(digest, digest_of(request.template_name));
   }
   store::SandboxRecord record;
+  if (!request.volumes && snapshot) request.volumes = snapshot->volumes;
+  if (request.volumes) {
+    ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(*request.volumes)));
+  }
   ISOLA_CO_TRY(record.network, policy_text(request.network));
   if (request.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(request.project, record.network));
   record.project = request.project;
@@ -265,7 +269,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                               .limits = request.limits,
                               .ephemeral = false,
                               .cold = request.cold,
-                              .allow_unquotaed = settings.allow_unquotaed_disk};
+                              .allow_unquotaed = settings.allow_unquotaed_disk,
+                              .volumes = mounts_of(record.volumes)};
   if (snapshot) {
     ask.image = snapshot->id;
     ask.files_only = request.files_only;
@@ -326,6 +331,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                {"memory", record.limits.memory},   {"disk", record.limits.disk}};
   data["latency_us"] = latency_data(launched->reply.latency);
   if (snapshot) data["snapshot"] = snapshot->id;
+  for (const auto& use : record.volumes)
+    data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
   // Not waited for: the store has it, and a server that is killed before the ledger's file does makes good for it at
   // its next start (note_birth).
   this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(request.by, request.actor));
@@ -337,7 +344,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     co_return std::unexpected(why);
   }
   publish(box);
-  if (!snapshot) note_demand(digest, record.birth, request.cold);
+  // With volumes it could not have come from the pool.
+  if (!snapshot) note_demand(digest, record.birth, request.cold || !record.volumes.empty());
   co_return Created{box, false, launched->reply.latency};
 }
 

@@ -85,6 +85,14 @@ class FakeLauncher {
     for (const auto& [id, summary] : there_) ids.insert(id);
     return ids;
   }
+  std::set<std::string> volumes() {
+    std::lock_guard lock(mutex_);
+    return volumes_;
+  }
+  void add_volume(const std::string& id) {
+    std::lock_guard lock(mutex_);
+    volumes_.insert(id);
+  }
   std::string policy() {
     std::lock_guard lock(mutex_);
     return policy_;
@@ -134,6 +142,18 @@ class FakeLauncher {
       policy_ = request.policy;
       return out.u8(0);
     }
+    if (op == Op::volumes) {
+      out.u8(0);
+      out.u32(static_cast<uint32_t>(volumes_.size()));
+      for (const auto& id : volumes_) encode(out, launcher::VolumeSummary{.id = id});
+      return out.u8(0);
+    }
+    if (op == Op::make_volume || op == Op::drop_volume) {
+      std::string id = in.str();
+      if (op == Op::drop_volume && !volumes_.contains(id)) return no(Code::not_found, "there is no such volume");
+      op == Op::drop_volume ? (void)volumes_.erase(id) : (void)volumes_.insert(id);
+      return out.u8(0);
+    }
     bool known = op == Op::kill || op == Op::own || op == Op::freeze || op == Op::thaw || op == Op::stats;
     if (!known) return no(Code::not_found, "the fake launcher cannot do that");
     std::string id = in.str();
@@ -155,6 +175,7 @@ class FakeLauncher {
   std::map<Op, int> asked_, failures_;
   std::set<Op> held_ops_;
   std::map<Op, std::vector<std::string>> held_;
+  std::set<std::string> volumes_;
   std::string policy_;
   std::thread thread_;
 };

@@ -18,6 +18,7 @@ store::ImageRecord begun(const store::SandboxRecord& sandbox, store::ImageKind k
   image.limits = sandbox.limits;
   image.env = sandbox.env;
   image.metadata = sandbox.metadata;
+  image.volumes = sandbox.volumes;
   image.created = image.last_used = now_millis();
   return image;
 }

@@ -375,6 +375,27 @@ Task<Result<std::vector<launcher::ImageSummary>>> LauncherLink::images() {
   return pages<launcher::ImageSummary>(Op::images);
 }
 
+Task<Result<std::vector<launcher::VolumeSummary>>> LauncherLink::volumes() {
+  return pages<launcher::VolumeSummary>(Op::volumes);
+}
+
+Task<Result<void>> LauncherLink::ask_with_size(Op op, std::string id, uint64_t bytes) {
+  Writer out;
+  out.str(id);
+  out.u64(bytes);
+  auto answer = co_await ask(op, out.take());
+  if (!answer) co_return std::unexpected(std::move(answer).error());
+  co_return Result<void>();
+}
+
+Task<Result<void>> LauncherLink::make_volume(std::string id, uint64_t bytes) {
+  return ask_with_size(Op::make_volume, std::move(id), bytes);
+}
+Task<Result<void>> LauncherLink::resize_volume(std::string id, uint64_t bytes) {
+  return ask_with_size(Op::resize_volume, std::move(id), bytes);
+}
+Task<Result<void>> LauncherLink::drop_volume(std::string id) { return ask_with_id(Op::drop_volume, std::move(id)); }
+
 Task<Result<launcher::CheckpointReply>> LauncherLink::checkpoint(launcher::CheckpointRequest request) {
   Writer out;
   encode(out, request);

@@ -62,6 +62,12 @@ class LauncherLink {
   Task<Result<std::vector<launcher::ImageSummary>>> images();
   Task<Result<void>> drop_image(std::string image);
 
+  // Volumes (docs/storage.md).
+  Task<Result<void>> make_volume(std::string id, uint64_t bytes);
+  Task<Result<void>> resize_volume(std::string id, uint64_t bytes);
+  Task<Result<void>> drop_volume(std::string id);
+  Task<Result<std::vector<launcher::VolumeSummary>>> volumes();
+
   // Returns when the gate has it.
   Task<Result<void>> set_policy(launcher::PolicyRequest request);
   Task<Result<std::string>> gate_report(std::string id);  // JSON
@@ -75,6 +81,7 @@ class LauncherLink {
   LauncherLink() = default;
   Task<Result<Answer>> ask(launcher::Op op, std::string arguments);
   Task<Result<void>> ask_with_id(launcher::Op op, std::string id);
+  Task<Result<void>> ask_with_size(launcher::Op op, std::string id, uint64_t bytes);
   template <typename T>
   Task<Result<std::vector<T>>> pages(launcher::Op op);
   std::shared_ptr<Inner> inner_;

@@ -19,6 +19,7 @@ using nlohmann::json;
 
 Service::Service(Parts parts) : parts_(std::move(parts)), accounts_(parts_.ledger, parts_.settings.prices) {
   if (parts_.secret.empty()) parts_.secret = new_token();
+  desk_ = std::make_shared<VolumeDesk>(parts_.launcher, parts_.next_worker);
 }
 Service::~Service() = default;
 
@@ -121,6 +122,7 @@ Task<Result<void>> Service::start() {
     log::warn("sandbox", "ending {}: nobody knows it", summary.id);
     (void)co_await parts_.launcher->kill(summary.id);
   }
+  co_await undo_volumes();
   ready_ = true;
   // The launcher was lost and found meanwhile: it knows nothing of what was said before.
   if (connections_ != connections) net::co_spawn(parts_.next_worker(), reown(), net::detached);
@@ -136,6 +138,7 @@ Task<void> Service::sweep() {
     co_await pause.async_wait(net::use_awaitable);
     if (ready_) co_await sweep_once();
     if (ready_) co_await sweep_images();
+    if (ready_) co_await sweep_volumes();
     if (ready_) co_await fit_pools();
   }
 }

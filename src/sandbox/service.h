@@ -29,6 +29,7 @@
 #include "sandbox/events.h"
 #include "sandbox/launcher_link.h"
 #include "sandbox/pool_policy.h"
+#include "sandbox/volume_desk.h"
 #include "store/store.h"
 
 namespace isola::sandbox {
@@ -48,6 +49,9 @@ struct Settings {
 
 // Why a sandbox is frozen that the next call thaws.
 inline constexpr const char* kIdleFreeze = "nobody used it for its freeze_after";
+// The same as the launcher is asked for.
+std::vector<launcher::VolumeMount> mounts_of(const std::vector<store::VolumeUse>& volumes);
+
 inline constexpr size_t kMaxMetadata = 64 << 10;
 inline constexpr size_t kMostCommands = 1024;  // that a guest says it has and we did not start
 // What goes into every entry of the ledger must never be what makes it too large.
@@ -68,6 +72,8 @@ struct CreateRequest {
   Millis delete_after = 0;  // paused for so long, it ends; 0: never
   std::string snapshot;     // instead of a template: an id or a name
   bool files_only = false;  // of the snapshot: not its memory
+  // By id or name. Not given: those of the snapshot, or none.
+  std::optional<std::vector<store::VolumeUse>> volumes;
   store::Budget budget;
   store::Labels metadata, env;
   std::vector<std::string> on_create, on_resume;
@@ -101,11 +107,27 @@ struct SnapshotRequest {
   Caller by = Caller();
 };
 inline constexpr uint32_t kMostForks = 256;
+inline constexpr uint64_t kVolumeSize = uint64_t{1} << 30;  // where nobody says
 struct ForkRequest {
   uint32_t count = 1;
   std::optional<Millis> timeout = {};          // empty: as long as the parent's
   std::optional<store::Labels> metadata = {};  // empty: the parent's
   Caller by = Caller();
+};
+
+struct VolumeRequest {
+  std::string project = "default";
+  std::string name;
+  uint64_t size = kVolumeSize;
+  store::Labels labels = {};
+  bool or_get = false;  // one of that name is as good
+  Caller by = Caller();
+};
+struct VolumeLook {
+  store::VolumeRecord volume;
+  uint64_t used = 0;                   // bytes
+  std::vector<std::string> sandboxes;  // that have it
+  bool existed = false;                // it was there before it was asked for
 };
 
 struct Created {
@@ -212,6 +234,25 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<store::ImageRecord> find_snapshot(const std::string& project, const std::string& id_or_name);
   Task<Result<void>> remove_snapshot(std::string project, std::string id_or_name);
 
+  // ---- volumes (docs/storage.md) ----
+  Task<Result<VolumeLook>> create_volume(VolumeRequest request);
+  Task<Result<VolumeLook>> look_at_volume(std::string project, std::string id_or_name);
+  struct VolumePage {
+    std::vector<VolumeLook> volumes;
+    std::string next;
+  };
+  Task<Result<VolumePage>> list_volumes(std::string project, std::string cursor, size_t limit);
+  Task<Result<VolumeLook>> resize_volume(std::string project, std::string id_or_name, uint64_t size, Caller by);
+  // unavailable (EBUSY) while a sandbox has it, be it asleep.
+  Task<Result<void>> remove_volume(std::string project, std::string id_or_name, Caller by);
+  // Its files without a sandbox of anybody's: paths of calls on the link begin at the volume's root.
+  struct VolumeFiles {
+    store::VolumeRecord volume;
+    VolumeDesk::Use use;
+  };
+  Task<Result<VolumeFiles>> volume_files(store::VolumeRecord volume);
+  void record_volume(ledger::Kind kind, const store::VolumeRecord& volume, const store::Labels& data, const Caller& by);
+
   // Resumes it where that is its way.
   Task<Result<std::shared_ptr<GuestLink>>> link(BoxPtr box);
   // A file of a few bytes, with the folders that lead to it.
@@ -296,6 +337,11 @@ class Service : public std::enable_shared_from_this<Service> {
   void forget_if_spent(const std::string& image);
   Task<void> drop_spent(std::string image);
   Task<void> sweep_images();
+  Result<std::vector<store::VolumeUse>> find_volumes(const std::string& project, std::vector<store::VolumeUse> asked);
+  Task<Result<void>> retire_volume(std::string id);
+  Task<Result<void>> drop_volume(std::string id);
+  Task<void> undo_volumes();
+  Task<void> sweep_volumes();
   void charge_snapshots(const std::vector<store::ImageRecord>& images);
   void note_demand(const std::string& digest, Birth birth, bool cold);
   Task<void> fit_pools();
@@ -387,13 +433,16 @@ class Service : public std::enable_shared_from_this<Service> {
   std::map<std::string, uint64_t> strangers_;       // id → how many launches there had been when it was first seen
   std::map<std::string, uint64_t> strange_images_;  // likewise
   const Millis started_ = now_millis();
-  std::map<std::string, Millis> stored_until_;  // what is written down of each snapshot's storage; of the sweep alone
+  std::map<std::string, Millis> stored_until_;   // what is written down of each snapshot's storage; of the sweep alone
+  std::set<std::string> full_volumes_;           // ids; of the sweep alone
+  std::map<std::string, Millis> volumes_until_;  // likewise, of volumes
   std::mutex pool_mutex_;
   struct Pool {
     PoolPolicy policy;
     uint32_t asked = 0;  // of the launcher
   };
   std::map<std::string, Pool> pools_;  // by digest; under pool_mutex_
+  std::shared_ptr<VolumeDesk> desk_;
   EventBus events_;
   std::atomic<bool> ready_ = false;
   std::atomic<uint64_t> connections_ = 0;  // to the launcher, one after the other

@@ -24,6 +24,12 @@ std::unexpected<Error> has_ended(const BoxPtr& box) {
   return fail(Code::not_found, "sandbox " + box->id() + " has ended");
 }
 
+std::set<std::string> places(const std::vector<store::VolumeUse>& volumes) {
+  std::set<std::string> all;
+  for (const auto& use : volumes) all.insert(use.path);
+  return all;
+}
+
 bool over(State state) { return state == State::ended || state == State::ending; }
 
 }  // namespace
@@ -157,6 +163,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   launcher::LaunchRequest ask{.limits = record.limits,
                               .ephemeral = false,
                               .allow_unquotaed = settings().allow_unquotaed_disk,
+                              .volumes = mounts_of(record.volumes),
                               .image = record.image,
                               .files_only = request.files_only,
                               .id = record.id,
@@ -260,6 +267,8 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   Box::Turn turn = co_await box->turn();
   if (over(box->state())) co_return has_ended(box);
   auto before = box->record();
+  if (image.memory && places(image.volumes) != places(before.volumes))
+    co_return conflict("snapshot " + image.id + " has its volumes at other places than the sandbox");
   bool alive = !store::is_asleep(before.state);
   if (alive) co_await take_stock(box);
   {

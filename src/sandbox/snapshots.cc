@@ -225,6 +225,7 @@ Task<Result<Created>> Service::make_fork(Forking& forking) {
   launcher::LaunchRequest ask{.limits = parent.limits,
                               .ephemeral = false,
                               .allow_unquotaed = settings().allow_unquotaed_disk,
+                              .volumes = mounts_of(parent.volumes),
                               .image = forking.image,
                               .forked = true};
   auto launched = co_await parts_.launcher->launch(std::move(ask));

@@ -24,6 +24,14 @@ std::unexpected<Error> damaged() { return fail(Code::corrupt, "a record of the s
 Result<std::string> to_json(const Labels& labels, std::string_view what) { return dump(labels, what); }
 Result<std::string> to_json(const std::vector<std::string>& list, std::string_view what) { return dump(list, what); }
 
+Result<std::string> to_json(const std::vector<VolumeUse>& volumes) {
+  auto all = json::array();
+  for (const auto& v : volumes)
+    all.push_back(
+        {{"volume", v.volume}, {"path", v.path}, {"read_only", v.read_only}, {"subpath", v.subpath}, {"name", v.name}});
+  return dump(all, "the paths of volumes");
+}
+
 Result<Labels> labels_of(const std::string& text) {
   Labels labels;
   if (text == "{}") return labels;
@@ -46,6 +54,28 @@ Result<std::vector<std::string>> list_of(const std::string& text) {
     list.push_back(value.get_ref<const std::string&>());
   }
   return list;
+}
+
+Result<std::vector<VolumeUse>> volumes_of(const std::string& text) {
+  std::vector<VolumeUse> volumes;
+  if (text == "[]") return volumes;
+  auto parsed = json::parse(text, nullptr, false);
+  if (!parsed.is_array()) return damaged();
+  for (const auto& one : parsed) {
+    if (!one.is_object()) return damaged();
+    auto word = [&](const char* name) {
+      auto at = one.find(name);
+      return at != one.end() && at->is_string() ? at->get<std::string>() : std::string();
+    };
+    auto read_only = one.find("read_only");
+    bool shut = read_only == one.end() || !read_only->is_boolean() || read_only->get<bool>();
+    volumes.push_back({.volume = word("volume"),
+                       .path = word("path"),
+                       .read_only = shut,
+                       .subpath = word("subpath"),
+                       .name = word("name")});
+  }
+  return volumes;
 }
 
 }  // namespace isola::store

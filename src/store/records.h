@@ -41,6 +41,16 @@ struct Budget {
   bool operator==(const Budget&) const = default;
 };
 
+// A volume in a sandbox.
+struct VolumeUse {
+  std::string volume;  // its id
+  std::string path;    // where, inside
+  bool read_only = false;
+  std::string subpath;  // a folder of it; empty: all of it
+  std::string name;     // the volume's, which it keeps
+  bool operator==(const VolumeUse&) const = default;
+};
+
 struct SandboxRecord {
   std::string id;
   std::string project;
@@ -68,6 +78,7 @@ struct SandboxRecord {
   std::string image;        // paused, stopped, archived, or on the way back: what it is made from again
   Millis asleep = 0;        // since when it is paused, stopped or archived
   uint64_t cpu_before = 0;  // microseconds that it had used when it was last resumed: the kernel counts anew from there
+  std::vector<VolumeUse> volumes;
 };
 
 // What is kept of sandboxes. A pause belongs to its sandbox, a snapshot to the project, and what is spent is about to
@@ -88,7 +99,22 @@ struct ImageRecord {
   Millis expires_after = 0;  // its last use; 0: never
   boundary::Limits limits;   // of the sandbox at the time
   Labels env, metadata;
+  std::vector<VolumeUse> volumes;  // that the sandbox had
   uint64_t bytes() const { return memory_bytes + layer_bytes; }
+};
+
+// Files that outlive every sandbox. One that is being made or that is gone is nobody's: a server that starts removes
+// it.
+enum class VolumeState : uint8_t { making, there, gone };
+
+struct VolumeRecord {
+  std::string id;  // `v` + 20 of [a-z0-9]
+  std::string project;
+  std::string name;   // unique among the project's
+  uint64_t size = 0;  // bytes that it may hold: what counts against the project's limit
+  Millis created = 0;
+  Labels labels;
+  VolumeState state = VolumeState::making;
 };
 
 // Limits of one tenant. 0: no limit.
@@ -97,7 +123,7 @@ struct ProjectLimits {
   double cpus = 0;
   uint64_t memory = 0, disk = 0;
   double creates_per_second = 0;
-  uint64_t stored = 0;  // bytes of images
+  uint64_t stored = 0;  // bytes of images and volumes
   bool operator==(const ProjectLimits&) const = default;
 };
 
@@ -107,7 +133,7 @@ struct ProjectUse {
   uint32_t live_sandboxes = 0;
   double cpus = 0;
   uint64_t memory = 0, disk = 0;
-  uint64_t stored = 0;  // bytes of its paused sandboxes and snapshots
+  uint64_t stored = 0;  // bytes of its paused sandboxes and snapshots, and the sizes of its volumes
   bool operator==(const ProjectUse&) const = default;
 };
 bool is_live(State state);
@@ -144,8 +170,10 @@ struct KeyRecord {
 std::string_view to_string(AtEnd action);
 std::string_view to_string(Scope scope);
 std::string_view to_string(ImageKind kind);
+std::string_view to_string(VolumeState state);
 std::optional<AtEnd> parse_at_end(std::string_view word);
 std::optional<Scope> parse_scope(std::string_view word);
 std::optional<ImageKind> parse_image_kind(std::string_view word);
+std::optional<VolumeState> parse_volume_state(std::string_view word);
 
 }  // namespace isola::store

@@ -11,12 +11,12 @@ const std::string_view kSandboxColumns =
     "created, ended, last_active, cpus, memory, pids, disk, open_files, io_rate, wall_time, "
     "deadline, idle_limit, at_end, auto_resume, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, "
     "budget_freeze, metadata, env, on_create, on_resume, probe, traffic_token, secure, network, one_shot, timeout, "
-    "delete_after, freeze_after, image, asleep, cpu_before, made_by";
+    "delete_after, freeze_after, image, asleep, cpu_before, made_by, volumes";
 const std::string_view kSandboxMarks =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 namespace {
 
@@ -47,6 +47,7 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
   ISOLA_TRY(std::string env, to_json(s.env, "environment variables"));
   ISOLA_TRY(std::string on_create, to_json(s.on_create, "commands on create"));
   ISOLA_TRY(std::string on_resume, to_json(s.on_resume, "commands on resume"));
+  ISOLA_TRY(std::string volumes, to_json(s.volumes));
   insert.bind(s.id, s.project, s.name, s.key, s.task, s.actor, s.template_name, s.digest, to_string(s.boundary),
               to_string(s.birth), to_string(s.state), to_string(s.end_reason), s.end_detail);
   insert.bind(s.created, s.ended, s.last_active);
@@ -56,7 +57,7 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
   bind_budget(insert, s.budget);
   insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network, s.one_shot);
   insert.bind(s.lifetime.timeout, s.lifetime.delete_after, s.lifetime.freeze_after, s.image, s.asleep, s.cpu_before,
-              s.made_by);
+              s.made_by, volumes);
   return {};
 }
 
@@ -101,6 +102,7 @@ Result<SandboxRecord> read_sandbox(const sqlite::Statement& statement) {
   s.asleep = row.integer();
   s.cpu_before = row.integer<uint64_t>();
   s.made_by = row.text();
+  ISOLA_TRY(s.volumes, volumes_of(row.text()));
   if (!boundary || !birth || !state || !reason || !at_end)
     return fail(Code::corrupt, "the store holds a word that this version does not know, in sandbox " + s.id);
   s.boundary = *boundary;

@@ -14,7 +14,7 @@ using sqlite::Row;
 
 constexpr std::string_view kColumns =
     "id, project, kind, name, sandbox, parent, template, digest, memory, memory_bytes, layer_bytes, created, "
-    "last_used, expires_after, cpus, memory_limit, pids, disk, open_files, io_rate, env, metadata";
+    "last_used, expires_after, cpus, memory_limit, pids, disk, open_files, io_rate, env, metadata, volumes";
 
 std::string select(std::string_view where) { return fmt::format("SELECT {} FROM images WHERE {}", kColumns, where); }
 
@@ -42,6 +42,7 @@ Result<ImageRecord> read_image(const sqlite::Statement& statement) {
   image.limits.io_bytes_per_second = row.integer<uint64_t>();
   ISOLA_TRY(image.env, labels_of(row.text()));
   ISOLA_TRY(image.metadata, labels_of(row.text()));
+  ISOLA_TRY(image.volumes, volumes_of(row.text()));
   return image;
 }
 
@@ -58,15 +59,16 @@ Result<std::vector<ImageRecord>> read_all(sqlite::Statement& query) {
 Result<void> insert(Database& db, const ImageRecord& image) {
   ISOLA_TRY(std::string env, to_json(image.env, "environment variables"));
   ISOLA_TRY(std::string metadata, to_json(image.metadata, "metadata"));
+  ISOLA_TRY(std::string volumes, to_json(image.volumes));
   ISOLA_TRY(auto statement, db.prepare(fmt::format("INSERT INTO images ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                                                   "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                                   "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                                                    kColumns)));
   const auto& limits = image.limits;
   return statement
       .bind(image.id, image.project, to_string(image.kind), image.name, image.sandbox, image.parent,
             image.template_name, image.digest, image.memory, image.memory_bytes, image.layer_bytes, image.created,
             image.last_used, image.expires_after, limits.cpus, limits.memory, limits.pids, limits.disk,
-            limits.open_files, limits.io_bytes_per_second, env, metadata)
+            limits.open_files, limits.io_bytes_per_second, env, metadata, volumes)
       .run();
 }
 

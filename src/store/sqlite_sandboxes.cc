@@ -68,6 +68,16 @@ std::unexpected<Error> why_unchanged(Database& db, const std::string& id) {
   return fail(Code::invalid, fmt::format("sandbox {} has ended ({})", id, query->text(0)));
 }
 
+// The volumes are the project's, and not about to go.
+Result<void> check_volumes(Database& db, const SandboxRecord& sandbox) {
+  for (const auto& use : sandbox.volumes) {
+    ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM volumes WHERE id = ? AND project = ? AND state = 'there'"));
+    ISOLA_TRY(bool found, query.bind(use.volume, sandbox.project).step());
+    if (!found) return fail(Code::not_found, "there is no volume " + use.volume);
+  }
+  return {};
+}
+
 Result<std::vector<SandboxRecord>> read_all(sqlite::Statement& query) {
   std::vector<SandboxRecord> all;
   for (;;) {
@@ -94,6 +104,7 @@ Result<void> SqliteStore::insert_sandbox(const SandboxRecord& sandbox) {
     if (sandbox.state != State::ended) {
       ISOLA_CHECK(check_free(db, "name", sandbox.project, sandbox.name));
       ISOLA_CHECK(check_free(db, "key", sandbox.project, sandbox.key));
+      ISOLA_CHECK(check_volumes(db, sandbox));
     }
     ISOLA_TRY(auto insert,
               db.prepare(fmt::format("INSERT INTO sandboxes ({}) VALUES ({})", kSandboxColumns, kSandboxMarks)));

@@ -149,7 +149,35 @@ ALTER TABLE sandboxes ADD COLUMN made_by TEXT NOT NULL DEFAULT '';
 UPDATE sandboxes SET made_by = actor WHERE actor IN (SELECT id FROM keys);
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+// A volume counts with what it may hold, from the moment in which it begins to be made.
+constexpr std::string_view kVersion6 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN volumes TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE images ADD COLUMN volumes TEXT NOT NULL DEFAULT '[]';
+CREATE INDEX sandboxes_with_volumes ON sandboxes(id) WHERE volumes <> '[]' AND state <> 'ended';
+CREATE TABLE volumes (
+  id TEXT NOT NULL PRIMARY KEY,
+  project TEXT NOT NULL REFERENCES projects(id),
+  name TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  created INTEGER NOT NULL,
+  labels TEXT NOT NULL,  -- JSON
+  state TEXT NOT NULL,
+  held INTEGER NOT NULL GENERATED ALWAYS AS ((state <> 'gone') * size) VIRTUAL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX volumes_by_name ON volumes(project, name) WHERE state <> 'gone';
+CREATE INDEX volumes_all ON volumes(project, created, id);
+CREATE TRIGGER volume_begins AFTER INSERT ON volumes BEGIN
+  UPDATE projects SET used_stored = used_stored + new.held WHERE id = new.project;
+END;
+CREATE TRIGGER volume_changes AFTER UPDATE OF state, size ON volumes BEGIN
+  UPDATE projects SET used_stored = used_stored + new.held - old.held WHERE id = new.project;
+END;
+CREATE TRIGGER volume_ends AFTER DELETE ON volumes BEGIN
+  UPDATE projects SET used_stored = used_stored - old.held WHERE id = old.project;
+END;
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
 
 }  // namespace
 

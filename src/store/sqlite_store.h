@@ -51,6 +51,17 @@ class SqliteStore final : public Store {
   Result<void> spend_snapshot(const std::string& id) override;
   Result<void> forget_image(const std::string& id) override;
 
+  Result<void> insert_volume(const VolumeRecord& volume) override;
+  Result<void> set_volume_there(const std::string& id) override;
+  Result<void> set_volume_size(const std::string& id, uint64_t size) override;
+  Result<VolumeRecord> find_volume(const std::string& project, const std::string& id_or_name) override;
+  Result<VolumeRecord> find_volume_of_any(const std::string& id) override;
+  Result<VolumePage> list_volumes(const std::string& project, const std::string& cursor, size_t limit) override;
+  Result<std::vector<VolumeRecord>> all_volumes() override;
+  Result<std::vector<std::string>> users_of_volume(const std::string& id) override;
+  Result<void> retire_volume(const std::string& id) override;
+  Result<void> forget_volume(const std::string& id) override;
+
   Result<void> insert_project(const ProjectRecord& project) override;
   Result<ProjectRecord> find_project(const std::string& id) override;
   Result<ProjectRecord> find_project_by_name(const std::string& name) override;

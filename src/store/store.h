@@ -60,7 +60,8 @@ class Store {
 
   // --- sandboxes ---
   // Refused in the same transaction: a name or a key that a sandbox of the project which has not ended holds (exists),
-  // and what would take the project over one of its limits (exhausted).
+  // what would take the project over one of its limits (exhausted), and volumes that the project does not have
+  // (not_found).
   virtual Result<void> insert_sandbox(const SandboxRecord& sandbox) = 0;
   // A sandbox that comes back from paused, stopped or archived is held against the project's limits again (exhausted).
   // `to` may not be ended: that is set_end. `why` is kept with ending and frozen. What is ending only ends (invalid).
@@ -114,6 +115,29 @@ class Store {
   // A snapshot goes. unavailable (EBUSY): a sandbox that sleeps is made of it.
   virtual Result<void> spend_snapshot(const std::string& id) = 0;
   virtual Result<void> forget_image(const std::string& id) = 0;  // its bytes are gone; idempotent
+
+  // --- volumes --- (the files are the launcher's)
+  // As `making`: the name and the bytes are taken. exists: the name is taken; exhausted: the limit of stored bytes.
+  virtual Result<void> insert_volume(const VolumeRecord& volume) = 0;
+  virtual Result<void> set_volume_there(const std::string& id) = 0;
+  // exhausted: the limit of stored bytes.
+  virtual Result<void> set_volume_size(const std::string& id, uint64_t size) = 0;
+  // One that is there.
+  virtual Result<VolumeRecord> find_volume(const std::string& project, const std::string& id_or_name) = 0;
+  // Whoever's it is: for those who come with the volume's own token instead of a key.
+  virtual Result<VolumeRecord> find_volume_of_any(const std::string& id) = 0;
+  struct VolumePage {
+    std::vector<VolumeRecord> volumes;
+    std::string next;
+  };
+  // Newest first; `cursor` as with sandboxes.
+  virtual Result<VolumePage> list_volumes(const std::string& project, const std::string& cursor, size_t limit) = 0;
+  virtual Result<std::vector<VolumeRecord>> all_volumes() = 0;  // in whatever state, of all projects
+  // The sandboxes that have it and have not ended, those that sleep included.
+  virtual Result<std::vector<std::string>> users_of_volume(const std::string& id) = 0;
+  // It goes: nobody finds it from here on. unavailable (EBUSY): a sandbox has it.
+  virtual Result<void> retire_volume(const std::string& id) = 0;
+  virtual Result<void> forget_volume(const std::string& id) = 0;  // its bytes are gone; idempotent
 
   // --- projects ---
   virtual Result<void> insert_project(const ProjectRecord& project) = 0;

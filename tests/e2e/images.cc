@@ -28,9 +28,8 @@ Result<std::string> Counting::ask() {
   return answer;
 }
 
-Result<Counting> Counting::start(launcher::Client& client, const std::string& digest, bool ephemeral) {
+Result<Counting> Counting::start(launcher::Client& client, const LaunchRequest& request) {
   Counting box;
-  LaunchRequest request{.digest = digest, .ephemeral = ephemeral};
   ISOLA_TRY(auto sandbox, client.launch(request));
   box.id_ = sandbox.reply.id;
   ISOLA_CHECK(box.follow(std::move(sandbox.link)));

@@ -28,7 +28,10 @@ for line in sys.stdin:
 class Counting {
  public:
   // A new one.
-  static Result<Counting> start(launcher::Client& client, const std::string& digest, bool ephemeral = false);
+  static Result<Counting> start(launcher::Client& client, const std::string& digest, bool ephemeral = false) {
+    return start(client, launcher::LaunchRequest{.digest = digest, .ephemeral = ephemeral});
+  }
+  static Result<Counting> start(launcher::Client& client, const launcher::LaunchRequest& request);
   // One that was saved with a counter in it.
   static Result<Counting> resume(launcher::Client& client, launcher::LaunchRequest request, const Counting& saved);
 

@@ -1,9 +1,11 @@
 #include "boundary/jail/external_mounts.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
 #include <set>
 
+#include "boundary/jail/root.h"
 #include "boundary/jail/stage.h"
 #include "kernel/mount.h"
 
@@ -15,12 +17,14 @@ namespace {
 std::string source_for_restore(const MountRule& rule) {
   return rule.source == "dev" ? boundary::jail::kRestoredDev : rule.source;
 }
+std::string shown_point(size_t number) { return fmt::format("{}/{}", boundary::jail::kShown, number); }
 }  // namespace
 
 std::vector<std::string> external_for_dump(const std::vector<MountRule>& rules) {
   std::vector<std::string> external;
   for (const auto& rule : rules)
-    if (rule.from == MountRule::From::stage) external.push_back("mnt[/" + rule.target + "]:" + rule.target);
+    if (rule.from == MountRule::From::stage || rule.from == MountRule::From::shown)
+      external.push_back("mnt[/" + rule.target + "]:" + rule.target);
   return external;
 }
 
@@ -47,11 +51,23 @@ Result<void> prepare_dev(const std::vector<MountRule>& rules, int userns) {
   return {};
 }
 
+Result<void> prepare_shown(const std::vector<boundary::ShownFolder>& shown, int userns) {
+  for (size_t i = 0; i < shown.size(); ++i) {
+    ISOLA_CHECK(boundary::jail::prepare_shown(shown[i], userns));
+    ISOLA_CHECK(kernel::attach(shown[i].tree.get(), AT_FDCWD, shown_point(i)));
+  }
+  return {};
+}
+
 std::vector<std::string> external_for_restore(const std::vector<MountRule>& rules, const std::string& stage) {
   std::vector<std::string> external;
-  for (const auto& rule : rules)
-    if (rule.from == MountRule::From::stage)
-      external.push_back("mnt[" + rule.target + "]:" + stage + "/" + source_for_restore(rule));
+  size_t shown = 0;
+  for (const auto& rule : rules) {
+    std::string source;
+    if (rule.from == MountRule::From::stage) source = source_for_restore(rule);
+    if (rule.from == MountRule::From::shown) source = shown_point(shown++);
+    if (!source.empty()) external.push_back("mnt[" + rule.target + "]:" + stage + "/" + source);
+  }
   return external;
 }
 

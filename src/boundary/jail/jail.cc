@@ -209,9 +209,7 @@ Result<void> JailLaunching::start(const kernel::SeccompProgram& filter) {
   leftovers_ = std::move(root.layers);
   std::vector<int> fds = {root.mount.get()};
   for (const auto& shown : spec_.shown) {
-    auto mapped = kernel::set_attributes(shown.tree.get(),
-                                         {.read_only = true, .nosuid = true, .nodev = true, .idmap = userns.get()});
-    if (!mapped) return std::unexpected(mapped.error().in("the folder shown at " + shown.target));
+    ISOLA_CHECK(prepare_shown(shown, userns.get()));
     fds.push_back(shown.tree.get());
   }
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kFurnish, 1), fds));
@@ -321,6 +319,8 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
   wanted.cgroup = spec.cgroup;
   wanted.limits = group_limits(spec.limits);
   wanted.open_files = spec.limits.open_files;
+  if (spec.shown.size() > kMostShown)
+    return fail(Code::invalid, fmt::format("at most {} folders can be shown to a sandbox", kMostShown));
   for (const auto& shown : spec.shown) {
     if (shown.target.size() < 2 || shown.target[0] != '/')
       return fail(Code::invalid, "a shown folder needs an absolute path");
@@ -331,7 +331,7 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
                     "nothing can be shown at " + shown.target + ": " + std::string(own) + " is the sandbox's own");
     wanted.mounts.push_back({.target = shown.target.substr(1),
                              .from = MountRule::From::shown,
-                             .attributes = {.read_only = true, .nosuid = true, .nodev = true}});
+                             .attributes = {.read_only = shown.read_only, .nosuid = true, .nodev = true}});
   }
   if (spec.memory) return begin_restore({criu_, std::move(spec), std::move(wanted), cgroups_, network_});
   ISOLA_CHECK(start_hand());
@@ -371,9 +371,23 @@ Result<MemoryHost> Jail::memory_host() {
   return *host_;
 }
 
+// What every jail has, and the folders that are shown to this one: nothing else can be mounted in it.
+Result<std::vector<MountRule>> Jail::mounts_of(pid_t pid) const {
+  auto rules = protections_.mounts;
+  ISOLA_TRY(std::string table, read_file(fmt::format("/proc/{}/mountinfo", pid)));
+  ISOLA_TRY(auto lines, mount_lines(table));
+  for (const auto& line : lines) {
+    std::string target = line.substr(1, line.find(' ') - 1);
+    if (std::ranges::none_of(rules, [&](const MountRule& rule) { return rule.target == target; }))
+      rules.push_back({.target = target, .from = MountRule::From::shown});
+  }
+  return rules;
+}
+
 Result<std::unique_ptr<Checkpointing>> Jail::checkpoint(Cell& cell, CheckpointSpec spec) {
   if (spec.memory) ISOLA_CHECK(memory_host());
-  return begin_checkpoint(criu_, protections_.mounts, cell.process().pid, std::move(spec));
+  ISOLA_TRY(auto mounts, mounts_of(cell.process().pid));
+  return begin_checkpoint(criu_, mounts, cell.process().pid, std::move(spec));
 }
 
 Result<void> Jail::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {

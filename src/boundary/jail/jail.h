@@ -41,6 +41,7 @@ class Jail : public Boundary {
 
  private:
   Jail(kernel::CgroupTree cgroups, kernel::SeccompProgram filter, IslandNetwork network, Criu criu);
+  Result<std::vector<MountRule>> mounts_of(pid_t pid) const;
 
   kernel::CgroupTree cgroups_;
   kernel::SeccompProgram filter_;

@@ -21,7 +21,7 @@ struct MountRule {
     filesystem,  // a new one of type `source`
     stage,       // a copy of `source` below the launcher's stage
     itself,      // the folder at `target`, bound onto itself to change its attributes
-    shown,       // a folder that the caller shows
+    shown,       // a folder that the caller shows: the host's, or a volume
   };
   std::string target;  // relative to the sandbox's root
   From from = From::filesystem;

@@ -153,6 +153,7 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   ISOLA_CHECK(kernel::attach(root.mount.get(), AT_FDCWD, kNewRoot));
   ISOLA_CHECK(criu::prepare_sources(rules));
   ISOLA_CHECK(criu::prepare_dev(rules, userns.get()));
+  ISOLA_CHECK(criu::prepare_shown(spec.shown, userns.get()));
 
   criu::Hooks hooks;
   hooks.cgroup = doors.folder.get();
@@ -213,6 +214,7 @@ class JailRestoring : public Launching {
     std::vector<int> keep;
     for (const auto& door : doors->files) keep.push_back(door.get());
     if (doors->folder) keep.push_back(doors->folder.get());
+    for (const auto& shown : parts_.spec.shown) keep.push_back(shown.tree.get());
     ISOLA_TRY(helper_, Helper::start({.name = "isola-waker", .capabilities = kernel::kAllButMachine, .keep = keep},
                                      [&](Helper::Talk& talk) { return bring_back(talk, parts_, *doors); }));
     watch_.lap(Step::clone);
@@ -298,8 +300,6 @@ class JailRestoring : public Launching {
 
 Result<std::unique_ptr<Launching>> begin_restore(RestoreParts parts) {
   if (parts.criu.program.empty()) return fail(Code::unsupported, "there is no criu on this machine");
-  if (!parts.spec.shown.empty())
-    return fail(Code::unsupported, "nothing of the host can be shown to a sandbox that comes with its memory");
   auto restoring = std::make_unique<JailRestoring>(std::move(parts));
   ISOLA_CHECK(restoring->start());
   return restoring;

@@ -116,4 +116,11 @@ Result<Root> make_root(const std::vector<std::string>& lowers, const std::string
   return make_by_name(lowers, layer, userns, id_base, attributes);
 }
 
+Result<void> prepare_shown(const ShownFolder& shown, int userns) {
+  auto mapped = kernel::set_attributes(shown.tree.get(),
+                                       {.read_only = shown.read_only, .nosuid = true, .nodev = true, .idmap = userns});
+  if (!mapped) return std::unexpected(mapped.error().in("the folder shown at " + shown.target));
+  return {};
+}
+
 }  // namespace isola::boundary::jail

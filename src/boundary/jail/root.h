@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "boundary/boundary.h"
 #include "kernel/mount.h"
 
 namespace isola::boundary::jail {
@@ -22,5 +23,8 @@ struct Root {
 // mount namespace; `userns` is the sandbox's, whose map is already written; `id_base` is its first host id.
 Result<Root> make_root(const std::vector<std::string>& lowers, const std::string& layer, int userns, uint32_t id_base,
                        const kernel::MountAttributes& attributes);
+
+// A folder that is shown to a jail, through the same map, and never with more rights than it is shown with.
+Result<void> prepare_shown(const ShownFolder& shown, int userns);
 
 }  // namespace isola::boundary::jail

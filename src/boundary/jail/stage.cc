@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "boundary/boundary.h"
 #include "kernel/mount.h"
 
 namespace isola::boundary::jail {
@@ -89,6 +90,7 @@ Result<void> set_stage(const StageOptions& options) {
   if (::chdir(options.folder.c_str()) < 0) return sys_error("cannot enter " + options.folder);
   for (const char* dir : {"dev", kRestoredDev, "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages})
     ISOLA_CHECK(make_dirs(dir));
+  for (size_t i = 0; i < kMostShown; ++i) ISOLA_CHECK(make_dirs(fmt::format("{}/{}", kShown, i)));
   ISOLA_CHECK(make_dirs(kCriuRun, 0700));
   ISOLA_CHECK(put_file("blank", "", 0444));
   ISOLA_CHECK(put_file("shut", "", 0));

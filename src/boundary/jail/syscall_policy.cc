@@ -2,6 +2,7 @@
 
 #include <asm/unistd.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -174,11 +175,17 @@ SeccompCall socket_call(uint32_t number) {
           .otherwise = SeccompAction::error(EAFNOSUPPORT)};
 }
 
-// The command is an unsigned int. Refused: typing into somebody's terminal, the console's own commands, and changing a
-// terminal's line discipline (loads rarely used drivers).
+// The command is an unsigned int. Refused: typing into somebody's terminal, the console's own commands, changing a
+// terminal's line discipline (loads rarely used drivers), and the commands of btrfs, which lets everybody make
+// subvolumes, on which no limit of a volume's would be. Sharing data between files has the same kind of number, and is
+// every filesystem's.
 SeccompCall ioctl_call() {
   constexpr uint32_t kTiocsti = 0x5412, kTioclinux = 0x541c, kTiocsetd = 0x5423;
+  constexpr uint32_t kKind = 0xff00, kBtrfs = 0x9400;
   SeccompCall call{.number = __NR_ioctl};
+  for (uint32_t command : {uint32_t{FICLONE}, uint32_t{FICLONERANGE}, uint32_t{FIDEDUPERANGE}})
+    call.rules.push_back({{ArgumentTest::is(1, command)}, SeccompAction::allow()});
+  call.rules.push_back({{ArgumentTest::masked(1, kKind, kBtrfs)}, SeccompAction::error(ENOTTY)});
   for (uint32_t command : {kTiocsti, kTioclinux, kTiocsetd})
     call.rules.push_back({{ArgumentTest::is(1, command)}, SeccompAction::error(EPERM)});
   return call;

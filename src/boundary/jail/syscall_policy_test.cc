@@ -100,6 +100,11 @@ TEST(SyscallPolicy, NobodyTypesIntoTerminals) {
   }
   for (uint64_t command : {0x5401 /* TCGETS */, 0x5413 /* TIOCGWINSZ */, 0x541b /* FIONREAD */, 0x5411})
     EXPECT_EQ(answer(__NR_ioctl, {0, command}), kAllowed);
+  // btrfs: making a subvolume or a snapshot, in both forms, and looking around; sharing data is every filesystem's.
+  for (uint64_t command : {0x5000940eu, 0x50009401u, 0x50009418u, 0x50009417u, 0x5000940fu, 0xd0009411u})
+    for (uint64_t high : {uint64_t{0}, kGarbage}) EXPECT_EQ(answer(__NR_ioctl, {0, command | high}), ENOTTY);
+  for (uint64_t command : {0x40049409u /* FICLONE */, 0x4020940du /* FICLONERANGE */, 0xc0189436u /* FIDEDUPERANGE */})
+    EXPECT_EQ(answer(__NR_ioctl, {0, command}), kAllowed);
 }
 
 TEST(SyscallPolicy, HarmlessPersonalitiesOnly) {

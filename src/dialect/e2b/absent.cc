@@ -14,7 +14,6 @@ struct Line {
 };
 
 constexpr const char* kBuild = "building templates through the API";
-constexpr const char* kVolumes = "volumes";
 constexpr const char* kSecrets = "secrets";
 constexpr const char* kWebhooks = "webhooks";
 
@@ -32,11 +31,6 @@ constexpr Line kLines[] = {
     {"PATCH", "/v2/templates/{template}", kBuild},
     {"POST", "/v2/templates/{template}/builds/{build}", kBuild},
     {"POST", "/v3/templates", kBuild},
-    {"GET", "/volumes", kVolumes},
-    {"POST", "/volumes", kVolumes},
-    {"GET", "/volumes/{volume}", kVolumes},
-    {"DELETE", "/volumes/{volume}", kVolumes},
-    {"*", "/volumecontent/{path...}", kVolumes},
     {"GET", "/secrets", kSecrets},
     {"POST", "/secrets", kSecrets},
     {"GET", "/secrets/{secret}", kSecrets},

@@ -23,6 +23,7 @@ http::Guards guards_of(const Options& options) {
 
 Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRing> keys, Options options)
     : service_(std::move(service)),
+      keys_(keys),
       options_(std::move(options)),
       door_(service_, keys, guards_of(options_), "Invalid API key: this server does not know it") {
   options_.tokens =
@@ -35,6 +36,7 @@ void Api::add_to(http::Router& router) {
   add_sandboxes(router);
   add_images(router);
   add_templates(router);
+  add_volumes(router);
   add_observation(router);
   add_absent(router);
 }

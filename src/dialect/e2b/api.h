@@ -41,6 +41,7 @@ class Api {
   void add_sandboxes(http::Router& router);
   void add_images(http::Router& router);  // pause, resume, fork, snapshots
   void add_templates(http::Router& router);
+  void add_volumes(http::Router& router);
   void add_observation(http::Router& router);  // metrics, logs, lifecycle events
   void add_absent(http::Router& router);
   void add_traffic(http::Router& router);
@@ -48,6 +49,7 @@ class Api {
   http::RouteGroup& group(http::Router& router, const char* prefix);
 
   std::shared_ptr<sandbox::Service> service_;
+  std::shared_ptr<store::KeyRing> keys_;
   Options options_;
   dialect::Door door_;
   std::shared_ptr<Envd> envd_;

@@ -68,9 +68,24 @@ Result<void> only_what_is_there(const json& body) {
   auto absent = [](const char* what) {
     return fail(Code::unsupported, std::string(what) + " is not available on this server yet");
   };
-  if (given(body, "volumeMounts") && !body["volumeMounts"].empty()) return absent("mounting volumes");
   if (given(body, "iam") && body["iam"].is_object() && !body["iam"].value("tokens", json::object()).empty())
     return absent("workload identity (iam)");
+  return {};
+}
+
+// [{"name": "data", "path": "/mnt/data"}]
+Result<void> read_volumes(const json& body, sandbox::CreateRequest& request) {
+  if (!given(body, "volumeMounts") || body["volumeMounts"].empty()) return {};
+  if (!body["volumeMounts"].is_array()) return fail(Code::invalid, "volumeMounts: must be a list");
+  request.volumes.emplace();
+  for (const auto& mount : body["volumeMounts"]) {
+    if (!mount.is_object()) return fail(Code::invalid, "volumeMounts: must be a list of objects");
+    store::VolumeUse use;
+    ISOLA_TRY(use.volume, text(mount, "name"));
+    ISOLA_TRY(use.path, text(mount, "path"));
+    if (use.volume.empty() || use.path.empty()) return fail(Code::invalid, "volumeMounts: name or path is missing");
+    request.volumes->push_back(std::move(use));
+  }
   return {};
 }
 
@@ -128,6 +143,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   ISOLA_CO_TRY(request.env, labels(body, "envVars"));
   ISOLA_CO_CHECK(read_lifecycle(body, request));
   ISOLA_CO_CHECK(only_what_is_there(body));
+  ISOLA_CO_CHECK(read_volumes(body, request));
   if (request.metadata.contains(kNotesLabel))
     co_return fail(Code::invalid, std::string("metadata: the key ") + kNotesLabel + " is the server's own");
   ISOLA_CO_TRY(Network network, read_network(body));

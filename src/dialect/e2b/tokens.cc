@@ -1,6 +1,7 @@
 #include "dialect/e2b/tokens.h"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -10,22 +11,50 @@
 namespace isola::e2b {
 
 namespace {
-constexpr std::string_view kPrefix = "ea_";
+constexpr std::string_view kPrefix = "ea_", kVolumePrefix = "ev_";
 constexpr size_t kIdSize = 21;
 }  // namespace
 
-std::string access_token(const std::string& secret, const std::string& sandbox, store::Millis revoked) {
-  std::string text = "isola-e2b-access-1\n" + sandbox;
-  if (revoked) text += fmt::format("\n{}", revoked);
+namespace {
+
+// 40 hex digits; empty: there is no secret.
+std::string seal(const std::string& secret, const std::string& text) {
   unsigned char mac[EVP_MAX_MD_SIZE] = {};
   unsigned size = 0;
   // Without a secret there is no token that could be guessed, and none that fits.
   if (secret.empty() || !::HMAC(::EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
                                 reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac, &size))
     return {};
-  std::string token = std::string(kPrefix) + sandbox + "_";
-  for (unsigned i = 0; i < 20; ++i) token += fmt::format("{:02x}", mac[i]);
-  return token;
+  std::string word;
+  for (unsigned i = 0; i < 20; ++i) word += fmt::format("{:02x}", mac[i]);
+  return word;
+}
+
+}  // namespace
+
+std::string access_token(const std::string& secret, const std::string& sandbox, store::Millis revoked) {
+  std::string text = "isola-e2b-access-1\n" + sandbox;
+  if (revoked) text += fmt::format("\n{}", revoked);
+  std::string word = seal(secret, text);
+  return word.empty() ? word : std::string(kPrefix) + sandbox + "_" + word;
+}
+
+std::string volume_token(const std::string& secret, const std::string& volume, const std::string& key) {
+  std::string word = seal(secret, "isola-e2b-volume-1\n" + volume + "\n" + key);
+  return word.empty() ? word : std::string(kVolumePrefix) + volume + "_" + key + "_" + word;
+}
+
+std::optional<VolumeToken> read_volume_token(const std::string& secret, std::string_view token) {
+  if (!token.starts_with(kVolumePrefix)) return std::nullopt;
+  std::string_view rest = token.substr(kVolumePrefix.size());
+  auto first = rest.find('_'), last = rest.rfind('_');
+  if (first == rest.npos || last <= first) return std::nullopt;
+  VolumeToken named{std::string(rest.substr(0, first)), std::string(rest.substr(first + 1, last - first - 1))};
+  if (!is_volume_id(named.volume)) return std::nullopt;
+  std::string right = volume_token(secret, named.volume, named.key);
+  if (right.empty() || right.size() != token.size() || ::CRYPTO_memcmp(right.data(), token.data(), right.size()) != 0)
+    return std::nullopt;
+  return named;
 }
 
 std::string Tokens::of(const std::string& sandbox, const std::string& made_by) const {

@@ -24,6 +24,13 @@ namespace isola::e2b {
 std::string access_token(const std::string& secret, const std::string& sandbox, store::Millis revoked);
 std::string token_names(std::string_view token);  // empty: not one of ours
 
+// What opens the files of a volume: the word of the key that asked for it, which ends with that key.
+std::string volume_token(const std::string& secret, const std::string& volume, const std::string& key);
+struct VolumeToken {
+  std::string volume, key;
+};
+std::optional<VolumeToken> read_volume_token(const std::string& secret, std::string_view token);
+
 // The tokens of living sandboxes, remembered: one is made once. Any thread.
 class Tokens {
  public:

@@ -16,14 +16,14 @@ namespace {
 constexpr store::Millis kNever = 10LL * 365 * 24 * 3600 * 1000;
 constexpr const char* kClient = "isola";  // clients want one; nothing hangs on it
 
+}  // namespace
+
 json domain_of(const Options& options) {
   if (options.domain.empty()) return nullptr;
   uint16_t port = options.port ? options.port->load() : 0;
   // Whoever is asked for by https needs no port where it is https's own.
   return port == 0 || port == 443 ? json(options.domain) : json(options.domain + ":" + std::to_string(port));
 }
-
-}  // namespace
 
 json created_view(const store::SandboxRecord& record, const Options& options) {
   return {{"sandboxID", record.id},
@@ -39,6 +39,8 @@ json created_view(const store::SandboxRecord& record, const Options& options) {
 json listed_view(const store::SandboxRecord& record) {
   auto end = record.lifetime.deadline ? record.lifetime.deadline : record.created + kNever;
   bool still = record.state == State::frozen || store::is_asleep(record.state);
+  json mounts = json::array();
+  for (const auto& use : record.volumes) mounts.push_back({{"name", use.name}, {"path", use.path}});
   return {{"sandboxID", record.id},
           {"templateID", record.template_name},
           {"alias", record.template_name},
@@ -51,7 +53,7 @@ json listed_view(const store::SandboxRecord& record) {
           {"state", still ? "paused" : "running"},
           {"envdVersion", kEnvdVersion},
           {"metadata", without_notes(record.metadata)},
-          {"volumeMounts", json::array()}};
+          {"volumeMounts", mounts}};
 }
 
 json detail_view(const store::SandboxRecord& record, const Options& options) {

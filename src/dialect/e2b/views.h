@@ -10,6 +10,7 @@ namespace isola::e2b {
 // Everything that clients decide by version is there from 0.6.4 on.
 inline constexpr const char* kEnvdVersion = "0.6.13";
 
+nlohmann::json domain_of(const Options& options);  // null: headers only
 nlohmann::json created_view(const store::SandboxRecord& record, const Options& options);
 nlohmann::json listed_view(const store::SandboxRecord& record);
 nlohmann::json detail_view(const store::SandboxRecord& record, const Options& options);

@@ -30,6 +30,7 @@ void Api::add_to(http::Router& router) {
   });
   add_sandboxes(group);
   add_images(group);
+  add_volumes(group);
   add_commands(group);
   add_code(group, service_);
   add_terminals(group);

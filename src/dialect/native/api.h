@@ -37,6 +37,7 @@ class Api {
   // One file each.
   void add_sandboxes(http::RouteGroup& group);
   void add_images(http::RouteGroup& group);
+  void add_volumes(http::RouteGroup& group);
   void add_commands(http::RouteGroup& group);
   void add_terminals(http::RouteGroup& group);
   void add_files(http::RouteGroup& group);

@@ -18,6 +18,27 @@ store::Budget read_budget(Fields& fields, const char* name) {
   return budget;
 }
 
+namespace {
+
+std::vector<store::VolumeUse> read_volumes(Fields& fields) {
+  std::vector<store::VolumeUse> volumes;
+  for (auto& inner : fields.objects("volumes")) {
+    store::VolumeUse use;
+    auto id = inner.text("id"), name = inner.text("name");
+    if (id.empty() == name.empty()) inner.wrong("name", "give either name or id");
+    use.volume = id.empty() ? name : id;
+    use.path = inner.text("path");
+    if (use.path.empty() || use.path[0] != '/') inner.wrong("path", "must be an absolute path");
+    use.read_only = inner.flag("read_only");
+    use.subpath = inner.text("subpath");
+    fields.adopt(inner, "volumes");
+    volumes.push_back(std::move(use));
+  }
+  return volumes;
+}
+
+}  // namespace
+
 Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settings& settings) {
   sandbox::CreateRequest request;
   request.limits = settings.default_limits;
@@ -49,6 +70,9 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   request.delete_after = fields.seconds("delete_after").value_or(0);
   request.snapshot = fields.text("snapshot");
   request.files_only = fields.flag("files_only");
+  bool says_volumes = fields.has("volumes");
+  auto volumes = read_volumes(fields);
+  if (says_volumes) request.volumes = std::move(volumes);
   request.budget = read_budget(fields, "budget");
   request.metadata = fields.labels("metadata");
   request.env = fields.labels("env");

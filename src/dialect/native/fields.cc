@@ -159,6 +159,21 @@ std::optional<Fields> Fields::object(const char* name) {
   return inner;
 }
 
+std::vector<Fields> Fields::objects(const char* name) {
+  std::vector<Fields> all;
+  const json* value = get(name);
+  if (!value) return all;
+  if (!value->is_array()) return wrong(name, "must be a list of objects"), std::move(all);
+  for (const auto& item : *value) {
+    if (!item.is_object()) return wrong(name, "must be a list of objects"), std::move(all);
+    Fields inner;
+    inner.value_ = std::make_unique<json>(item);
+    inner.prefix_ = prefix_ + name + "[" + std::to_string(all.size()) + "].";
+    all.push_back(std::move(inner));
+  }
+  return all;
+}
+
 void Fields::adopt(Fields& inner, const char*) {
   auto result = inner.done();
   if (!result && !error_) error_ = result.error();

@@ -39,6 +39,7 @@ class Fields {
   std::vector<std::string> texts(const char* name);
   store::Labels labels(const char* name);  // an object of strings
   std::optional<Fields> object(const char* name);
+  std::vector<Fields> objects(const char* name);  // a list of them; adopt() each
 
   // Remembered for done(): a value that its reader finds senseless.
   void wrong(const char* name, const std::string& why);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
+#include "dialect/native/file_calls.h"
 #include "dialect/native/output.h"
 #include "dialect/native/views.h"
 
@@ -28,84 +29,21 @@ struct Place {
 // The sandbox, and the path and user that the query names.
 Task<Result<Place>> place_of(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  std::string path(ex.query("path").value_or(""));
-  if (path.empty()) co_return fail(Code::invalid, "the query parameter path is missing");
-  if (path.find('\0') != std::string::npos) co_return fail(Code::invalid, "path: holds a NUL byte");
+  ISOLA_CO_TRY(std::string path, path_of(ex));
   auto use = box->use();
   ISOLA_CO_TRY(auto link, co_await service.link(box));
   co_return Place{box, link, std::move(path), std::string(ex.query("user").value_or("")), std::move(use)};
 }
 
-bool is_true(const http::Exchange& ex, std::string_view name) { return ex.query(name).value_or("") == "true"; }
-
-Result<uint64_t> number(const http::Exchange& ex, std::string_view name, uint64_t otherwise) {
-  auto text = ex.query(name);
-  if (!text) return otherwise;
-  uint64_t value = 0;
-  if (text->empty() || text->size() > 18) return fail(Code::invalid, std::string(name) + ": must be a whole number");
-  for (char c : *text) {
-    if (c < '0' || c > '9') return fail(Code::invalid, std::string(name) + ": must be a whole number");
-    value = value * 10 + static_cast<uint64_t>(c - '0');
-  }
-  return value;
-}
-
-Task<Result<void>> send_file(http::Exchange& ex, sandbox::GuestLink& link, const guest::Read& args,
-                             std::string_view type) {
-  auto channel = link.open(guest::Op::read, guest::encode(args), 1 << 20);
-  ISOLA_CO_TRY(std::string reply, co_await channel->reply());
-  ISOLA_CO_TRY(guest::Stat stat, guest::decode<guest::Stat>(reply));
-  ex.set_header("X-Isola-Untrusted", "body");
-  ex.set_header("X-Content-Type-Options", "nosniff");
-  ex.set_header("Content-Disposition", "attachment");
-  ex.set_header("X-Isola-File-Size", std::to_string(stat.size));
-  // The length is the guest's word, and a file may grow or shrink while it is read: chunks, not a promise.
-  ex.begin(200, type);
-  for (;;) {
-    auto piece = co_await channel->read();
-    if (!piece) break;
-    if (auto sent = co_await ex.write(*piece); !sent) co_return Result<void>();
-  }
-  auto end = co_await channel->end();
-  if (!end)
-    ex.abort();  // nobody must take a part for the whole
-  else
-    (void)co_await ex.finish();
-  co_return Result<void>();
-}
-
 Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::Read args{.path = at.path, .user = at.user};
-  ISOLA_CO_TRY(args.offset, number(ex, "offset", 0));
-  ISOLA_CO_TRY(args.length, number(ex, "length", UINT64_MAX));
-  co_return co_await send_file(ex, *at.link, args, "application/octet-stream");
+  co_return co_await read_file(ex, *at.link, at.path, at.user);
 }
 
 Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::Write args{.path = at.path, .user = at.user, .how = guest::WriteMode::replace, .parents = true};
-  if (is_true(ex, "append")) args.how = guest::WriteMode::append;
-  if (is_true(ex, "create_new")) args.how = guest::WriteMode::create_new;
-  if (auto mode = ex.query("mode")) {
-    char* end = nullptr;
-    std::string text(*mode);
-    args.mode = static_cast<uint32_t>(std::strtoul(text.c_str(), &end, 8));
-    if (text.empty() || *end || args.mode > 07777) co_return fail(Code::invalid, "mode: must be octal, such as 0644");
-  }
-  args.owner = std::string(ex.query("owner").value_or(""));
-  auto channel = at.link->open(guest::Op::write, guest::encode(args));
-  ISOLA_CO_TRY(std::string ready, co_await channel->reply());
-  for (;;) {
-    // A body that breaks off leaves the old file: dropping the channel cancels the write.
-    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
-    if (piece.empty()) break;
-    ISOLA_CO_CHECK(co_await channel->write(piece));
-  }
-  channel->close_write();
-  ISOLA_CO_TRY(std::string end, co_await channel->end());
-  ISOLA_CO_TRY(guest::Done done, guest::decode<guest::Done>(end));
-  json data = {{"path", at.path}, {"bytes", done.bytes}};
+  ISOLA_CO_TRY(uint64_t bytes, co_await write_file(ex, *at.link, at.path, at.user));
+  json data = {{"path", at.path}, {"bytes", bytes}};
   service.record(ledger::Kind::file_written, at.box, dump(data), caller_of(ex));
   ex.reply(200, dump(data));
   co_return Result<void>();
@@ -113,57 +51,18 @@ Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
 
 Task<Result<void>> stat(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::StatArgs args{at.path, at.user, is_true(ex, "follow")};
-  ISOLA_CO_TRY(auto stat, co_await sandbox::call_for<guest::Stat>(*at.link, guest::Op::stat, args));
-  json out = view(stat);
-  out["path"] = at.path;
-  ex.reply(200, dump(out));
-  co_return Result<void>();
+  co_return co_await stat_file(ex, *at.link, at.path, at.user);
 }
 
 Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::List args{.path = at.path, .user = at.user};
-  ISOLA_CO_TRY(uint64_t depth, number(ex, "depth", 1));
-  if (depth < 1 || depth > guest::kMaxListDepth)
-    co_return fail(Code::invalid, fmt::format("depth: must be between 1 and {}", guest::kMaxListDepth));
-  args.depth = static_cast<uint32_t>(depth);
-  ISOLA_CO_TRY(args.limit, number(ex, "limit", 10000));
-  if (args.limit > 100000) co_return fail(Code::invalid, "limit: must be at most 100000");
-  auto channel = at.link->open(guest::Op::list, guest::encode(args));
-  json entries = json::array();
-  size_t bytes = 0;
-  bool cut = false;
-  for (;;) {
-    auto frame = co_await channel->read_frame();
-    if (!frame) break;
-    bytes += frame->size();
-    if (bytes > kMaxListing) {
-      cut = true;
-      channel->cancel();
-      break;
-    }
-    bool good = guest::each_record<guest::Entry>(*frame, [&](const guest::Entry& entry) {
-      json item = view(entry.stat);
-      item["path"] = entry.path;
-      entries.push_back(std::move(item));
-    });
-    if (!good || entries.size() > args.limit) co_return fail(Code::corrupt, "the sandbox sent a malformed listing");
-  }
-  guest::Listed listed{.truncated = true};
-  if (!cut) {
-    ISOLA_CO_TRY(std::string end, co_await channel->end());
-    ISOLA_CO_TRY(listed, guest::decode<guest::Listed>(end));
-  }
-  ex.reply(200, dump({{"path", at.path}, {"entries", entries}, {"truncated", listed.truncated}}));
-  co_return Result<void>();
+  co_return co_await list_folder(ex, *at.link, at.path, at.user);
 }
 
 Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::Remove args{at.path, at.user, is_true(ex, "recursive")};
-  ISOLA_CO_TRY(std::string done, co_await at.link->call(guest::Op::remove, guest::encode(args)));
-  json data = {{"path", at.path}, {"recursive", args.recursive}};
+  ISOLA_CO_TRY(bool recursive, co_await remove_file(ex, *at.link, at.path, at.user));
+  json data = {{"path", at.path}, {"recursive", recursive}};
   service.record(ledger::Kind::file_removed, at.box, dump(data), caller_of(ex));
   ex.reply(204);
   co_return Result<void>();
@@ -188,22 +87,6 @@ http::Handler changes(std::shared_ptr<sandbox::Service> service, guest::Op op, R
     ex.reply(204);
     co_return Result<void>();
   });
-}
-
-std::string needed(Fields& fields, const char* name) {
-  auto text = fields.text(name);
-  if (text.empty() || text.find('\0') != std::string::npos) fields.wrong(name, "is missing");
-  return text;
-}
-
-uint32_t octal(Fields& fields, const char* name, uint32_t otherwise) {
-  auto text = fields.maybe_text(name);
-  if (!text && otherwise > 07777) fields.wrong(name, "is missing");
-  if (!text) return otherwise;
-  char* end = nullptr;
-  auto value = static_cast<uint32_t>(std::strtoul(text->c_str(), &end, 8));
-  if (text->empty() || *end || value > 07777) fields.wrong(name, "must be octal, such as \"0755\"");
-  return value;
 }
 
 Task<Result<void>> watch(sandbox::Service& service, http::Exchange& ex) {

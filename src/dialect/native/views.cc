@@ -24,6 +24,15 @@ json view(const store::Budget& budget) {
   return out;
 }
 
+json view(const std::vector<store::VolumeUse>& volumes) {
+  json all = json::array();
+  for (const auto& use : volumes) {
+    all.push_back({{"id", use.volume}, {"name", use.name}, {"path", use.path}, {"read_only", use.read_only}});
+    if (!use.subpath.empty()) all.back()["subpath"] = use.subpath;
+  }
+  return all;
+}
+
 json view(const store::SandboxRecord& sandbox) {
   json out = {{"id", sandbox.id},
               {"state", to_string(sandbox.state)},
@@ -58,6 +67,7 @@ json view(const store::SandboxRecord& sandbox) {
   } else if (sandbox.state == State::frozen && !sandbox.end_detail.empty()) {
     out["frozen_reason"] = sandbox.end_detail;
   }
+  if (!sandbox.volumes.empty()) out["volumes"] = view(sandbox.volumes);
   if (store::is_asleep(sandbox.state)) out["paused"] = moment(sandbox.asleep);
   if (sandbox.state != State::ended && !sandbox.traffic_token.empty()) {
     out["port_token"] = sandbox.traffic_token;
@@ -80,6 +90,7 @@ json view(const store::ImageRecord& snapshot) {
               {"disk", snapshot.limits.disk}};
   if (!snapshot.name.empty()) out["name"] = snapshot.name;
   if (!snapshot.parent.empty()) out["parent"] = snapshot.parent;
+  if (!snapshot.volumes.empty()) out["volumes"] = view(snapshot.volumes);
   return out;
 }
 

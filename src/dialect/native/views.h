@@ -18,6 +18,7 @@ using dialect::when;
 
 nlohmann::json view(const store::SandboxRecord& sandbox);
 nlohmann::json view(const store::ImageRecord& snapshot);
+nlohmann::json view(const std::vector<store::VolumeUse>& volumes);
 nlohmann::json view(const sandbox::CommandInfo& command);
 nlohmann::json view(const store::KeyRecord& key);
 nlohmann::json view(const store::ProjectRecord& project);

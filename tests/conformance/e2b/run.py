@@ -124,7 +124,7 @@ def run_js(world, version):
     lines = lines_of([node(), suite], env)
     # What needs host names is run again where there are some.
     tls = {**world.tls_environment(), "E2B_PACKAGE": folder}
-    for name in ("E2B_API_URL", "E2B_SANDBOX_URL"):
+    for name in ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"):
         del tls[name]
     again = []
     for filter_ in TLS_FILTERS if not os.environ.get("ISOLA_FILTER") else [os.environ["ISOLA_FILTER"]]:

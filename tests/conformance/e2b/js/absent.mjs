@@ -3,10 +3,9 @@ import assert from 'node:assert/strict'
 import { absent, rejects, skip, test } from './harness.mjs'
 import { box, own, sdk, template } from './sdk.mjs'
 
-const { Sandbox, Template, Volume, Secret } = sdk
+const { Sandbox, Template, Secret } = sdk
 const builds = 'template builds are not built yet'
 const vault = 'the vault is not built yet'
-const volumes = 'volumes are not built yet'
 const notYet = /501|not available/
 const has = (thing, what) => thing ?? skip(`this line has no ${what}`)
 
@@ -56,17 +55,6 @@ absent('Template.removeTags', builds, async () => {
 test('Template.toDockerfile', 'needs no server', async () => {
   has(Template?.toDockerfile, 'toDockerfile')
   assert.match(Template.toDockerfile(Template().fromImage('ubuntu:22.04').runCmd('true')), /FROM ubuntu:22.04/)
-})
-absent('Volume', volumes, async () => {
-  has(Volume, 'volumes')
-  await rejects(Volume.create('x'), Error, notYet)
-  await rejects(Volume.list(), Error, notYet)
-  await rejects(Volume.connect('x'), Error, notYet)
-  await rejects(Volume.destroy('x'), Error, notYet)
-})
-absent('Sandbox.create with volumeMounts', volumes, async () => {
-  has(Volume, 'volumes')
-  await rejects(own({ volumeMounts: { '/data': 'x' } }), sdk.SandboxError, notYet)
 })
 absent('Secret', vault, async () => {
   has(Secret, 'secrets')

@@ -36,17 +36,6 @@ def _():
         _settle(kind.build(kind().from_image("ubuntu:22.04"), alias="x"))
 
 
-@test("Volume", "says that it is not there yet", absent="volumes are not built yet")
-def _():
-    kind = getattr(e2b, "AsyncVolume" if ASYNC else "Volume", None)
-    if kind is None:
-        raise Skip("this line has no volumes")
-    with raises(Exception, NOT_YET):
-        _settle(kind.create("x"))
-    with raises(Exception, NOT_YET):
-        _settle(kind.list())
-
-
 @test("Secret", "says that it is not there yet", absent="the vault is not built yet")
 def _():
     kind = getattr(e2b, "AsyncSecret" if ASYNC else "Secret", None)

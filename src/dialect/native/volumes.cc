@@ -1,0 +1,188 @@
+// /v1/volumes: files that outlive every sandbox (docs/storage.md), and calls on them without one.
+#include <nlohmann/json.hpp>
+
+#include "dialect/native/api.h"
+#include "dialect/native/file_calls.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+
+namespace {
+
+// As whom templates run programs: what is written here is theirs to change.
+constexpr const char* kUser = "1000:1000";
+
+json view(const sandbox::VolumeLook& look) {
+  const auto& volume = look.volume;
+  return {{"id", volume.id},
+          {"name", volume.name},
+          {"size", volume.size},
+          {"used", look.used},
+          {"created", when(volume.created)},
+          {"labels", volume.labels},
+          {"sandboxes", look.sandboxes}};
+}
+
+std::string name_of(const http::Exchange& ex) { return std::string(ex.param("volume")); }
+
+Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  sandbox::VolumeRequest request;
+  request.project = project_of(ex);
+  request.name = fields.text("name");
+  request.size = fields.size("size").value_or(sandbox::kVolumeSize);
+  request.labels = fields.labels("labels");
+  request.or_get = fields.flag("get_or_create");
+  request.by = caller_of(ex);
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(auto look, co_await service.create_volume(std::move(request)));
+  ex.set_header("Location", "/v1/volumes/" + look.volume.id);
+  ex.reply(look.existed ? 200 : 201, dump(view(look)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
+  size_t limit = 100;
+  std::string cursor;
+  for (const auto& [name, value] : ex.queries()) {
+    if (name == "limit") {
+      char* end = nullptr;
+      limit = std::strtoul(value.c_str(), &end, 10);
+      if (value.empty() || *end || limit < 1 || limit > 1000)
+        co_return fail(Code::invalid, "limit: must be between 1 and 1000");
+    } else if (name == "cursor") {
+      cursor = value;
+    } else {
+      co_return fail(Code::invalid, "there is no query parameter \"" + name + "\" here");
+    }
+  }
+  std::string project = project_of(ex);
+  ISOLA_CO_TRY(auto page, co_await service.list_volumes(std::move(project), std::move(cursor), limit));
+  json all = json::array();
+  for (const auto& look : page.volumes) all.push_back(view(look));
+  ex.reply(200, dump({{"volumes", all}, {"next", page.next.empty() ? json(nullptr) : json(page.next)}}));
+  co_return Result<void>();
+}
+
+Task<Result<void>> look(sandbox::Service& service, http::Exchange& ex) {
+  std::string project = project_of(ex), name = name_of(ex);
+  ISOLA_CO_TRY(auto found, co_await service.look_at_volume(std::move(project), std::move(name)));
+  ex.reply(200, dump(view(found)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> update(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  auto size = fields.size("size");
+  if (!size) fields.wrong("size", "is missing");
+  ISOLA_CO_CHECK(fields.done());
+  std::string project = project_of(ex), name = name_of(ex);
+  sandbox::Caller by = caller_of(ex);
+  ISOLA_CO_TRY(auto found, co_await service.resize_volume(std::move(project), std::move(name), *size, std::move(by)));
+  ex.reply(200, dump(view(found)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
+  std::string project = project_of(ex), name = name_of(ex);
+  sandbox::Caller by = caller_of(ex);
+  ISOLA_CO_CHECK(co_await service.remove_volume(std::move(project), std::move(name), std::move(by)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+// ---- its files ------------------------------------------------------------------------------------------------------
+
+struct Place {
+  sandbox::Service::VolumeFiles files;
+  std::string path, user;
+  sandbox::GuestLink& link() { return *files.use.link(); }
+};
+
+// Paths begin at the volume's root. Root reads and removes everything; what is written is its user's.
+Task<Result<Place>> place_of(sandbox::Service& service, http::Exchange& ex, const char* user) {
+  Place at;
+  ISOLA_CO_TRY(at.path, path_of(ex));
+  if (at.path[0] != '/') at.path = "/" + at.path;
+  at.user = std::string(ex.query("user").value_or(user));
+  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), name_of(ex)));
+  ISOLA_CO_TRY(at.files, co_await service.volume_files(std::move(volume)));
+  co_return at;
+}
+
+Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+  co_return co_await read_file(ex, at.link(), at.path, at.user);
+}
+
+Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, kUser));
+  ISOLA_CO_TRY(uint64_t bytes, co_await write_file(ex, at.link(), at.path, at.user));
+  store::Labels data = {{"path", at.path}, {"bytes", std::to_string(bytes)}};
+  service.record_volume(ledger::Kind::file_written, at.files.volume, data, caller_of(ex));
+  ex.reply(200, dump({{"path", at.path}, {"bytes", bytes}}));
+  co_return Result<void>();
+}
+
+Task<Result<void>> stat(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+  co_return co_await stat_file(ex, at.link(), at.path, at.user);
+}
+
+Task<Result<void>> list_files(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+  co_return co_await list_folder(ex, at.link(), at.path, at.user);
+}
+
+Task<Result<void>> remove_from(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+  ISOLA_CO_TRY(bool recursive, co_await remove_file(ex, at.link(), at.path, at.user));
+  store::Labels data = {{"path", at.path}, {"recursive", recursive ? "true" : "false"}};
+  service.record_volume(ledger::Kind::file_removed, at.files.volume, data, caller_of(ex));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+Task<Result<void>> mkdir(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  guest::Mkdir args;
+  args.path = needed(fields, "path");
+  if (!args.path.empty() && args.path[0] != '/') args.path = "/" + args.path;
+  args.user = fields.text("user", kUser);
+  args.mode = octal(fields, "mode", 0755);
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), name_of(ex)));
+  ISOLA_CO_TRY(auto files, co_await service.volume_files(std::move(volume)));
+  ISOLA_CO_TRY(std::string made, co_await files.use.link()->call(guest::Op::mkdir, guest::encode(args)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_volumes(http::RouteGroup& group) {
+  using store::Scope;
+  auto service = service_;
+  auto step = [service](auto what) {
+    return [service, what](http::Exchange& ex) -> ::isola::Task<Result<void>> { return what(*service, ex); };
+  };
+  const std::string one = "/v1/volumes/{volume}", files = one + "/files";
+  group.add("POST", "/v1/volumes", handled(Scope::use, step(create)));
+  group.add("GET", "/v1/volumes", handled(step(list)));
+  group.add("GET", one, handled(step(look)));
+  group.add("PATCH", one, handled(Scope::use, step(update)));
+  group.add("DELETE", one, handled(Scope::use, step(remove)));
+  group.add("GET", files, handled(Scope::use, step(read)));
+  group.add("PUT", files, handled(Scope::use, step(write))).body_limit = http::Exchange::kNoLimit;
+  group.add("DELETE", files, handled(Scope::use, step(remove_from)));
+  group.add("GET", files + "/stat", handled(Scope::use, step(stat)));
+  group.add("GET", files + "/list", handled(Scope::use, step(list_files)));
+  group.add("POST", files + "/mkdir", handled(Scope::use, step(mkdir)));
+}
+
+}  // namespace isola::native

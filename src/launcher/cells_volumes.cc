@@ -1,0 +1,122 @@
+// Cells: volumes. A volume is a writable layer that belongs to no sandbox: named, limited, mountable into several at
+// once, and there until it is dropped. Its files have canonical ids, which every sandbox sees through its own map.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/ids.h"
+#include "kernel/mount.h"
+#include "launcher/cells.h"
+
+namespace isola::launcher {
+
+namespace {
+
+// Whom templates run programs as: a new volume, or a new folder of one, is that user's; the sandbox's root may write
+// everywhere.
+constexpr uid_t kUser = 1000;
+
+Result<void> check_id(const std::string& id) {
+  if (is_volume_id(id)) return {};
+  return fail(Code::invalid, "not the name of a volume: " + id);
+}
+
+// It becomes part of a mount table and of a request to criu, which have signs of their own.
+Result<void> check_target(const std::string& target) {
+  auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._-+@/").find(c) != std::string_view::npos;
+  };
+  if (target.size() > 1 && target.size() <= 256 && target[0] == '/' && std::ranges::all_of(target, plain)) return {};
+  return fail(Code::invalid,
+              "a volume is mounted at an absolute path of letters, digits and . _ - + @, not at '" + target + "'");
+}
+
+}  // namespace
+
+Result<void> Cells::make_volume(const std::string& id, uint64_t bytes) {
+  ISOLA_CHECK(check_id(id));
+  if (!parts_.layers.enforces()) return fail(Code::unsupported, "volumes need a disk limit: " + parts_.no_disk_limit);
+  ISOLA_TRY(std::string layer, parts_.layers.create(id, {.bytes = bytes}));
+  auto made = [&]() -> Result<void> {
+    ISOLA_CHECK(image::verify_limit(parts_.layers, id, bytes));
+    if (::chown((layer + "/upper").c_str(), kUser, kUser) < 0) return sys_error("cannot give the volume away");
+    return parts_.layers.sync(id);
+  }();
+  if (!made) (void)janitor_.take(Janitor::group_and_layer("", id));
+  return made;
+}
+
+Result<void> Cells::resize_volume(const std::string& id, uint64_t bytes) {
+  ISOLA_CHECK(check_id(id));
+  ISOLA_CHECK(parts_.layers.resize(id, {.bytes = bytes}));
+  return image::verify_limit(parts_.layers, id, bytes);
+}
+
+Result<void> Cells::drop_volume(const std::string& id) {
+  ISOLA_CHECK(check_id(id));
+  ISOLA_CHECK(parts_.layers.path(id));
+  if (auto users = layer_users_.find(id); users != layer_users_.end())
+    return fail(Code::unavailable, fmt::format("volume {} is in use by {} sandboxes", id, users->second));
+  return janitor_.take(Janitor::group_and_layer("", id));
+}
+
+Result<std::vector<VolumeSummary>> Cells::volumes(const std::string& after, size_t max) {
+  ISOLA_TRY(auto names, parts_.layers.list());
+  std::erase_if(names, [&](const std::string& name) { return !is_volume_id(name) || name <= after; });
+  std::ranges::sort(names);
+  if (names.size() > max) names.resize(max);
+  std::vector<VolumeSummary> all;
+  for (const auto& name : names) {
+    auto limit = parts_.layers.limit(name);
+    auto usage = parts_.layers.usage(name);
+    if (!limit || !usage) continue;  // going away
+    auto users = layer_users_.find(name);
+    all.push_back({name, *limit, usage->bytes, users == layer_users_.end() ? 0 : users->second});
+  }
+  return all;
+}
+
+Result<void> Cells::check_volumes(const LaunchRequest& request) {
+  if (request.volumes.size() + request.shown_targets.size() > boundary::kMostShown)
+    return fail(Code::invalid, fmt::format("a sandbox can have at most {} volumes", boundary::kMostShown));
+  std::set<std::string> targets(request.shown_targets.begin(), request.shown_targets.end());
+  for (const auto& volume : request.volumes) {
+    ISOLA_CHECK(check_id(volume.id));
+    ISOLA_CHECK(check_target(volume.target));
+    if (!targets.insert(volume.target).second)
+      return fail(Code::invalid, "two volumes cannot be at the same place: " + volume.target);
+    ISOLA_CHECK(parts_.layers.path(volume.id));
+  }
+  return {};
+}
+
+// What is in a volume is the sandboxes' doing: no symlink of theirs is followed.
+Result<Fd> Cells::open_volume(const VolumeMount& volume) {
+  ISOLA_TRY(std::string layer, parts_.layers.path(volume.id));
+  Fd at(::open((layer + "/upper").c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!at) return sys_error("cannot open volume " + volume.id);
+  for (size_t from = 0; from < volume.part.size();) {
+    size_t slash = std::min(volume.part.find('/', from), volume.part.size());
+    std::string name = volume.part.substr(from, slash - from);
+    if (name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos)
+      return fail(Code::invalid, "not a plain path in a volume: " + volume.part);
+    if (::mkdirat(at.get(), name.c_str(), 0755) == 0) {
+      if (::fchownat(at.get(), name.c_str(), kUser, kUser, AT_SYMLINK_NOFOLLOW) < 0)
+        return sys_error("cannot give a folder of the volume away");
+    } else if (errno != EEXIST) {
+      return sys_error("cannot make " + volume.part + " in the volume");
+    }
+    auto next = kernel::open_beneath(at.get(), name, O_DIRECTORY);
+    if (!next) return std::unexpected(next.error().in("volume " + volume.id));
+    at = std::move(*next);
+    from = slash + 1;
+  }
+  return kernel::clone_tree(at.get(), "");
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,113 @@
+// Volumes of the service and of the launcher stay the same, whoever fails in the middle.
+#include "base/ids.h"
+#include "sandbox/fake_launcher.h"
+
+namespace isola::sandbox {
+namespace {
+
+class ServiceVolumes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto store = store::SqliteStore::open(folder_ / "store.db");
+    auto ledger = ledger::Ledger::open(folder_ / "ledger.db");
+    ASSERT_TRUE(store && ledger);
+    store_ = std::move(*store);
+    ledger_ = std::move(*ledger);
+    ASSERT_TRUE(store_->insert_project({.id = "default", .name = "default", .created = 1}));
+  }
+  void TearDown() override {
+    if (service_) service_->stop();
+    if (link_) link_->stop();
+    service_.reset();
+    link_.reset();
+    keep_.reset();
+    io_.stop();
+    worker_.join();
+  }
+  void start() {
+    link_ = LauncherLink::make(io_, [this] { return fake_.connect(); });
+    service_ = std::make_shared<Service>(Service::Parts{.next_worker = [this]() -> net::io_context& { return io_; },
+                                                        .launcher = link_,
+                                                        .store = *store_,
+                                                        .ledger = *ledger_,
+                                                        .cache_dir = folder_.path(),
+                                                        .registries = {},
+                                                        .settings = {.sweep = std::chrono::milliseconds(10)}});
+    Result<void> started;
+    for (int i = 0; i < 1000; ++i) {
+      started = run(service_->start());
+      if (started || started.error().code != Code::unavailable) break;
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(started) << started.error().message;
+  }
+  template <typename T>
+  T run(Task<T> task) {
+    return net::co_spawn(io_, std::move(task), net::use_future).get();
+  }
+  Result<VolumeLook> make(const std::string& name, bool or_get = false) {
+    VolumeRequest request;
+    request.name = name;
+    request.or_get = or_get;
+    return run(service_->create_volume(std::move(request)));
+  }
+
+  store::TempFolder folder_;
+  std::unique_ptr<store::SqliteStore> store_;
+  std::unique_ptr<ledger::Ledger> ledger_;
+  FakeLauncher fake_;
+  net::io_context io_;
+  net::executor_work_guard<net::io_context::executor_type> keep_ = net::make_work_guard(io_);
+  std::thread worker_{[this] { io_.run(); }};
+  std::shared_ptr<LauncherLink> link_;
+  std::shared_ptr<Service> service_;
+};
+
+TEST_F(ServiceVolumes, OneThatCannotBeMadeLeavesNothing) {
+  start();
+  fake_.fail(Op::make_volume, 1);
+  EXPECT_FALSE(make("data"));
+  EXPECT_TRUE(store_->all_volumes().value().empty());
+  EXPECT_EQ(store_->project_use("default").value().stored, 0u);
+  auto made = make("data");
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(fake_.volumes(), std::set<std::string>{made->volume.id});
+  EXPECT_EQ(make("data").error().code, Code::exists);
+  auto again = make("data", true);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(again->existed);
+  EXPECT_EQ(again->volume.id, made->volume.id);
+}
+
+TEST_F(ServiceVolumes, OneThatCannotBeDroppedIsTriedAgain) {
+  start();
+  auto made = make("data");
+  ASSERT_TRUE(made) << made.error().message;
+  fake_.fail(Op::drop_volume, 3);
+  ASSERT_TRUE(run(service_->remove_volume("default", "data", Caller())));
+  EXPECT_EQ(run(service_->look_at_volume("default", "data")).error().code, Code::not_found);
+  EXPECT_TRUE(make("data")) << "its name is free at once";
+  fake_.wait_for(Op::drop_volume, 4);
+  EXPECT_EQ(fake_.volumes().size(), 1u);
+}
+
+// Killed between the record and the volume, or between the volume and the word that it is there.
+TEST_F(ServiceVolumes, WhatNobodyWasToldOfIsRemovedAtTheStart) {
+  store::VolumeRecord bare{.id = new_volume_id(), .project = "default", .name = "bare", .size = 1};
+  store::VolumeRecord half{.id = new_volume_id(), .project = "default", .name = "half", .size = 1};
+  store::VolumeRecord whole{.id = new_volume_id(), .project = "default", .name = "whole", .size = 1};
+  for (const auto& one : {bare, half, whole}) ASSERT_TRUE(store_->insert_volume(one));
+  ASSERT_TRUE(store_->set_volume_there(whole.id));
+  fake_.add_volume(half.id);
+  fake_.add_volume(whole.id);
+  std::string strange = new_volume_id();
+  fake_.add_volume(strange);
+  start();
+  EXPECT_EQ(fake_.volumes(), (std::set<std::string>{whole.id, strange})) << "what the store does not know is not ours";
+  auto left = store_->all_volumes().value();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left.front().id, whole.id);
+}
+
+}  // namespace
+}  // namespace isola::sandbox

@@ -1,0 +1,49 @@
+// Volumes: made, mounted, and their files without a sandbox.
+import assert from 'node:assert/strict'
+import { rejects, skip, test } from './harness.mjs'
+import { sdk, using } from './sdk.mjs'
+
+const { Volume } = sdk
+let count = 0
+// One for a test, gone afterwards.
+async function volume(body) {
+  if (!Volume) skip('this line has no volumes')
+  const made = await Volume.create(`v${process.pid}-${count++}`)
+  try {
+    await body(made)
+  } finally {
+    assert.equal(await Volume.destroy(made.volumeId), true)
+  }
+}
+
+test('Volume', 'is made, found, listed and ended', () =>
+  volume(async (made) => {
+    assert.ok((await Volume.list()).some((one) => one.volumeId === made.volumeId && one.name === made.name))
+    assert.equal((await Volume.connect(made.volumeId)).name, made.name)
+    assert.equal((await Volume.getInfo(made.volumeId)).name, made.name)
+    await rejects(Volume.create(made.name), Error)
+    assert.equal(await Volume.destroy('vnobody'), false)
+  }))
+test('Volume', 'has files without a sandbox', () =>
+  volume(async (made) => {
+    const wrote = await made.writeFile('/a/text.txt', 'grüße\n')
+    assert.deepEqual([wrote.name, wrote.type, wrote.path], ['text.txt', 'file', '/a/text.txt'])
+    assert.equal(await made.readFile('/a/text.txt'), 'grüße\n')
+    assert.equal((await made.getInfo('/a')).type, 'directory')
+    assert.equal(await made.exists('/b'), false)
+    await made.makeDir('/b')
+    assert.deepEqual((await made.list('/')).map((one) => one.name).sort(), ['a', 'b'])
+    assert.equal((await made.updateMetadata('/a/text.txt', { mode: 0o600, uid: 7 })).mode & 0o777, 0o600)
+    await made.remove('/a')
+    assert.equal(await made.exists('/a/text.txt'), false)
+  }))
+test('Sandbox.create with volumeMounts', 'shares its files with the volume', () =>
+  volume(async (made) => {
+    await made.writeFile('/in', 'from outside')
+    await using({ volumeMounts: { '/mnt/data': made } }, async (sandbox) => {
+      assert.equal(await sandbox.files.read('/mnt/data/in'), 'from outside')
+      await sandbox.commands.run('echo inside >/mnt/data/out')
+      await rejects(Volume.destroy(made.volumeId), Error)
+    })
+    assert.equal(await made.readFile('/out'), 'inside\n')
+  }))
