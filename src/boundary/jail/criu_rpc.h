@@ -20,7 +20,7 @@ namespace isola::criu {
 // a fresh network namespace, TCP connections carried over, watched and deleted files kept.
 struct Options {
   std::string program;
-  std::string preload;                // a library for it (preload_limits.cc); empty: none
+  std::string preload;  // a library for it (preload_limits.cc); empty: none
   // A folder on a tmpfs, to be criu's /run: there it keeps what it learnt of the kernel, and asks again, for tens of
   // milliseconds each time, where /run is on a disk. Empty: the machine's own.
   std::string run;

@@ -1,5 +1,5 @@
-// The next word of a text from /proc, which is cut off it; "" at the end. A launch reads a hundred of them, and a stream
-// for each line costs far more than the line.
+// The next word of a text from /proc, which is cut off it; "" at the end. A launch reads a hundred of them, and a
+// stream for each line costs far more than the line.
 #pragma once
 
 #include <algorithm>
