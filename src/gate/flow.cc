@@ -88,7 +88,7 @@ void Flow::resolved(const Answer& answer) {
     auto verdict = egress_->connect_address(name_, *it, port_);
     if (verdict.allowed() && sandbox_.is_own(*it)) {
       own_ = *it;
-      if (!egress_->names_address(*it)) verdict = {Reason::own_address, it->text()};
+      if (!egress_->names_address(*it, port_)) verdict = {Reason::own_address, it->text()};
     }
     if (verdict.allowed())
       candidates_.push_back(*it);
@@ -372,10 +372,10 @@ bool Flow::pump(Direction& d) {
       } else if (!d.pipe) {
         moved = copy(d, room);
         if (done_) return false;
-      } else if (!d.much && d.in_pipe == 0 && d.to.writable) {
+      } else if ((!d.much || d.from.urgent) && d.in_pipe == 0 && d.to.writable) {
         moved = pass_little(d, room);
         if (done_) return false;
-      } else {
+      } else if (!d.from.urgent) {  // else a splice would stop at the mark, and take it for the end
         ssize_t n =
             ::splice(d.from.fd.get(), nullptr, d.pipe->write.get(), nullptr, room, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
         if (n > 0) {
@@ -384,7 +384,9 @@ bool Flow::pump(Direction& d) {
           sandbox_.bandwidth().spend(static_cast<uint64_t>(n));
           moved = true;
         } else if (n == 0) {
-          d.from.eof = true;
+          char next;  // a mark that nobody told of yet?
+          d.from.urgent = ::recv(d.from.fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+          d.from.eof = !d.from.urgent;
         } else if (errno == EAGAIN) {
           // Either the socket is empty or the pipe has no room: with bytes in it, nobody can tell.
           if (d.in_pipe == 0) d.from.readable = false;
@@ -488,8 +490,10 @@ void Flow::judge_again() {
       name_.empty() ? now->connect_address("", asked_, port_).allowed() : now->connect_name(name_, port_).allowed();
   // Connected or on its way there.
   if (good && server_.fd && !name_.empty()) good = now->connect_address(name_, to_, port_).allowed();
-  if (good && server_.fd && sandbox_.is_own(to_) && !now->names_address(to_)) good = false;
-  std::erase_if(candidates_, [&](const Address& a) { return !now->connect_address(name_, a, port_).allowed(); });
+  if (good && server_.fd && sandbox_.is_own(to_) && !now->names_address(to_, port_)) good = false;
+  std::erase_if(candidates_, [&](const Address& a) {
+    return !now->connect_address(name_, a, port_).allowed() || (sandbox_.is_own(a) && !now->names_address(a, port_));
+  });
   // One that was let through without a look at its first bytes, and would be looked at now, has to come again.
   if (good && looks_at_hello(*now) && !looks_at_hello(*egress_)) good = false;
   if (good)

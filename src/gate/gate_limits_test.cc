@@ -186,5 +186,31 @@ TEST_F(GateTest, BytesBehindAnUrgentOneArrive) {
             "abcefg");
 }
 
+// The same where much is under way, and the end of it is already there.
+TEST_F(GateTest, BytesBehindAnUrgentOneArriveInALargeStream) {
+  Box box = world->box("default allow");
+  EXPECT_EQ(box.run([] {
+    Fd fd = dial(resolve("a.example"), kEchoPort);
+    std::thread writer([&] {
+      auto send_all = [&](size_t size) {
+        std::string text(size, 'x');
+        for (size_t at = 0; at < size;) {
+          ssize_t n = ::send(fd.get(), text.data() + at, size - at, MSG_NOSIGNAL);
+          if (n <= 0) return;
+          at += static_cast<size_t>(n);
+        }
+      };
+      send_all(400'000);
+      (void)!::send(fd.get(), "!", 1, MSG_NOSIGNAL | MSG_OOB);
+      send_all(50'000);
+      ::shutdown(fd.get(), SHUT_WR);
+    });
+    std::string back = read_to_end(fd);
+    writer.join();
+    return std::to_string(back.size());
+  }),
+            "450000");
+}
+
 }  // namespace
 }  // namespace isola::gate::testing

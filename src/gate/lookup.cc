@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/log.h"
 
@@ -51,23 +53,50 @@ class CaresUpstream : public Upstream {
   }
 
   void look_up(const std::string& name, std::function<void(Answer)> done) override {
-    if (under_way_ == 0 && servers_.empty() && configuration() != configured_) {
-      close();
-      if (auto opened = open(); !opened) log::error("gate", "{}", opened.error().message);
-    }
+    if (servers_.empty() && !inside_ && configuration() != configured_) reopen();
     if (!channel_ || under_way_ >= kMaxUnderWay) return done({});
-    ++under_way_;
-    auto* one = new One{this, std::move(done)};  // freed by finish(), which c-ares always calls
-    ares_addrinfo_hints hints{.ai_flags = 0, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = 0};
-    ares_getaddrinfo(channel_, name.c_str(), nullptr, &hints, &CaresUpstream::finish, one);
-    arm();
+    ask(name, std::move(done));
   }
 
  private:
   struct One {
     CaresUpstream* self;
+    std::string name;
     std::function<void(Answer)> done;
   };
+
+  // In a call of c-ares, whose callbacks may ask for more: its channel must outlive that.
+  struct Inside {
+    explicit Inside(CaresUpstream& self) : upstream(self) { ++upstream.inside_; }
+    ~Inside() { --upstream.inside_; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+    CaresUpstream& upstream;
+  };
+
+  // The host has other servers now: whoever waits for an answer of the old ones asks the new ones.
+  void reopen() {
+    Inside inside(*this);
+    reopening_ = true;
+    close();
+    if (auto opened = open(); !opened) log::error("gate", "{}", opened.error().message);
+    reopening_ = false;
+    for (auto& one : std::exchange(again_, {})) {
+      if (channel_)
+        ask(one->name, std::move(one->done));
+      else
+        one->done({});
+    }
+  }
+
+  void ask(const std::string& name, std::function<void(Answer)> done) {
+    ++under_way_;
+    auto* one = new One{this, name, std::move(done)};  // freed by finish(), which c-ares always calls
+    ares_addrinfo_hints hints{.ai_flags = 0, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = 0};
+    Inside inside(*this);
+    ares_getaddrinfo(channel_, name.c_str(), nullptr, &hints, &CaresUpstream::finish, one);
+    arm();
+  }
 
   // What tells whether the file is still the one that was read.
   static std::pair<ino_t, int64_t> configuration() {
@@ -84,6 +113,11 @@ class CaresUpstream : public Upstream {
   static void finish(void* arg, int status, int, ares_addrinfo* info) {
     std::unique_ptr<One> one(static_cast<One*>(arg));
     --one->self->under_way_;
+    if (one->self->reopening_ && (status == ARES_EDESTRUCTION || status == ARES_ECANCELLED)) {
+      auto& again = one->self->again_;
+      again.push_back(std::move(one));
+      return;
+    }
     Answer answer;
     if (status == ARES_SUCCESS && info) {
       uint32_t ttl = 3600;
@@ -120,6 +154,7 @@ class CaresUpstream : public Upstream {
       return;
     }
     auto handler = std::make_unique<Callback>([this, fd](uint32_t ready) {
+      Inside inside(*this);
       ares_process_fd(channel_, ready & ~EPOLLOUT ? fd : ARES_SOCKET_BAD, ready & EPOLLOUT ? fd : ARES_SOCKET_BAD);
       arm();
     });
@@ -133,6 +168,7 @@ class CaresUpstream : public Upstream {
     if (!channel_ || under_way_ == 0 || !ares_timeout(channel_, &most, &left)) return;
     timer_ = loop_.after(std::chrono::seconds(left.tv_sec) + std::chrono::microseconds(left.tv_usec + 1000), [this] {
       timer_.reset();
+      Inside inside(*this);
       ares_process_fd(channel_, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
       arm();
     });
@@ -143,7 +179,9 @@ class CaresUpstream : public Upstream {
   ares_channel channel_ = nullptr;
   std::pair<ino_t, int64_t> configured_;
   size_t under_way_ = 0;
-  bool closing_ = false;
+  int inside_ = 0;
+  bool closing_ = false, reopening_ = false;
+  std::vector<std::unique_ptr<One>> again_;
   std::map<int, std::unique_ptr<Handler>> sockets_;
   std::optional<Loop::TimerId> timer_;
 };

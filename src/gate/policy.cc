@@ -156,11 +156,11 @@ Verdict Egress::connect_address(std::string_view name, const Address& address, u
   return ceiling_ ? under(own, connect_by_address(*ceiling_, name, address, port)) : own;
 }
 
-bool Egress::names_address(const Address& address) const {
+bool Egress::names_address(const Address& address, uint16_t port) const {
   auto alone = Network::parse(address.text());
   auto named_in = [&](const Policy& policy) {
     return std::any_of(policy.rules.begin(), policy.rules.end(), [&](const Rule& rule) {
-      return rule.action == Action::allow && rule.network && *rule.network == *alone;
+      return rule.action == Action::allow && rule.network && *rule.network == *alone && rule.ports.contain(port);
     });
   };
   return alone && named_in(policy_) && (!ceiling_ || named_in(*ceiling_));

@@ -145,7 +145,7 @@ class Egress {
   // The address that a connection really goes to; `name` is empty for a literal address.
   Verdict connect_address(std::string_view name, const Address& address, uint16_t port) const;
   // A rule allows exactly this address. Only then may it be one of the host's own.
-  bool names_address(const Address& address) const;
+  bool names_address(const Address& address, uint16_t port) const;
   // TLS to this name must say this name.
   bool verifies_tls() const { return verifies_tls_; }
   // A rule about networks allows this literal address: then it does not matter which name is asked for there.

@@ -209,11 +209,21 @@ TEST(Policy, AWideCeilingOpensNoInsidePlace) {
     EXPECT_EQ(by_address(e, "169.254.169.254", 80), Reason::place) << ceiling;
     EXPECT_EQ(by_address(e, "10.1.2.3", 80), Reason::place) << ceiling;
     EXPECT_EQ(by_address(e, "192.0.2.7", 80), Reason::allowed) << ceiling;
-    EXPECT_FALSE(e.names_address(at("192.0.2.7"))) << ceiling;
+    EXPECT_FALSE(e.names_address(at("192.0.2.7"), 80)) << ceiling;
   }
   EXPECT_EQ(by_address(egress(wants), "169.254.169.254", 80), Reason::allowed);
   EXPECT_EQ(by_address(egress(wants, "allow 10.0.0.0/8"), "10.1.2.3", 80), Reason::allowed);
-  EXPECT_TRUE(egress(wants).names_address(at("192.0.2.7")));
+  EXPECT_TRUE(egress(wants).names_address(at("192.0.2.7"), 80));
+}
+
+// One service of the host is not the host.
+TEST(Policy, APortOfAnOwnAddressIsThatPort) {
+  auto e = egress("allow 192.0.2.7:8080\ndefault allow");
+  EXPECT_TRUE(e.names_address(at("192.0.2.7"), 8080));
+  EXPECT_FALSE(e.names_address(at("192.0.2.7"), 22));
+  auto under = egress("allow 192.0.2.7", "allow 192.0.2.7:8080\ndefault allow");
+  EXPECT_TRUE(under.names_address(at("192.0.2.7"), 8080));
+  EXPECT_FALSE(under.names_address(at("192.0.2.7"), 22));
 }
 
 // "Everything but that name": a literal address is no way to a stranger's name server either.

@@ -51,7 +51,8 @@ void Recorder::record(Event event, Clock::time_point now) {
 }
 
 void Recorder::note_denial(Event& event, Clock::time_point now) {
-  size_t first = denials_.size() > kLookBack ? denials_.size() - kLookBack : 0;
+  const bool short_look = event.name != kOthers && denials_.size() > kLookBack;
+  const size_t first = short_look ? denials_.size() - kLookBack : 0;
   for (size_t i = denials_.size(); i-- > first;) {
     if (!same(denials_[i], event)) continue;
     Event& known = denials_[i];
@@ -63,7 +64,20 @@ void Recorder::note_denial(Event& event, Clock::time_point now) {
     when = now, told = known.count;
     return sink_(event);
   }
-  if (denials_.size() == kDenials) denials_.pop_front(), told_.pop_front();
+  // Names can be made up by the thousand, and each event is an entry in the ledger: beyond a rate they are one.
+  if (event.name != kOthers && !fresh_.take(now)) {
+    event.name = kOthers;
+    event.address.clear();
+    event.rule.clear();
+    event.port = 0;
+    return note_denial(event, now);
+  }
+  if (denials_.size() == kDenials) {
+    Event oldest = std::move(denials_.front());
+    oldest.count -= told_.front().second;
+    denials_.pop_front(), told_.pop_front();
+    if (oldest.count > 0) sink_(oldest);
+  }
   denials_.push_back(event);
   told_.emplace_back(now, 1);
   sink_(event);

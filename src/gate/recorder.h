@@ -12,6 +12,7 @@
 
 #include "gate/event.h"
 #include "gate/loop.h"
+#include "gate/token_bucket.h"
 
 namespace isola::gate {
 
@@ -47,6 +48,7 @@ class Recorder {
   std::string sandbox_;
   std::function<void(const Event&)> sink_;
   std::deque<Event> denials_;
+  TokenBucket fresh_{10, 256};                               // denials that are told one by one
   std::deque<std::pair<Clock::time_point, uint32_t>> told_;  // beside denials_: when, and how many by then
   std::map<std::string, Counts> counts_;
   struct Use {

@@ -29,6 +29,20 @@ TEST_F(RecorderTest, ARepeatedDenialIsToldOnceASecond) {
   EXPECT_EQ(recorder.denials()[0].count, 101U);
 }
 
+// Each is an entry in the ledger, and a program can make up as many names as it likes.
+TEST_F(RecorderTest, AFloodOfNamesIsToldAsOne) {
+  uint64_t count = 0, seconds = 100, each = 1000;
+  for (uint64_t s = 0; s < seconds; ++s, now += std::chrono::seconds(1))
+    for (uint64_t i = 0; i < each; ++i)
+      recorder.record(event(Event::Kind::denied, std::to_string(s * each + i) + ".example", 53), now);
+  EXPECT_LT(told.size(), 256 + seconds * 12);
+  EXPECT_GT(told.size(), 256U) << "some of them by name";
+  now += std::chrono::seconds(2);
+  recorder.record(event(Event::Kind::denied, "last.example", 53), now);
+  for (const auto& one : told) count += one.count;
+  EXPECT_GE(count + each, seconds * each) << "the rest is counted, up to the last second";
+}
+
 TEST_F(RecorderTest, TheSmallestPolicyIsWhatWasUsed) {
   recorder.record(event(Event::Kind::allowed, "a.example", 443, "192.0.2.1"), now);
   recorder.record(event(Event::Kind::allowed, "a.example", 80, "192.0.2.1"), now);
@@ -52,7 +66,7 @@ TEST_F(RecorderTest, InsidePlacesStayWhatTheyWere) {
   Egress egress(policy);
   EXPECT_TRUE(egress.connect_address("db.example", Address::parse("10.1.2.3").value(), 5432).allowed());
   EXPECT_TRUE(egress.connect_address("meta.example", Address::parse("169.254.169.254").value(), 80).allowed());
-  EXPECT_TRUE(egress.names_address(Address::parse("192.0.2.7").value()));
+  EXPECT_TRUE(egress.names_address(Address::parse("192.0.2.7").value(), 22));
 }
 
 TEST_F(RecorderTest, TooManyNamesAreSaidAndNotCutOff) {
