@@ -115,10 +115,10 @@ Result<void> create_subvolume(int parent, const std::string& name) {
   return {};
 }
 
-Result<void> create_snapshot(int parent, const std::string& name, int subvolume) {
+Result<void> create_snapshot(int parent, const std::string& name, int subvolume, Access access) {
   btrfs_ioctl_vol_args_v2 args{};
   args.fd = subvolume;
-  args.flags = BTRFS_SUBVOL_RDONLY;
+  if (access == Access::read_only) args.flags = BTRFS_SUBVOL_RDONLY;
   ISOLA_CHECK(set_name(args, name));
   if (int e = fault::at("btrfs_snap_create")) return sys_error("cannot copy a layer to " + name, e);
   if (::ioctl(parent, BTRFS_IOC_SNAP_CREATE_V2, &args) < 0) return sys_error("cannot copy a layer to " + name);

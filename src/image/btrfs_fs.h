@@ -18,8 +18,9 @@ enum class QuotaKind { off, simple, full };
 Result<QuotaKind> enable_quota(int root);
 Result<QuotaKind> quota_kind(int root);
 Result<void> create_subvolume(int parent, const std::string& name);
-// A read-only snapshot of an open subvolume.
-Result<void> create_snapshot(int parent, const std::string& name, int subvolume);
+// A snapshot of an open subvolume; on disk when the call returns.
+enum class Access { read_only, read_write };
+Result<void> create_snapshot(int parent, const std::string& name, int subvolume, Access access);
 // Quick: the kernel frees the contents in the background. Code::not_found when there is none.
 Result<void> delete_subvolume(int parent, const std::string& name);
 Result<uint64_t> subvolume_id(int subvolume);

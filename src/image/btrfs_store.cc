@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 
 #include <algorithm>
 #include <utility>
@@ -27,6 +28,8 @@ namespace isola::image {
 namespace {
 
 namespace fault = kernel::fault;
+
+constexpr char kInherited[] = "trusted.isola.inherited";  // of a layer's folder, a number
 
 constexpr uint64_t kSmallestStore = uint64_t{256} << 20;  // below that btrfs mixes data and metadata block groups
 
@@ -97,12 +100,20 @@ class BtrfsStore : public LayerStore {
   bool slow_destroy() const override { return false; }
   std::vector<int> descriptors() const override { return {fd_.get()}; }
 
-  Result<std::string> create(const std::string& id, const LayerLimits& limits) override {
+  // Every subvolume numbers its files from 256 on, and an overlay shows the numbers of all subvolumes as those of one
+  // filesystem: stacked, a new file would pass for an old one (mv and cp then refuse). So a layer above others is made
+  // of a snapshot of the uppermost of them, in which theirs lie aside as below-1, below-2, …, and goes on numbering.
+  Result<std::string> create(const std::string& id, const LayerLimits& limits,
+                             const std::vector<std::string>& below) override {
     ISOLA_CHECK(check_layer_id(id));
     ISOLA_CHECK(check(limits));
     ISOLA_CHECK(check_reserve(host_, options_));
-    ISOLA_CHECK(btrfs::create_subvolume(fd_.get(), id));
-    auto filled = fill(id, limits);
+    if (below.empty()) {
+      ISOLA_CHECK(btrfs::create_subvolume(fd_.get(), id));
+    } else {
+      ISOLA_CHECK(snapshot(below.front(), id, btrfs::Access::read_write));
+    }
+    auto filled = fill(id, limits, below.size());
     if (filled) return filled;
     // Best effort: the id stays in list(), so whoever reaps finds it if this fails too.
     (void)btrfs::delete_subvolume(fd_.get(), id);
@@ -116,21 +127,32 @@ class BtrfsStore : public LayerStore {
     return layer;
   }
 
+  Result<std::vector<std::string>> lowers(const std::string& id, const std::vector<std::string>& below) override {
+    ISOLA_TRY(std::string layer, path(id));
+    std::vector<std::string> folders;
+    for (size_t n = below.size(); n > 0; --n) {
+      folders.push_back(layer + "/" + below_name(n));
+      if (!is_directory(folders.back())) return fail(Code::corrupt, "the layer " + id + " lacks " + below_name(n));
+    }
+    return folders;
+  }
+
   Result<void> resize(const std::string& id, const LayerLimits& limits) override {
     ISOLA_CHECK(check(limits));
-    ISOLA_TRY(uint64_t subvolume, subvolume_of(id));
-    return btrfs::limit(fd_.get(), subvolume, limits.bytes);
+    ISOLA_TRY(Subvolume subvolume, open_layer(id));
+    return btrfs::limit(fd_.get(), subvolume.id, subvolume.inherited + limits.bytes);
   }
 
   Result<uint64_t> limit(const std::string& id) override {
-    ISOLA_TRY(uint64_t subvolume, subvolume_of(id));
-    return btrfs::limit_of(fd_.get(), subvolume);
+    ISOLA_TRY(Subvolume subvolume, open_layer(id));
+    ISOLA_TRY(uint64_t bytes, btrfs::limit_of(fd_.get(), subvolume.id));
+    return bytes > subvolume.inherited ? bytes - subvolume.inherited : bytes;
   }
 
   Result<LayerUsage> usage(const std::string& id) override {
-    ISOLA_TRY(uint64_t subvolume, subvolume_of(id));
-    ISOLA_TRY(uint64_t bytes, btrfs::charged(fd_.get(), subvolume));
-    return LayerUsage{.bytes = bytes, .inodes = 0};
+    ISOLA_TRY(Subvolume subvolume, open_layer(id));
+    ISOLA_TRY(uint64_t bytes, btrfs::charged(fd_.get(), subvolume.id));
+    return LayerUsage{.bytes = bytes - std::min(bytes, subvolume.inherited), .inodes = 0};
   }
 
   Result<void> destroy(const std::string& id) override {
@@ -142,13 +164,9 @@ class BtrfsStore : public LayerStore {
 
   Sharing sharing() const override { return Sharing::snapshot; }
   Result<void> copy(const std::string& id, const std::string& to) override {
-    ISOLA_CHECK(check_layer_id(id));
     ISOLA_CHECK(check_layer_id(to));
     ISOLA_CHECK(check_reserve(host_, options_));
-    Fd from(::openat(fd_.get(), id.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!from) return sys_error("there is no layer " + id);
-    // Writes out what this one layer has in memory, and is on disk when the call returns (it ends with a commit).
-    return btrfs::create_snapshot(fd_.get(), to, from.get());
+    return snapshot(id, to, btrfs::Access::read_only);
   }
 
   Result<std::vector<std::string>> list() override {
@@ -164,19 +182,50 @@ class BtrfsStore : public LayerStore {
     return check_limits(limits);
   }
 
-  Result<std::string> fill(const std::string& id, const LayerLimits& limits) {
+  struct Subvolume {
+    Fd fd;
+    uint64_t id = 0;
+    uint64_t inherited = 0;  // what was charged to it when it was made: full quotas charge what a snapshot shares
+  };
+
+  static std::string below_name(size_t n) { return "below-" + std::to_string(n); }
+
+  // Writes out what this one layer has in memory, and is on disk when the call returns (it ends with a commit).
+  Result<void> snapshot(const std::string& id, const std::string& to, btrfs::Access access) {
+    ISOLA_TRY(Subvolume from, open_layer(id));
+    return btrfs::create_snapshot(fd_.get(), to, from.fd.get(), access);
+  }
+
+  Result<std::string> fill(const std::string& id, const LayerLimits& limits, size_t below) {
     std::string layer = root_ + "/" + id;
-    ISOLA_TRY(uint64_t subvolume, subvolume_of(id));
+    ISOLA_TRY(Subvolume subvolume, open_layer(id));
+    if (below > 0) ISOLA_CHECK(put_aside(subvolume, below));
     ISOLA_CHECK(make_layer_folders(layer));
-    ISOLA_CHECK(btrfs::limit(fd_.get(), subvolume, limits.bytes));
+    ISOLA_CHECK(btrfs::limit(fd_.get(), subvolume.id, subvolume.inherited + limits.bytes));
     return layer;
   }
 
-  Result<uint64_t> subvolume_of(const std::string& id) {
+  // In a fresh snapshot: what was written to the layer that it is of is now the n-th below.
+  Result<void> put_aside(Subvolume& subvolume, size_t n) {
+    for (const auto& [from, to] : {std::pair("upper", below_name(n)), {"work", "work-" + std::to_string(n)}}) {
+      if (int e = fault::at("renameat2")) return sys_error("cannot put a layer aside", e);
+      if (::renameat2(subvolume.fd.get(), from, subvolume.fd.get(), to.c_str(), RENAME_NOREPLACE) < 0)
+        return sys_error("cannot put a layer aside");
+    }
+    ISOLA_TRY(subvolume.inherited, btrfs::charged(fd_.get(), subvolume.id));
+    if (::fsetxattr(subvolume.fd.get(), kInherited, &subvolume.inherited, sizeof subvolume.inherited, 0) < 0)
+      return sys_error("cannot note what a layer shares");
+    return {};
+  }
+
+  Result<Subvolume> open_layer(const std::string& id) {
     ISOLA_CHECK(check_layer_id(id));
-    Fd fd(::openat(fd_.get(), id.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!fd) return sys_error("there is no layer " + id);
-    return btrfs::subvolume_id(fd.get());
+    Subvolume found{.fd = Fd(::openat(fd_.get(), id.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))};
+    if (!found.fd) return sys_error("there is no layer " + id);
+    ISOLA_TRY(found.id, btrfs::subvolume_id(found.fd.get()));
+    if (::fgetxattr(found.fd.get(), kInherited, &found.inherited, sizeof found.inherited) < 0 && errno != ENODATA)
+      return sys_error("cannot read what the layer " + id + " shares");
+    return found;
   }
 
   std::string host_, root_;

@@ -62,7 +62,8 @@ class Ext4FileStore : public LayerStore {
   bool enforces() const override { return true; }
   bool slow_destroy() const override { return false; }
 
-  Result<std::string> create(const std::string& id, const LayerLimits& limits) override {
+  Result<std::string> create(const std::string& id, const LayerLimits& limits,
+                             const std::vector<std::string>&) override {
     ISOLA_CHECK(check_layer_id(id));
     ISOLA_CHECK(check_limits(limits));
     ISOLA_CHECK(check_reserve(files_, options_));

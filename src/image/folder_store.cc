@@ -39,7 +39,8 @@ class FolderStore : public LayerStore {
   bool enforces() const override { return quota_; }
   bool slow_destroy() const override { return true; }
 
-  Result<std::string> create(const std::string& id, const LayerLimits& limits) override {
+  Result<std::string> create(const std::string& id, const LayerLimits& limits,
+                             const std::vector<std::string>&) override {
     ISOLA_CHECK(check_layer_id(id));
     ISOLA_CHECK(check_limits(limits));
     ISOLA_CHECK(check_reserve(root_, options_));

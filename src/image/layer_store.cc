@@ -81,6 +81,15 @@ std::string_view to_string(Sharing sharing) {
   return kNames[static_cast<size_t>(sharing)];
 }
 
+Result<std::vector<std::string>> LayerStore::lowers(const std::string&, const std::vector<std::string>& below) {
+  std::vector<std::string> folders;
+  for (const auto& layer : below) {
+    ISOLA_TRY(std::string folder, path(layer));
+    folders.push_back(folder + "/upper");
+  }
+  return folders;
+}
+
 Result<void> LayerStore::sync(const std::string& id) {
   ISOLA_TRY(std::string layer, path(id));
   Fd fd(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -7,8 +7,9 @@
 //   unquotaed       a plain folder; enforces nothing, and is only had by naming AllowUnquotaedDisk
 //
 //   ISOLA_TRY(auto store, open_layer_store(data_dir, {}, std::nullopt));
-//   ISOLA_TRY(std::string layer, store->create(id, {.bytes = 2_GiB}));
-//   … overlay with upperdir=<layer>/upper, workdir=<layer>/work …
+//   ISOLA_TRY(std::string layer, store->create(id, {.bytes = 2_GiB}, below));
+//   ISOLA_TRY(auto lowers, store->lowers(id, below));
+//   … overlay with upperdir=<layer>/upper, workdir=<layer>/work, lowerdir=<lowers> …
 //   ISOLA_CHECK(store->destroy(id));
 //
 // Who opens a store: the launcher, as root, in a mount namespace of its own; mounts made here are seen only there. A
@@ -56,8 +57,13 @@ class LayerStore {
   virtual bool slow_destroy() const = 0;
   // An empty writable layer: a folder with `upper` and `work` in it, both 0755 root; ids on disk are canonical
   // (root = 0). Returns its path in this mount namespace. Fails with Code::exhausted while the machine's own disk is
-  // nearly full, and with Code::exists when the id is taken.
-  virtual Result<std::string> create(const std::string& id, const LayerLimits& limits) = 0;
+  // nearly full, and with Code::exists when the id is taken. `below`: the layers that it is laid over, the uppermost
+  // first, to which nobody writes any more.
+  virtual Result<std::string> create(const std::string& id, const LayerLimits& limits,
+                                     const std::vector<std::string>& below = {}) = 0;
+  // The folders to lay `id` over, the uppermost first; `below` as it was created with. No two files in these and in
+  // the layer have the same device and inode number when they are seen through the overlay.
+  virtual Result<std::vector<std::string>> lowers(const std::string& id, const std::vector<std::string>& below);
   // The path that create returned (also for a layer that an earlier process made).
   virtual Result<std::string> path(const std::string& id) = 0;
   // For parked jails, which take the caller's limit at hand-over. Shrinking below what is in use is an error with

@@ -11,6 +11,7 @@
 #include <sys/xattr.h>
 
 #include <functional>
+#include <map>
 
 #include "base/fd.h"
 #include "base/file.h"
@@ -169,6 +170,70 @@ TEST_P(LayerStoreTest, ACopyStaysAsItWas) {
   ASSERT_TRUE(store_->sync("frozen"));
   ASSERT_TRUE(store_->destroy("frozen"));
   EXPECT_TRUE(list().empty());
+}
+
+// Three layers over each other, as of a sandbox that was forked and forked again, seen as it sees them.
+TEST_P(LayerStoreTest, FilesInLayersOverEachOtherAreToldApart) {
+  std::vector<std::string> below;
+  std::string base = dir_ + "/base", root = dir_ + "/root";
+  ASSERT_TRUE(make_dirs(base));
+  ASSERT_TRUE(make_dirs(root));
+  for (int generation = 1; generation <= 3; ++generation) {
+    SCOPED_TRACE(generation);
+    std::string id = "layer" + std::to_string(generation);
+    auto layer = store_->create(id, {.bytes = 16 * MiB}, below);
+    ASSERT_TRUE(layer) << layer.error().message;
+    EXPECT_TRUE(list_dir(*layer + "/upper").value().empty());
+    EXPECT_TRUE(list_dir(*layer + "/work").value().empty());
+    auto lowers = store_->lowers(id, below);
+    ASSERT_TRUE(lowers) << lowers.error().message;
+    ASSERT_EQ(lowers->size(), below.size());
+    std::string options = "upperdir=" + *layer + "/upper,workdir=" + *layer + "/work,lowerdir=";
+    for (const auto& lower : *lowers) options += lower + ":";
+    ASSERT_EQ(::mount("overlay", root.c_str(), "overlay", 0, (options + base).c_str()), 0) << options;
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(replace_file(root + "/" + id + "-" + std::to_string(i), "of " + id));
+    EXPECT_TRUE(replace_file(root + "/newest", id));
+    std::map<std::pair<dev_t, ino_t>, std::string> seen;
+    auto names = list_dir(root).value();
+    for (const auto& name : names) {
+      struct stat st{};
+      EXPECT_EQ(::stat((root + "/" + name).c_str(), &st), 0);
+      auto [same, fresh] = seen.insert({{st.st_dev, st.st_ino}, name});
+      EXPECT_TRUE(fresh) << name << " looks like " << same->second;
+    }
+    EXPECT_EQ(seen.size(), size_t(generation) * 5 + 1);
+    EXPECT_EQ(read_file(root + "/newest").value_or(""), id);
+    EXPECT_EQ(read_file(root + "/layer1-0").value_or(""), "of layer1");
+    ASSERT_EQ(::umount2(root.c_str(), 0), 0);
+    // What lies below is not written to, and may go as soon as nobody needs it for more layers.
+    for (const auto& lower : below)
+      EXPECT_EQ(read_file(store_->path(lower).value() + "/upper/newest").value_or(""), lower);
+    ASSERT_TRUE(store_->sync(id));
+    below.insert(below.begin(), id);
+  }
+  EXPECT_FALSE(store_->lowers("layer3", {"none", "none", "none"}));
+}
+
+// The limit bounds what is written to the layer itself, whatever lies below.
+TEST_P(LayerStoreTest, LayersBelowCountAgainstNoLimit) {
+  std::string one = create("one", 16 * MiB);
+  ASSERT_EQ(fill_bytes(one + "/upper/f", 12 * MiB).error, 0);
+  ASSERT_TRUE(store_->sync("one"));
+  ASSERT_TRUE(store_->create("two", {.bytes = 16 * MiB}, {"one"}));
+  std::string two = store_->path("two").value();
+  EXPECT_LT(store_->usage("two").value().bytes, 1 * MiB);
+  auto limit = verify_limit(*store_, "two", 16 * MiB);
+  EXPECT_TRUE(limit) << limit.error().message;
+  EXPECT_EQ(fill_bytes(two + "/upper/f", 12 * MiB).error, 0);
+  ASSERT_TRUE(store_->sync("two"));
+  if (store_->enforces()) {
+    EXPECT_GT(store_->usage("two").value().bytes, 11 * MiB);
+    EXPECT_TRUE(out_of_space(fill_bytes(two + "/upper/g", 8 * MiB).error));
+    if (store_->resize("two", {.bytes = 32 * MiB})) {  // ext4-file cannot always
+      EXPECT_TRUE(verify_limit(*store_, "two", 32 * MiB));
+      EXPECT_EQ(fill_bytes(two + "/upper/h", 8 * MiB).error, 0);
+    }
+  }
 }
 
 TEST_P(LayerStoreTest, LayerIsEmptyAndOwnedByRoot) {
@@ -393,24 +458,27 @@ TEST_P(LayerStoreTest, AFullMachineStopsNewLayers) {
 TEST_P(LayerStoreTest, NoFaultInACreateLeavesAnything) {
   if (!fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
   create("warm");
-  size_t loops = loops_below(dir_), mounts = mounts_below(dir_), failures = 0;
-  for (int n = 1; n < 100; ++n) {
-    ASSERT_TRUE(fault::arm("*:" + std::to_string(n) + ":" + std::to_string(EIO)));
-    auto layer = store_->create("faulty", {.bytes = 16 * MiB});
-    bool reached = fault::asked() >= static_cast<uint64_t>(n);
-    fault::disarm();
-    if (layer) {
-      EXPECT_FALSE(reached) << "fault " << n << " was swallowed";
-      break;
+  size_t loops = loops_below(dir_), mounts = mounts_below(dir_);
+  for (const auto& below : {std::vector<std::string>(), {"warm"}}) {
+    size_t failures = 0;
+    for (int n = 1; n < 100; ++n) {
+      ASSERT_TRUE(fault::arm("*:" + std::to_string(n) + ":" + std::to_string(EIO)));
+      auto layer = store_->create("faulty", {.bytes = 16 * MiB}, below);
+      bool reached = fault::asked() >= static_cast<uint64_t>(n);
+      fault::disarm();
+      if (layer) {
+        EXPECT_FALSE(reached) << "fault " << n << " was swallowed";
+        break;
+      }
+      ++failures;
+      EXPECT_EQ(layer.error().sys_errno, EIO) << layer.error().message;
+      EXPECT_EQ(list(), std::vector<std::string>{"warm"}) << "after fault " << n;
+      EXPECT_EQ(loops_below(dir_), loops) << "after fault " << n;
+      EXPECT_EQ(mounts_below(dir_), mounts) << "after fault " << n;
     }
-    ++failures;
-    EXPECT_EQ(layer.error().sys_errno, EIO) << layer.error().message;
-    EXPECT_EQ(list(), std::vector<std::string>{"warm"}) << "after fault " << n;
-    EXPECT_EQ(loops_below(dir_), loops) << "after fault " << n;
-    EXPECT_EQ(mounts_below(dir_), mounts) << "after fault " << n;
+    EXPECT_GE(failures, 3u);
+    EXPECT_TRUE(store_->destroy("faulty"));
   }
-  EXPECT_GE(failures, 3u);
-  EXPECT_TRUE(store_->destroy("faulty"));
 }
 
 TEST_P(LayerStoreTest, NoFaultInOpeningLeavesAnything) {
@@ -489,6 +557,31 @@ TEST_F(OpenStoreTest, ADamagedStoreIsNotShadowedByAnEmptyOne) {
   EXPECT_FALSE(open_layer_store(dir_, {}, std::nullopt));
   EXPECT_FALSE(open_layer_store(dir_, {}, AllowUnquotaedDisk()));
   EXPECT_EQ(loops_below(dir_), 0u);
+}
+
+// Where simple quotas are unknown (before Linux 6.7), full ones charge a snapshot for what it shares.
+TEST_F(OpenStoreTest, LayersBelowCountAgainstNoLimitUnderFullQuotasEither) {
+  std::string storage = dir_ + "/storage", file = storage + "/store.btrfs";
+  ASSERT_TRUE(make_dirs(storage + "/layers"));
+  const std::vector<std::vector<std::string>> commands = {{"truncate", "-s", "512M", file},
+                                                          {"mkfs.btrfs", "-q", "-K", "-m", "single", file},
+                                                          {"mount", "-o", "loop", file, storage + "/layers"},
+                                                          {"btrfs", "quota", "enable", storage + "/layers"},
+                                                          {"umount", storage + "/layers"}};
+  for (const auto& argv : commands) ASSERT_TRUE(run({.argv = argv, .what = argv[0]})) << argv[0];
+  auto opened = open_layer_store(dir_, {.provider = "btrfs", .reserve_bytes = 1}, std::nullopt);
+  ASSERT_TRUE(opened) << opened.error().message;
+  LayerStore& store = **opened;
+  auto one = store.create("one", {.bytes = 64 * MiB});
+  ASSERT_TRUE(one) << one.error().message;
+  ASSERT_EQ(fill_bytes(*one + "/upper/f", 40 * MiB).error, 0);
+  ASSERT_TRUE(store.sync("one"));
+  auto two = store.create("two", {.bytes = 16 * MiB}, {"one"});
+  ASSERT_TRUE(two) << two.error().message;
+  EXPECT_TRUE(verify_limit(store, "two", 16 * MiB));
+  EXPECT_LT(store.usage("two").value().bytes, 1 * MiB);
+  EXPECT_EQ(fill_bytes(*two + "/upper/f", 10 * MiB).error, 0);
+  EXPECT_TRUE(out_of_space(fill_bytes(*two + "/upper/g", 10 * MiB).error));
 }
 
 TEST_F(OpenStoreTest, ProbeSaysWhatWorksAndLeavesNothing) {

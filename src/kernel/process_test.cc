@@ -79,6 +79,7 @@ TEST(Process, AGroupIsKilledAfterItsLeader) {
   EXPECT_EQ(::poll(&held, 1, 0), 0);
   kill_group(leader->pid, leader->pidfd.get());
   EXPECT_EQ(::poll(&held, 1, 10000), 1);
+  ::kill(-leader->pid, SIGKILL);  // nobody is left, unless this failed
   wait_for(leader->pid);
 }
 

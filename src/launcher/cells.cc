@@ -245,8 +245,10 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   if (!one.spending.empty()) {
     ISOLA_TRY(spec.layer, take_back(layer_of(one.entry), request.limits.disk));
   } else {
-    ISOLA_TRY(spec.layer, parts_.layers.create(layer_of(one.entry), {.bytes = request.limits.disk}));
+    ISOLA_TRY(spec.layer, parts_.layers.create(layer_of(one.entry), {.bytes = request.limits.disk}, one.entry.lowers));
   }
+  ISOLA_TRY(auto lowers, parts_.layers.lowers(layer_of(one.entry), one.entry.lowers));
+  spec.lowers.insert(spec.lowers.begin(), lowers.begin(), lowers.end());
   ISOLA_CHECK(image::verify_limit(parts_.layers, layer_of(one.entry), request.limits.disk));
   watch.lap(Step::layer);
   // The boundary limits the processor time when it is done: a sandbox that may use little must not take long to make,

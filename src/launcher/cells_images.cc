@@ -269,11 +269,6 @@ Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& requ
       one.entry.layer = image.layers.front();
       one.entry.lowers.erase(one.entry.lowers.begin());
     }
-    for (const auto& layer : one.entry.lowers) {
-      auto path = parts_.layers.path(layer);
-      if (!path) return std::unexpected(path.error().in("image " + image.id));
-      spec.lowers.push_back(*path + "/upper");
-    }
     if (image.memory && !request.files_only) {
       one.entry.birth = request.forked ? Birth::forked : Birth::resumed;
       spec.memory = boundary::MemoryImage{.folder = store_.memory_folder(image.id),

@@ -23,7 +23,8 @@ class FakeStore : public image::LayerStore {
   std::string_view name() const override { return "fake"; }
   bool enforces() const override { return true; }
   bool slow_destroy() const override { return true; }
-  Result<std::string> create(const std::string& id, const image::LayerLimits&) override {
+  Result<std::string> create(const std::string& id, const image::LayerLimits&,
+                             const std::vector<std::string>& = {}) override {
     ISOLA_CHECK(make_dirs(folder_ + "/" + id));
     return folder_ + "/" + id;
   }

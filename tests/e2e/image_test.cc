@@ -463,7 +463,8 @@ while True:
     wrote = guest->write(*connection, "again");
     ASSERT_OK(wrote);
     await((*connection)->received, "hello again deleted");
-    ASSERT_TRUE(box->sh("n=$(cat /tmp/ticks); while [ $(cat /tmp/ticks) -le $n ]; do sleep 0.01; done"));
+    ASSERT_TRUE(
+        box->sh("n=$(cat /tmp/ticks); timeout 20 sh -c \"while [ \\$(cat /tmp/ticks) -le $n ]; do sleep 0.01; done\""));
     auto counted = box->next();
     ASSERT_OK(counted);
   }
