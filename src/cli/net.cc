@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -10,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/register.h"
 #include "cli/server_url.h"
+#include "cli/table.h"
 #include "gate/registries.h"
 #include "launcher/client.h"
 
@@ -61,6 +63,17 @@ class Network {
     ISOLA_CHECK(api_->send("PUT", path(), {{"policy", preset.empty() ? policy : preset}, {"cut", cut}}));
     return {};
   }
+  // From the one that is there, again if somebody changes it meanwhile.
+  Result<void> change(const std::function<std::string(const std::string&)>& make, bool cut) {
+    constexpr int kTries = 10;
+    for (int attempt = 1;; ++attempt) {
+      ISOLA_TRY(std::string before, policy());
+      if (!api_) return set(make(before), cut);
+      auto sent = api_->send("PUT", path(), {{"policy", make(before)}, {"cut", cut}, {"replaces", before}});
+      if (sent) return {};
+      if (sent.error().code != Code::exists || attempt == kTries) return std::unexpected(sent.error());
+    }
+  }
 
  private:
   Network(Api api, std::string id) : api_(std::move(api)), id_(std::move(id)) {}
@@ -73,6 +86,22 @@ class Network {
 };
 
 bool is_preset(const std::string& text) { return text == "none" || text == "all" || text == "package-registries"; }
+
+json to_json(const gate::Event& event) {
+  return {{"sandbox", event.sandbox},
+          {"what", gate::to_string(event.kind)},
+          {"protocol", event.protocol == gate::Event::Protocol::dns ? "dns" : "tcp"},
+          {"name", event.name},
+          {"address", event.address},
+          {"port", event.port},
+          {"reason", gate::to_string(event.reason)},
+          {"rule", event.rule},
+          {"host_verified", event.host_verified},
+          {"bytes_out", event.up},
+          {"bytes_in", event.down},
+          {"count", event.count},
+          {"when", event.when}};
+}
 
 std::string line_of(const json& denial) {
   std::string where = denial.value("name", "");
@@ -159,9 +188,7 @@ int net_add(const Common& common, const std::string& id, const std::string& rule
   if (!read) return complain(read.error().message);
   auto network = Network::open(common, id);
   if (!network) return complain(network.error().message);
-  auto before = network->policy();
-  if (!before) return complain(before.error().message);
-  auto changed = network->set(rule + "\n" + *before, cut);
+  auto changed = network->change([&](const std::string& before) { return rule + "\n" + before; }, cut);
   return changed ? 0 : complain(changed.error().message);
 }
 
@@ -175,10 +202,17 @@ int net_learn(const Common& common, const std::string& id) {
   if (policy->learn) {
     auto report = network->report();
     if (!report) return complain(report.error().message);
+    if (common.json) {
+      std::puts(json{{"smallest_policy", report->value("smallest_policy", "")}, {"since", report->value("since", 0ll)}}
+                    .dump(2)
+                    .c_str());
+      return 0;
+    }
+    std::printf("# recorded since %s\n", format_moment(report->value("since", 0ll)).c_str());
     std::fputs(report->value("smallest_policy", "").c_str(), stdout);
     return 0;
   }
-  auto changed = network->set(*before + "learn\n", false);
+  auto changed = network->change([](const std::string& now) { return now + "learn\n"; }, false);
   return changed ? 0 : complain(changed.error().message);
 }
 
@@ -190,6 +224,11 @@ int net_watch(const Common& common, const std::string& id) {
     auto event = launcher->next_gate_event();
     if (!event) return complain(event.error().message);
     if (!id.empty() && event->sandbox != id) continue;
+    if (common.json) {
+      std::puts(to_json(*event).dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+      std::fflush(stdout);
+      continue;
+    }
     if (event->kind == gate::Event::Kind::lost) {
       std::printf("%s lost %u events\n", event->sandbox.c_str(), event->count);
       continue;

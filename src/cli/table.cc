@@ -128,8 +128,11 @@ std::string when_of(const json& object, const char* name, std::string otherwise)
 Result<std::string> query_moment(const std::string& text) {
   if (text.find('-') != std::string::npos) return text;  // a date; the server knows what it takes
   ISOLA_TRY(auto ago, parse_duration(text));
-  auto moment = static_cast<std::time_t>((now_ms() - ago.count()) / 1000);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}Z", fmt::gmtime(moment));
+  return format_moment(now_ms() - ago.count());
+}
+
+std::string format_moment(int64_t ms) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}Z", fmt::gmtime(static_cast<std::time_t>(ms / 1000)));
 }
 
 }  // namespace isola::cli

@@ -39,6 +39,7 @@ void print_json(const nlohmann::json& value);
 
 int64_t now_ms();
 std::optional<int64_t> parse_moment(std::string_view text);  // milliseconds since 1970
+std::string format_moment(int64_t ms);                       // 2026-01-31T12:00:00Z
 std::string short_span(int64_t ms);                          // 45s, 3m, 2h, 5d
 std::string relative(int64_t now, int64_t moment);           // 3m ago, in 3m, now
 std::string when_of(const nlohmann::json& object, const char* name, std::string otherwise = "-");

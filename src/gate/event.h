@@ -34,9 +34,11 @@ struct Event {
   std::string rule;            // what decided, in words
   bool host_verified = false;  // TLS said the name; else nobody knows which host was asked for inside the connection
   uint64_t up = 0, down = 0;   // bytes since the last event of this connection
-  uint32_t count = 1;          // how often, where the same thing was denied again and again
+  uint32_t count = 1;          // how often, where the same thing happened again and again
   int64_t when = 0;            // milliseconds since 1970
-  bool own_address = false;    // of the host; for the recorder alone, not sent
+  // For the recorder alone, not sent.
+  bool own_address = false;        // of the host
+  Reason hello = Reason::allowed;  // what a policy of names would have refused the first bytes for
 };
 
 // Events that could not be told, of one sandbox.

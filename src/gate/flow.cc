@@ -169,7 +169,7 @@ void Flow::inspect() {
     if (n < 0) return finish(true);
     if (n == 0) {
       client_.eof = true;
-      if (hello_) return deny({Reason::bad_hello, "cut off"});
+      if (hello_ && refused({Reason::bad_hello, "cut off"})) return;
       return inspected();
     }
     client_.was_read(static_cast<size_t>(n), sizeof buffer);
@@ -181,25 +181,41 @@ void Flow::inspect() {
     switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
       case ClientHelloReader::State::not_tls: return inspected();
-      case ClientHelloReader::State::bad: return deny({Reason::bad_hello, hello_->problem()});
+      case ClientHelloReader::State::bad:
+        if (!refused({Reason::bad_hello, hello_->problem()})) inspected();
+        return;
       case ClientHelloReader::State::done: break;
     }
     const auto& hello = hello_->hello();
-    if (hello.ech) return deny({Reason::ech, ""});
-    if (name_.empty()) {
-      // By address, but asking for somebody by name: then that name must be allowed.
-      auto named = hello.server_name.empty() ? verdict_ : egress_->connect_name(hello.server_name, port_);
-      if (!named.allowed()) return deny(named, hello.server_name + " at " + to_.text());
-    } else {
-      if (hello.server_name.empty()) return deny({Reason::sni_missing, ""});
-      if (hello.server_name != name_) return deny({Reason::sni_differs, hello.server_name});
-      verified_ = true;
-    }
+    auto verdict = judge_hello(hello);
+    std::string where = name_.empty() && !hello.server_name.empty() ? hello.server_name + " at " + to_.text() : "";
+    if (!verdict.allowed() && refused(verdict, where)) return;
+    if (!must_say_name(*egress_)) return inspected();
     walk_ = std::make_unique<HelloWalk>(hello.server_name);
     walk_->client(bytes.substr(bytes.size() - hello_->unread()));
     if (walk_is_good()) inspected();
     return;
   }
+}
+
+Verdict Flow::judge_hello(const ClientHello& hello) {
+  if (hello.ech) return {Reason::ech, ""};
+  if (name_.empty()) {
+    // By address, but asking for somebody by name: then that name must be allowed.
+    server_name_ = hello.server_name;
+    return server_name_.empty() ? verdict_ : egress_->connect_name(server_name_, port_);
+  }
+  if (hello.server_name.empty()) return {Reason::sni_missing, ""};
+  if (hello.server_name != name_) return {Reason::sni_differs, hello.server_name};
+  verified_ = true;
+  return verdict_;
+}
+
+// A policy that learns only notes what the one that comes of it would refuse.
+bool Flow::refused(const Verdict& verdict, const std::string& address) {
+  if (must_say_name(*egress_)) return deny(verdict, address), true;
+  hello_problem_ = verdict.reason;
+  return false;
 }
 
 // What is held back is in the sandbox's share: thousands of hellos that never end are its own trouble.
@@ -290,7 +306,8 @@ void Flow::tell() {
                    .reason = verdict_.reason,
                    .rule = verdict_.rule,
                    .host_verified = verified_,
-                   .own_address = own_ == to_});
+                   .own_address = own_ == to_,
+                   .hello = hello_problem_});
 }
 
 // What moved since the last time. A gate that is killed loses what it had not told: a few seconds of it, or a few MiB.
@@ -480,8 +497,12 @@ void Flow::end_if_done() {
 
 // By name under a policy of names; and by an address that only "everything else" lets through, where a name that is
 // denied could be asked for.
-bool Flow::looks_at_hello(const Egress& egress) const {
+bool Flow::must_say_name(const Egress& egress) const {
   return egress.verifies_tls() && (!name_.empty() || !egress.allows_network(asked_, port_));
+}
+
+bool Flow::looks_at_hello(const Egress& egress) const {
+  return must_say_name(egress) || (egress.policy().learn && !name_.empty());
 }
 
 void Flow::judge_again() {
@@ -494,12 +515,13 @@ void Flow::judge_again() {
   std::erase_if(candidates_, [&](const Address& a) {
     return !now->connect_address(name_, a, port_).allowed() || (sandbox_.is_own(a) && !now->names_address(a, port_));
   });
-  // One that was let through without a look at its first bytes, and would be looked at now, has to come again.
-  if (good && looks_at_hello(*now) && !looks_at_hello(*egress_)) good = false;
+  // One that was let through whatever its first bytes were, and could not be now, has to come again.
+  if (good && must_say_name(*now) && !must_say_name(*egress_)) good = false;
+  if (good && must_say_name(*now) && !server_name_.empty()) good = now->connect_name(server_name_, port_).allowed();
   if (good)
     egress_ = now;
   else
-    deny({Reason::policy_changed, ""}, connected_ ? to_.text() : "");
+    deny({Reason::policy_changed, ""});
 }
 
 void Flow::expire() {
@@ -510,9 +532,10 @@ void Flow::expire() {
 
 void Flow::deny(const Verdict& verdict, const std::string& address) {
   denied_ = true;
+  if (connected_) tell_bytes();  // a server may have spoken before its client was refused
   sandbox_.record({.kind = Event::Kind::denied,
                    .name = name_,
-                   .address = address,
+                   .address = address.empty() && connected_ ? to_.text() : address,
                    .port = port_,
                    .reason = verdict.reason,
                    .rule = verdict.rule});

@@ -46,7 +46,6 @@ class Flow : public Handler {
   void on_ready(uint32_t) override { pump(); }  // again, or tokens came
   // The policy has changed: ends if it would not be let through now.
   void judge_again();
-  bool looks_at_hello(const Egress& egress) const;
   // Takes too long to begin, or is idle.
   void expire();
   void stop() { finish(true); }
@@ -91,7 +90,11 @@ class Flow : public Handler {
   void resolved(const Answer& answer);
   void connect_next();
   void connected();
+  bool looks_at_hello(const Egress& egress) const;
+  bool must_say_name(const Egress& egress) const;
   void inspect();
+  Verdict judge_hello(const ClientHello& hello);
+  bool refused(const Verdict& verdict, const std::string& address = "");
   void inspected();
   bool send_held();
   bool may_hold();
@@ -113,7 +116,8 @@ class Flow : public Handler {
   std::shared_ptr<const Egress> egress_;
   Address asked_;
   uint16_t port_;
-  std::string name_;  // empty: a literal address
+  std::string name_;         // empty: a literal address
+  std::string server_name_;  // that TLS asked for there
   Side client_{*this}, server_{*this};
   uint64_t up_bytes_ = 0, down_bytes_ = 0;
   Direction up_{.from = client_, .to = server_, .bytes = up_bytes_},
@@ -122,6 +126,7 @@ class Flow : public Handler {
   Address to_;                       // the real one
   std::optional<Address> own_;       // one of them that is the host's, and named by a rule
   Verdict verdict_;
+  Reason hello_problem_ = Reason::allowed;    // where the policy only learns
   std::unique_ptr<ClientHelloReader> hello_;  // while the first bytes are judged
   std::unique_ptr<HelloWalk> walk_;           // after that, while another hello could follow
   std::string held_;                          // the client's first bytes

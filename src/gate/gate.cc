@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
 constexpr auto kYoungLimit = std::chrono::seconds(30), kIdleLimit = std::chrono::seconds(3600);
-constexpr Share::Quota kEvents{.little = 64, .most = 1024};
+constexpr size_t kEventsLittle = 64;
 constexpr size_t kDescriptorsPerSandbox = 6;
 constexpr size_t kDescriptorsReserved = 64 + 2 * PipePool::kIdle;
 
@@ -36,6 +36,7 @@ class Gate {
                 .own_addresses = own,
                 .sink = [this](const Event& event) { tell(event); }},
         tell_after_(options.tell_after),
+        events_most_(options.events_most),
         descriptors_(descriptors) {
     share_descriptors();
   }
@@ -132,13 +133,13 @@ class Gate {
   // ---- to the launcher ----
   // Events of one sandbox that wait to be read, and those that found no room.
   struct Line {
-    explicit Line(Pool& pool) : waiting(pool, kEvents) {}
+    Line(Pool& pool, size_t most) : waiting(pool, {.little = kEventsLittle, .most = most}) {}
     Share waiting;
     Lost lost;
   };
 
   void tell(const Event& event) {
-    auto& line = lines_.try_emplace(event.sandbox, events_).first->second;
+    auto& line = lines_.try_emplace(event.sandbox, events_, events_most_).first->second;
     if (line.waiting.take())
       send(event);
     else
@@ -188,6 +189,7 @@ class Gate {
     expire(shared_.old, kIdleLimit);
     auto& untold = shared_.untold;
     while (!untold.empty() && loop_.now() - *untold.front()->untold_since >= tell_after_) untold.front()->tell_bytes();
+    for (auto& [id, sandbox] : sandboxes_) sandbox->flush_events();
     tell_lost();
     loop_.after(kTick, [this] { tick(); });
   }
@@ -200,6 +202,7 @@ class Gate {
   Callback handler_;
   Shared shared_;
   Clock::duration tell_after_;
+  size_t events_most_;
   size_t descriptors_;
   struct Outgoing {
     std::string bytes;

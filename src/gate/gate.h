@@ -17,6 +17,7 @@ struct GateOptions {
   std::string user;     // whom to become, if root; empty: isola-gate if there is one, else nobody
   bool confine = true;  // tests that have a gate as a thread of theirs cannot
   std::chrono::milliseconds tell_after{10'000};  // of bytes that moved in a connection that goes on
+  size_t events_most = 1024;                     // of one sandbox that wait to be read; the rest is counted
 };
 
 Result<void> run_gate(GateOptions options);

@@ -39,6 +39,30 @@ TEST_F(GateTest, KilledAndBackWithTheSameSockets) {
   for (int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
 }
 
+TEST_F(GateTest, NewNameServersOfTheHostAreUsedAtOnce) {
+  std::string file = ::testing::TempDir() + "/resolv.conf." + std::to_string(::getpid());
+  // Written over, as the file that is bound stays the same one.
+  auto write = [&](const std::string& server) {
+    Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    std::string text = "nameserver " + server + "\noptions timeout:30 attempts:1\n";
+    ASSERT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  };
+  write("203.0.113.99");  // nobody is there
+  world->stop_gate();
+  world->start_gate({.resolv_conf = file});
+  Box box = world->box("allow *.example");
+  std::string early;
+  std::thread inside([&] { early = box.run([] { return talk("a.example", kEchoPort, "x"); }); });
+  // Somebody asks already, and gets no answer from there.
+  for (int i = 0; world->report(box).find("\"since\"") == std::string::npos && i < 100; ++i) ::usleep(10'000);
+  ::usleep(200'000);
+  write(kNameServer);
+  EXPECT_EQ(box.run([] { return talk("b.example", kEchoPort, "y"); }), "y");
+  inside.join();
+  EXPECT_EQ(early, "x") << "the question that was under way is asked again";
+  ::unlink(file.c_str());
+}
+
 TEST_F(GateTest, ARemovedSandboxIsCutOff) {
   Box box = world->box("allow a.example");
   EXPECT_EQ(box.run([] { return talk("a.example", kEchoPort, "x"); }), "x");

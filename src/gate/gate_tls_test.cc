@@ -82,5 +82,32 @@ TEST_F(GateTest, ADeniedNameIsNotAskedForAtALiteralAddress) {
   EXPECT_EQ(world->next_denial(), "policy b.example at 203.0.113.10:443");
 }
 
+// And a policy that denies the name later ends it as well.
+TEST_F(GateTest, CuttingKnowsTheNameThatWasAskedForAtALiteralAddress) {
+  Box box = world->box("deny b.example\ndefault allow");
+  auto hello = tls_hello("c.example");
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  std::string how;
+  std::thread inside([&] {
+    how = box.run([&] {
+      Fd fd = dial("203.0.113.10", kTlsPort);
+      (void)!::send(fd.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+      std::string back(hello.size(), 0);
+      if (::recv(fd.get(), back.data(), back.size(), MSG_WAITALL) != static_cast<ssize_t>(back.size())) return "?"s;
+      (void)!::write(told[1], "x", 1);
+      return read_to_end(fd);
+    });
+  });
+  char c = 0;
+  ASSERT_EQ(::read(told[0], &c, 1), 1);
+  EXPECT_EQ(world->set_policy(box, "deny b.example\ndeny d.example\ndefault allow", true), "");
+  EXPECT_EQ(world->set_policy(box, "deny c.example\ndefault allow", true), "");
+  inside.join();
+  EXPECT_EQ(how, "ECONNRESET");
+  EXPECT_EQ(world->next_denial(), "policy-changed 203.0.113.10:443");
+  ::close(told[0]), ::close(told[1]);
+}
+
 }  // namespace
 }  // namespace isola::gate::testing

@@ -17,13 +17,12 @@ bool looks_like_a_number(std::string_view label) {
   return std::all_of(label.begin() + 2, label.end(), [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); });
 }
 
+// With everything below them.
 constexpr auto kPublicResolvers = std::to_array<std::string_view>({
-    "1dot1dot1dot1.cloudflare-dns.com",
-    "adblock.dns.mullvad.net",
-    "anycast.dns.nextdns.io",
-    "base.dns.mullvad.net",
-    "chrome.cloudflare-dns.com",
     "cloudflare-dns.com",
+    "cloudflare-gateway.com",
+    "controld.com",
+    "d.adguard-dns.com",
     "dns.adguard-dns.com",
     "dns.adguard.com",
     "dns.alidns.com",
@@ -40,13 +39,11 @@ constexpr auto kPublicResolvers = std::to_array<std::string_view>({
     "dns0.eu",
     "dns10.quad9.net",
     "dns11.quad9.net",
-    "dns64.dns.google",
     "dns9.quad9.net",
     "dnsforge.de",
     "doh.applied-privacy.net",
     "doh.cleanbrowsing.org",
     "doh.dns.apple.com",
-    "doh.dns.sb",
     "doh.familyshield.opendns.com",
     "doh.libredns.gr",
     "doh.mullvad.net",
@@ -55,17 +52,12 @@ constexpr auto kPublicResolvers = std::to_array<std::string_view>({
     "doh.tiar.app",
     "doh.xfinity.com",
     "dot.pub",
-    "family.cloudflare-dns.com",
-    "freedns.controld.com",
-    "mozilla.cloudflare-dns.com",
     "odvr.nic.cz",
     "one.one.one.one",
     "ordns.he.net",
-    "security.cloudflare-dns.com",
     "unfiltered.adguard-dns.com",
     "wikimedia-dns.org",
 });
-static_assert(std::is_sorted(kPublicResolvers.begin(), kPublicResolvers.end()));
 
 }  // namespace
 
@@ -149,7 +141,8 @@ bool is_public_resolver(const Address& address) {
 }
 
 bool is_public_resolver(std::string_view name) {
-  return std::binary_search(kPublicResolvers.begin(), kPublicResolvers.end(), name);
+  return std::any_of(kPublicResolvers.begin(), kPublicResolvers.end(),
+                     [name](std::string_view known) { return name == known || is_below(name, known); });
 }
 
 }  // namespace isola::gate

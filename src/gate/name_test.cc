@@ -65,6 +65,8 @@ TEST(Name, BelowMeansWholeLabels) {
 TEST(Name, PublicResolversAreKnown) {
   EXPECT_TRUE(is_public_resolver("dns.google"));
   EXPECT_TRUE(is_public_resolver("mozilla.cloudflare-dns.com"));
+  EXPECT_TRUE(is_public_resolver("abc123.dns.nextdns.io")) << "one's own profile there";
+  EXPECT_FALSE(is_public_resolver("notdns.google"));
   EXPECT_FALSE(is_public_resolver("example.org"));
 }
 

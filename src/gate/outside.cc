@@ -89,7 +89,7 @@ void talk(const Fd& fd, const std::string& at, uint16_t port) {
   if (port == kSourcePort) pour(fd);
   char buffer[65536];
   for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;)
-    if (port == kEchoPort || port == kTlsPort || port == kRetryPort)
+    if (port == kEchoPort || port == kTlsPort || port == kRetryPort || port == kDotPort)
       if (::send(fd.get(), buffer, static_cast<size_t>(n), MSG_NOSIGNAL) != n) return;
 }
 
@@ -177,7 +177,7 @@ Result<std::unique_ptr<Outside>> Outside::open(const Fd& netns) {
 
 Result<void> Outside::listen() {
   for (const char* at : kOutside)
-    for (uint16_t port : {kEchoPort, kGreetPort, kRedirectPort, kTlsPort, kSourcePort, kRetryPort}) {
+    for (uint16_t port : {kEchoPort, kGreetPort, kRedirectPort, kTlsPort, kSourcePort, kRetryPort, kDotPort}) {
       ISOLA_TRY(Fd fd, bound(at, port, SOCK_STREAM));
       listeners_.push_back({std::move(fd), at, port});
     }
@@ -203,6 +203,8 @@ void Outside::set(const std::string& name, std::vector<std::string> addresses) {
 void Outside::set_names_for_evasions() {
   set("a.example", {"203.0.113.10"});
   set("rebind.example", {"169.254.169.254"});
+  set("dns.google", {kPublicResolver});
+  set("resolver.example", {"198.51.100.7"});
   for (const char* name :
        {"b.example", "a.example.evil.example", "evil-a.example", "wild.example", "notwild.example", ""})
     set(name, {kForbidden});

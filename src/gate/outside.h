@@ -29,9 +29,11 @@ namespace isola::gate {
 // on 9000; on 8443 somebody who answers every TLS hello by asking for another, and then is an echo. UDP echo on 9001 at
 // kForbidden.
 inline constexpr uint16_t kEchoPort = 7, kGreetPort = 22, kRedirectPort = 80, kTlsPort = 443, kSourcePort = 9000,
-                          kUdpPort = 9001, kRetryPort = 8443;
-inline constexpr const char* kOutside[] = {"203.0.113.10", "203.0.113.11",    "198.51.100.7",   "10.5.0.1",
-                                           "100.64.0.9",   "169.254.169.254", "2001:db8:5::10", "fd00:ec2::254"};
+                          kUdpPort = 9001, kRetryPort = 8443, kDotPort = 853;
+inline constexpr char kPublicResolver[] = "8.8.8.8";
+inline constexpr const char* kOutside[] = {"203.0.113.10",    "203.0.113.11",   "198.51.100.7",
+                                           "10.5.0.1",        kPublicResolver,  "100.64.0.9",
+                                           "169.254.169.254", "2001:db8:5::10", "fd00:ec2::254"};
 inline constexpr char kNameServer[] = "203.0.113.53";
 
 // What the evasion programs (tests/hostile/programs/evasions*.cc) try to get around, and where they should not get.

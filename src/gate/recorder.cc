@@ -21,21 +21,41 @@ bool same(const Event& a, const Event& b) {
          a.address == b.address && a.rule == b.rule;
 }
 
+int64_t milliseconds_now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace
+
+Recorder::Recorder(std::string sandbox, std::function<void(const Event&)> sink)
+    : sandbox_(std::move(sandbox)), sink_(std::move(sink)), since_(milliseconds_now()) {}
+
+// Names that were only made up take at most half of the room: those that were reached must be seen.
+Recorder::Counts& Recorder::counts_of(const Event& event) {
+  const bool denied = event.kind == Event::Kind::denied;
+  auto key = key_of(event);
+  auto it = counts_.find(key);
+  if (it == counts_.end()) {
+    bool room = counts_.size() < kDestinations && (!denied || only_denied_ < kDestinations / 2);
+    if (!room) return counts_[kOthers];
+    it = counts_.emplace(std::move(key), Counts{}).first;
+    only_denied_ += denied;
+  } else if (!denied && it->second.denied > 0 && !it->second.allowed) {
+    --only_denied_;
+  }
+  if (!denied) it->second.allowed = true;
+  return it->second;
+}
 
 void Recorder::record(Event event, Clock::time_point now) {
   event.sandbox = sandbox_;
-  event.when =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
-  auto key = key_of(event);
-  if (counts_.size() >= kDestinations && !counts_.contains(key)) key = kOthers;
-  auto& counts = counts_[key];
+  event.when = milliseconds_now();
+  auto& counts = counts_of(event);
   switch (event.kind) {
     case Event::Kind::denied: ++counts.denied; return note_denial(event, now);
     case Event::Kind::allowed: {
       ++counts.connections;
-      counts.allowed = true;
       note_use(event);
       break;
     }
@@ -47,7 +67,47 @@ void Recorder::record(Event event, Clock::time_point now) {
     case Event::Kind::lost:
     case Event::Kind::count_: break;
   }
-  sink_(event);
+  tell(std::move(event), now);
+}
+
+// Each event is an entry in the ledger: beyond a rate those of one destination are one, once a second.
+void Recorder::tell(Event event, Clock::time_point now) {
+  if (each_.take(now)) return sink_(event);
+  auto key = std::pair(event.kind, key_of(event));
+  if (merged_.size() >= kMerged && !merged_.contains(key)) {
+    key.second = kOthers;
+    event.name = kOthers;
+    event.address.clear();
+    event.rule.clear();
+    event.port = 0;
+    event.host_verified = false;
+  }
+  auto [it, first] = merged_.emplace(std::move(key), event);
+  if (first) return;
+  Event& known = it->second;
+  ++known.count;
+  known.up += event.up;
+  known.down += event.down;
+  known.when = event.when;
+  known.host_verified &= event.host_verified;
+  if (known.address != event.address) known.address.clear();
+}
+
+void Recorder::flush(Clock::time_point now) {
+  for (const auto& [key, event] : std::exchange(merged_, {})) sink_(event);
+  if (!std::exchange(held_back_, false)) return;
+  for (size_t i = 0; i < denials_.size(); ++i) {
+    auto& [when, told] = told_[i];
+    if (denials_[i].count == told) continue;
+    if (now - when < std::chrono::seconds(1)) {
+      held_back_ = true;
+      continue;
+    }
+    Event event = denials_[i];
+    event.count -= std::exchange(told, event.count);
+    when = now;
+    sink_(event);
+  }
 }
 
 void Recorder::note_denial(Event& event, Clock::time_point now) {
@@ -59,7 +119,10 @@ void Recorder::note_denial(Event& event, Clock::time_point now) {
     ++known.count;
     known.when = event.when;
     auto& [when, told] = told_[i];
-    if (now - when < std::chrono::seconds(1)) return;
+    if (now - when < std::chrono::seconds(1)) {
+      held_back_ = true;
+      return;
+    }
     event.count = known.count - told;
     when = now, told = known.count;
     return sink_(event);
@@ -96,6 +159,7 @@ void Recorder::note_use(const Event& event) {
     }
     auto& known = used_[target];
     known.local |= local;
+    if (event.hello != Reason::allowed) known.hello = event.hello;
     pairs_ += known.ports.insert(event.port).second;
   };
   if (event.name.empty()) return use(event.address, false);
@@ -140,6 +204,11 @@ std::string Recorder::smallest_policy_text(size_t most) const {
   }
   left_out += policy.rules.size() - rules;
   out += "default deny\n";
+  for (const auto& [target, use] : used_) {
+    if (use.hello == Reason::allowed || out.size() + target.size() + 2 * kLastLines > most) continue;
+    out +=
+        "# " + target + " was asked for by TLS in a way that this refuses: " + std::string(to_string(use.hello)) + "\n";
+  }
   if (left_out > 0) out += "# too many names: " + std::to_string(left_out) + " are not in this list\n";
   return out;
 }
@@ -171,6 +240,7 @@ std::string Recorder::report(const std::string& policy) const {
   }
   // Bytes of a sandbox's choosing cannot be in here (names are plain), but a report must never fail to print.
   return json{{"policy", policy},
+              {"since", since_},
               {"denials", std::move(denials)},
               {"destinations", std::move(destinations)},
               {"smallest_policy", smallest_policy_text(kMaxPolicyText / 2)}}

@@ -43,6 +43,51 @@ TEST_F(RecorderTest, AFloodOfNamesIsToldAsOne) {
   EXPECT_GE(count + each, seconds * each) << "the rest is counted, up to the last second";
 }
 
+// Each connection is two entries in the ledger: many to one place are one a second, and every byte is in them.
+TEST_F(RecorderTest, AFloodOfConnectionsIsToldTogether) {
+  uint64_t seconds = 20, each = 1000, connections = 0, closed = 0, up = 0, down = 0;
+  for (uint64_t s = 0; s < seconds; ++s, now += std::chrono::seconds(1)) {
+    for (uint64_t i = 0; i < each; ++i) {
+      auto name = std::to_string(i % 100) + ".example";
+      recorder.record(event(Event::Kind::allowed, name, 443, "192.0.2.1"), now);
+      auto end = event(Event::Kind::closed, name, 443, "192.0.2.1");
+      end.up = 3, end.down = 5;
+      recorder.record(end, now);
+    }
+    recorder.flush(now);
+  }
+  EXPECT_LT(told.size(), 256 + seconds * (20 + Recorder::kMerged + 4));
+  for (const auto& one : told) {
+    (one.kind == Event::Kind::allowed ? connections : closed) += one.count;
+    up += one.up, down += one.down;
+  }
+  EXPECT_EQ(connections, seconds * each);
+  EXPECT_EQ(closed, seconds * each);
+  EXPECT_EQ(up, 3 * seconds * each);
+  EXPECT_EQ(down, 5 * seconds * each);
+}
+
+TEST_F(RecorderTest, TheLastRepetitionsAreToldToo) {
+  for (int i = 0; i < 100; ++i) recorder.record(event(Event::Kind::denied, "a.example", 443), now);
+  recorder.flush(now);
+  EXPECT_EQ(told.size(), 1U) << "not yet";
+  now += std::chrono::seconds(1);
+  recorder.flush(now);
+  recorder.flush(now);
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[1].count, 99U);
+}
+
+TEST_F(RecorderTest, MadeUpNamesDoNotHideWhereItHasBeen) {
+  for (size_t i = 0; i < 3 * Recorder::kDestinations; ++i)
+    recorder.record(event(Event::Kind::denied, std::to_string(i) + ".example", 53), now);
+  for (size_t i = 0; i < Recorder::kDestinations / 2 - 1; ++i)
+    recorder.record(event(Event::Kind::allowed, std::to_string(i) + ".example.org", 443, "192.0.2.1"), now);
+  EXPECT_LE(recorder.counts().size(), Recorder::kDestinations + 1);
+  EXPECT_EQ(recorder.counts().at("0.example.org:443").connections, 1U);
+  EXPECT_EQ(recorder.counts().at(std::to_string(Recorder::kDestinations / 2 - 2) + ".example.org:443").connections, 1U);
+}
+
 TEST_F(RecorderTest, TheSmallestPolicyIsWhatWasUsed) {
   recorder.record(event(Event::Kind::allowed, "a.example", 443, "192.0.2.1"), now);
   recorder.record(event(Event::Kind::allowed, "a.example", 80, "192.0.2.1"), now);

@@ -86,6 +86,7 @@ Sandbox::~Sandbox() {
   // Flows and streams refer to us, so they go before us, and no event of this turn may find them.
   while (!flows_.empty()) flows_.begin()->first->stop();
   while (!streams_.empty()) stream_ended(*streams_.begin()->first);
+  flush_events();
 }
 
 Result<void> Sandbox::listen(const Fd& fd, std::function<void()> action) {
@@ -267,13 +268,14 @@ void Sandbox::accept_dns(const Fd& listener) {
     Fd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!client) return errno == EAGAIN ? void() : rest();
-    if (streams_.size() >= kMaxStreams || !new_connections_.take(shared_.loop.now())) {
+    if (streams_.size() >= kMaxStreams || !flow_share_.may_take() || !new_connections_.take(shared_.loop.now())) {
       refuse(std::move(client));
       continue;
     }
     auto stream = std::make_unique<DnsStream>(*this, std::move(client));
     DnsStream& raw = *stream;
     streams_[&raw] = std::move(stream);
+    (void)flow_share_.take();
     if (!raw.start()) stream_ended(raw);
   }
 }
@@ -283,6 +285,7 @@ void Sandbox::stream_ended(DnsStream& stream) {
   if (it == streams_.end()) return;
   auto owned = std::move(it->second);
   streams_.erase(it);
+  flow_share_.give_back();
   owned->close();
   shared_.loop.retire(std::move(owned));
 }

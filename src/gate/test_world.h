@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -138,7 +139,14 @@ class World {
   }
   ~World() { stop_gate(); }
 
-  void start_gate(std::chrono::milliseconds tell_after = std::chrono::seconds(10)) {
+  // How its gate is, beside what it has from the world. `resolv_conf`: a file that it takes for the host's.
+  struct GateIs {
+    std::chrono::milliseconds tell_after = std::chrono::seconds(10);
+    size_t events_most = 1024;
+    std::string resolv_conf;
+  };
+  void start_gate() { start_gate(GateIs{}); }
+  void start_gate(const GateIs& is) {
     std::lock_guard lock(fork_mutex);
     auto pair = kernel::socket_pair().value();
     gate_ = ::fork();
@@ -146,8 +154,14 @@ class World {
       pair.first.reset();
       // A parent that is gone closes the other end, and the gate leaves.
       if (::setns(cable_.gate.get(), CLONE_NEWNET) < 0) ::_exit(1);
-      auto ran =
-          run_gate({.control = std::move(pair.second), .servers = kNameServer + ":53"s, .tell_after = tell_after});
+      if (!is.resolv_conf.empty() &&
+          (::unshare(CLONE_NEWNS) < 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0 ||
+           ::mount(is.resolv_conf.c_str(), "/etc/resolv.conf", nullptr, MS_BIND, nullptr) < 0))
+        ::_exit(1);
+      auto ran = run_gate({.control = std::move(pair.second),
+                           .servers = is.resolv_conf.empty() ? kNameServer + ":53"s : "",
+                           .tell_after = is.tell_after,
+                           .events_most = is.events_most});
       if (!ran) std::fprintf(stderr, "gate: %s\n", ran.error().text().c_str());
       ::_exit(ran ? 0 : 1);
     }

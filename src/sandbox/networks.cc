@@ -76,6 +76,8 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   ISOLA_CO_TRY(std::string policy, policy_text(asked.network));
   if (asked.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
   Box::Turn turn = co_await box->turn();
+  if (asked.replaces && *asked.replaces != shown_policy(box->record().network))
+    co_return fail(Code::exists, "network: it was changed meanwhile");
   store::SandboxChange change;
   change.network = policy;
   if (!asked.notes.empty()) {

@@ -148,10 +148,14 @@ struct Update {
   std::optional<store::Budget> budget;  // the whole of it
 };
 
+// A sandbox's policy as it is shown: one that has none reaches nothing.
+inline std::string shown_policy(const std::string& policy) { return policy.empty() ? "default deny\n" : policy; }
+
 struct NetworkChange {
   std::string network;       // a preset or a policy as text
   bool cut = false;          // connections that it denies end at once; else it is in force for the next ones
   store::Labels notes = {};  // put into the metadata with it
+  std::optional<std::string> replaces = {};  // the policy it was made from: refused if there is another by now
 };
 
 struct CommandSpec {

@@ -144,6 +144,29 @@ class OneWriter(unittest.TestCase):
             self.assertIn(server.get(f"/v1/sandboxes/{made['id']}").json["network"].encode(), kept.read())
         server.delete(f"/v1/sandboxes/{made['id']}")
 
+    def test_a_change_of_what_was_there_is_lost_to_nobody(self):
+        made = server.create()
+        path = f"/v1/sandboxes/{made['id']}/network"
+        self.assertEqual(server.request("PUT", path, {"policy": "allow a.example",
+                                                      "replaces": "default deny\n"}).status, 200)
+        late = server.request("PUT", path, {"policy": "allow b.example", "replaces": "default deny\n"})
+        self.assertEqual(late.status, 409, late)
+        now = server.get(path).json["policy"]
+        self.assertEqual(now, "allow a.example\ndefault deny\n")
+        self.assertEqual(server.request("PUT", path, {"policy": "allow c.example", "replaces": now}).status, 200)
+
+        def allow(i):
+            isola("net", "allow", made["id"], f"n{i}.example")
+        threads = [threading.Thread(target=allow, args=(i,)) for i in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        now = server.get(path).json["policy"]
+        for i in range(4):
+            self.assertIn(f"allow n{i}.example\n", now)
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
     def test_asked_while_the_gate_restarts(self):
         made = server.create(network="allow a.example")
         path = f"/v1/sandboxes/{made['id']}/network"

@@ -120,8 +120,7 @@ Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
 
 Task<Result<void>> network(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  std::string policy = box->record().network;
-  json out = {{"policy", policy.empty() ? "default deny\n" : policy}};
+  json out = {{"policy", sandbox::shown_policy(box->record().network)}};
   // The gate knows nothing of a sandbox that never had a policy.
   auto report = co_await service.network_report(box);
   if (report) {
@@ -141,8 +140,9 @@ Task<Result<void>> set_network(sandbox::Service& service, http::Exchange& ex) {
   auto policy = fields.maybe_text("policy");
   if (!policy) fields.wrong("policy", "give a preset (none, package-registries, all) or a policy");
   bool cut = fields.flag("cut");
+  auto replaces = fields.maybe_text("replaces");
   ISOLA_CO_CHECK(fields.done());
-  sandbox::NetworkChange change{.network = *policy, .cut = cut};
+  sandbox::NetworkChange change{.network = *policy, .cut = cut, .replaces = std::move(replaces)};
   sandbox::Caller by = caller_of(ex);
   ISOLA_CO_CHECK(co_await service.set_network(box, std::move(change), by));
   ex.reply(200, dump(view(box->record())));

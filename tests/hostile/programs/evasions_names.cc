@@ -141,6 +141,19 @@ Outcome too_large(const Args&) {
   return fronted(tls_hello("b.example", much));
 }
 
+// ---- somebody else to ask for addresses: under a policy of names, nobody but the gate
+// ---------------------------------
+
+Outcome asked_over_tls(const std::string& address, uint16_t port, const std::string& name) {
+  return is_address(address) ? got(talk_to(address, port, tls_hello(name))) : contained(address);
+}
+Outcome doh_by_name(const Args&) { return asked_over_tls(resolve("dns.google"), kTlsPort, "dns.google"); }
+Outcome doh_by_address(const Args&) { return asked_over_tls(gate::kPublicResolver, kTlsPort, ""); }
+Outcome dot_by_name(const Args&) {
+  return asked_over_tls(resolve("resolver.example"), gate::kDotPort, "resolver.example");
+}
+Outcome dot_by_address(const Args&) { return asked_over_tls("198.51.100.7", gate::kDotPort, ""); }
+
 constexpr std::string_view kNoSuchName = "the name does not exist", kReset = "the connection is reset";
 
 constexpr Program evasion(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
@@ -196,6 +209,10 @@ constexpr Program kPrograms[] = {
     evasion("second-hello-at-once", "sends a second hello for another name without being asked", second_at_once,
             kReset),
     evasion("alert-before-hello", "sends an alert in front of its hello", alert_first, kReset),
+    evasion("dns-over-https", "asks a public resolver over HTTPS", doh_by_name, kNoSuchName),
+    evasion("dns-over-https-by-address", "asks a public resolver over HTTPS by its address", doh_by_address, kReset),
+    evasion("dns-over-tls", "asks some resolver over TLS", dot_by_name, kReset),
+    evasion("dns-over-tls-by-address", "asks some resolver over TLS by its address", dot_by_address, kReset),
     evasion("hello-of-ssl2", "sends a hello in the form of SSL 2", ssl2, kReset),
     evasion("hello-too-large", "sends a hello of 150 KB", too_large, kReset),
 };
