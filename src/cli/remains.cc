@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/file.h"
+#include "image/tree.h"
 #include "kernel/cgroup_layout.h"
 #include "launcher/id_ranges.h"
 
@@ -55,8 +56,14 @@ std::string remains(const Destroyed& sandbox) {
   for (const auto& one : *taken)
     if (one.sandbox == id) return "a range of ids is still taken by " + id;
   std::string view = fmt::format("/proc/{}", sandbox.launcher);
-  for (const std::string& layer : {"/layers/" + id, "/files/" + id + ".ext4"})
-    if (is_there(view + "/root" + sandbox.data_dir + "/storage" + layer)) return "a layer is left: " + layer;
+  // One that was made of an image has more to its layer's name.
+  for (const std::string folder : {"/layers", "/files"}) {
+    auto names = image::list_dir(view + "/root" + sandbox.data_dir + "/storage" + folder);
+    if (!names && names.error().sys_errno != ENOENT) return "the layers cannot be read: " + names.error().message;
+    for (const auto& name : names.value_or(std::vector<std::string>()))
+      if (name == id || name.starts_with(id + "-") || name.starts_with(id + "."))
+        return "a layer is left: " + folder + "/" + name;
+  }
   auto mounts = read_file(view + "/mountinfo");
   if (!mounts) return "the launcher's mounts cannot be read: " + mounts.error().message;
   if (mounts->find(id) != std::string::npos) return "the launcher still has a mount of " + id;

@@ -56,7 +56,8 @@ TEST_F(RemainsTest, ARangeOfIds) {
 }
 
 TEST_F(RemainsTest, ALayer) {
-  for (std::string layer : {"/storage/layers/" + gone_.id, "/storage/files/" + gone_.id + ".ext4"}) {
+  for (std::string layer : {"/storage/layers/" + gone_.id, "/storage/layers/" + gone_.id + "-abc123",
+                            "/storage/files/" + gone_.id + ".ext4"}) {
     ASSERT_TRUE(make_dirs(gone_.data_dir + layer));
     expect_left("layer");
     ::rmdir((gone_.data_dir + layer).c_str());

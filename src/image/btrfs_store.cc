@@ -130,9 +130,13 @@ class BtrfsStore : public LayerStore {
   Result<std::vector<std::string>> lowers(const std::string& id, const std::vector<std::string>& below) override {
     ISOLA_TRY(std::string layer, path(id));
     std::vector<std::string> folders;
-    for (size_t n = below.size(); n > 0; --n) {
-      folders.push_back(layer + "/" + below_name(n));
-      if (!is_directory(folders.back())) return fail(Code::corrupt, "the layer " + id + " lacks " + below_name(n));
+    for (size_t i = 0; i < below.size(); ++i) {
+      std::string folder = layer + "/" + below_name(below.size() - i);
+      if (!is_directory(folder)) {  // made by a version that stacked the layers themselves
+        ISOLA_TRY(folder, path(below[i]));
+        folder += "/upper";
+      }
+      folders.push_back(std::move(folder));
     }
     return folders;
   }
@@ -199,7 +203,11 @@ class BtrfsStore : public LayerStore {
   Result<std::string> fill(const std::string& id, const LayerLimits& limits, size_t below) {
     std::string layer = root_ + "/" + id;
     ISOLA_TRY(Subvolume subvolume, open_layer(id));
-    if (below > 0) ISOLA_CHECK(put_aside(subvolume, below));
+    if (below > 0) {
+      // Full quotas give a snapshot the limit of what it is of, which may be full.
+      ISOLA_CHECK(btrfs::limit(fd_.get(), subvolume.id, 0));
+      ISOLA_CHECK(put_aside(subvolume, below));
+    }
     ISOLA_CHECK(make_layer_folders(layer));
     ISOLA_CHECK(btrfs::limit(fd_.get(), subvolume.id, subvolume.inherited + limits.bytes));
     return layer;
@@ -213,6 +221,7 @@ class BtrfsStore : public LayerStore {
         return sys_error("cannot put a layer aside");
     }
     ISOLA_TRY(subvolume.inherited, btrfs::charged(fd_.get(), subvolume.id));
+    if (int e = fault::at("fsetxattr")) return sys_error("cannot note what a layer shares", e);
     if (::fsetxattr(subvolume.fd.get(), kInherited, &subvolume.inherited, sizeof subvolume.inherited, 0) < 0)
       return sys_error("cannot note what a layer shares");
     return {};

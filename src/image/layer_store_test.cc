@@ -582,6 +582,29 @@ TEST_F(OpenStoreTest, LayersBelowCountAgainstNoLimitUnderFullQuotasEither) {
   EXPECT_LT(store.usage("two").value().bytes, 1 * MiB);
   EXPECT_EQ(fill_bytes(*two + "/upper/f", 10 * MiB).error, 0);
   EXPECT_TRUE(out_of_space(fill_bytes(*two + "/upper/g", 10 * MiB).error));
+  // One that is full can lie below all the same.
+  ASSERT_TRUE(store.sync("two"));
+  auto three = store.create("three", {.bytes = 16 * MiB}, {"two", "one"});
+  ASSERT_TRUE(three) << three.error().message;
+  EXPECT_EQ(fill_bytes(*three + "/upper/f", 10 * MiB).error, 0);
+}
+
+// Layers of images that were made when each lay in a subvolume of its own.
+TEST_F(OpenStoreTest, LayersThatWereStackedBeforeCanBeUsed) {
+  auto opened =
+      open_layer_store(dir_, {.provider = "btrfs", .store_bytes = 512 * MiB, .reserve_bytes = 1}, std::nullopt);
+  ASSERT_TRUE(opened) << opened.error().message;
+  LayerStore& store = **opened;
+  for (std::string id : {"old1", "old2"}) {
+    auto layer = store.create(id, {.bytes = 16 * MiB});
+    ASSERT_TRUE(layer);
+    ASSERT_TRUE(replace_file(*layer + "/upper/who", id));
+  }
+  ASSERT_TRUE(store.create("new", {.bytes = 16 * MiB}, {"old2", "old1"}));
+  auto lowers = store.lowers("new", {"old2", "old1"});
+  ASSERT_TRUE(lowers) << lowers.error().message;
+  EXPECT_EQ(read_file(lowers->at(0) + "/who").value_or(""), "old2");
+  EXPECT_EQ(read_file(lowers->at(1) + "/who").value_or(""), "old1");
 }
 
 TEST_F(OpenStoreTest, ProbeSaysWhatWorksAndLeavesNothing) {

@@ -20,6 +20,7 @@ namespace isola::launcher {
 namespace {
 
 constexpr auto kClearAgain = std::chrono::seconds(2);
+constexpr auto kLongest = std::chrono::years(100);  // of a sandbox's life: clocks must be able to say when that is
 
 }  // namespace
 
@@ -189,6 +190,7 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   if (limits.disk < image::kSmallestLayer) return fail(Code::invalid, "a sandbox needs at least 1 MiB of disk");
   if (limits.open_files < 32) return fail(Code::invalid, "a sandbox needs at least 32 open files");
   if (limits.wall_time.count() < 0) return fail(Code::invalid, "the time limit is negative");
+  if (limits.wall_time > kLongest) return fail(Code::invalid, "the time limit is more than a hundred years");
   if (!parts_.layers.enforces() && !request.allow_unquotaed)
     return fail(
         Code::unsupported,

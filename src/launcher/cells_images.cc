@@ -348,9 +348,11 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   group.release();
   if (!limits) return std::unexpected(limits.error());
   ISOLA_TRY(uint32_t open_files, open_files_of(one.cell->process().pid));
+  // As it is in force: a launcher that adopted the sandbox was never told.
+  ISOLA_TRY(uint64_t disk, parts_.layers.limit(layer_of(one.entry)));
   image.limits = {.milli_cpus = static_cast<uint64_t>(limits->cpus * 1000 + 0.5),
                   .memory = limits->memory,
-                  .disk = one.limits.disk,
+                  .disk = disk ? disk : one.limits.disk,
                   .io_bytes_per_second = limits->io_bytes_per_second,
                   .pids = limits->pids,
                   .open_files = open_files};

@@ -45,7 +45,12 @@ Result<void> Cells::make_volume(const std::string& id, uint64_t bytes) {
   auto made = [&]() -> Result<void> {
     ISOLA_CHECK(image::verify_limit(parts_.layers, id, bytes));
     if (::chown((layer + "/upper").c_str(), kUser, kUser) < 0) return sys_error("cannot give the volume away");
-    return parts_.layers.sync(id);
+    // The folders alone, and all that leads to them: putting the whole store on disk could take seconds.
+    for (const std::string& folder : {layer + "/upper", layer}) {
+      Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      if (!fd || ::fsync(fd.get()) < 0) return sys_error("cannot put the volume on disk");
+    }
+    return {};
   }();
   if (!made) (void)janitor_.take(Janitor::group_and_layer("", id));
   return made;

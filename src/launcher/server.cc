@@ -98,10 +98,11 @@ void Server::accept() {
 }
 
 void Server::receive(OwnerId id, uint32_t events) {
-  auto it = connections_.find(id);
-  if (it == connections_.end()) return;
+  if (!connections_.contains(id)) return;
   if (events & EPOLLOUT) flush(id);
   if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR))) return;
+  auto it = connections_.find(id);
+  if (it == connections_.end()) return;  // whoever it was does not take our answers any more
   auto message = kernel::receive_message(it->second.socket.get(), kMaxMessage);
   if (!message && message.error().sys_errno == EAGAIN) return;
   if (!message || message->bytes.empty()) return drop(id);

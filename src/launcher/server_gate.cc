@@ -25,8 +25,10 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
     if (!in.done()) return refuse(Code::invalid, "unreadable request");
     gate_watchers_[id] = {tag, {}};
     reply(id, tag, std::string());
+    auto self = connections_.find(id);
+    if (self == connections_.end()) return true;  // it was gone before it had its answer
     for (const auto& [other, connection] : connections_)
-      if (connection.process == connections_.at(id).process)
+      if (connection.process == self->second.process)
         for (const auto& sandbox : cells_.owned_by(other)) tell_lost_soon(sandbox);
     return true;
   }

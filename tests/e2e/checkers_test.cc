@@ -133,7 +133,7 @@ TEST_F(StressTest, UnderLimits) {
                         {"--enosys", "1"}};
   for (const auto& stressors : cases) {
     auto done = stress({"--memory", "128M", "--cpus", "0.5", "--pids", "64", "--disk", "64M"}, stressors);
-    // It may fail inside, be killed for memory, or end well; it ends, and harms nobody.
+    // It may fail inside, be killed for memory, or end well; it ends, stays within its limits, and harms nobody.
     EXPECT_FALSE(done.timed_out) << stressors[0] << "\n" << done.text();
     EXPECT_NE((done.out + done.err).find("dispatching hogs"), std::string::npos) << stressors[0] << " did not start\n"
                                                                                  << done.text();

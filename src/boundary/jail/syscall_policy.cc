@@ -45,8 +45,8 @@ constexpr uint32_t kAllowed[] = {
     // files: open, read, write
     __NR_openat, __NR_openat2, __NR_close, __NR_close_range, __NR_read, __NR_write, __NR_readv, __NR_writev,
     __NR_pread64, __NR_pwrite64, __NR_preadv, __NR_pwritev, __NR_preadv2, __NR_pwritev2, __NR_lseek, __NR_fallocate,
-    __NR_truncate, __NR_ftruncate, __NR_fsync, __NR_fdatasync, __NR_syncfs, __NR_sync_file_range, __NR_fadvise64,
-    __NR_readahead, __NR_sendfile, __NR_splice, __NR_tee, __NR_vmsplice, __NR_copy_file_range, __NR_dup, __NR_dup3,
+    __NR_truncate, __NR_ftruncate, __NR_fsync, __NR_fdatasync, __NR_sync_file_range, __NR_fadvise64,
+    __NR_readahead, __NR_sendfile, __NR_splice, __NR_tee, __NR_vmsplice, __NR_dup, __NR_dup3,
     __NR_flock, __NR_pipe2, __NR_memfd_create,
     // files: names and metadata
     __NR_getcwd, __NR_chdir, __NR_fchdir, __NR_chroot, __NR_umask, __NR_getdents64, __NR_newfstatat, __NR_fstat,
@@ -178,13 +178,14 @@ SeccompCall socket_call(uint32_t number) {
 // The command is an unsigned int. Refused: typing into somebody's terminal, the console's own commands, changing a
 // terminal's line discipline (loads rarely used drivers), and the commands of btrfs, which lets everybody make
 // subvolumes, on which no limit of a volume's would be. Sharing data between files has the same kind of number, and is
-// every filesystem's.
+// refused as where a filesystem cannot: what one volume wrote and another shares counts against the first for ever, so
+// that the second could hold more than its limit.
 SeccompCall ioctl_call() {
   constexpr uint32_t kTiocsti = 0x5412, kTioclinux = 0x541c, kTiocsetd = 0x5423;
   constexpr uint32_t kKind = 0xff00, kBtrfs = 0x9400;
   SeccompCall call{.number = __NR_ioctl};
   for (uint32_t command : {uint32_t{FICLONE}, uint32_t{FICLONERANGE}, uint32_t{FIDEDUPERANGE}})
-    call.rules.push_back({{ArgumentTest::is(1, command)}, SeccompAction::allow()});
+    call.rules.push_back({{ArgumentTest::is(1, command)}, SeccompAction::error(EOPNOTSUPP)});
   call.rules.push_back({{ArgumentTest::masked(1, kKind, kBtrfs)}, SeccompAction::error(ENOTTY)});
   for (uint32_t command : {kTiocsti, kTioclinux, kTiocsetd})
     call.rules.push_back({{ArgumentTest::is(1, command)}, SeccompAction::error(EPERM)});
@@ -219,7 +220,10 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(ioctl_call());
   calls.push_back(fcntl_call());
   calls.push_back(personality_call());
-  calls.push_back({.number = __NR_sync, .otherwise = SeccompAction::error(0)});
+  for (uint32_t number : {__NR_sync, __NR_syncfs})
+    calls.push_back({.number = number, .otherwise = SeccompAction::error(0)});
+  // It shares data where the filesystem can (see ioctl). Whoever copies by it has another way for older kernels.
+  calls.push_back({.number = __NR_copy_file_range, .otherwise = SeccompAction::error(ENOSYS)});
   auto absent = [&](uint32_t number) {
     calls.push_back({.number = number, .otherwise = SeccompAction::error(ENOSYS)});
   };

@@ -83,8 +83,8 @@ void Mux::handle(const Frame& frame) {
         return end_with(frame.channel, fail(Code::exhausted, "too many operations at once in this sandbox"));
       }
       if (!more) return open(frame.channel, known, window, in.rest());
-      pending_[frame.channel] = {known, window, std::string(in.rest())};
-      pending_bytes_ += frame.payload.size();
+      auto& waiting = pending_[frame.channel] = {known, window, std::string(in.rest())};
+      pending_bytes_ += waiting.args.size();
       return;
     }
     case Type::args: {
