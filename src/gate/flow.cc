@@ -328,7 +328,7 @@ void Flow::tell_bytes() {
 
 void Flow::moved() {
   uint64_t untold = up_bytes_ - told_up_ + down_bytes_ - told_down_;
-  if (untold == 0 || !told_) return;
+  if (untold == 0) return;
   if (untold >= kTellBytes) return tell_bytes();
   if (untold_since) return;
   untold_since = sandbox_.loop().now();
@@ -535,7 +535,10 @@ void Flow::deny(const Verdict& verdict, const std::string& address) {
   if (connected_) tell_bytes();  // a server may have spoken before its client was refused
   sandbox_.record({.kind = Event::Kind::denied,
                    .name = name_,
-                   .address = address.empty() && connected_ ? to_.text() : address,
+                   .address = !address.empty() ? address
+                              : connected_     ? to_.text()
+                              : name_.empty()  ? asked_.text()
+                                               : "",
                    .port = port_,
                    .reason = verdict.reason,
                    .rule = verdict.rule});

@@ -93,13 +93,13 @@ void Recorder::tell(Event event, Clock::time_point now) {
   if (known.address != event.address) known.address.clear();
 }
 
-void Recorder::flush(Clock::time_point now) {
+void Recorder::flush(Clock::time_point now, bool last) {
   for (const auto& [key, event] : std::exchange(merged_, {})) sink_(event);
   if (!std::exchange(held_back_, false)) return;
   for (size_t i = 0; i < denials_.size(); ++i) {
     auto& [when, told] = told_[i];
     if (denials_[i].count == told) continue;
-    if (now - when < std::chrono::seconds(1)) {
+    if (!last && now - when < std::chrono::seconds(1)) {
       held_back_ = true;
       continue;
     }

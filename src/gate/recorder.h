@@ -19,7 +19,7 @@ namespace isola::gate {
 
 class Recorder {
  public:
-  static constexpr size_t kDenials = 256, kDestinations = 1024, kPairs = 4096, kMerged = 64;
+  static constexpr size_t kDenials = 256, kDestinations = 1024, kPairs = 4096, kMerged = 512;
 
   struct Counts {
     uint64_t connections = 0, denied = 0, up = 0, down = 0;
@@ -31,8 +31,8 @@ class Recorder {
   Recorder(std::string sandbox, std::function<void(const Event&)> sink);
 
   void record(Event event, Clock::time_point now);
-  // Tells what was held back. Once a second, and when the sandbox goes.
-  void flush(Clock::time_point now);
+  // Tells what was held back. Once a second, and for the last time when the sandbox goes.
+  void flush(Clock::time_point now, bool last = false);
 
   const std::deque<Event>& denials() const { return denials_; }
   const std::map<std::string, Counts>& counts() const { return counts_; }  // by "name:port" or "[address]:port"

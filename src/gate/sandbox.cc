@@ -86,7 +86,7 @@ Sandbox::~Sandbox() {
   // Flows and streams refer to us, so they go before us, and no event of this turn may find them.
   while (!flows_.empty()) flows_.begin()->first->stop();
   while (!streams_.empty()) stream_ended(*streams_.begin()->first);
-  flush_events();
+  flush_events(true);
 }
 
 Result<void> Sandbox::listen(const Fd& fd, std::function<void()> action) {

@@ -58,7 +58,7 @@ class Sandbox {
   TokenBucket& bandwidth() { return bandwidth_; }
   std::shared_ptr<const Egress> egress() const { return egress_; }
   void record(Event event) { recorder_.record(std::move(event), shared_.loop.now()); }
-  void flush_events() { recorder_.flush(shared_.loop.now()); }
+  void flush_events(bool last = false) { recorder_.flush(shared_.loop.now(), last); }
   void wait_for_tokens(Flow& flow);
   void is_young(Flow& flow);
   void grown_up(Flow& flow);

@@ -187,6 +187,7 @@ class World {
   }
   // The gate's own namespace.
   const Fd& gate_netns() const { return cable_.gate; }
+  const Fd& outside_netns() const { return cable_.outside; }
   // In a namespace that has a way out like any other, as root.
   std::string run_plainly(const std::function<std::string()>& body) const {
     return in_child([&] {

@@ -28,9 +28,11 @@ Result<std::string> Service::policy_text(const std::string& network) const {
 namespace {
 
 // Whether a policy speaks of addresses that are somebody's inside: the host's own, its network's, a cloud's metadata.
-bool opens_inside(const gate::Policy& policy) {
+// Package registries may be there; those that the operator configured are for everybody.
+bool opens_inside(const gate::Policy& policy, const gate::Policy& registries) {
   for (const auto& rule : policy.rules) {
-    if (rule.action != gate::Action::allow) continue;
+    if (rule.action != gate::Action::allow || std::ranges::find(registries.rules, rule) != registries.rules.end())
+      continue;
     if (rule.local) return true;
     // Only a network that lies within such a block opens it: 0.0.0.0/0 does not.
     if (rule.network && gate::is_inside(*rule.network)) return true;
@@ -46,15 +48,24 @@ Result<void> Service::may_ask_for(const std::string& project, const std::string&
   ISOLA_TRY(auto record, parts_.store.find_project(project));
   if (!record.ceiling.empty()) return {};
   ISOLA_TRY(auto parsed, gate::parse_policy(policy));
-  if (opens_inside(parsed))
+  if (opens_inside(parsed, gate::registries_policy(parts_.registries)))
     return fail(Code::denied,
                 "network: private and local addresses are open to this project only under a ceiling that names them");
   return {};
 }
 
+// A project of which the operator said nothing still has one: whatever a tenant's policy says, or said before a ceiling
+// was lifted, the inside stays closed but for the package registries.
+std::string Service::ceiling_of(const store::ProjectRecord& project) const {
+  if (!project.ceiling.empty() || project.id == "default") return project.ceiling;
+  auto ceiling = gate::registries_policy(parts_.registries);
+  ceiling.otherwise = gate::Action::allow;
+  return gate::to_text(ceiling);
+}
+
 Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
-  launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = project.ceiling, .cut = cut};
+  launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = ceiling_of(project), .cut = cut};
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
@@ -88,7 +99,10 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
   // One that sleeps gets it when it is resumed.
   if (!store::is_asleep(box->state())) ISOLA_CO_CHECK(co_await apply_network(box, policy, asked.cut));
-  ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+  if (auto kept = parts_.store.change_sandbox(box->id(), change); !kept) {
+    if (!store::is_asleep(box->state())) (void)co_await apply_network(box, box->record().network, asked.cut);
+    co_return kept;
+  }
   box->change([&](auto& r) {
     r.network = policy;
     if (change.metadata) r.metadata = *change.metadata;

@@ -360,6 +360,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<void> set_running(const BoxPtr& box);
   Result<std::string> policy_text(const std::string& network) const;
   Result<void> may_ask_for(const std::string& project, const std::string& policy);
+  std::string ceiling_of(const store::ProjectRecord& project) const;
   // In the sandbox's turn: the ceiling that is read here is the one that holds when the next one is read.
   Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
