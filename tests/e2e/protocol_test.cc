@@ -142,6 +142,25 @@ TEST_F(ProtocolTest, OneThatNeverReadsHoldsUpNobody) {
   EXPECT_EQ(island().run({"--", "echo", "hi"}).out, "hi\n");
 }
 
+// Whoever asks and is gone before the answer, or with answers waiting, harms nobody but himself.
+TEST_F(ProtocolTest, ThoseWhoGoBeforeTheirAnswer) {
+  Fd other = dial(island().data());
+  ASSERT_EQ(ask(other.get(), request(1, Op::info, "")), 0);
+  const pid_t before = island().launcher_pid();
+  for (int round = 0; round < 40; ++round)
+    for (uint8_t op = 0; op < static_cast<uint8_t>(Op::shutdown); ++op) {
+      Fd fd = dial(island().data());
+      ASSERT_TRUE(fd);
+      for (uint32_t i = 1; i <= (round % 2 ? 200u : 1u); ++i) {
+        std::string bytes =
+            request(i, static_cast<Op>(op), op == static_cast<uint8_t>(Op::list) ? std::string(4, 0) : "");
+        if (::send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
+      }
+    }
+  EXPECT_EQ(ask(other.get(), request(2, Op::info, "")), 0) << "the launcher ended";
+  EXPECT_EQ(island().launcher_pid(), before);
+}
+
 TEST_F(ProtocolTest, AThousandConnections) {
   int n = count("connections", 300, 1000);
   std::vector<Fd> all;
