@@ -183,8 +183,11 @@ TEST(FullDisk, IsOneSentence) {
                        " -- true; code=$?; "
                        "\"$0\" launcher stop --all --data " +
                        folder + " >/dev/null 2>&1; umount -l " + folder + "; exit $code";
+  CensusTaker taker(folder);
+  auto before = taker.take();
   auto done = run_program({"unshare", "-m", "--propagation", "private", "sh", "-c", script, kIsola});
   expect_complaint(done, 125, "too little room");
+  EXPECT_EQ(difference(before, taker.take()), "");
   std::filesystem::remove_all(folder);
 }
 

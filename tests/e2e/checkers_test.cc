@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/file.h"
 #include "boundary/jail/protections.h"
 #include "e2e/island.h"
 
@@ -64,9 +65,23 @@ chown: works
 )";
 
 TEST_F(CheckersTest, CapabilitiesSeccompAndNamespaces) {
-  for (const char* birth : {"--cold", "--open-files=16384"}) {
-    auto done = island().run({birth, "--mount-ro", std::string(E2E_CHECKER) + ":/usr/bin/id", "--", "/usr/bin/id"});
+  auto checker = read_file(E2E_CHECKER);
+  ASSERT_OK(checker);
+  // Written inside, as nothing can be shown to a jail that is parked already.
+  const char* const script = "cat >/tmp/check && chmod 755 /tmp/check && exec /tmp/check";
+  auto client = island().client();
+  auto parked = client.park(island().digest(), 1);
+  ASSERT_OK(parked);
+  ASSERT_TRUE(eventually([&] {
+    auto info = client.info();
+    return info && info->parked == 1;
+  }));
+  for (const char* birth : {"cold", "pooled"}) {
+    Argv words = {"--latency", "--", "sh", "-c", script};
+    if (std::string_view(birth) == "cold") words.insert(words.begin(), "--cold");
+    auto done = island().run(words, {.input = *checker});
     ASSERT_EQ(done.code, 0) << done.text();
+    EXPECT_NE(done.err.find(birth + std::string(" birth")), std::string::npos) << done.err;
     std::string caps = fmt::format("{:016x}", boundary::jail::kCapabilities);
     std::string expected = "CapInh 0000000000000000\nCapPrm " + caps + "\nCapEff " + caps + "\nCapBnd " + caps +
                            "\nCapAmb 0000000000000000\n" + kExpected;
