@@ -159,6 +159,30 @@ TEST(Crash, TheNetworkHandIsReplaced) {
   EXPECT_EQ(island.launcher_pid(), launcher) << "the launcher itself lived through it";
 }
 
+// One that hangs is found out by the launch that waits for it in vain.
+TEST(Crash, ANetworkHandThatHangsIsReplaced) {
+  NEEDS_TEMPLATE("minimal");
+  if (!full_suite()) {
+    std::printf("reduced: no hanging network hand, which takes 30 s (ISOLA_TEST_FULL=1 does all)\n");
+    return;
+  }
+  Island island;
+  pid_t launcher = island.launcher_pid();
+  {
+    auto client = island.client();
+    pid_t hand = child_called(launcher, "isola-network");
+    ASSERT_GT(hand, 1);
+    ::kill(hand, SIGSTOP);
+    auto late = launch(client, {.digest = island.digest(), .cold = true});
+    ASSERT_FALSE(late) << "it came to life without a network";
+    auto sandbox = launch(client, {.digest = island.digest(), .cold = true});
+    ASSERT_OK(sandbox);
+    EXPECT_TRUE(client.kill(sandbox->id));
+    EXPECT_NE(child_called(launcher, "isola-network"), hand);
+  }
+  island.expect_unchanged();
+}
+
 TEST(Crash, ADeadGuestIsAnEndWithAReason) {
   NEEDS_TEMPLATE("minimal");
   Island island;

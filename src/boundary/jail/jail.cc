@@ -79,6 +79,8 @@ kernel::CgroupLimits group_limits(const Limits& limits) {
           .io_bytes_per_second = limits.io_bytes_per_second};
 }
 
+constexpr auto kHandsPatience = std::chrono::seconds(10);  // a launch takes milliseconds
+
 class JailLaunching : public Launching {
  public:
   JailLaunching(LaunchSpec spec, Protections protections, const kernel::CgroupTree& cgroups,
@@ -91,6 +93,7 @@ class JailLaunching : public Launching {
   ~JailLaunching() override {
     if (!child_.pidfd) return;
     hand_->forget(child_.pidfd.get());
+    if (furnished_ && !network_ && std::chrono::steady_clock::now() - begun_ > kHandsPatience) hand_->give_up();
     // Not handed over: nothing of it may stay.
     (void)kernel::send_signal(child_.pidfd.get(), SIGKILL);
     while (::waitpid(child_.pid, nullptr, 0) < 0 && errno == EINTR) {
@@ -120,6 +123,7 @@ class JailLaunching : public Launching {
   Protections protections_;
   const kernel::CgroupTree& cgroups_;
   std::shared_ptr<NetworkHand> hand_;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   Latency latency_;
   Stopwatch watch_;
   kernel::Child child_;

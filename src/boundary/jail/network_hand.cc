@@ -99,6 +99,8 @@ bool NetworkHand::alive() const {
   return ::poll(&death, 1, 0) == 0;
 }
 
+void NetworkHand::give_up() const { (void)kernel::send_signal(child_.pidfd.get(), SIGKILL); }
+
 void NetworkHand::end() {
   (void)kernel::send_signal(child_.pidfd.get(), SIGKILL);
   kernel::wait_for(std::exchange(child_.pid, -1));

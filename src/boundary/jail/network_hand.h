@@ -49,6 +49,8 @@ class NetworkHand {
   // Processes, by pidfd, that wait for its word.
   void expect(int waiting) { waiting_.insert(waiting); }
   void forget(int waiting) { waiting_.erase(waiting); }
+  // It lives and says nothing: it is killed, and its death is noticed like any other.
+  void give_up() const;
   // When it is dead, or shall be: those who wait for its word would do so for ever, and end with it.
   void end();
 
