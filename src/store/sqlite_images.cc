@@ -1,8 +1,8 @@
 // Images in the SQLite store, and the sandboxes that sleep in them.
 #include <fmt/format.h>
 
-#include "store/cursor.h"
 #include "store/json_columns.h"
+#include "store/sqlite_page.h"
 #include "store/sqlite_store.h"
 
 namespace isola::store {
@@ -165,25 +165,14 @@ Result<ImageRecord> SqliteStore::find_snapshot(const std::string& project, const
 
 Result<Store::SnapshotPage> SqliteStore::list_snapshots(const std::string& project, const std::string& sandbox,
                                                         const std::string& cursor, size_t limit) {
-  if (limit == 0) return fail(Code::invalid, "a list needs a limit above 0");
-  limit = std::min<size_t>(limit, 10'000);
-  std::string where = "kind = 'snapshot' AND (? = '' OR project = ?) AND (? = '' OR sandbox = ?)";
-  Cursor from;
-  if (!cursor.empty()) {
-    ISOLA_TRY(from, parse_cursor(cursor));
-    where += " AND (created, id) < (?, ?)";
-  }
+  ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select(where + " ORDER BY created DESC, id DESC LIMIT ?")));
-  query.bind(project, project, sandbox, sandbox);
-  if (!cursor.empty()) query.bind(from.created, from.id);
-  query.bind(limit + 1);
+  const std::string where = "kind = 'snapshot' AND (? = '' OR project = ?) AND (? = '' OR sandbox = ?)";
+  ISOLA_TRY(auto query, reader_.db.prepare(select(where + asked.sql())));
+  asked.bind(query.bind(project, project, sandbox, sandbox));
   SnapshotPage page;
   ISOLA_TRY(page.snapshots, read_all(query));
-  if (page.snapshots.size() > limit) {
-    page.snapshots.pop_back();
-    page.next = to_text({page.snapshots.back().created, page.snapshots.back().id});
-  }
+  page.next = asked.cut(page.snapshots);
   return page;
 }
 

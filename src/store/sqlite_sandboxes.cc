@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "store/cursor.h"
 #include "store/json_columns.h"
 #include "store/sandbox_row.h"
+#include "store/sqlite_page.h"
 #include "store/sqlite_store.h"
 
 namespace isola::store {
@@ -247,8 +247,7 @@ Result<SandboxRecord> SqliteStore::find_by_key(const std::string& project, const
 }
 
 Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) {
-  if (limit == 0) return fail(Code::invalid, "a list needs a limit above 0");
-  limit = std::min<size_t>(limit, 10'000);
+  ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
   std::string sql = fmt::format("SELECT {} FROM sandboxes WHERE 1", kSandboxColumns);
   std::vector<std::string> values;
   auto where = [&](std::string_view condition, std::initializer_list<std::string> of) {
@@ -269,24 +268,14 @@ Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, con
   if (!states.empty()) where("state IN (" + states + ")", {});
   for (const auto& [key, value] : filter.metadata)
     where("EXISTS (SELECT 1 FROM json_each(metadata) AS label WHERE label.key = ? AND label.value = ?)", {key, value});
-  Cursor from{};
-  if (!cursor.empty()) {
-    ISOLA_TRY(from, parse_cursor(cursor));
-    sql += " AND (created, id) < (?, ?)";
-  }
-  sql += " ORDER BY created DESC, id DESC LIMIT ?";
 
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(sql));
+  ISOLA_TRY(auto query, reader_.db.prepare(sql + asked.sql()));
   for (const auto& value : values) query.bind(value);
-  if (!cursor.empty()) query.bind(from.created, from.id);
-  query.bind(limit + 1);  // one more tells whether there is a next page
+  asked.bind(query);
   SandboxPage page;
   ISOLA_TRY(page.sandboxes, read_all(query));
-  if (page.sandboxes.size() > limit) {
-    page.sandboxes.pop_back();
-    page.next = to_text({page.sandboxes.back().created, page.sandboxes.back().id});
-  }
+  page.next = asked.cut(page.sandboxes);
   return page;
 }
 

@@ -1,8 +1,8 @@
 // Volumes in the SQLite store.
 #include <fmt/format.h>
 
-#include "store/cursor.h"
 #include "store/json_columns.h"
+#include "store/sqlite_page.h"
 #include "store/sqlite_store.h"
 
 namespace isola::store {
@@ -125,25 +125,13 @@ Result<VolumeRecord> SqliteStore::find_volume_of_any(const std::string& id) {
 
 Result<Store::VolumePage> SqliteStore::list_volumes(const std::string& project, const std::string& cursor,
                                                     size_t limit) {
-  if (limit == 0) return fail(Code::invalid, "a list needs a limit above 0");
-  limit = std::min<size_t>(limit, 10'000);
-  std::string where = "project = ? AND state = 'there'";
-  Cursor from;
-  if (!cursor.empty()) {
-    ISOLA_TRY(from, parse_cursor(cursor));
-    where += " AND (created, id) < (?, ?)";
-  }
+  ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select(where + " ORDER BY created DESC, id DESC LIMIT ?")));
-  query.bind(project);
-  if (!cursor.empty()) query.bind(from.created, from.id);
-  query.bind(limit + 1);
+  ISOLA_TRY(auto query, reader_.db.prepare(select("project = ? AND state = 'there'" + asked.sql())));
+  asked.bind(query.bind(project));
   VolumePage page;
   ISOLA_TRY(page.volumes, read_all(query));
-  if (page.volumes.size() > limit) {
-    page.volumes.pop_back();
-    page.next = to_text({page.volumes.back().created, page.volumes.back().id});
-  }
+  page.next = asked.cut(page.volumes);
   return page;
 }
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "dialect/e2b/connect.h"
 #include "dialect/e2b/views.h"
+#include "dialect/shared/file_stream.h"
 #include "dialect/shared/text.h"
 
 namespace isola::e2b {
@@ -217,19 +218,7 @@ Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
   args.path = at.path;
   auto channel = at.link().open(guest::Op::read, guest::encode(args), 1 << 20);
   ISOLA_CO_TRY(std::string reply, co_await channel->reply());
-  ex.set_header("X-Content-Type-Options", "nosniff");
-  ex.set_header("Content-Disposition", "attachment");
-  ex.begin(200, "application/octet-stream");
-  for (;;) {
-    auto piece = co_await channel->read();
-    if (!piece) break;
-    if (auto sent = co_await ex.write(*piece); !sent) co_return Result<void>();
-  }
-  auto end = co_await channel->end();
-  if (!end)
-    ex.abort();  // nobody must take a part for the whole
-  else
-    (void)co_await ex.finish();
+  co_await dialect::stream_file(ex, channel, "application/octet-stream");
   co_return Result<void>();
 }
 

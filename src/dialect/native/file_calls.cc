@@ -6,6 +6,7 @@
 
 #include "dialect/native/api.h"
 #include "dialect/native/views.h"
+#include "dialect/shared/file_stream.h"
 
 namespace isola::native {
 
@@ -58,21 +59,9 @@ Task<Result<void>> send_file(http::Exchange& ex, sandbox::GuestLink& link, const
   ISOLA_CO_TRY(std::string reply, co_await channel->reply());
   ISOLA_CO_TRY(guest::Stat stat, guest::decode<guest::Stat>(reply));
   ex.set_header("X-Isola-Untrusted", "body");
-  ex.set_header("X-Content-Type-Options", "nosniff");
-  ex.set_header("Content-Disposition", "attachment");
-  ex.set_header("X-Isola-File-Size", std::to_string(stat.size));
   // The length is the guest's word, and a file may grow or shrink while it is read: chunks, not a promise.
-  ex.begin(200, type);
-  for (;;) {
-    auto piece = co_await channel->read();
-    if (!piece) break;
-    if (auto sent = co_await ex.write(*piece); !sent) co_return Result<void>();
-  }
-  auto end = co_await channel->end();
-  if (!end)
-    ex.abort();  // nobody must take a part for the whole
-  else
-    (void)co_await ex.finish();
+  ex.set_header("X-Isola-File-Size", std::to_string(stat.size));
+  co_await dialect::stream_file(ex, channel, type);
   co_return Result<void>();
 }
 
