@@ -39,6 +39,28 @@ TEST_F(GateTest, LimitsOfConnections) {
 }
 
 // The packet rules bound questions by UDP before the gate does; over TCP only the gate counts them.
+TEST_F(GateTest, LimitsOfStreamsOfQuestions) {
+  Box box = world->box("allow a.example");
+  EXPECT_EQ(box.run([] {
+    std::vector<Fd> open;
+    for (int i = 0; i < 16; ++i) open.push_back(dial(boundary::kOwnAddress4, 53));
+    auto one = framed(make_query("a.example", 1));
+    char c = 0;
+    // All of them are there: the last one answers.
+    (void)!::send(open.back().get(), one.data(), one.size(), MSG_NOSIGNAL);
+    if (::recv(open.back().get(), &c, 1, 0) != 1) return "the sixteenth got no answer"s;
+    Fd more = dial(boundary::kOwnAddress4, 53);
+    (void)!::send(more.get(), one.data(), one.size(), MSG_NOSIGNAL);
+    return ::recv(more.get(), &c, 1, 0) == 1 ? "one more was answered"s : "refused"s;
+  }),
+            "refused");
+  auto denial = world->next(Event::Kind::denied);
+  ASSERT_TRUE(denial);
+  EXPECT_EQ(denial->reason, Reason::too_many_connections);
+  EXPECT_EQ(denial->protocol, Event::Protocol::dns);
+  EXPECT_EQ(denial->port, 53);
+}
+
 TEST_F(GateTest, LimitsOfQuestions) {
   Box box = world->box("allow a.example");
   constexpr int kQuestions = 3000;

@@ -268,7 +268,15 @@ void Sandbox::accept_dns(const Fd& listener) {
     Fd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!client) return errno == EAGAIN ? void() : rest();
-    if (streams_.size() >= kMaxStreams || !flow_share_.may_take() || !new_connections_.take(shared_.loop.now())) {
+    auto reason = Reason::allowed;
+    if (!new_connections_.take(shared_.loop.now())) reason = Reason::too_fast;
+    if (streams_.size() >= kMaxStreams || !flow_share_.may_take()) reason = Reason::too_many_connections;
+    if (reason != Reason::allowed) {
+      record({.kind = Event::Kind::denied,
+              .protocol = Event::Protocol::dns,
+              .address = boundary::kOwnAddress4,
+              .port = 53,
+              .reason = reason});
       refuse(std::move(client));
       continue;
     }
