@@ -134,8 +134,9 @@ class World {
     auto network = boundary::IslandNetwork::prepare();
     if (!network) std::abort();
     network_.emplace(*network);
-    outside = Outside::open(cable_.outside).value();
+    // Before there is a thread: it could hold a lock of the allocator's while the gate is forked, which then hangs.
     start_gate();
+    outside = Outside::open(cable_.outside).value();
   }
   ~World() { stop_gate(); }
 
