@@ -102,6 +102,11 @@ class Gate {
         if (!in.done()) break;
         sandboxes_.erase(id);
         share_descriptors();
+        // Whoever asked for this listens to it until he has the answer.
+        if (auto line = lines_.find(id); line != lines_.end()) {
+          if (line->second.lost.count > 0) send(line->second.lost.take(id));
+          if (line->second.waiting.used() == 0) lines_.erase(line);
+        }
         return "";
       }
       case ControlOp::report: {
@@ -141,20 +146,21 @@ class Gate {
   void tell(const Event& event) {
     auto& line = lines_.try_emplace(event.sandbox, events_, events_most_).first->second;
     if (line.waiting.take())
-      send(event);
+      send(event, event.sandbox);
     else
       line.lost.add(event);
   }
-  void send(const Event& event) {
+  // `told`: whose place in the line is free again when it is read; empty: it took none.
+  void send(const Event& event, const std::string& told = "") {
     Writer out;
     out.u8(1);
     encode(out, event);
-    send(out.take(), event.sandbox);
+    send(out.take(), told);
   }
   void tell_lost() {
     for (auto it = lines_.begin(); it != lines_.end();) {
       auto& [sandbox, line] = *it++;
-      if (line.lost.count > 0 && line.waiting.take()) send(line.lost.take(sandbox));
+      if (line.lost.count > 0 && line.waiting.take()) send(line.lost.take(sandbox), sandbox);
     }
   }
   void was_told(const std::string& sandbox) {

@@ -75,6 +75,28 @@ TEST_F(GateTest, EventsThatAreNotReadAreCountedAndNobodyElsesAreLost) {
   EXPECT_EQ(others, 2U);
 }
 
+// Nothing is left to be told once a sandbox is gone: nobody would know whose it was.
+TEST_F(GateTest, WhatWasLostIsToldBeforeItsSandboxIsGone) {
+  constexpr int kConnections = 600, kNames = 300;
+  world->stop_gate();
+  world->start_gate({.events_most = 4});
+  Box box = world->box("allow a.example\nlimit connections-per-second 100000");
+  EXPECT_EQ(box.run([] {
+    auto address = resolve("a.example");
+    int good = 0;
+    for (int i = 0; i < kNames; ++i) good += resolve("n" + std::to_string(i) + ".example") != "code 3";
+    for (int i = 0; i < kConnections; ++i) good += talk_to(address, kEchoPort, "hello") == "hello";
+    return std::to_string(good);
+  }),
+            std::to_string(kConnections));
+  // The answer comes behind everything that was told.
+  EXPECT_EQ(world->remove(box), "");
+  uint64_t up = 0, lost = 0;
+  for (const auto& event : world->told()) up += event.up, lost += event.kind == Event::Kind::lost;
+  EXPECT_EQ(up, 5U * kConnections);
+  EXPECT_GT(lost, 0U);
+}
+
 // What a server says before its client is refused went in all the same.
 TEST_F(GateTest, ADenialAfterTheServerSpokeHasItsBytesAndItsAddress) {
   Box box = world->box("allow b.example");

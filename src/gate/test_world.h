@@ -265,6 +265,8 @@ class World {
       if (!receive(nullptr)) return std::nullopt;
     }
   }
+  // What has come so far.
+  std::vector<Event> told() { return std::exchange(events_, {}); }
   bool pending_events() {
     pollfd ready{control_.get(), POLLIN, 0};
     return !events_.empty() || ::poll(&ready, 1, 0) == 1;
