@@ -177,7 +177,10 @@ void Flow::inspect() {
     std::string_view bytes(buffer, static_cast<size_t>(n));
     held_.append(bytes);
     auto state = hello_->feed(bytes);
-    if (!may_hold()) return deny({Reason::too_many_connections, "first messages"});
+    if (!may_hold()) {
+      if (!refused({Reason::too_many_connections, "first messages"})) inspected();
+      return;
+    }
     switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
       case ClientHelloReader::State::not_tls: return inspected();
@@ -525,6 +528,10 @@ void Flow::judge_again() {
 }
 
 void Flow::expire() {
+  if (young && hello_ && connected_) {
+    if (!refused({Reason::bad_hello, "too slow"})) inspected(), pump();
+    return;
+  }
   if (young && hello_) return deny({Reason::bad_hello, "too slow"});
   if (young) return deny({Reason::unreachable, "too slow"}, to_.text());
   finish(true);

@@ -141,6 +141,14 @@ Result<uint64_t> subvolume_id(int subvolume) {
   return args.treeid;
 }
 
+Result<void> commit(int root) {
+  uint64_t transaction = 0;
+  if (int e = fault::at("btrfs_commit")) return sys_error("cannot put the layer store on disk", e);
+  if (::ioctl(root, BTRFS_IOC_START_SYNC, &transaction) < 0 || ::ioctl(root, BTRFS_IOC_WAIT_SYNC, &transaction) < 0)
+    return sys_error("cannot put the layer store on disk");
+  return {};
+}
+
 Result<void> limit(int root, uint64_t subvolume, uint64_t bytes) {
   btrfs_ioctl_qgroup_limit_args args{};
   args.qgroupid = subvolume;

@@ -24,6 +24,8 @@ Result<void> create_snapshot(int parent, const std::string& name, int subvolume,
 // Quick: the kernel frees the contents in the background. Code::not_found when there is none.
 Result<void> delete_subvolume(int parent, const std::string& name);
 Result<uint64_t> subvolume_id(int subvolume);
+// Everything that was changed so far is on disk, but for data of files that waits to be written out.
+Result<void> commit(int root);
 // 0 bytes = no limit. Bounds data and metadata together.
 Result<void> limit(int root, uint64_t subvolume, uint64_t bytes);
 Result<uint64_t> limit_of(int root, uint64_t subvolume);  // 0: none

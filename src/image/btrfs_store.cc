@@ -166,6 +166,12 @@ class BtrfsStore : public LayerStore {
     return gone;
   }
 
+  // A limit is not in what fsync writes: it takes a commit.
+  Result<void> settle(const std::string& id) override {
+    ISOLA_CHECK(path(id));
+    return btrfs::commit(fd_.get());
+  }
+
   Sharing sharing() const override { return Sharing::snapshot; }
   Result<void> copy(const std::string& id, const std::string& to) override {
     ISOLA_CHECK(check_layer_id(to));

@@ -99,6 +99,15 @@ Result<void> LayerStore::sync(const std::string& id) {
   return {};
 }
 
+Result<void> LayerStore::settle(const std::string& id) {
+  ISOLA_TRY(std::string layer, path(id));
+  for (const std::string& folder : {layer + "/upper", layer}) {
+    Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd || ::fsync(fd.get()) < 0) return sys_error("cannot put the layer " + id + " on disk");
+  }
+  return {};
+}
+
 Result<void> check_layer_id(const std::string& id) {
   auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   bool good = !id.empty() && id.size() <= 64 && plain(id[0]) &&

@@ -77,6 +77,8 @@ class LayerStore {
   // A layer that nobody writes to any more becomes part of an image under its own name, as it is: sync() puts all of it
   // on disk, since the overlay above it does not (volatile).
   virtual Result<void> sync(const std::string& id);
+  // That there is such a layer, empty or not, and its limit are on disk; the files of others are not waited for.
+  virtual Result<void> settle(const std::string& id);
   // A layer `to` with the files of `id` as they are now, on disk and never to be written to; nobody writes to `id`
   // meanwhile. It counts against no limit. Code::exhausted while the disk is nearly full.
   virtual Result<void> copy(const std::string& id, const std::string& to) = 0;

@@ -270,7 +270,9 @@ TEST_P(LayerStoreTest, BadRequestsAreRefused) {
   EXPECT_EQ(store_->path("none").error().code, Code::not_found);
   EXPECT_FALSE(store_->resize("none", {.bytes = 16 * MiB}));
   EXPECT_FALSE(store_->usage("none"));
+  EXPECT_FALSE(store_->settle("none"));
   create("twice");
+  EXPECT_TRUE(store_->settle("twice"));
   EXPECT_EQ(store_->create("twice", {.bytes = 16 * MiB}).error().code, Code::exists);
   EXPECT_EQ(list(), std::vector<std::string>{"twice"});
 }

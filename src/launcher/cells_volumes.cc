@@ -45,12 +45,7 @@ Result<void> Cells::make_volume(const std::string& id, uint64_t bytes) {
   auto made = [&]() -> Result<void> {
     ISOLA_CHECK(image::verify_limit(parts_.layers, id, bytes));
     if (::chown((layer + "/upper").c_str(), kUser, kUser) < 0) return sys_error("cannot give the volume away");
-    // The folders alone, and all that leads to them: putting the whole store on disk could take seconds.
-    for (const std::string& folder : {layer + "/upper", layer}) {
-      Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-      if (!fd || ::fsync(fd.get()) < 0) return sys_error("cannot put the volume on disk");
-    }
-    return {};
+    return parts_.layers.settle(id);
   }();
   if (!made) (void)janitor_.take(Janitor::group_and_layer("", id));
   return made;
@@ -59,7 +54,8 @@ Result<void> Cells::make_volume(const std::string& id, uint64_t bytes) {
 Result<void> Cells::resize_volume(const std::string& id, uint64_t bytes) {
   ISOLA_CHECK(check_id(id));
   ISOLA_CHECK(parts_.layers.resize(id, {.bytes = bytes}));
-  return image::verify_limit(parts_.layers, id, bytes);
+  ISOLA_CHECK(image::verify_limit(parts_.layers, id, bytes));
+  return parts_.layers.settle(id);
 }
 
 Result<void> Cells::drop_volume(const std::string& id) {

@@ -98,9 +98,13 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   }
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
   // One that sleeps gets it when it is resumed.
-  if (!store::is_asleep(box->state())) ISOLA_CO_CHECK(co_await apply_network(box, policy, asked.cut));
-  if (auto kept = parts_.store.change_sandbox(box->id(), change); !kept) {
-    if (!store::is_asleep(box->state())) (void)co_await apply_network(box, box->record().network, asked.cut);
+  Result<void> kept;
+  const bool awake = !store::is_asleep(box->state());
+  if (awake) kept = co_await apply_network(box, policy, asked.cut);
+  if (kept) kept = parts_.store.change_sandbox(box->id(), change);
+  if (!kept) {
+    // A gate that answered too late may have taken it all the same: what is written down comes behind it.
+    if (awake) (void)co_await apply_network(box, box->record().network, asked.cut);
     co_return kept;
   }
   box->change([&](auto& r) {
