@@ -83,7 +83,10 @@ bench_program() {  # bench_program PROGRAM SUFFIX MARK [option…]
   [[ -x $program ]] || die "there is no $program"
   table=$(mktemp "$LOGS/table.XXXXXX")
   mkdir -p docs/results
-  live "bench" "$program" "$@" --json "$stem.json" --table "$table" || die "the benchmarks failed"
+  # One group that fails does not take the others' numbers with it: the table says which.
+  local failed=0
+  live "bench" "$program" "$@" --json "$stem.json" --table "$table" || failed=1
+  [[ -s $table ]] || die "the benchmarks failed"
   {
     echo "# Benchmarks of $(date -u '+%F %H:%M') UTC"
     echo
@@ -93,6 +96,7 @@ bench_program() {  # bench_program PROGRAM SUFFIX MARK [option…]
   } >"$stem.md"
   bench_table_into docs/performance.md "$stem.md" "$mark"
   say "written to $stem.md and $stem.json"
+  ((failed == 0)) || die "some measurements failed: see the notes at the end of $stem.md"
 }
 bench_table_into() {  # bench_table_into DOCUMENT RESULT MARK: replaces what stands between the marks
   local new
