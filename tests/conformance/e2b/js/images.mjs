@@ -74,7 +74,8 @@ test('Sandbox.kill', 'ends a paused one', async () => {
   const sandbox = await own()
   has(sandbox.pause ?? sandbox.betaPause, 'pause')
   await pause(sandbox)
-  assert.equal(await sandbox.kill(), true)
+  const ended = await sandbox.kill()
+  if (ended !== undefined) assert.equal(ended, true)  // older lines say nothing here
   await rejects(Sandbox.connect(sandbox.sandboxId), sdk.NotFoundError)
 }, slow)
 test('Sandbox.fork', 'children have what runs, and go their own ways', () => using({}, async (sandbox) => {
