@@ -62,6 +62,7 @@ class JanitorTest : public ::testing::Test {
     janitor_.reset();
     std::filesystem::remove_all(folder_);
     for (const auto& folder : tree_->layout().folders()) ::rmdir(folder.c_str());
+    ::rmdir(tree_->layout().io.c_str());
   }
 
   std::string id(int n) {
