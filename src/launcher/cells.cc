@@ -421,7 +421,7 @@ void Cells::clear(One& one) {
   fail_link(one, Error{Code::not_found, "the sandbox has ended"});
   finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
   const bool restoring = one.launching && !one.entry.image.empty();
-  if (one.cell && on_drop) on_drop(one.entry.id);
+  if (one.cell && on_drop) one.held = on_drop(one.entry.id);
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
   if (restoring) (void)janitor_.take(Janitor::scratch_folder(one.entry.id)), reap_soon();
@@ -438,6 +438,8 @@ void Cells::clear(One& one) {
 void Cells::cleared(const std::string& id) {
   auto it = cells_.find(id);
   if (it == cells_.end()) return;
+  it->second->empty = true;
+  if (it->second->held) return;
   auto one = std::move(it->second);
   cells_.erase(it);
   if (one->entry.id_base != 0) parts_.ranges.give_back(one->entry.id_base);
@@ -458,6 +460,13 @@ void Cells::cleared(const std::string& id) {
   set_owner(*one, 0);
   if (!pools_.empty()) refill_soon();
   if (on_change) on_change();
+}
+
+void Cells::let_go(const std::string& id) {
+  auto it = cells_.find(id);
+  if (it == cells_.end()) return;
+  it->second->held = false;
+  if (it->second->empty) cleared(id);
 }
 
 Result<void> Cells::own(const std::string& id, OwnerId owner) {

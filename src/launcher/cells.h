@@ -106,8 +106,10 @@ class Cells {
   // Called when a sandbox is gone (everything freed), and when anything happened that may make the launcher idle.
   std::function<void(OwnerId, const Ended&)> on_ended;
   std::function<void()> on_change;
-  // Called when a cell is dropped, just before: its network must not be held any longer.
-  std::function<void(const std::string& id)> on_drop;
+  // Called when a cell is dropped, just before: its network must not be held any longer. True: somebody has still
+  // something to tell of it, and it is gone only after let_go(id).
+  std::function<bool(const std::string& id)> on_drop;
+  void let_go(const std::string& id);
   // Children of this process that are somebody else's.
   std::function<bool(pid_t)> is_known_child;
 
@@ -156,6 +158,8 @@ class Cells {
     bool counted = false;      // in live_
     bool uses = false;         // its layers are counted in layer_users_
     bool layer_stays = false;  // after its end: it is part of an image
+    bool held = false;         // until let_go()
+    bool empty = false;        // nothing of it is left on this machine
     std::string spending;      // the image that its layer is a part of, which goes when it is known to run
   };
   // Jails kept parked of one image. `have` counts those being made too.

@@ -335,6 +335,31 @@ TEST_F(CellsTest, KillingOneThatIsBeingFrozenTellsTheWaiters) {
   EXPECT_TRUE(until([&] { return ended.has_value(); }));
 }
 
+TEST_F(CellsTest, OneThatIsHeldIsGoneWhenItIsLetGo) {
+  start();
+  std::string id = launched();
+  bool dropped = false;
+  cells_->on_drop = [&](const std::string&) { return dropped = true; };
+  std::optional<Result<Ended>> ended;
+  cells_->kill(id, [&](auto result) { ended.emplace(result); });
+  ASSERT_TRUE(until([&] { return dropped && cells_->cleaning() == 0; }));
+  EXPECT_FALSE(ended);
+  EXPECT_EQ(cells_->owner_of(id), 1u);
+  cells_->let_go(id);
+  EXPECT_TRUE(until([&] { return ended.has_value(); }));
+  // The other way round, and twice.
+  id = launched();
+  ended.reset();
+  dropped = false;
+  cells_->kill(id, [&](auto result) { ended.emplace(result); });
+  ASSERT_TRUE(until([&] { return dropped; }));
+  cells_->let_go(id);
+  cells_->let_go(id);
+  EXPECT_FALSE(ended);
+  EXPECT_TRUE(until([&] { return ended.has_value(); }));
+  cells_->on_drop = nullptr;
+}
+
 // As a launcher leaves it that was killed, and whose journal was lost.
 TEST_F(CellsTest, GroupsThatNobodyKnowsAreClearedAway) {
   const std::string lost = new_sandbox_id(), somebodys = new_sandbox_id();

@@ -28,6 +28,7 @@ constexpr auto kShortLife = std::chrono::seconds(1);
 constexpr auto kRestartPause = std::chrono::milliseconds(500);  // for one that dies at once; others are back at once
 constexpr auto kSocketPause = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(5);  // of whoever asked
+constexpr auto kAtOnce = std::chrono::seconds(0);
 constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
 
 // In the child: nothing of the launcher's but the conversation.
@@ -76,6 +77,7 @@ void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
   if (auto read = gate::read_egress(wanted.policy, wanted.ceiling.value_or("")); !read)
     return done(std::unexpected(read.error()));
   if (auto there = sockets_(wanted.id); !there) return done(std::unexpected(there.error()));
+  if (wanted.first && entries_.contains(wanted.id)) return done(std::string());
   enqueue(wanted.id, wanted, std::move(done));
 }
 
@@ -222,33 +224,53 @@ void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool 
   request(static_cast<uint8_t>(gate::ControlOp::add), out.data(), std::move(done), fds);
 }
 
-void GateKeeper::forget(const std::string& id) {
+bool GateKeeper::forget(const std::string& id) {
   auto it = entries_.find(id);
-  if (it == entries_.end()) return;
+  if (it == entries_.end()) return false;
   bool known = it->second.told || it->second.busy;
   auto jobs = std::move(it->second.jobs);
+  auto lost = it->second.lost;
   entries_.erase(it);
   ::unlink((options_.folder + "/" + id).c_str());
   for (auto& job : jobs) {
     loop_.cancel(job.timer);
     if (job.done) job.done(fail(Code::not_found, "sandbox " + id + " has ended"));
   }
-  if (!known || child_.pid <= 0) return;
+  known = known && child_.pid > 0;
+  if (!known && lost.count == 0) return false;
+  // Whoever waits for its end hears of it even if the gate hangs.
+  leaving_[id] = {lost, loop_.after(known ? kPatience : kAtOnce, [this, id] { left(id); })};
+  if (!known) return true;
   Writer out;
   out.str(id);
-  leaving_.insert(id);
   request(static_cast<uint8_t>(gate::ControlOp::remove), out.data(),
-          [this, id](const Result<std::string>&) { leaving_.erase(id); });
+          [this, id](const Result<std::string>&) { left(id); });
+  return leaving_.contains(id);  // unless the gate was found dead just now
+}
+
+// All of its events have been read: the gate tells them before it answers.
+void GateKeeper::left(const std::string& id) {
+  auto it = leaving_.find(id);
+  if (it == leaving_.end()) return;
+  loop_.cancel(it->second.timer);
+  if (on_left) on_left(id);
+  leaving_.erase(id);
+}
+
+gate::Lost* GateKeeper::lost_of(const std::string& id) {
+  if (auto it = entries_.find(id); it != entries_.end()) return &it->second.lost;
+  if (auto it = leaving_.find(id); it != leaving_.end()) return &it->second.lost;
+  return nullptr;
 }
 
 void GateKeeper::note_lost(const gate::Event& event) {
-  if (auto it = entries_.find(event.sandbox); it != entries_.end()) it->second.lost.add(event);
+  if (auto* lost = lost_of(event.sandbox)) lost->add(event);
 }
 
 std::optional<gate::Event> GateKeeper::take_lost(const std::string& id) {
-  auto it = entries_.find(id);
-  if (it == entries_.end() || it->second.lost.count == 0) return std::nullopt;
-  return it->second.lost.take(id);
+  auto* lost = lost_of(id);
+  if (!lost || lost->count == 0) return std::nullopt;
+  return lost->take(id);
 }
 
 // ---- the conversation -----------------------------------------------------------------------------------------------
@@ -309,8 +331,7 @@ void GateKeeper::ready(uint32_t events) {
     if (in.u8() == 1) {
       gate::Event event;
       decode(in, event);
-      bool ours = entries_.contains(event.sandbox) || leaving_.contains(event.sandbox);
-      if (in.done() && ours && on_event) on_event(event);
+      if (in.done() && lost_of(event.sandbox) && on_event) on_event(event);
       continue;
     }
     uint32_t tag = in.u32();
@@ -336,7 +357,9 @@ void GateKeeper::died() {
   waits_for_room_ = false;
   // What was under way is done again, in its order, by the next one: nobody knows how far this one came with it.
   calls_.clear();
-  leaving_.clear();
+  std::vector<std::string> going;
+  for (const auto& [id, leaving] : leaving_) going.push_back(id);
+  for (const auto& id : going) left(id);
   for (auto& [id, entry] : entries_) {
     entry.told = entry.busy = false;
     std::erase_if(entry.jobs, [](const Job& job) { return !job.done; });  // but for what was given up already
@@ -357,6 +380,11 @@ void GateKeeper::restart_after(std::chrono::milliseconds pause) {
 // ---- what outlives the launcher -------------------------------------------------------------------------------------
 
 Result<void> GateKeeper::keep(const std::string& id, const Terms& terms) const {
+  // One without either is as closed without a gate.
+  if (terms.policy.empty() && terms.ceiling.empty()) {
+    ::unlink((options_.folder + "/" + id).c_str());
+    return {};
+  }
   ISOLA_CHECK(make_dirs(options_.folder, 0700));
   Writer out;
   out.str(terms.policy);

@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "base/error.h"
@@ -48,11 +47,14 @@ class GateKeeper {
   // In force for the next connection, and written down, when `done` is called.
   void set_policy(const PolicyRequest& request, Done done);
   void report(const std::string& id, Done done);
-  void forget(const std::string& id);  // the sandbox ends; its sockets are still there
+  // The sandbox ends; its sockets are still there. True: the gate may have something to tell of its last moments, and
+  // on_left says when it has.
+  bool forget(const std::string& id);
   pid_t pid() const { return child_.pid; }
 
   // An event of the gate, as read.
   std::function<void(const gate::Event& event)> on_event;
+  std::function<void(const std::string& id)> on_left;
   // Events that nobody listened to, or that the listener had no room for: counted here until somebody takes the sum.
   void note_lost(const gate::Event& event);
   std::optional<gate::Event> take_lost(const std::string& id);
@@ -94,6 +96,8 @@ class GateKeeper {
   void ready(uint32_t events);
   void flush();
   void died();
+  void left(const std::string& id);
+  gate::Lost* lost_of(const std::string& id);  // null: nothing is known of it
   Result<void> keep(const std::string& id, const Terms& terms) const;
 
   EventLoop& loop_;
@@ -102,7 +106,12 @@ class GateKeeper {
   kernel::Child child_;
   Fd socket_;
   std::map<std::string, Entry> entries_;
-  std::set<std::string> leaving_;  // forgotten here; the gate may still have something to tell of their last moments
+  // Forgotten here; the gate may still have something to tell.
+  struct Leaving {
+    gate::Lost lost;
+    EventLoop::TimerId timer;
+  };
+  std::map<std::string, Leaving> leaving_;
   struct Outgoing {
     std::string bytes;
     std::vector<Fd> fds;

@@ -187,7 +187,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
 
   GateKeeper gate(loop, {.folder = options.data_dir + "/gate", .servers = options.name_servers},
                   [&](const std::string& id) { return cells.sockets(id); });
-  cells.on_drop = [&](const std::string& id) { gate.forget(id); };
+  cells.on_drop = [&](const std::string& id) { return gate.forget(id); };
   cells.is_known_child = [&](pid_t pid) { return pid == gate.pid() || jail->is_hand(pid); };
   server.set_gate(gate);
 

@@ -239,6 +239,7 @@ void encode(Writer& out, const PolicyRequest& v) {
   out.u8(v.ceiling.has_value());
   out.str(v.ceiling.value_or(""));
   out.u8(v.cut);
+  out.u8(v.first);
 }
 void decode(Reader& in, PolicyRequest& v) {
   v.id = in.str();
@@ -247,6 +248,7 @@ void decode(Reader& in, PolicyRequest& v) {
   v.ceiling = in.str();
   if (!given) v.ceiling.reset();
   v.cut = in.u8() != 0;
+  v.first = in.u8() != 0;
 }
 
 void encode(Writer& out, const Error& v) {

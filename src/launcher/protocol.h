@@ -167,6 +167,7 @@ struct PolicyRequest {
   std::string policy;                  // as text
   std::optional<std::string> ceiling;  // as text, empty: none; not given: as it was
   bool cut = false;                    // connections that the new policy denies end at once
+  bool first = false;                  // only if it has none yet; else nothing is done
 };
 // admit: a uid. From then on that user may ask for sandboxes, and nobody else but root; only root may say so.
 // gate_report: an id; the reply is JSON text (gate/recorder.h).

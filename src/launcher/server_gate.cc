@@ -12,6 +12,13 @@ constexpr auto kTellLost = std::chrono::seconds(1);
 void Server::set_gate(GateKeeper& gate) {
   gate_ = &gate;
   gate.on_event = [this](const gate::Event& event) { heard_gate(event); };
+  gate.on_left = [this](const std::string& sandbox) {
+    // The last word of it, which cannot wait for room.
+    auto lost = gate_->take_lost(sandbox);
+    OwnerId keeper = keeper_of(sandbox);
+    if (lost && keeper) send_gate_event(keeper, *lost);
+    cells_.let_go(sandbox);
+  };
 }
 
 bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {

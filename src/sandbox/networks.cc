@@ -1,5 +1,7 @@
 // What a sandbox may reach: its policy on the way to the gate, and what the gate tells on the way to the ledger.
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -9,6 +11,7 @@
 
 namespace isola::sandbox {
 
+namespace net = boost::asio;
 using nlohmann::json;
 
 // Presets and policies alike become the text that the store keeps: what a preset meant at the time stays what it was.
@@ -69,18 +72,25 @@ Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool c
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
-// The caller has the turn.
+// The caller has the turn. `fresh`: the gate does not know it yet.
 Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
   std::string policy = box->record().network;
+  if (!policy.empty() || !fresh) co_return co_await apply_network(box, policy, false);
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
-  // Under a ceiling the launcher has it even for one that reaches nothing: whoever gives it a policy while no server
-  // runs stays below it.
-  if (policy.empty() && project.ceiling.empty()) {
-    if (fresh) co_return Result<void>();
-    auto known = co_await parts_.launcher->gate_report(box->id());
-    if (!known && known.error().code == Code::not_found) co_return Result<void>();
-  }
-  co_return co_await apply_network(box, policy, false);
+  launcher::PolicyRequest request{.id = box->id(), .ceiling = ceiling_of(project), .first = true};
+  // Under a ceiling that somebody set it is waited for: whoever gives it a policy while no server runs stays below it.
+  if (!project.ceiling.empty()) co_return co_await parts_.launcher->set_policy(std::move(request));
+  // One that reaches nothing is as closed without the gate, which only knows better what was tried: nobody waits for
+  // that. A policy that is set meanwhile is not undone by it.
+  net::co_spawn(
+      box->home(),
+      [self = shared_from_this(), request = std::move(request)]() -> Task<void> {
+        auto told = co_await self->parts_.launcher->set_policy(request);
+        if (!told && told.error().code != Code::not_found)
+          log::warn("sandbox", "what {} tries is not recorded: {}", request.id, told.error().message);
+      },
+      net::detached);
+  co_return Result<void>();
 }
 
 Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller by) {
@@ -140,8 +150,15 @@ Task<Result<void>> Service::place_files(BoxPtr box, const std::map<std::string, 
 void Service::heard_gate(const gate::Event& event) {
   using Kind = gate::Event::Kind;
   auto box = find_any(event.sandbox);
-  if (!box) return;
+  if (!box) {
+    // The word of its end came on another line, and was quicker.
+    auto ended = parts_.store.find_sandbox(event.sandbox);
+    if (!ended) return;
+    box = std::make_shared<Box>(parts_.next_worker(), *ended);
+  }
   if (event.up > 0) accounts_.add_bytes(**box, event.up);
+  auto state = (*box)->state();
+  if (state == State::ending || state == State::ended) accounts_.write(**box);
   bool bytes = event.kind == Kind::closed || event.kind == Kind::moved || event.kind == Kind::lost;
   json data = json::object();
   if (bytes) data["bytes_out"] = event.up, data["bytes_in"] = event.down;

@@ -186,6 +186,55 @@ class OneWriter(unittest.TestCase):
         server.delete(f"/v1/sandboxes/{made['id']}")
 
 
+class Nothing(unittest.TestCase):
+    """Sandboxes that were given no policy: closed, and what they try is known all the same."""
+    def setUp(self):
+        self.made = server.create()
+        self.path = f"/v1/sandboxes/{self.made['id']}"
+
+    def tearDown(self):
+        server.delete(self.path)
+
+    def tried(self):
+        return {(e["data"].get("name") or e["data"].get("address"), e["data"]["reason"])
+                for e in ledger(self.made["id"], "egress.denied")}
+
+    def known(self):
+        return server.get(self.path + "/network").json.get("destinations") is not None
+
+    def test_what_is_refused_is_recorded(self):
+        eventually(self.known, what="the gate to know of it")
+        self.assertNotEqual(server.run(self.made["id"], "getent hosts a.example")["exit_code"], 0)
+        program = "import socket; socket.create_connection(('192.0.2.7', 80), timeout=5).recv(1)"
+        ended = server.run(self.made["id"], f'python3 -c "{program}"')
+        self.assertIn("ConnectionResetError", ended["stderr"])
+        eventually(lambda: self.tried() == {("a.example", "policy"), ("192.0.2.7", "policy")},
+                   what="both in the ledger, and nothing else")
+        report = isola("net", "show", self.made["id"])
+        self.assertIn("a.example", report)
+        self.assertIn("192.0.2.7", report)
+        # The next gate, and the next server, know of it too; nothing of it is kept in a file.
+        before = gate_pid()
+        os.kill(before, signal.SIGKILL)
+        eventually(lambda: gate_pid() not in (0, before) and self.known(), what="the next gate")
+        server.stop(signal.SIGKILL)
+        server.start()
+        eventually(self.known, what="the gate to know of it")
+        self.assertFalse(os.path.exists(f"{server.data}/gate/{self.made['id']}"))
+
+    def test_a_policy_that_comes_at_once_stays(self):
+        for i in range(20):
+            made = server.create()
+            path = f"/v1/sandboxes/{made['id']}/network"
+            policy = f"allow n{i}.example\ndefault deny\n"
+            self.assertEqual(server.request("PUT", path, {"policy": policy}).status, 200)
+            self.assertEqual(server.get(path).json["policy"], policy)
+            self.assertIn(f"n{i}.example", isola("net", "show", made["id"]) if i == 0 else policy)
+            with open(f"{server.data}/gate/{made['id']}", "rb") as kept:
+                self.assertIn(policy.encode(), kept.read())
+            server.delete(f"/v1/sandboxes/{made['id']}")
+
+
 class Sink:
     """Takes what is sent; counts the connections that have ended."""
     def __init__(self, address):
@@ -285,6 +334,30 @@ class Records(unittest.TestCase):
         eventually(lambda: server.run(self.made["id"], "ls /tmp/sent")["exit_code"] == 0, what="the connection")
         server.delete(self.path)
         eventually(lambda: self.bytes_out() == 1000, what="its bytes in the ledger")
+
+    def test_its_end_waits_for_the_last_word_of_the_gate(self):
+        self.send(1000, "open('/tmp/sent', 'w'); time.sleep(600)")
+        eventually(lambda: server.run(self.made["id"], "ls /tmp/sent")["exit_code"] == 0, what="the connection")
+        gate = gate_pid()
+        os.kill(gate, signal.SIGSTOP)
+        try:
+            leaving = threading.Thread(target=server.delete, args=(self.path,))
+            leaving.start()
+            leaving.join(1)
+            self.assertTrue(leaving.is_alive(), "it is over, and the gate has not said all")
+        finally:
+            os.kill(gate, signal.SIGCONT)
+        leaving.join()
+        eventually(lambda: self.bytes_out() == 1000, what="its bytes in the ledger")
+
+    def test_a_gate_that_hangs_does_not_keep_a_sandbox(self):
+        gate = gate_pid()
+        os.kill(gate, signal.SIGSTOP)
+        try:
+            self.assertEqual(server.delete(self.path).status, 204)
+        finally:
+            os.kill(gate, signal.SIGCONT)
+        self.assertEqual(server.get(self.path).json["state"], "ended")
 
     def test_what_a_server_missed_is_counted(self):
         # Connections that come and go while no server runs: the first one waits for a byte to begin the others.
