@@ -142,10 +142,8 @@ http::Client World::client() const {
 Result<void> World::wait_parked(launcher::Client& launcher, uint32_t count) const {
   ISOLA_CHECK(launcher.park(digest_, count));
   for (int i = 0; i < 20'000; ++i) {
-    ISOLA_TRY(auto all, launcher.list());
-    size_t parked = 0;
-    for (const auto& one : all) parked += one.parked;
-    if (parked >= count) return {};
+    ISOLA_TRY(auto info, launcher.info());
+    if (info.cleaning == 0 && info.parked >= count) return {};
     ::usleep(1000);
   }
   return fail(Code::timeout, "no parked jails after 20 s");

@@ -1,5 +1,5 @@
-// The one writer of a ledger: a bounded queue, and a thread that chains what is in it and commits it in groups, as much
-// per commit as has come meanwhile.
+// The one writer of a ledger: a bounded queue, and a thread that chains what is in it and commits it in groups: what
+// came within a few milliseconds, and as soon as somebody waits.
 //
 // When the file cannot be written (the disk is full), entries that were taken without a promise stay in the queue and
 // are tried again; those whose caller waits are refused and not written later, so that "refused" means "never
@@ -48,7 +48,10 @@ class ChainWriter {
   // Writes the batch in one transaction. The head moves only if all of it is there.
   Result<Head> commit(std::deque<Item>& batch, Head head);
   Result<void> write(Item& item, Head& head);
+  static constexpr size_t kMostPerCommit = 1024;
   bool full() const { return queue_.size() >= most_items_ || bytes_ >= most_bytes_; }
+  // There is enough for a commit of its own.
+  bool hurried() const { return queue_.size() >= kMostPerCommit || full(); }
   static size_t weight(const Item& item);
 
   sqlite::Database db_;  // the thread's alone

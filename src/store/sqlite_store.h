@@ -5,9 +5,12 @@
 // One connection writes, under a mutex; another reads, under its own: a long list does not hold up a create.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "store/checkpointer.h"
 #include "store/sqlite.h"
@@ -107,8 +110,16 @@ class SqliteStore final : public Store {
   template <typename... A>
   Result<ProjectRecord> one_project(std::string_view missing, std::string_view where, const A&... values);
 
+  Result<void> write_projects(const std::function<Result<void>(sqlite::Database&)>& work);
+
   Connection writer_;
   Connection reader_;
+  // Every create asks for its project, and nearly nobody changes one. This process is the only one that writes.
+  struct {
+    std::mutex mutex;
+    std::atomic<uint64_t> changes = 0;
+    std::unordered_map<std::string, ProjectRecord> known;
+  } projects_;
   std::unique_ptr<Checkpointer> checkpointer_;  // after writer_: goes first
 };
 

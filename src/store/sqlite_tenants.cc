@@ -65,7 +65,7 @@ Result<KeyRecord> read_key(const sqlite::Statement& statement) {
 
 Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
   if (project.id.empty() || project.name.empty()) return fail(Code::invalid, "a project needs an id and a name");
-  return write([&](Database& db) -> Result<void> {
+  return write_projects([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto query, db.prepare("SELECT id FROM projects WHERE id = ? OR name = ?"));
     ISOLA_TRY(bool taken, query.bind(project.id, project.name).step());
     if (taken) return fail(Code::exists, fmt::format("there is a project {} already", project.name));
@@ -91,7 +91,26 @@ Result<ProjectRecord> SqliteStore::one_project(std::string_view missing, std::st
   return read_project(query);
 }
 
-Result<ProjectRecord> SqliteStore::find_project(const std::string& id) { return one_project(id, "id = ?", id); }
+Result<ProjectRecord> SqliteStore::find_project(const std::string& id) {
+  {
+    std::lock_guard lock(projects_.mutex);
+    if (auto at = projects_.known.find(id); at != projects_.known.end()) return at->second;
+  }
+  uint64_t before = projects_.changes;
+  ISOLA_TRY(auto project, one_project(id, "id = ?", id));
+  std::lock_guard lock(projects_.mutex);
+  if (projects_.changes == before) projects_.known[id] = project;
+  return project;
+}
+
+Result<void> SqliteStore::write_projects(const std::function<Result<void>(sqlite::Database&)>& work) {
+  auto done = write(work);
+  std::lock_guard lock(projects_.mutex);
+  ++projects_.changes;
+  projects_.known.clear();
+  return done;
+}
+
 Result<ProjectRecord> SqliteStore::find_project_by_name(const std::string& name) {
   return one_project(name, "name = ?", name);
 }
@@ -108,7 +127,7 @@ Result<std::vector<ProjectRecord>> SqliteStore::list_projects() {
 }
 
 Result<void> SqliteStore::set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) {
-  return write([&](Database& db) -> Result<void> {
+  return write_projects([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto update,
               db.prepare("UPDATE projects SET limit_live = ?, limit_cpus = ?, limit_memory = ?, limit_disk = ?, "
                          "limit_creates = ?, budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
@@ -122,7 +141,7 @@ Result<void> SqliteStore::set_project_limits(const std::string& id, const Projec
 }
 
 Result<void> SqliteStore::set_project_ceiling(const std::string& id, const std::string& ceiling) {
-  return write([&](Database& db) -> Result<void> {
+  return write_projects([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto update, db.prepare("UPDATE projects SET ceiling = ? WHERE id = ?"));
     ISOLA_CHECK(update.bind(ceiling, id).run());
     if (db.changed() == 0) return no_project(id);
