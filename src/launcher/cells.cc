@@ -64,7 +64,7 @@ void Cells::count_live(One& one, bool live) {
   live ? ++live_ : --live_;
 }
 
-size_t Cells::cleaning() const { return janitor_.pending(); }
+size_t Cells::cleaning() const { return janitor_.pending() + held_; }
 
 // ---- start and adoption ---------------------------------------------------------------------------------------------
 
@@ -421,7 +421,7 @@ void Cells::clear(One& one) {
   fail_link(one, Error{Code::not_found, "the sandbox has ended"});
   finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
   const bool restoring = one.launching && !one.entry.image.empty();
-  if (one.cell && on_drop) one.held = on_drop(one.entry.id);
+  if (one.cell && on_drop && on_drop(one.entry.id)) one.held = true, ++held_;
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
   if (restoring) (void)janitor_.take(Janitor::scratch_folder(one.entry.id)), reap_soon();
@@ -465,7 +465,7 @@ void Cells::cleared(const std::string& id) {
 void Cells::let_go(const std::string& id) {
   auto it = cells_.find(id);
   if (it == cells_.end()) return;
-  it->second->held = false;
+  if (std::exchange(it->second->held, false)) --held_;
   if (it->second->empty) cleared(id);
 }
 

@@ -233,6 +233,7 @@ class Cells {
 
   Parts parts_;
   Janitor janitor_;
+  size_t held_ = 0;  // cells that wait for let_go()
   std::map<std::string, std::unique_ptr<One>> cells_;
   std::map<std::string, std::string> images_;             // digest → mount point, mounted while the launcher lives
   std::map<std::string, bool> warming_;                   // digest of an image that is read ahead → once more

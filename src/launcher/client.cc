@@ -273,6 +273,7 @@ Result<gate::Event> Client::next_gate_event() {
   ISOLA_TRY(Reader in, open_reply(message.bytes));
   gate::Event event;
   decode(in, event);
+  in.u8();  // whether it is ours to keep: we only look on
   if (!in.done()) return fail(Code::corrupt, "unreadable event from the launcher");
   return event;
 }

@@ -28,6 +28,7 @@ constexpr auto kShortLife = std::chrono::seconds(1);
 constexpr auto kRestartPause = std::chrono::milliseconds(500);  // for one that dies at once; others are back at once
 constexpr auto kSocketPause = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(5);  // of whoever asked
+constexpr auto kHung = std::chrono::seconds(20);     // a gate that leaves something unanswered for so long is replaced
 constexpr auto kAtOnce = std::chrono::seconds(0);
 constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
 
@@ -51,6 +52,7 @@ int become_gate(int control, const char* servers) {
 
 GateKeeper::~GateKeeper() {
   if (restart_) loop_.cancel(*restart_);
+  if (patrol_) loop_.cancel(*patrol_);
   if (child_.pid <= 0) return;
   loop_.unwatch(socket_.get());
   ::kill(child_.pid, SIGKILL);
@@ -77,8 +79,25 @@ void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
   if (auto read = gate::read_egress(wanted.policy, wanted.ceiling.value_or("")); !read)
     return done(std::unexpected(read.error()));
   if (auto there = sockets_(wanted.id); !there) return done(std::unexpected(there.error()));
-  if (wanted.first && entries_.contains(wanted.id)) return done(std::string());
-  enqueue(wanted.id, wanted, std::move(done));
+  const bool known = entries_.contains(wanted.id);
+  if (wanted.first && known) return done(std::string());
+  if (known || !wanted.policy.empty()) return enqueue(wanted.id, wanted, std::move(done));
+  Terms closed{"", wanted.ceiling.value_or("")};
+  if (auto kept = keep(wanted.id, closed); !kept) return done(std::unexpected(kept.error()));
+  entry_for(wanted.id).kept = std::move(closed);
+  done(std::string());
+  advance(wanted.id);
+}
+
+GateKeeper::Entry& GateKeeper::entry_for(const std::string& id) {
+  auto [it, fresh] = entries_.try_emplace(id);
+  if (fresh) it->second.serial = ++last_serial_;
+  return it->second;
+}
+
+GateKeeper::Entry* GateKeeper::find(const std::string& id, uint64_t serial) {
+  auto it = entries_.find(id);
+  return it == entries_.end() || it->second.serial != serial ? nullptr : &it->second;
 }
 
 void GateKeeper::report(const std::string& id, Done done) {
@@ -88,7 +107,7 @@ void GateKeeper::report(const std::string& id, Done done) {
 }
 
 void GateKeeper::enqueue(const std::string& id, std::optional<PolicyRequest> change, Done done) {
-  auto& jobs = entries_[id].jobs;
+  auto& jobs = entry_for(id).jobs;
   if (jobs.size() >= kMaxJobs) return done(fail(Code::unavailable, "too much is asked of the gate; try again"));
   uint64_t number = ++last_job_;
   auto timer = loop_.after(kPatience, [this, id, number] { late(id, number); });
@@ -137,8 +156,9 @@ void GateKeeper::advance_all() {
 void GateKeeper::do_change(const std::string& id, Entry& entry) {
   const auto& change = *entry.jobs.front().change;
   Terms terms{change.policy, change.ceiling.value_or(entry.kept ? entry.kept->ceiling : "")};
-  put(id, terms, entry.told, change.cut,
-      [this, id, terms](const Result<std::string>& result) { took(id, terms, result); });
+  put(id, terms, entry.told, change.cut, [this, id, terms, serial = entry.serial](const Result<std::string>& result) {
+    if (find(id, serial)) took(id, terms, result);
+  });
 }
 
 void GateKeeper::do_report(const std::string& id, Entry& entry) {
@@ -147,27 +167,30 @@ void GateKeeper::do_report(const std::string& id, Entry& entry) {
   Writer out;
   out.str(id);
   request(static_cast<uint8_t>(gate::ControlOp::report), out.data(),
-          [this, id](const Result<std::string>& result) { finish_job(id, result); });
+          [this, id, serial = entry.serial](const Result<std::string>& result) {
+            if (find(id, serial)) finish_job(id, result);
+          });
 }
 
 // A gate that is new gets what was in force.
 void GateKeeper::add_kept(const std::string& id) {
-  put(id, *entries_.at(id).kept, false, false, [this, id](const Result<std::string>& result) {
-    auto it = entries_.find(id);
-    if (it == entries_.end()) return;
+  const Entry& entry = entries_.at(id);
+  put(id, *entry.kept, false, false, [this, id, serial = entry.serial](const Result<std::string>& result) {
+    Entry* added = find(id, serial);
+    if (!added) return;
     if (!result) return try_again(id);
-    it->second.told = true;
-    it->second.busy = false;
+    added->told = true;
+    added->busy = false;
     advance(id);
   });
 }
 
 // The sockets of an adopted sandbox may still be in the hands of a gate that is just dying.
 void GateKeeper::try_again(const std::string& id) {
-  loop_.after(kSocketPause, [this, id] {
-    auto it = entries_.find(id);
-    if (it == entries_.end()) return;
-    it->second.busy = false;
+  loop_.after(kSocketPause, [this, id, serial = entries_.at(id).serial] {
+    Entry* entry = find(id, serial);
+    if (!entry) return;
+    entry->busy = false;
     advance(id);
   });
 }
@@ -189,7 +212,9 @@ void GateKeeper::took(const std::string& id, const Terms& terms, const Result<st
     log::error("launcher", "the policy of {} cannot be written down, and is taken back: {}", id, kept.error().message);
     Terms before = entry.kept.value_or(Terms{});
     put(id, before, true, true,
-        [this, id, error = kept.error()](const Result<std::string>&) { finish_job(id, std::unexpected(error)); });
+        [this, id, serial = entry.serial, error = kept.error()](const Result<std::string>&) {
+          if (find(id, serial)) finish_job(id, std::unexpected(error));
+        });
     return;
   }
   entry.kept = terms;
@@ -239,19 +264,20 @@ bool GateKeeper::forget(const std::string& id) {
   known = known && child_.pid > 0;
   if (!known && lost.count == 0) return false;
   // Whoever waits for its end hears of it even if the gate hangs.
-  leaving_[id] = {lost, loop_.after(known ? kPatience : kAtOnce, [this, id] { left(id); })};
+  const uint64_t serial = ++last_serial_;
+  leaving_[id] = {serial, lost, loop_.after(known ? kPatience : kAtOnce, [this, id, serial] { left(id, serial); })};
   if (!known) return true;
   Writer out;
   out.str(id);
   request(static_cast<uint8_t>(gate::ControlOp::remove), out.data(),
-          [this, id](const Result<std::string>&) { left(id); });
+          [this, id, serial](const Result<std::string>&) { left(id, serial); });
   return leaving_.contains(id);  // unless the gate was found dead just now
 }
 
 // All of its events have been read: the gate tells them before it answers.
-void GateKeeper::left(const std::string& id) {
+void GateKeeper::left(const std::string& id, uint64_t serial) {
   auto it = leaving_.find(id);
-  if (it == leaving_.end()) return;
+  if (it == leaving_.end() || it->second.serial != serial) return;
   loop_.cancel(it->second.timer);
   if (on_left) on_left(id);
   leaving_.erase(id);
@@ -283,7 +309,8 @@ void GateKeeper::request(uint8_t op, const std::string& arguments, Done done, st
   uint32_t tag = 0;
   if (done) {
     tag = ++last_tag_ ? last_tag_ : ++last_tag_;
-    calls_[tag] = std::move(done);
+    calls_[tag] = {std::move(done), std::chrono::steady_clock::now()};
+    look_for_hang();
   }
   Writer out;
   out.u8(op);
@@ -297,7 +324,7 @@ void GateKeeper::request(uint8_t op, const std::string& arguments, Done done, st
     auto error = sys_error("cannot hand the sandbox's sockets to the gate");
     if (tag == 0) return;
     auto waiting = std::move(calls_.extract(tag).mapped());
-    return waiting(std::unexpected(error.error()));
+    return waiting.done(std::unexpected(error.error()));
   }
   queue_.push_back(std::move(message));
   flush();
@@ -331,7 +358,7 @@ void GateKeeper::ready(uint32_t events) {
     if (in.u8() == 1) {
       gate::Event event;
       decode(in, event);
-      if (in.done() && lost_of(event.sandbox) && on_event) on_event(event);
+      if (in.done()) hear(event);
       continue;
     }
     uint32_t tag = in.u32();
@@ -339,28 +366,59 @@ void GateKeeper::ready(uint32_t events) {
     std::string text = in.str();
     auto call = in.done() ? calls_.find(tag) : calls_.end();
     if (call == calls_.end()) continue;
-    auto done = std::move(call->second);
+    auto done = std::move(call->second.done);
     calls_.erase(call);
     done(bad ? Result<std::string>(fail(Code::internal, text)) : Result<std::string>(std::move(text)));
+  }
+}
+
+void GateKeeper::hear(const gate::Event& event) {
+  if (lost_of(event.sandbox) && on_event) on_event(event);
+}
+
+void GateKeeper::look_for_hang() {
+  if (patrol_ || calls_.empty()) return;
+  auto until = calls_.begin()->second.since + kHung;
+  patrol_ = loop_.after(until - std::chrono::steady_clock::now(), [this] {
+    patrol_.reset();
+    if (calls_.empty() || calls_.begin()->second.since + kHung > std::chrono::steady_clock::now())
+      return look_for_hang();
+    log::error("launcher", "the gate does not answer, and is replaced");
+    died();
+  });
+}
+
+// What it told before it died.
+void GateKeeper::hear_out() {
+  for (;;) {
+    auto message = kernel::receive_message(socket_.get(), gate::kMaxControl);
+    if (!message || message->bytes.empty()) return;
+    Reader in(message->bytes);
+    if (in.u8() != 1) continue;
+    gate::Event event;
+    decode(in, event);
+    if (in.done()) hear(event);
   }
 }
 
 void GateKeeper::died() {
   if (child_.pid <= 0) return;  // known already
   loop_.unwatch(socket_.get());
-  socket_.reset();
   ::kill(child_.pid, SIGKILL);  // one that only closed the conversation is of no use
   ::waitpid(child_.pid, nullptr, 0);
   child_ = {};
+  hear_out();
+  socket_.reset();
   log::error("launcher", "the gate has died; its connections are cut");
   queue_.clear();
   waits_for_room_ = false;
   // What was under way is done again, in its order, by the next one: nobody knows how far this one came with it.
   calls_.clear();
-  std::vector<std::string> going;
-  for (const auto& [id, leaving] : leaving_) going.push_back(id);
-  for (const auto& id : going) left(id);
+  std::vector<std::pair<std::string, uint64_t>> going;
+  for (const auto& [id, leaving] : leaving_) going.emplace_back(id, leaving.serial);
+  for (const auto& [id, serial] : going) left(id, serial);
   for (auto& [id, entry] : entries_) {
+    entry.serial = ++last_serial_;
     entry.told = entry.busy = false;
     std::erase_if(entry.jobs, [](const Job& job) { return !job.done; });  // but for what was given up already
   }
@@ -382,7 +440,8 @@ void GateKeeper::restart_after(std::chrono::milliseconds pause) {
 Result<void> GateKeeper::keep(const std::string& id, const Terms& terms) const {
   // One without either is as closed without a gate.
   if (terms.policy.empty() && terms.ceiling.empty()) {
-    ::unlink((options_.folder + "/" + id).c_str());
+    std::string path = options_.folder + "/" + id;
+    if (::unlink(path.c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove " + path);
     return {};
   }
   ISOLA_CHECK(make_dirs(options_.folder, 0700));
@@ -407,7 +466,7 @@ Result<void> GateKeeper::restore() {
       ::unlink(path.c_str());
       continue;
     }
-    entries_[id].kept = std::move(terms);
+    entry_for(id).kept = std::move(terms);
   }
   if (entries_.empty()) return {};
   ISOLA_CHECK(start());

@@ -8,7 +8,8 @@
 // a policy that the gate would not take could come into force at the next start.
 //
 // What is asked about one sandbox is done in the order in which it came, one thing at a time. While the gate is being
-// restarted it waits; after a few seconds the answer is Code::unavailable, "try again".
+// restarted it waits; after a few seconds the answer is Code::unavailable, "try again". One that allows nothing is in
+// force without a gate: it is answered at once, and the gate gets it when it can.
 #pragma once
 
 #include <deque>
@@ -72,6 +73,7 @@ class GateKeeper {
     std::string trouble;  // why it was not done yet
   };
   struct Entry {
+    uint64_t serial = 0;        // an answer to what was asked before is not for it
     std::optional<Terms> kept;  // in force, and written down
     bool told = false;          // the gate that runs now has its sockets
     bool busy = false;          // something is under way, or is to be tried again soon
@@ -96,7 +98,13 @@ class GateKeeper {
   void ready(uint32_t events);
   void flush();
   void died();
-  void left(const std::string& id);
+  void look_for_hang();
+  void hear_out();
+  void hear(const gate::Event& event);
+  void left(const std::string& id, uint64_t serial);
+  Entry& entry_for(const std::string& id);
+  // Nothing if it is another's by now.
+  Entry* find(const std::string& id, uint64_t serial);
   gate::Lost* lost_of(const std::string& id);  // null: nothing is known of it
   Result<void> keep(const std::string& id, const Terms& terms) const;
 
@@ -108,6 +116,7 @@ class GateKeeper {
   std::map<std::string, Entry> entries_;
   // Forgotten here; the gate may still have something to tell.
   struct Leaving {
+    uint64_t serial = 0;
     gate::Lost lost;
     EventLoop::TimerId timer;
   };
@@ -118,9 +127,14 @@ class GateKeeper {
   };
   std::deque<Outgoing> queue_;
   bool waits_for_room_ = false;
-  std::map<uint32_t, Done> calls_;  // by tag
+  struct Call {
+    Done done;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::map<uint32_t, Call> calls_;  // by tag: the oldest first
+  std::optional<EventLoop::TimerId> patrol_;
   uint32_t last_tag_ = 0;
-  uint64_t last_job_ = 0;
+  uint64_t last_job_ = 0, last_serial_ = 0;
   std::chrono::steady_clock::time_point started_{};
   std::optional<EventLoop::TimerId> restart_;
 };

@@ -171,8 +171,9 @@ struct PolicyRequest {
 };
 // admit: a uid. From then on that user may ask for sandboxes, and nobody else but root; only root may say so.
 // gate_report: an id; the reply is JSON text (gate/recorder.h).
-// gate_events: turns the connection into a stream: one reply with this request's tag per event. Whoever owns a sandbox
-// and listens here keeps its policy: set_policy of anybody else is then refused (Code::denied).
+// gate_events: turns the connection into a stream: one reply with this request's tag per event, and a byte that says
+// whether it is the receiver's to keep. Whoever owns a sandbox and listens here keeps its policy (set_policy of anybody
+// else is then refused, Code::denied) and its records: what nobody kept comes in sum, as an event of kind `lost`.
 
 struct ShutdownRequest {
   bool end_all = false;  // else the sandboxes live on

@@ -62,7 +62,7 @@ class Server {
     gate::Lost lost;  // of any sandbox: what was not sent, for one who only looks on
   };
   void heard_gate(const gate::Event& event);
-  void send_gate_event(OwnerId id, const gate::Event& event);
+  void send_gate_event(OwnerId id, const gate::Event& event, bool keeps);
   bool has_room(OwnerId id) const;
   // Whoever owns the sandbox and listens to the gate keeps its policy and its records: a server. 0: nobody does.
   OwnerId keeper_of(const std::string& sandbox) const;

@@ -16,7 +16,7 @@ void Server::set_gate(GateKeeper& gate) {
     // The last word of it, which cannot wait for room.
     auto lost = gate_->take_lost(sandbox);
     OwnerId keeper = keeper_of(sandbox);
-    if (lost && keeper) send_gate_event(keeper, *lost);
+    if (lost && keeper) send_gate_event(keeper, *lost, true);
     cells_.let_go(sandbox);
   };
 }
@@ -77,9 +77,10 @@ bool Server::has_room(OwnerId id) const {
   return connection != connections_.end() && connection->second.queue.size() < kMostWaiting;
 }
 
-void Server::send_gate_event(OwnerId id, const gate::Event& event) {
+void Server::send_gate_event(OwnerId id, const gate::Event& event, bool keeps) {
   Writer out;
   encode(out, event);
+  out.u8(keeps);
   reply(id, gate_watchers_.at(id).tag, out.take());
 }
 
@@ -98,8 +99,8 @@ void Server::heard_gate(const gate::Event& event) {
         watcher->second.lost.add(event);
       continue;
     }
-    if (watcher->second.lost.count > 0) send_gate_event(id, watcher->second.lost.take(""));
-    if (gate_watchers_.contains(id)) send_gate_event(id, event);
+    if (watcher->second.lost.count > 0) send_gate_event(id, watcher->second.lost.take(""), false);
+    if (gate_watchers_.contains(id)) send_gate_event(id, event, id == keeper);
   }
   // A server that is away hears at least how much it has missed.
   if (!keeper) gate_->note_lost(event);
@@ -109,7 +110,7 @@ void Server::tell_lost(const std::string& sandbox) {
   OwnerId keeper = keeper_of(sandbox);
   if (!keeper || !gate_) return;
   if (!has_room(keeper)) return tell_lost_soon(sandbox);
-  if (auto lost = gate_->take_lost(sandbox)) send_gate_event(keeper, *lost);
+  if (auto lost = gate_->take_lost(sandbox)) send_gate_event(keeper, *lost, true);
 }
 
 void Server::tell_lost_soon(const std::string& sandbox) {

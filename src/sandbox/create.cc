@@ -259,7 +259,10 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(*request.volumes)));
   }
   ISOLA_CO_TRY(record.network, policy_text(request.network));
-  if (request.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(request.project, record.network));
+  if (request.network == "package-registries")
+    request.env.insert(parts_.registries.environment.begin(), parts_.registries.environment.end());
+  else
+    ISOLA_CO_CHECK(may_ask_for(request.project, record.network));
   record.project = request.project;
   record.limits = request.limits;
   // Looked at before anything is made, so that a flood of refused creates costs nothing; the insert decides for good.
@@ -384,14 +387,11 @@ Result<void> Service::set_running(const BoxPtr& box) {
 }
 
 Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
-  store::Labels env = request.env;
-  if (request.network == "package-registries")
-    for (const auto& [name, value] : parts_.registries.environment) env.emplace(name, value);
   ChannelPtr configured;  // under way while the gate is asked
-  if (!env.empty()) {
+  if (!request.env.empty()) {
     ISOLA_CO_TRY(auto link, co_await this->link(box));
     guest::Configure configure;
-    for (const auto& [key, value] : env) configure.env.push_back(key + "=" + value);
+    for (const auto& [key, value] : request.env) configure.env.push_back(key + "=" + value);
     configured = link->open(guest::Op::configure, guest::encode(configure));
   }
   // Before anything runs: whatever does, runs under it.

@@ -182,7 +182,8 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (in.u8() != 0 || in.done()) return;  // refused, or only the word that it begins
     gate::Event event;
     decode(in, event);
-    if (in.done() && !stopped && listener->gate_event) listener->gate_event(event);
+    bool ours = in.u8() != 0;  // else it comes again, in a sum, when the sandbox is
+    if (in.done() && ours && !stopped && listener->gate_event) listener->gate_event(event);
   }
 
   void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {

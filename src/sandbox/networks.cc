@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -72,6 +73,17 @@ Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool c
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
+namespace {
+
+Task<void> tell_gate(std::shared_ptr<Service> keep, LauncherLink& launcher, launcher::PolicyRequest request) {
+  auto told = co_await launcher.set_policy(request);
+  if (!told && told.error().code != Code::not_found)
+    log::warn("sandbox", "what {} tries is not recorded: {}", request.id, told.error().message);
+  (void)keep;
+}
+
+}  // namespace
+
 // The caller has the turn. `fresh`: the gate does not know it yet.
 Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
   std::string policy = box->record().network;
@@ -80,22 +92,18 @@ Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
   launcher::PolicyRequest request{.id = box->id(), .ceiling = ceiling_of(project), .first = true};
   // Under a ceiling that somebody set it is waited for: whoever gives it a policy while no server runs stays below it.
   if (!project.ceiling.empty()) co_return co_await parts_.launcher->set_policy(std::move(request));
-  // One that reaches nothing is as closed without the gate, which only knows better what was tried: nobody waits for
-  // that. A policy that is set meanwhile is not undone by it.
-  net::co_spawn(
-      box->home(),
-      [self = shared_from_this(), request = std::move(request)]() -> Task<void> {
-        auto told = co_await self->parts_.launcher->set_policy(request);
-        if (!told && told.error().code != Code::not_found)
-          log::warn("sandbox", "what {} tries is not recorded: {}", request.id, told.error().message);
-      },
-      net::detached);
+  // One that reaches nothing is as closed without the gate, which only knows better what was tried: whoever made it has
+  // the answer first. A policy that is set meanwhile is not undone by it.
+  net::post(box->home(), [self = shared_from_this(), box, request = std::move(request)] {
+    net::co_spawn(box->home(), tell_gate(self, *self->parts_.launcher, request), net::detached);
+  });
   co_return Result<void>();
 }
 
 Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller by) {
   ISOLA_CO_TRY(std::string policy, policy_text(asked.network));
-  if (asked.network != "package-registries") ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
+  const bool registries = asked.network == "package-registries";
+  if (!registries) ISOLA_CO_CHECK(may_ask_for(box->project(), policy));
   Box::Turn turn = co_await box->turn();
   if (asked.replaces && *asked.replaces != shown_policy(box->record().network))
     co_return fail(Code::exists, "network: it was changed meanwhile");
@@ -105,6 +113,14 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
     change.metadata = box->record().metadata;
     for (const auto& [key, value] : asked.notes) (*change.metadata)[key] = value;
     ISOLA_CO_CHECK(check_metadata(*change.metadata));
+  }
+  if (registries) {
+    if (box->state() != State::running)
+      co_return conflict("network: programs inside are pointed to the registries while it runs; resume it first");
+    change.env = box->record().env;
+    change.env->insert(parts_.registries.environment.begin(), parts_.registries.environment.end());
+    ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
+    ISOLA_CO_CHECK(co_await configure(box, *change.env, false));
   }
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
   // One that sleeps gets it when it is resumed.
@@ -120,6 +136,7 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   box->change([&](auto& r) {
     r.network = policy;
     if (change.metadata) r.metadata = *change.metadata;
+    if (change.env) r.env = *change.env;
   });
   json data = {{"changed", {"network"}}, {"network", policy}};
   record(ledger::Kind::sandbox_updated, box, data.dump(), by);

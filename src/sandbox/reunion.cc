@@ -92,7 +92,9 @@ Task<Result<void>> Service::take_over(BoxPtr box) {
   record = box->record();
   if (record.state == State::frozen) ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
   // What is written down and what is in force are the same again, whoever died between the two.
-  ISOLA_CO_CHECK(co_await renew_network(box, false));
+  auto renewed = co_await renew_network(box, false);
+  // It is just ending: the word of that is on its way.
+  if (!renewed && renewed.error().code != Code::not_found) co_return renewed;
   co_return Result<void>();
 }
 

@@ -169,6 +169,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
                               .id = record.id,
                               .spend = true};
   auto launched = co_await parts_.launcher->launch(std::move(ask));
+  const bool fresh = launched.has_value();
   if (!launched) {
     Error why = launched.error();
     // Perhaps an earlier resume came so far, and only its answer got lost.
@@ -180,7 +181,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   }
   box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings().patience));
   // It reaches nothing until its policy is in force.
-  Result<void> ready = co_await renew_network(box, true);
+  Result<void> ready = co_await renew_network(box, fresh);
   bool anew = launched->reply.birth == Birth::cold;
   if (ready && anew) ready = co_await configure(box, record.env, true);
   if (ready) ready = awake(box, State::creating, launched->reply.birth, request.timeout);

@@ -182,6 +182,10 @@ Result<void> SqliteStore::write_change(Database& db, const std::string& id, cons
     ISOLA_TRY(std::string json, to_json(*change.metadata, "metadata"));
     ISOLA_CHECK(update_sandbox(db, id, "metadata = ?", json));
   }
+  if (change.env) {
+    ISOLA_TRY(std::string json, to_json(*change.env, "environment variables"));
+    ISOLA_CHECK(update_sandbox(db, id, "env = ?", json));
+  }
   if (change.network) ISOLA_CHECK(update_sandbox(db, id, "network = ?", *change.network));
   if (const auto& budget = change.budget)
     ISOLA_CHECK(update_sandbox(db, id,

@@ -50,6 +50,7 @@ struct SandboxChange {
   std::optional<Labels> metadata = {};
   std::optional<std::string> network = {};
   std::optional<Budget> budget = {};
+  std::optional<Labels> env = {};
 };
 
 using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when

@@ -224,6 +224,41 @@ TEST_F(Net, PoliciesAreWrittenDownWhenTheGateHasTakenThem) {
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 
+// What allows nothing needs no gate to be in force, and one that only comes first undoes nothing.
+TEST_F(Net, AClosedSandboxWaitsForNoGate) {
+  auto client = island_->client();
+  auto box = sandbox(client);
+  ASSERT_OK(box);
+  auto set = client.set_policy({.id = box->id, .first = true});
+  ASSERT_OK(set);
+  auto report = client.gate_report(box->id);
+  ASSERT_OK(report);
+  EXPECT_EQ(python(*box, "print(greet(\"203.0.113.10\"))"), "ConnectionResetError\n");
+  EXPECT_TRUE(eventually([&] {
+    auto now = client.gate_report(box->id);
+    return now && now->find("203.0.113.10") != std::string::npos;
+  }));
+  set = client.set_policy({.id = box->id, .policy = "allow a.example"});
+  ASSERT_OK(set);
+  set = client.set_policy({.id = box->id, .first = true});
+  ASSERT_OK(set);
+  EXPECT_EQ(python(*box, "print(greet(\"a.example\"))"), "hello from 203.0.113.10\n");
+  // A gate that hangs keeps nobody waiting for what is closed; after a while it is replaced.
+  pid_t hung = gate_pid();
+  ASSERT_EQ(::kill(hung, SIGSTOP), 0);
+  auto other = sandbox(client);
+  ASSERT_OK(other);
+  auto begun = std::chrono::steady_clock::now();
+  set = client.set_policy({.id = other->id, .first = true});
+  ASSERT_OK(set);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(4));
+  EXPECT_TRUE(eventually([&] { return gate_pid() > 0 && gate_pid() != hung; }, std::chrono::seconds(60)));
+  ::kill(hung, SIGCONT);  // if it is still there
+  EXPECT_EQ(python(*box, "print(greet(\"a.example\"))"), "hello from 203.0.113.10\n");
+  report = client.gate_report(other->id);
+  ASSERT_OK(report);
+}
+
 TEST_F(Net, ADeniedNameIsNotAskedForAtALiteralAddress) {
   std::string hello =
       "c = ssl.create_default_context(); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE\n"

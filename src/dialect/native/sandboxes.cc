@@ -121,7 +121,7 @@ Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
 Task<Result<void>> network(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   json out = {{"policy", sandbox::shown_policy(box->record().network)}};
-  // The gate knows nothing of a sandbox that never had a policy.
+  // The gate knows nothing of a sandbox that sleeps, or was born just now.
   auto report = co_await service.network_report(box);
   if (report) {
     json told = json::parse(*report, nullptr, false);
