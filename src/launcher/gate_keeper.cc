@@ -211,10 +211,9 @@ void GateKeeper::took(const std::string& id, const Terms& terms, const Result<st
   if (auto kept = keep(id, terms); !kept) {
     log::error("launcher", "the policy of {} cannot be written down, and is taken back: {}", id, kept.error().message);
     Terms before = entry.kept.value_or(Terms{});
-    put(id, before, true, true,
-        [this, id, serial = entry.serial, error = kept.error()](const Result<std::string>&) {
-          if (find(id, serial)) finish_job(id, std::unexpected(error));
-        });
+    put(id, before, true, true, [this, id, serial = entry.serial, error = kept.error()](const Result<std::string>&) {
+      if (find(id, serial)) finish_job(id, std::unexpected(error));
+    });
     return;
   }
   entry.kept = terms;
