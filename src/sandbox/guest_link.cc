@@ -46,7 +46,8 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
   net::steady_timer watch;
   const std::chrono::milliseconds patience;
   std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();  // or when nobody waited
-  bool watching = false, asked = false, silent = false;
+  std::optional<std::chrono::steady_clock::time_point> asked;
+  bool watching = false, silent = false;
   bool wide = false;
 
   // Only where much is carried: most sandboxes never need it. What the kernel does not grant is not needed either.
@@ -59,7 +60,7 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
   void watch_it() {
     if (watching || dead || session.channels() == 0) return;
     watching = true;
-    asked = false;
+    asked.reset();
     heard = std::chrono::steady_clock::now();
     look_later();
   }
@@ -74,16 +75,16 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
       watching = false;
       return;
     }
-    bool quiet = std::chrono::steady_clock::now() - heard >= patience;
-    if (silent || !quiet) {
-      if (silent) heard = std::chrono::steady_clock::now();
-      asked = false;
-    } else if (asked) {
-      return die({Code::timeout, "the sandbox does not answer"});
-    } else {
-      asked = true;
+    auto now = std::chrono::steady_clock::now();
+    if (silent) heard = now;
+    if (now - heard >= patience) {
+      // Asked the last time, and not a word since then. One whose commands are quiet has answered that.
+      if (asked && heard <= *asked) return die({Code::timeout, "the sandbox does not answer"});
+      asked = now;
       session.open(guest::Op::ping, {}, {});
       flush();
+    } else {
+      asked.reset();
     }
     look_later();
   }
@@ -210,7 +211,7 @@ void GuestLink::may_be_silent(bool silent) {
   net::post(home_, [io = io_, silent] {
     io->silent = silent;
     io->heard = std::chrono::steady_clock::now();
-    io->asked = false;
+    io->asked.reset();
   });
 }
 

@@ -177,6 +177,14 @@ class SilentGuests(unittest.TestCase):
         self.assertEqual(seen[0]["stdout"], "late\n")
         self.own.delete(f"/v1/sandboxes/{made['id']}")
 
+    def test_a_quiet_command_is_not_a_silent_guest(self):
+        own = Server("--patience", "1s")
+        try:
+            made = own.create()
+            self.assertEqual(own.run(made["id"], "sleep 12; echo done")["stdout"], "done\n")
+        finally:
+            own.close()
+
     def test_nobody_waits_for_ever(self):
         made = self.own.create()
         with open(os.path.join(self.own.data, "run", made["id"])) as file:
