@@ -3,12 +3,62 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log_lines.h"
+
 namespace isola::log {
 
 namespace {
+
 Level threshold = Level::info;
+Format form = Format::text;
 constexpr std::string_view kNames[] = {"debug", "info", "warn", "error"};
+
+constexpr std::string_view kKey = "e2b_";
+constexpr size_t kLeastKey = 16;  // digits; shorter ones open nothing
+
+std::string masked(std::string_view text) {
+  std::string out;
+  for (;;) {
+    size_t at = text.find(kKey);
+    if (at == std::string_view::npos) return out.append(text);
+    size_t end = at + kKey.size();
+    while (end < text.size() && std::string_view("0123456789abcdefABCDEF").find(text[end]) != std::string_view::npos)
+      ++end;
+    bool key = end - at - kKey.size() >= kLeastKey;
+    out.append(text.substr(0, key ? at + kKey.size() : end)).append(key ? "***" : "");
+    text.remove_prefix(end);
+  }
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\')
+      out.append({'\\', static_cast<char>(c)});
+    else if (c < 0x20)
+      out += fmt::format("\\u{:04x}", c);
+    else
+      out.push_back(static_cast<char>(c));
+  }
+  return out;
+}
+
 }  // namespace
+
+void set_format(Format format) { form = format; }
+
+std::string line(Format format, int64_t ms, Level level, std::string_view room, std::string_view message) {
+  time_t seconds = ms / 1000;
+  tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  auto time = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                          utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
+  auto name = kNames[static_cast<int>(level)];
+  auto words = masked(message);
+  if (format == Format::text) return fmt::format("{} {} {}: {}\n", time, name, room, words);
+  return fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"room\":\"{}\",\"message\":\"{}\"}}\n", time, name, room,
+                     escaped(words));
+}
 
 void set_level(Level level) { threshold = level; }
 
@@ -16,13 +66,9 @@ void write(Level level, std::string_view room, std::string_view message) {
   if (level < threshold) return;
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  tm utc{};
-  ::gmtime_r(&now.tv_sec, &utc);
-  auto line = fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z {} {}: {}\n", utc.tm_year + 1900, utc.tm_mon + 1,
-                          utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, now.tv_nsec / 1000000,
-                          kNames[static_cast<int>(level)], room, message);
+  auto text = line(form, now.tv_sec * 1000 + now.tv_nsec / 1000000, level, room, message);
   // One write per line keeps lines whole; a log that cannot be written is not worth failing for.
-  [[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
+  [[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
 std::string quoted(std::string_view untrusted) {

@@ -107,9 +107,11 @@ Error api_error(int status, std::string_view body, const Server& server) {
   if (message.empty()) message = fmt::format("the server answered {} {}", status, shown(body.substr(0, 200)));
   if (status == 401) {
     message = server.key_from.empty()
-                  ? fmt::format("{} wants an API key: run as root, or set ISOLA_API_KEY", server.url)
-                  : fmt::format("{} does not accept the API key of {}: run as root, or set ISOLA_API_KEY", server.url,
-                                server.key_from);
+                  ? fmt::format(
+                        "{} wants an API key: set ISOLA_API_KEY, or give the server's folder with --data (as "
+                        "root; a key lies in it)",
+                        server.url)
+                  : fmt::format("{} does not accept the API key of {}", server.url, server.key_from);
   }
   if (!request.empty()) message += " (request " + request + ")";
   return Error{code_of_status(status), message};

@@ -28,7 +28,9 @@ TEST(ApiError, ExplainsAMissingAndAWrongKey) {
   std::string body = R"({"error":{"code":"unauthenticated","message":"no","request_id":"r"}})";
   auto none = api_error(401, body, {.url = "http://h:1"});
   EXPECT_EQ(none.code, Code::denied);
-  EXPECT_EQ(none.message, "http://h:1 wants an API key: run as root, or set ISOLA_API_KEY (request r)");
+  EXPECT_EQ(none.message,
+            "http://h:1 wants an API key: set ISOLA_API_KEY, or give the server's folder with --data (as root; a key "
+            "lies in it) (request r)");
   auto wrong = api_error(401, body, {.url = "http://h:1", .key = "x", .key_from = "E2B_API_KEY"});
   EXPECT_NE(wrong.message.find("does not accept the API key of E2B_API_KEY"), std::string::npos) << wrong.message;
 }

@@ -17,6 +17,7 @@ inline constexpr int kTimedOut = 124, kFailed = 125, kCannotRun = 126, kNoSuchCo
 struct Common {
   std::string data_dir = "/var/lib/isola";
   std::string cache_dir = "/var/cache/isola";
+  bool data_given = false, cache_given = false;  // on the command line
   bool json = false;
   // Of commands that talk to a server (api.h says what stands in for them).
   std::string url, key_file;
@@ -76,5 +77,8 @@ int launcher_stop(const Common& common, bool end_all);
 
 // "isola: MESSAGE" on standard error; returns kFailed.
 int complain(const std::string& message);
+// Of a command that ended by SIGKILL which nobody sent from outside.
+inline constexpr char kKilledText[] =
+    "the command was killed (SIGKILL): by something inside, or because the memory limit was reached";
 
 }  // namespace isola::cli

@@ -21,9 +21,12 @@ void read_environment(Common& common) {
 
 // Every command takes these, before or after its name.
 void add_common(CLI::App& app, Common& common) {
-  app.add_option("--data", common.data_dir, "Where state lives (or ISOLA_DATA)")->capture_default_str();
+  app.add_option("--data", common.data_dir, "Where state lives (or ISOLA_DATA)")
+      ->capture_default_str()
+      ->each([&common](const std::string&) { common.data_given = true; });
   app.add_option("--cache", common.cache_dir, "Where templates live, machine-wide (or ISOLA_CACHE)")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->each([&common](const std::string&) { common.cache_given = true; });
   app.add_flag("--json", common.json, "Print JSON");
 }
 

@@ -151,7 +151,10 @@ Result<NetChoice> net_choice(const std::string& text) {
     choice.files = std::move(registries.files);
     return choice;
   }
-  if (text[0] == '@') {
+  if (text[0] == '{') {
+    ISOLA_TRY(auto policy, gate::parse_policy_json(text));
+    choice.policy = gate::to_text(policy);
+  } else if (text[0] == '@') {
     ISOLA_TRY(choice.policy, read_file(text.substr(1), gate::kMaxPolicyText));
     if (auto json = gate::parse_policy_json(choice.policy)) choice.policy = gate::to_text(*json);
   } else {
@@ -186,9 +189,23 @@ int net_set(const Common& common, const std::string& id, const std::string& text
 int net_add(const Common& common, const std::string& id, const std::string& rule, bool cut) {
   auto read = gate::parse_policy(rule);
   if (!read) return complain(read.error().message);
+  if (read->rules.size() != 1) return complain("one rule at a time");
   auto network = Network::open(common, id);
   if (!network) return complain(network.error().message);
-  auto changed = network->change([&](const std::string& before) { return rule + "\n" + before; }, cut);
+  // What was said of the same before has no meaning any more.
+  std::string line = gate::to_text(read->rules[0]);
+  std::string other = (line.starts_with("allow") ? "deny" : "allow") + line.substr(line.find(' '));
+  auto make = [&](const std::string& before) {
+    std::string after = line + "\n";
+    for (size_t at = 0; at < before.size();) {
+      size_t end = std::min(before.find('\n', at), before.size());
+      std::string one = before.substr(at, end - at);
+      if (one != line && one != other) after += one + "\n";
+      at = end + 1;
+    }
+    return after;
+  };
+  auto changed = network->change(make, cut);
   return changed ? 0 : complain(changed.error().message);
 }
 
@@ -208,35 +225,72 @@ int net_learn(const Common& common, const std::string& id) {
                     .c_str());
       return 0;
     }
-    std::printf("# recorded since %s\n", format_moment(report->value("since", 0ll)).c_str());
+    std::printf("# recorded since %s, and further until another policy is set: isola net set %s @FILE\n",
+                format_moment(report->value("since", 0ll)).c_str(), id.c_str());
     std::fputs(report->value("smallest_policy", "").c_str(), stdout);
     return 0;
   }
   auto changed = network->change([](const std::string& now) { return now + "learn\n"; }, false);
-  return changed ? 0 : complain(changed.error().message);
+  if (!changed) return complain(changed.error().message);
+  std::fprintf(stderr,
+               "isola: what it reaches is allowed and recorded from now on; once more prints the smallest policy that "
+               "would have sufficed\n");
+  return 0;
 }
+
+namespace {
+
+// By id, or by name where a server has it, or by the beginning of an id.
+Result<std::string> watched_id(const Common& common, launcher::Client& launcher, const std::string& text) {
+  if (find_server_url(common.data_dir)) {
+    ISOLA_TRY(Api api, Api::open(common));
+    if (!api.server().key.empty())
+      if (auto found = api.sandbox_id(text); found && *found != text) return found;
+  }
+  ISOLA_TRY(auto all, launcher.list());
+  std::string match;
+  for (const auto& one : all) {
+    if (!one.id.starts_with(text)) continue;
+    if (!match.empty()) return fail(Code::invalid, "several sandboxes begin with " + text + ": write more of the id");
+    match = one.id;
+  }
+  if (match.empty()) return fail(Code::not_found, "there is no sandbox " + text);
+  return match;
+}
+
+std::string line_of(const gate::Event& event) {
+  std::string out = format_moment(event.when) + " " + event.sandbox + " ";
+  if (event.kind == gate::Event::Kind::lost) return out + "lost " + std::to_string(event.count) + " events";
+  out += std::string(to_string(event.kind)) + " ";
+  out += event.protocol == gate::Event::Protocol::dns ? "dns " : "tcp ";
+  out += (event.name.empty() ? event.address : event.name) + ":" + std::to_string(event.port);
+  out += " " + std::string(to_string(event.reason));
+  if (!event.rule.empty()) out += " (" + event.rule + ")";
+  if (event.up + event.down > 0)
+    out += " " + std::to_string(event.up) + " bytes out, " + std::to_string(event.down) + " in";
+  if (event.count > 1) out += " " + std::to_string(event.count) + " times";
+  return out;
+}
+
+}  // namespace
 
 int net_watch(const Common& common, const std::string& id) {
   auto launcher = launcher::Client::connect(common.data_dir);
   if (!launcher) return complain(launcher.error().message);
+  std::string only;
+  if (!id.empty()) {
+    auto found = watched_id(common, *launcher, id);
+    if (!found) return complain(found.error().message);
+    only = *found;
+  }
   if (auto watching = launcher->watch_gate(); !watching) return complain(watching.error().message);
   for (;;) {
     auto event = launcher->next_gate_event();
     if (!event) return complain(event.error().message);
-    if (!id.empty() && event->sandbox != id) continue;
-    if (common.json) {
-      std::puts(to_json(*event).dump(-1, ' ', false, json::error_handler_t::replace).c_str());
-      std::fflush(stdout);
-      continue;
-    }
-    if (event->kind == gate::Event::Kind::lost) {
-      std::printf("%s lost %u events\n", event->sandbox.c_str(), event->count);
-      continue;
-    }
-    std::printf("%s %s %s:%u %s%s%s%s\n", event->sandbox.c_str(), std::string(to_string(event->kind)).c_str(),
-                event->name.empty() ? event->address.c_str() : event->name.c_str(), event->port,
-                std::string(to_string(event->reason)).c_str(), event->rule.empty() ? "" : " (", event->rule.c_str(),
-                event->rule.empty() ? "" : ")");
+    if (!only.empty() && event->sandbox != only) continue;
+    std::string line =
+        common.json ? to_json(*event).dump(-1, ' ', false, json::error_handler_t::replace) : line_of(*event);
+    std::puts(line.c_str());
     std::fflush(stdout);
   }
 }
@@ -252,25 +306,26 @@ void add_net(CLI::App& app, Common& common, int& code) {
     add_server_options(*one, common);
     return one;
   };
-  auto changing = [&](CLI::App* one, const char* what) {
-    one->add_option("what", *text, what)->required();
+  auto changing = [&](CLI::App* one, const char* name, const char* what) {
+    one->add_option(name, *text, what)->required();
     one->add_flag("--cut", *cut, "End connections that are not allowed any longer, now");
     return one;
   };
   command("show", "Its policy, what was refused and why, and where it has been")->callback([&, id] {
     code = net_show(common, *id);
   });
-  changing(command("set", "Give it another policy"), "none, all, package-registries, @FILE, or rules separated by ';'")
+  changing(command("set", "Give it another policy"), "policy",
+           "none, all, package-registries, @FILE, or rules separated by ';'")
       ->callback([&, id, text, cut] { code = net_set(common, *id, *text, *cut); });
   for (std::string action : {"allow", "deny"})
     changing(command(action.c_str(),
                      action == "allow" ? "Put a rule in front that allows" : "Put a rule in front that denies"),
-             "NAME, *.NAME, NETWORK or *, with :PORTS")
+             "destination", "NAME, *.NAME, NETWORK or *, with :PORTS")
         ->callback([&, id, text, cut, action] { code = net_add(common, *id, action + " " + *text, *cut); });
   command("learn", "Let it through and record; a second time: print the smallest policy that would have sufficed")
       ->callback([&, id] { code = net_learn(common, *id); });
   auto* watch = group->add_subcommand("watch", "Decisions as they are made");
-  watch->add_option("sandbox", *id, "Only this one");
+  watch->add_option("sandbox", *id, "Only this one: its id, the beginning of it, or its name where a server has it");
   watch->callback([&, id] { code = net_watch(common, *id); });
 }
 

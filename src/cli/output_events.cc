@@ -166,7 +166,7 @@ int exit_code_of(const OutputEvent& end) {
     complain("the command took longer than its timeout and was ended");
     return kTimedOut;
   }
-  if (end.out_of_memory) complain("the command was killed, most likely because the memory limit was reached");
+  if (end.out_of_memory) complain(kKilledText);
   return end.exit_code;
 }
 

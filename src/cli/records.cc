@@ -18,8 +18,9 @@ using nlohmann::json;
 namespace {
 
 struct Filter {
-  std::string sandbox, task, from, to, by = "sandbox", kind;
+  std::string project, sandbox, task, from, to, by = "sandbox", kind;
   uint64_t limit = 100, after = 0;
+  bool newest = false;
 };
 
 // The filters that usage and ledger share, as a query.
@@ -29,6 +30,7 @@ Result<http::Pairs> query_of(Api& api, const Filter& filter) {
     ISOLA_TRY(std::string id, api.sandbox_id(filter.sandbox));
     query.emplace_back("sandbox", id);
   }
+  if (!filter.project.empty()) query.emplace_back("project", filter.project);
   if (!filter.task.empty()) query.emplace_back("task", filter.task);
   for (const auto& [name, text] : {std::pair("from", filter.from), std::pair("to", filter.to)}) {
     if (text.empty()) continue;
@@ -97,6 +99,7 @@ Result<void> ledger(const Common& common, const Filter& filter) {
   ISOLA_TRY(http::Pairs query, query_of(api, filter));
   if (!filter.kind.empty()) query.emplace_back("kind", filter.kind);
   if (filter.after) query.emplace_back("after", std::to_string(filter.after));
+  if (filter.newest) query.emplace_back("order", "newest");
   query.emplace_back("limit", std::to_string(filter.limit));
   ISOLA_TRY(json all, api.get("/v1/ledger?" + http::to_query(query)));
   if (common.json) {
@@ -143,6 +146,7 @@ Result<void> events(const Common& common, const std::string& sandbox) {
 int code_for(const Result<void>& done) { return done ? 0 : complain(done.error().message); }
 
 void add_filter(CLI::App& command, Filter& filter) {
+  command.add_option("--project", filter.project, "Another project's, or * for all: with the operator's key");
   command.add_option("--sandbox", filter.sandbox, "Only this sandbox");
   command.add_option("--task", filter.task, "Only this task");
   command.add_option("--from", filter.from, "Since then: 2h (ago), 2026-01-31, or 2026-01-31T12:00:00Z");
@@ -165,7 +169,8 @@ void add_records(CLI::App& app, Common& common, int& code) {
 
   auto* ledger_command = app.add_subcommand("ledger", "What happened: lifecycle, commands, keys");
   ledger_command->add_option("--kind", asked->kind, "Only kinds that begin so: sandbox, command.ended …");
-  ledger_command->add_option("--after", asked->after, "Only after this sequence number");
+  ledger_command->add_option("--after", asked->after, "Only after this sequence number (with --newest: before it)");
+  ledger_command->add_flag("--newest", asked->newest, "The newest first");
   ledger_command->add_option("--limit", asked->limit, "At most so many, up to 1000")->capture_default_str();
   add_filter(*ledger_command, *asked);
   ledger_command->callback([=, &common, &code] { code = code_for(ledger(common, *asked)); });

@@ -299,7 +299,7 @@ int run(const Common& common, const RunOptions& options) {
   }
   if (common.json && exit) print_result(*exit, session);
   int code = exit ? exit_code(*exit) : report_failure(exit.error(), session, options);
-  if (exit && exit->oom_hint) complain("the command was killed, most likely because the memory limit was reached");
+  if (exit && exit->oom_hint) complain(kKilledText);
   // When this returns, nothing of the sandbox is left.
   if (!session.ended()) {
     auto gone = launcher->kill(sandbox->reply.id);

@@ -197,6 +197,11 @@ int change(const Common& common, const std::vector<std::string>& names, const st
 
 void add_create(CLI::App& group, Common& common, int& code) {
   auto options = std::make_shared<CreateOptions>();
+  auto not_negative = [] {
+    return CLI::Validator(
+        [](const std::string& text) { return text.starts_with('-') ? "must not be negative: " + text : std::string(); },
+        "NUMBER");
+  };
   auto* create_command = group.add_subcommand("create", "Make a sandbox and print its id");
   auto text = [&](const char* flag, const char* name, const char* help) {
     create_command->add_option_function<std::string>(
@@ -206,13 +211,13 @@ void add_create(CLI::App& group, Common& common, int& code) {
     create_command
         ->add_option_function<double>(
             flag, [options, name](const double& value) { options->numbers[name] = value; }, help)
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
   };
   auto budget = [&](const char* flag, const char* name, const char* help) {
     create_command
         ->add_option_function<double>(
             flag, [options, name](const double& value) { options->budget[name] = value; }, help)
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
   };
   text("--name", "name", "A name to call it by");
   text("--key", "key", "Give back the sandbox that was made with this key, if it lives");
@@ -245,7 +250,7 @@ void add_create(CLI::App& group, Common& common, int& code) {
   budget("--budget-cpu", "cpu_seconds", "End it after so many seconds of processor time");
   budget("--budget-wall", "wall_seconds", "… seconds of living");
   budget("--budget-commands", "commands", "… commands");
-  budget("--budget-bytes-out", "bytes_out", "… bytes of output");
+  budget("--budget-bytes-out", "bytes_out", "… bytes that leave through the gate");
   budget("--budget-money", "money", "… money, by the server's price sheet");
   create_command->add_flag("--public-ports", options->public_ports, "Its ports need no token");
   create_command->add_flag("--cold", options->cold, "Make it from nothing, even if a parked one waits");

@@ -24,6 +24,8 @@ namespace isola::cli {
 
 namespace {
 
+constexpr char kConfigFile[] = "/etc/isola.toml";  // read if it is there and no other was named
+
 struct Options {
   std::string config_file;
   std::map<std::string, std::string> flags;  // by name of the setting
@@ -46,11 +48,11 @@ std::shared_ptr<Options> add_settings(CLI::App& app) {
 Result<server::Config> load(const Common& common, const Options& options) {
   std::string file = options.config_file;
   if (const char* named = std::getenv("ISOLA_CONFIG"); named && file.empty()) file = named;
+  if (file.empty() && ::access(kConfigFile, F_OK) == 0) file = kConfigFile;
   std::vector<server::Given> flags;
   for (const auto& [name, text] : options.flags) flags.push_back({name, text, "the command line"});
-  Common defaults;
-  if (common.data_dir != defaults.data_dir) flags.push_back({"data", common.data_dir, "the command line"});
-  if (common.cache_dir != defaults.cache_dir) flags.push_back({"cache", common.cache_dir, "the command line"});
+  if (common.data_given) flags.push_back({"data", common.data_dir, "the command line"});
+  if (common.cache_given) flags.push_back({"cache", common.cache_dir, "the command line"});
   return server::load_config(file, flags);
 }
 
@@ -93,6 +95,8 @@ int up(const Common& common, const Options& options) {
   if (auto made = make_dirs(config->data, 0711); !made) return complain(made.error().message);
   Fd log(::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) return complain(sys_error("cannot open " + log_path).error().message);
+  const std::string key_file = config->data + "/key";
+  const bool first = ::access(key_file.c_str(), F_OK) != 0;
   pid_t pid = ::fork();
   if (pid < 0) return complain("cannot go into the background");
   if (pid == 0) {
@@ -127,6 +131,8 @@ int up(const Common& common, const Options& options) {
   }
   std::printf("Isola is up.\n  API       %s\n  key       %s/key\n  log       %s\n  boundary  jail (a shared kernel)\n",
               url.c_str(), config->data.c_str(), log_path.c_str());
+  if (auto key = read_file(key_file); first && key)
+    std::printf("  the first key, kept there: %s\n", key->substr(0, key->find('\n')).c_str());
   return 0;
 }
 

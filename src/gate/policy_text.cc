@@ -114,6 +114,12 @@ Result<void> parse_line(const std::vector<std::string_view>& words, Policy& poli
     return {};
   }
   if (words[0] == "limit") return parse_limit(words, policy.limits);
+  if (words.size() == 1)
+    return fail(Code::invalid, shown(words[0]) +
+                                   " is neither a preset (none, all, package-registries) nor a rule, which is "
+                                   "written: allow|deny NAME|*.NAME|NETWORK|* [:PORTS] [local]");
+  if (words[1].find("://") != std::string_view::npos)
+    return fail(Code::invalid, shown(words[1]) + " is a URL: a rule has the host's name alone, with :PORTS if need be");
   if (words.size() < 2 || words.size() > 3 || (words.size() == 3 && words[2] != "local"))
     return fail(Code::invalid, "write: allow|deny NAME|*.NAME|NETWORK|* [:PORTS] [local]");
   ISOLA_TRY(auto parts, split_ports(words[1]));

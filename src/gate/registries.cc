@@ -52,7 +52,10 @@ class Reading {
   }
   std::string ask(std::vector<std::string> argv) const {
     if (!from_.ask_tools || !image::find_program(argv[0])) return "";
-    auto said = image::run_output({.argv = std::move(argv), .env = {"HOME=" + home_}, .what = "asking for a registry"});
+    auto said =
+        image::run_output({.argv = std::move(argv),
+                           .env = {"HOME=" + home_, "NPM_CONFIG_LOGS_MAX=0", "NPM_CONFIG_UPDATE_NOTIFIER=false"},
+                           .what = "asking for a registry"});
     return said ? *said : "";
   }
   void add(std::string_view text, const std::string& tool) {
@@ -121,7 +124,8 @@ class Reading {
     std::map<std::string, std::string> settings;
     for (const auto& path : {std::string("/etc/npmrc"), std::string("/usr/etc/npmrc"), home_ + "/.npmrc"})
       for (auto& [key, value] : settings_in(text_of(path))) settings[key] = value;
-    if (auto all = json::parse(ask({"npm", "config", "ls", "-l", "--json"}), nullptr, false); all.is_object())
+    if (auto all = json::parse(ask({"npm", "--prefix", "/", "config", "ls", "-l", "--json"}), nullptr, false);
+        all.is_object())
       for (const auto& [key, value] : all.items())
         if (value.is_string()) settings[key] = value.get<std::string>();
     if (auto value = variable("NPM_CONFIG_REGISTRY"); !value.empty()) settings["registry"] = value;
@@ -135,9 +139,14 @@ class Reading {
 
   void go() {
     auto settings = settings_in(text_of(home_ + "/.config/go/env"));
-    if (auto all = json::parse(ask({"go", "env", "-json"}), nullptr, false); all.is_object())
+    // The second is where its own archive puts it, which is on no system's path.
+    for (const char* program : {"go", "/usr/local/go/bin/go"}) {
+      auto all = json::parse(ask({program, "env", "-json"}), nullptr, false);
+      if (!all.is_object()) continue;
       for (const auto& [key, value] : all.items())
         if (value.is_string()) settings[key] = value.get<std::string>();
+      break;
+    }
     for (const char* name : {"GOPROXY", "GOSUMDB", "GOPRIVATE", "GONOPROXY", "GONOSUMDB", "GOINSECURE"}) {
       if (auto value = variable(name); !value.empty()) settings[name] = value;
       // Patterns of names; the two others are addresses.
@@ -182,7 +191,7 @@ class Reading {
     for (const auto& path : {std::string("/etc/maven/settings.xml"), home_ + "/.m2/settings.xml"})
       files.push_back(text_of(path));
     for (const auto& file : files) {
-      xml_urls(file);
+      xml_urls(without_blocked(file));
       for (const auto& proxy : xml_elements(without_comments(file), "proxy")) {
         auto host = xml_elements(proxy, "host"), port = xml_elements(proxy, "port");
         if (!host.empty()) add_proxy(host[0] + (port.empty() ? "" : ":" + port[0]), "maven");

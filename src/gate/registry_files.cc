@@ -175,6 +175,13 @@ std::vector<std::string> xml_elements(std::string_view text, std::string_view ta
   return out;
 }
 
+std::string without_blocked(const std::string& settings) {
+  std::string text = without_comments(settings);
+  for (const auto& mirror : xml_elements(text, "mirror"))
+    if (child(mirror, "blocked") == "true") text.erase(text.find(mirror), mirror.size());
+  return text;
+}
+
 std::string maven_settings(const std::vector<std::string>& files) {
   std::string mirrors, proxies, repositories, plugins;
   for (const auto& file : files) {
@@ -182,7 +189,8 @@ std::string maven_settings(const std::vector<std::string>& files) {
     for (const auto& one : xml_elements(text, "mirror"))
       if (auto url = without_password(child(one, "url")); !url.empty())
         mirrors += "<mirror>" + element("id", child(one, "id")) + element("mirrorOf", child(one, "mirrorOf")) +
-                   element("url", url) + "</mirror>\n";
+                   element("url", url) + (child(one, "blocked") == "true" ? element("blocked", "true") : "") +
+                   "</mirror>\n";
     for (const auto& one : xml_elements(text, "proxy"))
       if (auto host = child(one, "host"); !host.empty())
         proxies += "<proxy>" + element("id", child(one, "id")) + element("active", child(one, "active")) +

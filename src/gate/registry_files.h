@@ -29,5 +29,7 @@ std::map<std::string, std::string> toml_strings(std::string_view text);
 // XML without its comments, and what stands in each <tag>…</tag> of it.
 std::string without_comments(std::string text);
 std::vector<std::string> xml_elements(std::string_view text, std::string_view tag);
+// Without the mirrors that are there to be refused.
+std::string without_blocked(const std::string& settings);
 
 }  // namespace isola::gate

@@ -92,6 +92,18 @@ TEST(RegistryFiles, NpmValuesAreOnePlainLine) {
   EXPECT_EQ(npm_config({{"noproxy", "a@b.example"}, {"proxy", ""}}), "noproxy=a@b.example\n");
 }
 
+TEST(RegistryFiles, AMavenMirrorThatBlocksIsNoRegistry) {
+  const std::string file =
+      "<settings><mirrors><mirror><id>m</id><url>https://maven.example</url></mirror><mirror><id>b</id>"
+      "<mirrorOf>external:http:*</mirrorOf><url>http://0.0.0.0/</url><blocked>true</blocked></mirror></mirrors></"
+      "settings>";
+  auto urls = xml_elements(without_blocked(file), "url");
+  EXPECT_EQ(urls, std::vector<std::string>{"https://maven.example"});
+  EXPECT_NE(maven_settings({file}).find("<url>http://0.0.0.0/</url><blocked>true</blocked></mirror>"),
+            std::string::npos)
+      << "inside it blocks, too";
+}
+
 TEST(RegistryFiles, MavenProfilesByDefaultAndPlugins) {
   auto text =
       maven_settings({"<settings><profiles><profile><id>d</id><activation><activeByDefault>true</activeByDefault>"

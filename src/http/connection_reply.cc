@@ -205,7 +205,13 @@ Task<Result<void>> Connection::send_piece(Exchange::State& s, std::string_view b
     int ahead = 128 << 10;
     (void)::setsockopt(transport_.socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &ahead, sizeof ahead);
   }
-  if (parser_.method == "HEAD" || bodyless(s.status)) bytes = {};
+  if (parser_.method == "HEAD") {
+    // The head was all that was asked for: whoever has more to write, perhaps for ever, may stop.
+    s.finished = true;
+    if (auto sent = co_await send(out_); !sent) s.broken = true;
+    co_return fail(Code::unavailable, "only the head of this reply was asked for");
+  }
+  if (bodyless(s.status)) bytes = {};
   if (s.length && bytes.size() > *s.length - s.sent) {
     reset();
     s.aborted = true;

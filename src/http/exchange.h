@@ -72,9 +72,10 @@ class Exchange {
   std::string_view origin() const;
   std::string_view peer() const;  // 127.0.0.1 or ::1
   std::string_view request_id() const;
-  bool secure() const;         // it came over TLS
-  bool wants_upgrade() const;  // Connection: upgrade is there
-  const Route* route() const;  // the route that matched, if one did
+  bool secure() const;                   // it came over TLS
+  bool wants_upgrade() const;            // Connection: upgrade is there
+  Result<void> check_websocket() const;  // whether upgrade() to one could succeed
+  const Route* route() const;            // the route that matched, if one did
 
   // Words that filters leave for handlers (project, key id …). Few, so a list.
   void note(std::string name, std::string value);

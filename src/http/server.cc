@@ -144,7 +144,7 @@ size_t Server::connections() const { return core_->connections; }
 const Router& Server::router() const { return core_->router; }
 
 Result<void> Server::reload_tls() {
-  if (!core_->options.tls) return fail(Code::invalid, "this server speaks no TLS");
+  if (!core_->options.tls) return fail(Code::unsupported, "this server speaks no TLS");
   ISOLA_TRY(auto context, server_tls(*core_->options.tls));
   std::lock_guard lock(core_->mutex);
   core_->tls = std::move(context);

@@ -137,15 +137,18 @@ class BareStream : public RawStream {
 
 }  // namespace
 
+Result<void> Exchange::check_websocket() const {
+  if (!wants_upgrade() || !equal_nocase(header("Upgrade"), "websocket") || header("Sec-WebSocket-Key").empty())
+    return isola::fail(Code::invalid, "this call is a WebSocket: ask for an upgrade");
+  if (method() != "GET" || header("Sec-WebSocket-Version") != "13")
+    return isola::fail(Code::invalid, "only WebSocket version 13, by GET, is understood");
+  return {};
+}
+
 Task<Result<std::unique_ptr<WebSocket>>> Exchange::upgrade(const WebSocketOptions& options) {
   State& s = *state_;
   if (replied()) co_return isola::fail(Code::invalid, "this exchange has a reply already");
-  if (!wants_upgrade() || !equal_nocase(header("Upgrade"), "websocket") || header("Sec-WebSocket-Key").empty()) {
-    co_return isola::fail(Code::invalid, "this call is a WebSocket: ask for an upgrade");
-  }
-  if (method() != "GET" || header("Sec-WebSocket-Version") != "13") {
-    co_return isola::fail(Code::invalid, "only WebSocket version 13, by GET, is understood");
-  }
+  ISOLA_CO_CHECK(check_websocket());
   std::string chosen;
   any_item(header("Sec-WebSocket-Protocol"), [&](std::string_view item) {
     for (const std::string& ours : options.subprotocols) {

@@ -73,7 +73,10 @@ Task<Result<void>> Service::start() {
   ISOLA_CO_TRY(auto tasks, parts_.store.list_tasks());
   for (const auto& task : tasks) ISOLA_CO_CHECK(accounts_.begin_task(task));
   ISOLA_CO_TRY(auto known, parts_.store.living());
-  for (const auto& record : known) {
+  for (auto record : known) {
+    // Written down with each sample only: a server that was killed may not have known of its last use.
+    Millis sampled = std::chrono::duration_cast<std::chrono::milliseconds>(settings().sample).count();
+    record.last_active = std::max(record.last_active, std::min(now_millis(), record.last_active + sampled));
     auto box = std::make_shared<Box>(parts_.next_worker(), record);
     box->set_patience(settings().patience);
     ISOLA_CO_CHECK(accounts_.begin_box(*box));
@@ -367,7 +370,10 @@ Task<Result<void>> Service::thaw_now(BoxPtr box, Caller by) {
   co_await take_stock(box);
   ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
   if (box->state() != State::frozen) co_return conflict("the sandbox is ending");
-  ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::running));
+  if (auto noted = parts_.store.set_state(box->id(), State::running); !noted) {
+    (void)co_await parts_.launcher->freeze(box->id());  // it says that it is frozen: then it is
+    co_return noted;
+  }
   if (!box->change_from(State::frozen, [](auto& r) { r.state = State::running, r.end_detail.clear(); }))
     co_return conflict("the sandbox is ending");
   // Frozen because its time was up: it has as much again.

@@ -74,7 +74,9 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   Box::Shut shut(box);
   // Whoever came before it was shut is waited for; whoever comes now waits for us.
   if (request.unless_used && box->in_use()) co_return conflict("sandbox " + box->id() + " is in use");
-  if (box->state() == State::frozen && request.memory) {
+  const auto before = box->record();
+  const bool thawed = before.state == State::frozen && request.memory;
+  if (thawed) {
     ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
     if (!box->change_from(State::frozen, [](auto& r) { r.state = State::running, r.end_detail.clear(); }))
       co_return has_ended(box);
@@ -95,6 +97,12 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
     }
     if (!owned && owned.error().code == Code::not_found)
       co_await found_gone(box, EndReason::boundary_failure, "it ended while it was being paused");
+    // As it was: the store has not been told anything else. (Not in one condition: g++ 12 awaits all of it.)
+    if (owned && thawed) {
+      auto frozen = co_await parts_.launcher->freeze(box->id());
+      auto again = [&](auto& r) { r.state = State::frozen, r.end_detail = before.end_detail; };
+      if (frozen && box->change_from(State::running, again)) box->link_may_be_silent(true);
+    }
     co_return std::unexpected(why);
   }
   auto image = image_record(box->record(), *saved, request.memory, store::ImageKind::pause);

@@ -105,6 +105,7 @@ constexpr Setting kSettings[] = {
     SETTING("patience", "time", "how long a sandbox may be silent before calls into it fail with 504", patience),
     SETTING("keep_ended_days", "number", "how long ended sandboxes are remembered", keep_ended_days),
     SETTING("log.level", "debug, info, warn or error", "least important lines to write", log_level),
+    SETTING("log.format", "text or json", "how lines look", log_format),
     SETTING("log.access", "true or false", "a line per request", access_log),
     SETTING("defaults.template", "name", "template of a sandbox that names none", default_template),
     SETTING("defaults.cpus", "number", "CPUs of a sandbox that names none", limits.cpus),
@@ -201,6 +202,8 @@ Result<void> check(const Config& config) {
   static constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error"};
   if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels))
     return fail(Code::invalid, "log.level: must be debug, info, warn or error");
+  if (config.log_format != "text" && config.log_format != "json")
+    return fail(Code::invalid, "log.format: must be text or json");
   if (config.sample.count() < 100) return fail(Code::invalid, "sample: must be at least 100ms");
   if (config.sweep.count() < 100) return fail(Code::invalid, "sweep: must be at least 100ms");
   if (config.patience.count() < 100) return fail(Code::invalid, "patience: must be at least 100ms");

@@ -19,6 +19,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/log_lines.h"
 #include "dialect/e2b/api.h"
 #include "dialect/native/api.h"
 #include "http/server.h"
@@ -140,6 +141,7 @@ std::string url_of(const Config& config, const http::Server& server) {
 Result<void> run(const ServeOptions& options, const std::function<void(const std::string&)>& say) {
   const Config& config = options.config;
   log::set_level(level_of(config.log_level));
+  log::set_format(config.log_format == "json" ? log::Format::json : log::Format::text);
   raise_file_limit();
   ISOLA_TRY(Identity identity, prepare_identity(config));
   ISOLA_TRY(Fd signals, watch_signals());
@@ -209,7 +211,14 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   }
   std::string url = url_of(config, server);
   log::info("server", "ready on {} (boundary jail: shared kernel); {} sandboxes live", url, service->living());
-  if (first) log::info("server", "the first API key is in {}/key", config.data);
+  if (first) {
+    log::info("server", "the first API key is in {}/key", config.data);
+    // Once, for whoever started it by hand: where standard output is a file, that is a log.
+    if (::isatty(STDOUT_FILENO)) {
+      std::printf("the first API key, kept in %s/key: %s\n", config.data.c_str(), identity.first_key.c_str());
+      std::fflush(stdout);
+    }
+  }
   if (options.on_ready) options.on_ready(url);
   say("ready " + url + "\n");
 
@@ -232,6 +241,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
       continue;
     }
     log::set_level(level_of(fresh->log_level));
+    log::set_format(fresh->log_format == "json" ? log::Format::json : log::Format::text);
     service->set_settings(settings_of(*fresh));
     keys->reload();
     proof_closes = fresh->prove_closes;
@@ -243,7 +253,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
         if (key.revoked) revoked.insert(key.id);
       end_streams(std::move(revoked), "");
     }
-    if (auto tls = server.reload_tls(); !tls) log::error("server", "TLS was not reloaded: {}", tls.error().message);
+    if (auto tls = server.reload_tls(); !tls && tls.error().code != Code::unsupported)
+      log::error("server", "TLS was not reloaded: {}", tls.error().message);
     log::info("server", "reloaded keys, limits and certificates");
   }
   log::info("server", "stopping; sandboxes live on");

@@ -50,17 +50,42 @@ def settled(server, before):
     except ValueError:
         return False  # it is being restarted
     inside = guests_since(before)
+    # Its processes, control groups and journal, and whoever has a network namespace.
+    groups = {os.path.basename(path) for path in control_groups() - before["groups"]}
+    journal = {name for name in os.listdir(server.data + "/run") if not name.startswith(".")}  # and spare files
     return (launcher["live"] == len(living) and living <= inside and
-            len(inside) == len(living) + launcher["parked"] and launcher["cleaning"] == 0)
+            len(inside) == len(living) + launcher["parked"] and launcher["cleaning"] == 0 and
+            groups == inside and journal == inside and
+            networks() - before["networks"] <= len(inside) + 1 and mounts_of(server.data) <= before["own_mounts"])
 
 
-def left_behind():
+def control_groups():
     groups = set()
     for folder, folders, _ in os.walk("/sys/fs/cgroup"):
         groups.update(os.path.join(folder, f) for f in folders if f.startswith("i") and len(f) == 21)
+    return groups
+
+
+def networks():
+    """How many network namespaces there are that a process is in."""
+    found = set()
+    for path in glob.glob("/proc/[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(path))
+        except OSError:
+            pass
+    return len(found)
+
+
+def mounts_of(data):
+    with open("/proc/mounts") as file:
+        return sum(data in line for line in file)
+
+
+def left_behind():
     with open("/proc/mounts") as file:
         mounts = sum("isola-server-" in line for line in file)
-    return {"guests": guests_of(None), "groups": groups, "mounts": mounts}
+    return {"guests": guests_of(None), "groups": control_groups(), "mounts": mounts, "networks": networks()}
 
 
 class Client(threading.Thread):
@@ -88,7 +113,7 @@ class Client(threading.Thread):
                 done = self.server.post(f"/v1/sandboxes/{made}/commands", {"command": "echo $((6*7))"})
                 if done.status == 200 and done.json["stdout"] != "42\n":
                     self.wrong.append(done.body)
-                if random.random() < 0.7:
+                if random.random() < (0.95 if FULL else 0.7):  # what stays is looked at in every round
                     if self.server.delete(f"/v1/sandboxes/{made}").status == 204:
                         self.deleted.add(made)
             elif reply.status not in (503, 500):
@@ -101,10 +126,18 @@ class Client(threading.Thread):
 
 
 class Crash(unittest.TestCase):
+    def known(self, server, sandbox):
+        """What was acknowledged is there, or has ended with a reason."""
+        reply = server.get(f"/v1/sandboxes/{sandbox}")
+        self.assertEqual(reply.status, 200, sandbox)
+        if reply.json["state"] == "ended":
+            self.assertIn("end_reason", reply.json)
+
     def crash(self, victim):
         before = left_behind()
         server = Server("--pool", "1", "--log-access", "false")
         port = server.port
+        before["own_mounts"] = mounts_of(server.data)
         clients = [Client(server) for _ in range(3)]
         try:
             [c.start() for c in clients]
@@ -124,6 +157,9 @@ class Crash(unittest.TestCase):
                 try:
                     eventually(lambda: server.get("/readyz", key="").status == 200)
                     eventually(lambda: settled(server, before), seconds=90, what="one view of what lives")
+                    for client in clients:
+                        for sandbox in random.sample(sorted(client.acknowledged), min(3, len(client.acknowledged))):
+                            self.known(server, sandbox)
                 finally:
                     [c.working.release() for c in clients]
             for client in clients:

@@ -153,6 +153,69 @@ class RevokedKeys(unittest.TestCase):
         server.delete(sandbox)
 
 
+class Answers(unittest.TestCase):
+    """What a reply is, where it is easily something else."""
+
+    def test_the_head_of_a_stream_ends(self):
+        made = server.create()
+        for path in ("/v1/events", f"/v1/sandboxes/{made['id']}/files/watch?path=/tmp"):
+            with socket.create_connection(("127.0.0.1", server.port), 30) as line:
+                head = f"HEAD {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.key}\r\n\r\n"
+                line.sendall(head.encode())
+                # The connection is good for the next one, which a stream that goes on would not let through.
+                line.sendall(head.replace(path, "/healthz").replace("HEAD", "GET").encode())
+                said = b""
+                while b"ok" not in said.split(b"\r\n\r\n")[-1]:
+                    piece = line.recv(4096)
+                    self.assertTrue(piece, said)
+                    said += piece
+                self.assertEqual(said.count(b"HTTP/1.1 200"), 2, said)
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_a_bad_handshake_starts_no_shell(self):
+        made = server.create()
+        path = f"/v1/sandboxes/{made['id']}/terminal"
+        for headers in ({}, {"Sec-WebSocket-Version": "8", "Sec-WebSocket-Key": "x"}, {"Sec-WebSocket-Version": "13"}):
+            reply = server.get(path, headers={"Connection": "Upgrade", "Upgrade": "websocket", **headers})
+            self.assertEqual(reply.status, 400, reply)
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}/commands").json["commands"], [])
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_reading_wakes_nobody(self):
+        made = server.create()
+        path = f"/v1/sandboxes/{made['id']}"
+        command = server.run(made["id"], "true")["command_id"]
+        reader = server.post("/v1/keys", {"scope": "read"}).json["secret"]
+        self.assertEqual(server.get(path + "/ports", key=reader).json["ports"], [], "the gate's are nobody's")
+        self.assertEqual(server.post(path + "/pause", {"memory": False}).status, 200)
+        self.assertEqual([c["id"] for c in server.get(path + "/commands", key=reader).json["commands"]], [command])
+        self.assertEqual(server.get(f"{path}/commands/{command}", key=reader).status, 200)
+        self.assertEqual(server.get(f"{path}/commands/c000000000000", key=reader).status, 404)
+        self.assertEqual(server.get(path + "/ports", key=reader).status, 409)
+        self.assertEqual(server.get(path).json["state"], "stopped")
+        server.delete(path)
+
+    def test_the_operator_sees_other_projects(self):
+        project = server.post("/v1/projects", {"name": "seen"}).json["id"]
+        key = server.post("/v1/keys", {"project": project, "scope": "admin"}).json["secret"]
+        made = server.post("/v1/sandboxes", {}, key=key).json["id"]
+        server.delete(f"/v1/sandboxes/{made}", key=key)
+        for project_word in (project, "*"):
+            events = server.get(f"/v1/ledger?project={project_word}&sandbox={made}").json["events"]
+            self.assertEqual(events[0]["kind"], "sandbox.created")
+            groups = [one["group"] for one in server.get(f"/v1/usage?project={project_word}&by=project").json["usage"]]
+            self.assertIn(project, groups)
+        self.assertEqual(server.get(f"/v1/ledger?sandbox={made}").json["events"], [])
+        for path in ("/v1/ledger?project=default", "/v1/usage?project=*"):
+            self.assertEqual(server.get(path, key=key).status, 403)
+
+    def test_logs_hold_no_keys(self):
+        server.delete("/v1/keys/" + server.key)
+        server.get("/healthz", headers={"X-Request-Id": server.key})
+        eventually(lambda: "/v1/keys/e2b_***" in server.log(), what="the line of that request")
+        self.assertNotIn(server.key, server.log())
+
+
 class SilentGuests(unittest.TestCase):
     """A patience that a busy machine does not try by itself."""
 

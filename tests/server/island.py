@@ -2,8 +2,10 @@
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,8 +13,11 @@ import threading
 import time
 import urllib.parse
 
+from contract import Contract
+
 ISOLA = os.environ["ISOLA_BINARY"]
 FULL = "ISOLA_TEST_FULL" in os.environ
+contract = Contract()
 
 
 class Reply:
@@ -37,7 +42,20 @@ class Server:
         self.port = 0
         self.start()
 
+    @staticmethod
+    def free_port():
+        """Below those that clients get: one of them could have it while a server that was killed is away."""
+        while True:
+            with socket.socket() as probe:
+                try:
+                    port = random.randrange(20000, 32000)
+                    probe.bind(("127.0.0.1", port))
+                    return port
+                except OSError:
+                    pass
+
     def start(self, port=0):
+        port = port or self.free_port()
         ready, word = os.pipe()
         os.set_inheritable(word, True)
         log = open(os.path.join(self.data, "test.log"), "ab")
@@ -100,6 +118,7 @@ class Server:
         reply = Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         if own:
             connection.close()
+        contract.check(method, path, reply)
         return reply
 
     def get(self, path, **more):

@@ -1,6 +1,7 @@
 """The network of sandboxes that a server has: one writer of their policies, and records that are not lost."""
 import glob
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -65,6 +66,13 @@ class OneWriter(unittest.TestCase):
         isola("net", "learn", made["id"])
         kept = server.get(f"/v1/sandboxes/{made['id']}").json["network"]
         self.assertEqual(kept, "deny b.example\nallow a.example:443\ndefault deny\nlearn\n")
+        # Said again it stands once, and said the other way round it is taken back.
+        isola("net", "allow", "written", "b.example")
+        isola("net", "deny", "written", "b.example")
+        isola("net", "deny", "written", "b.example")
+        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}").json["network"], kept)
+        self.assertIn("neither a preset", isola("net", "set", "written", "package-registry", code=125))
+        self.assertIn("is a URL", isola("net", "allow", "written", "http://a.example/", code=125))
         self.assertIn("default deny", isola("net", "learn", made["id"]))
         self.assertIn("allow a.example:443", isola("net", "show", made["id"]))
         updates = eventually(lambda: len(found := ledger(made["id"], "sandbox.updated")) >= 3 and found,
@@ -230,6 +238,21 @@ class Nothing(unittest.TestCase):
         self.assertIn("ConnectionResetError", ended["stderr"])
         eventually(lambda: self.tried() == {("a.example", "policy"), ("192.0.2.7", "policy")},
                    what="both in the ledger, and nothing else")
+        self.assertEqual([e["data"].get("address") for e in server.get(
+            f"/v1/ledger?sandbox={self.made['id']}&kind=egress.&order=newest&limit=1").json["events"]], ["192.0.2.7"])
+        self.assertIn("there is no sandbox nobody", isola("net", "watch", "nobody", code=125))
+        watch = subprocess.Popen([ISOLA, "net", "watch", self.made["id"][:8]], stdout=subprocess.PIPE, text=True,
+                                 env={**os.environ, "ISOLA_DATA": server.data})
+        try:
+            def line():
+                server.run(self.made["id"], "getent hosts c.example")
+                return select.select([watch.stdout], [], [], 0.5)[0] and watch.stdout.readline()
+            self.assertIn(f"{self.made['id']} denied dns c.example:53 policy (default deny)",
+                          eventually(line, what="a decision"))
+        finally:
+            watch.kill()
+            watch.wait()
+            watch.stdout.close()
         report = isola("net", "show", self.made["id"])
         self.assertIn("a.example", report)
         self.assertIn("192.0.2.7", report)

@@ -58,6 +58,14 @@ using dialect::caller_of;
 using dialect::kMaxListing;
 using dialect::project_of;
 using dialect::scope_of;
+// A key that may only read does not wake what sleeps.
+inline bool may_look(const http::Exchange& ex, const sandbox::Box& box) {
+  return !store::is_asleep(box.state()) || store::allows(scope_of(ex), store::Scope::use);
+}
+// An admin key of the project "default" is the operator's.
+inline bool is_operator(const http::Exchange& ex) {
+  return project_of(ex) == "default" && store::allows(scope_of(ex), store::Scope::admin);
+}
 // The living sandbox of the path's {id}, of the caller's project.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 Task<Result<std::string>> small_body(http::Exchange& ex);

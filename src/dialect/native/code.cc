@@ -216,7 +216,10 @@ Task<Result<void>> execute(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(auto talk, co_await interpreter::ask(service, box, std::move(request)));
   if (asked.stream) co_return co_await stream(service, ex, box, asked, *talk);
   ISOLA_CO_TRY(auto result, co_await collect(service, ex, box, asked, *talk));
-  if (!result) co_return Result<void>();
+  if (!result) {
+    ex.abort();  // nobody waits for it
+    co_return Result<void>();
+  }
   ex.set_header("X-Isola-Untrusted", "data");
   ex.reply(200, dump(*result));
   co_return Result<void>();

@@ -39,15 +39,28 @@ Result<store::Millis> moment(const http::Exchange& ex, std::string_view name) {
   return static_cast<store::Millis>(::timegm(&parts)) * 1000;
 }
 
+// The caller's own; the operator may look at another, or at all of them (*).
+Result<std::string> asked_project(const http::Exchange& ex) {
+  auto asked = ex.query("project");
+  if (!asked || *asked == project_of(ex)) return std::string(project_of(ex));
+  if (!is_operator(ex)) return fail(Code::denied, "project: only an admin key of the project \"default\" sees others");
+  return *asked == "*" ? std::string() : std::string(*asked);
+}
+
 Result<ledger::EventFilter> event_filter(const http::Exchange& ex) {
   ledger::EventFilter filter;
-  filter.project = project_of(ex);
+  ISOLA_TRY(filter.project, asked_project(ex));
   filter.sandbox = std::string(ex.query("sandbox").value_or(""));
   filter.task = std::string(ex.query("task").value_or(""));
   filter.kind_prefix = std::string(ex.query("kind").value_or(""));
   ISOLA_TRY(filter.from, moment(ex, "from"));
   ISOLA_TRY(filter.to, moment(ex, "to"));
-  filter.after = std::strtoull(std::string(ex.query("after").value_or("0")).c_str(), nullptr, 10);
+  auto order = ex.query("order").value_or("oldest");
+  if (order != "oldest" && order != "newest") return fail(Code::invalid, "order: must be oldest or newest");
+  filter.newest_first = order == "newest";
+  // What `next` of the page before said: to go on from there, whichever way.
+  auto next = std::strtoull(std::string(ex.query("after").value_or("0")).c_str(), nullptr, 10);
+  (filter.newest_first ? filter.before : filter.after) = next;
   filter.limit =
       std::clamp<size_t>(std::strtoull(std::string(ex.query("limit").value_or("100")).c_str(), nullptr, 10), 1, 1000);
   return filter;
@@ -91,7 +104,7 @@ void Api::add_events(http::RouteGroup& group) {
             }));
   group.add("GET", "/v1/usage", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ledger::UsageFilter filter;
-              filter.project = project_of(ex);
+              ISOLA_CO_TRY(filter.project, asked_project(ex));
               filter.sandbox = std::string(ex.query("sandbox").value_or(""));
               filter.task = std::string(ex.query("task").value_or(""));
               ISOLA_CO_TRY(filter.from, moment(ex, "from"));

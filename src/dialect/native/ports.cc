@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
+#include "boundary/network.h"
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
 #include "dialect/native/port_access.h"
@@ -41,6 +42,8 @@ std::optional<Target> by_headers(const http::Exchange& ex) {
 
 Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  if (!may_look(ex, *box))
+    co_return sandbox::conflict("the sandbox sleeps, and a key that may only read does not wake it");
   auto use = box->use();
   ISOLA_CO_TRY(auto link, co_await service.link(box));
   ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::ports, {}, kMaxPorts * 16));
@@ -48,7 +51,8 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   if (ports.list.size() > kMaxPorts) co_return fail(Code::corrupt, "the sandbox sent a malformed list of ports");
   json all = json::array();
   for (const auto& port : ports.list)
-    all.push_back({{"port", port.port}, {"ipv6", port.v6}, {"loopback", port.loopback}, {"uid", port.uid}});
+    if (port.port != boundary::kGatePort && port.port != boundary::kDnsPort)  // the gate's; nobody inside can have them
+      all.push_back({{"port", port.port}, {"ipv6", port.v6}, {"loopback", port.loopback}, {"uid", port.uid}});
   ex.reply(200, dump({{"ports", all}}));
   co_return Result<void>();
 }

@@ -28,7 +28,7 @@ Task<Result<void>> log_key(sandbox::Service& service, ledger::Kind kind, std::st
 }
 
 Result<void> operator_only(const http::Exchange& ex) {
-  if (project_of(ex) == "default" && store::allows(scope_of(ex), Scope::admin)) return {};
+  if (is_operator(ex)) return {};
   return fail(Code::denied, "only an admin key of the project \"default\" may do that");
 }
 

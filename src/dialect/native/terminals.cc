@@ -75,8 +75,7 @@ Task<void> screen(sandbox::Service& service, http::WebSocket& socket, Running& r
 Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
   using namespace boost::asio::experimental::awaitable_operators;
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  if (!ex.wants_upgrade() || ex.header("upgrade").empty())
-    co_return fail(Code::invalid, "a terminal is a WebSocket: ask for the upgrade");
+  ISOLA_CO_CHECK(ex.check_websocket());  // before anything is started for it
   std::optional<Running> running;
   if (auto attach = ex.query("attach")) {
     uint64_t from = std::strtoull(std::string(ex.query("from").value_or("0")).c_str(), nullptr, 10);
@@ -89,6 +88,7 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
     spec.cwd = std::string(ex.query("cwd").value_or(""));
     spec.user = std::string(ex.query("user").value_or(""));
     spec.task = std::string(ex.query("task").value_or(""));
+    spec.actor = std::string(ex.query("actor").value_or(""));
     spec.by = std::string(ex.noted("key"));
     spec.pty = true;
     spec.stdin_mode = guest::Stdin::pipe;

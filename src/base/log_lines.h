@@ -1,0 +1,17 @@
+// How log lines look, and what they never hold. log.h writes them; this is for whoever sets it up, and for its test.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+
+namespace isola::log {
+
+enum class Format { text, json };  // `time level room: message`, or an object with these four a line
+void set_format(Format format);
+
+// One line, with its end. Whatever looks like an API key is masked, wherever it came from: a path, a request id.
+std::string line(Format format, int64_t ms, Level level, std::string_view room, std::string_view message);
+
+}  // namespace isola::log

@@ -1,0 +1,26 @@
+#include <gtest/gtest.h>
+
+#include "base/log_lines.h"
+
+namespace isola::log {
+namespace {
+
+const std::string kSecret = "e2b_" + std::string(40, 'a');
+
+TEST(Log, KeysAreMaskedWhereverTheyStand) {
+  for (auto format : {Format::text, Format::json}) {
+    auto text = line(format, 0, Level::info, "http", "GET /v1/keys/" + kSecret + " id=" + kSecret + "b, e2b_cli e2b_");
+    EXPECT_EQ(text.find("aaaa"), std::string::npos) << text;
+    EXPECT_NE(text.find("GET /v1/keys/e2b_*** id=e2b_***, e2b_cli e2b_"), std::string::npos) << text;
+  }
+}
+
+TEST(Log, LinesOfBothForms) {
+  EXPECT_EQ(line(Format::text, 1'500, Level::warn, "gate", "x \"y\""), "1970-01-01T00:00:01.500Z warn gate: x \"y\"\n");
+  EXPECT_EQ(line(Format::json, 1'500, Level::warn, "gate", "x \"y\"\\\n"),
+            "{\"time\":\"1970-01-01T00:00:01.500Z\",\"level\":\"warn\",\"room\":\"gate\","
+            "\"message\":\"x \\\"y\\\"\\\\\\u000a\"}\n");
+}
+
+}  // namespace
+}  // namespace isola::log
