@@ -9,6 +9,7 @@
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <thread>
 
 #include "base/log.h"
 #include "http/connection.h"
@@ -34,6 +35,9 @@ size_t connection_limit() {
   size_t all = files.rlim_cur;
   return std::max<size_t>(16, all - std::min(all, std::max<size_t>(64, all / 5)));
 }
+
+constexpr int kTries = 20;  // to listen where somebody still does
+constexpr auto kPause = 100ms;
 
 std::unexpected<Error> cannot(std::string_view what, const std::string& address, const error_code& ec) {
   return sys_error(fmt::format("cannot {} {}", what, address), ec.value());
@@ -69,7 +73,7 @@ Result<void> Server::start() {
   if (core.options.tls) ISOLA_CHECK(reload_tls());
   for (size_t i = 0; i < core.workers.size(); i++) core.lanes.push_back(std::make_unique<Lane>(core.workers[i]));
 
-  std::vector<std::pair<Lane*, std::unique_ptr<Lane::Acceptor>>> acceptors;
+  Core::Acceptors acceptors;
   for (const std::string& name : core.options.listen) {
     ISOLA_TRY(auto where, parse_host_port(name));
     error_code ec;
@@ -79,24 +83,13 @@ Result<void> Server::start() {
                                           ec);
     if (ec) return fail(Code::invalid, "an address to listen on is a number such as 127.0.0.1 or [::1], not " + name);
     asio::ip::tcp::endpoint at(address, where.second);
-    {
-      // Sockets of one user may share a port without being asked, so a second server would quietly take half of the
-      // first one's connections. One that shares with nobody finds out.
-      Lane::Acceptor probe(core.workers[0]);
-      ISOLA_CHECK(open_listener(probe, at, false, name));
-      if (at.port() != 0) {
-        probe.listen(1, ec);
-        if (ec) return cannot("listen on", name, ec);
-      }
+    // One that was killed a moment ago may not have let go of it yet.
+    auto listening = core.listen(at, name, acceptors);
+    for (int tries = 1; !listening && listening.error().sys_errno == EADDRINUSE && tries < kTries; ++tries) {
+      std::this_thread::sleep_for(kPause);
+      listening = core.listen(at, name, acceptors);
     }
-    for (auto& lane : core.lanes) {
-      auto acceptor = std::make_unique<Lane::Acceptor>(lane->io);
-      ISOLA_CHECK(open_listener(*acceptor, at, true, name));
-      if (at.port() == 0) at = acceptor->local_endpoint(ec);
-      acceptor->listen(kBacklog, ec);
-      if (ec) return cannot("listen on", name, ec);
-      acceptors.emplace_back(lane.get(), std::move(acceptor));
-    }
+    ISOLA_CHECK(std::move(listening));
     core.addresses.push_back(address.is_v6() ? fmt::format("[{}]:{}", address.to_string(), at.port())
                                              : fmt::format("{}:{}", address.to_string(), at.port()));
     if (core.first_port == 0) core.first_port = at.port();
@@ -105,6 +98,31 @@ Result<void> Server::start() {
   for (auto& [lane, acceptor] : acceptors) {
     asio::co_spawn(lane->io, Core::accept(core_, *lane, std::move(acceptor)), asio::detached);
   }
+  return {};
+}
+
+Result<void> Server::Core::listen(asio::ip::tcp::endpoint& at, const std::string& name, Acceptors& all) {
+  error_code ec;
+  {
+    // Sockets of one user may share a port without being asked, so a second server would quietly take half of the
+    // first one's connections. One that shares with nobody finds out.
+    Lane::Acceptor probe(workers[0]);
+    ISOLA_CHECK(open_listener(probe, at, false, name));
+    if (at.port() != 0) {
+      probe.listen(1, ec);
+      if (ec) return cannot("listen on", name, ec);
+    }
+  }
+  Acceptors opened;
+  for (auto& lane : lanes) {
+    auto acceptor = std::make_unique<Lane::Acceptor>(lane->io);
+    ISOLA_CHECK(open_listener(*acceptor, at, true, name));
+    if (at.port() == 0) at = acceptor->local_endpoint(ec);
+    acceptor->listen(kBacklog, ec);
+    if (ec) return cannot("listen on", name, ec);
+    opened.emplace_back(lane.get(), std::move(acceptor));
+  }
+  for (auto& one : opened) all.push_back(std::move(one));
   return {};
 }
 

@@ -48,6 +48,8 @@ struct Server::Core : std::enable_shared_from_this<Server::Core> {
     std::lock_guard lock(mutex);
     return tls;
   }
+  using Acceptors = std::vector<std::pair<Lane*, std::unique_ptr<Lane::Acceptor>>>;
+  Result<void> listen(boost::asio::ip::tcp::endpoint& at, const std::string& name, Acceptors& all);
   static Task<void> accept(std::shared_ptr<Core> core, Lane& lane, std::unique_ptr<Lane::Acceptor> acceptor);
   void gone() {
     if (connections.fetch_sub(1) == 1) {
