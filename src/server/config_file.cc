@@ -1,6 +1,8 @@
 // The TOML side of config.h (a header-only parser: heavy, so in one file alone).
 #define TOML_EXCEPTIONS 0
 #include <fmt/format.h>
+// Of the library's own assertions one fails on "[\n\n@", where the parser goes on to a proper error.
+#define TOML_ASSERT(expression) static_cast<void>(0)
 #include <toml++/toml.h>
 
 #include "base/file.h"
@@ -9,6 +11,32 @@
 namespace isola::server {
 
 namespace {
+
+// The library does not look well at characters beyond ASCII: they are welcome in comments, which it does not get to
+// see, and are written \u20ac elsewhere.
+Result<std::string> only_ascii(std::string_view text, const std::string& where) {
+  std::string out(text);
+  int line = 1;
+  char within = 0;  // the quote that is open, or # for a comment
+  for (size_t i = 0; i < out.size(); ++i) {
+    char& c = out[i];
+    const bool odd = static_cast<unsigned char>(c) >= 0x80;
+    if (odd && within != '#')
+      return fail(Code::invalid,
+                  fmt::format("{}: line {}: only ASCII outside of comments (in strings: \\u20ac)", where, line));
+    if (odd)
+      c = '?';
+    else if (c == '\n')
+      ++line, within = 0;
+    else if (within == 0 && (c == '"' || c == '\'' || c == '#'))
+      within = c;
+    else if (within == '"' && c == '\\' && i + 1 < out.size() && out[i + 1] == '"')
+      ++i;
+    else if (within == c && c != '#')
+      within = 0;
+  }
+  return out;
+}
 
 Result<std::string> text_of(const toml::node& node, const std::string& name, const std::string& where) {
   if (auto value = node.as_string()) return value->get();
@@ -44,7 +72,8 @@ Result<void> walk(const toml::table& table, const std::string& prefix, const std
 }  // namespace
 
 Result<std::vector<Given>> parse_settings(std::string_view text, const std::string& where) {
-  auto parsed = toml::parse(text);
+  ISOLA_TRY(std::string plain, only_ascii(text, where));
+  auto parsed = toml::parse(plain);
   if (!parsed)
     return fail(Code::invalid, fmt::format("{}: line {}: {}", where, parsed.error().source().begin.line,
                                            parsed.error().description()));

@@ -58,6 +58,10 @@ TEST_F(ConfigTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_NE(message("pool = \"many\"").find("pool: must be a whole number"), std::string::npos);
   EXPECT_NE(message("pool = -1").find("pool"), std::string::npos);
   EXPECT_NE(message("a = [1").find("line 1"), std::string::npos);
+  EXPECT_NE(message("[\n\n@"), "accepted");
+  EXPECT_NE(message("pool = 1\n\xef\xb6\xbf = 2").find("line 2: only ASCII"), std::string::npos);
+  EXPECT_EQ(message("pool = 1 # \xc3\xbc\n[prices]\ncurrency = \"\\u20ac # \\\" \"\n"), "accepted");
+  EXPECT_NE(message("[prices]\ncurrency = \"\xe2\x82\xac\"").find("line 2: only ASCII"), std::string::npos);
   EXPECT_NE(message("[defaults]\nmemory = \"lots\"").find("defaults.memory"), std::string::npos);
   EXPECT_NE(message("tls_key = \"x\"").find("both"), std::string::npos);
   EXPECT_NE(message("data = \"relative\"").find("absolute"), std::string::npos);
