@@ -6,6 +6,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!fields) return 0;
   (void)isola::native::read_command(*fields, "command_env", "command_timeout");
   (void)isola::native::read_create(*fields, {});
+  (void)fields->contents("files");
   (void)fields->done();
   return 0;
 }

@@ -138,7 +138,10 @@ class Cell {
   virtual Result<void> kill() = 0;
   // Is its link silent, so that a checkpoint would lose nothing of it?
   virtual Result<bool> quiesced() { return fail(Code::unsupported, "this boundary has no checkpoints"); }
-  // After exit_fd() became readable: how process 1 ended (waitpid status), if that can be known.
+  // Readable when whoever is still its parent has ended, before which nobody of ours can wait for it; -1: it is ours.
+  virtual int parent_fd() const { return -1; }
+  // After exit_fd() became readable, and parent_fd() if there is one: how process 1 ended (waitpid status), if that can
+  // be known.
   virtual std::optional<int> exit_status() = 0;
 };
 

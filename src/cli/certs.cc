@@ -9,9 +9,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "cli/certificates.h"
+#include "cli/table.h"
 
 namespace isola::cli {
 
@@ -61,6 +63,11 @@ void add_certs(CLI::App& app, Common& common, int& code) {
       return;
     }
     const auto& at = options->folder;
+    if (common.json)
+      return print_json({{"certificate", at + "/server.pem"},
+                         {"key", at + "/server-key.pem"},
+                         {"authority", at + "/ca.pem"},
+                         {"domain", options->domain}});
     fmt::print(
         "certificate  {0}/server.pem\nkey          {0}/server-key.pem\nauthority    {0}/ca.pem\n\n"
         "isola serve --listen 127.0.0.1:8443 --domain {1} --tls-certificate {0}/server.pem --tls-key "

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kKittyPiece = 4096;
 
-std::string text_of(const json& object, const char* name) {
+std::string words_of(const json& object, const char* name) {
   auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -30,9 +30,9 @@ std::string with_newline(std::string text) {
 std::string shown(const json& event, Images images) {
   auto data = event.find("data");
   if (data == event.end() || !data->is_object()) return {};
-  if (auto png = text_of(*data, "image/png"); !png.empty() && images != Images::none)
+  if (auto png = words_of(*data, "image/png"); !png.empty() && images != Images::none)
     return inline_png(images, png) + "\n";
-  if (auto plain = text_of(*data, "text/plain"); !plain.empty()) return with_newline(plain);
+  if (auto plain = words_of(*data, "text/plain"); !plain.empty()) return with_newline(plain);
   std::string types;
   for (const auto& [type, value] : data->items()) types += (types.empty() ? "" : ", ") + type;
   return "[" + types + "]\n";
@@ -77,25 +77,25 @@ Result<void> CodePrinter::feed(std::string_view piece) {
 Result<void> CodePrinter::take(std::string_view line) {
   json event = json::parse(line, nullptr, false);
   if (!event.is_object()) return fail(Code::corrupt, "the server's answer is malformed");
-  std::string type = text_of(event, "type");
-  if (type == "start") context_ = text_of(event, "context");
+  std::string type = words_of(event, "type");
+  if (type == "start") context_ = words_of(event, "context");
   if (type == "end") {
-    std::string status = text_of(event, "status");
+    std::string status = words_of(event, "status");
     code_ = status == "ok" ? 0 : status == "timeout" ? kTimedOut : 1;
   }
   if (options_.json) return type == "ping" ? Result<void>() : put_out(STDOUT_FILENO, std::string(line) + "\n");
-  if (type == "stdout") return put_out(STDOUT_FILENO, text_of(event, "text"));
-  if (type == "stderr") return put_out(STDERR_FILENO, text_of(event, "text"));
+  if (type == "stdout") return put_out(STDOUT_FILENO, words_of(event, "text"));
+  if (type == "stderr") return put_out(STDERR_FILENO, words_of(event, "text"));
   if (type == "result" || type == "display_update") return put_out(STDOUT_FILENO, shown(event, options_.images));
   if (type == "truncated") return put_out(STDERR_FILENO, "isola: the output of this cell was cut here\n");
-  if (type == "failure") complain(text_of(event, "message"));
-  if (type == "end" && text_of(event, "status") == "timeout") complain(text_of(event, "message"));
+  if (type == "failure") complain(words_of(event, "message"));
+  if (type == "end" && words_of(event, "status") == "timeout") complain(words_of(event, "message"));
   if (type == "error") {
     std::string text;
     if (event["traceback"].is_array())
       for (const auto& one : event["traceback"])
         if (one.is_string()) text += with_newline(one);
-    if (text.empty()) text = with_newline(text_of(event, "name") + ": " + text_of(event, "value"));
+    if (text.empty()) text = with_newline(words_of(event, "name") + ": " + words_of(event, "value"));
     return put_out(STDERR_FILENO, text);
   }
   return {};

@@ -21,6 +21,7 @@
 #include "image/sparse_copy.h"
 #include "image/template_cache.h"
 #include "kernel/cgroup.h"
+#include "kernel/mount.h"
 #include "kernel/process.h"
 
 namespace isola::cli {
@@ -65,6 +66,19 @@ void check_privileges(Findings& out) {
                                  "in a container: run it privileged, or on the host"});
 }
 
+// By asking for it, as a launch does: a module that is not loaded yet is in no list, and is loaded then. What stays of
+// the trial is that module.
+void check_filesystem(Findings& out, const std::string& type) {
+  auto opened = kernel::open_filesystem_type(type);
+  if (opened)
+    out.push_back({type, Verdict::works, "the kernel has it", ""});
+  else if (opened.error().sys_errno == EPERM)  // which `privileges` has said already
+    out.push_back({type, Verdict::note, "only who may make mounts can find out whether the kernel has it", ""});
+  else
+    out.push_back({type, Verdict::fails, "the kernel does not offer it: " + opened.error().message,
+                   fmt::format("modprobe {}", type)});
+}
+
 void check_kernel(Findings& out) {
   utsname name{};
   ::uname(&name);
@@ -80,21 +94,15 @@ void check_kernel(Findings& out) {
       namespaces ? Finding{"namespaces", Verdict::works, "user, network, mount, ipc and uts namespaces can be made", ""}
                  : Finding{"namespaces", Verdict::fails, "a user namespace with its own network cannot be made",
                            "raise user.max_user_namespaces and user.max_net_namespaces (sysctl)"});
-  for (const char* type : {"overlay", "erofs"}) {
-    auto list = read_file("/proc/filesystems");
-    bool there = list && list->find(std::string("\t") + type + "\n") != std::string::npos;
-    out.push_back(
-        there ? Finding{type, Verdict::works, "the kernel has it", ""}
-              : Finding{type, Verdict::fails, "the kernel does not offer it", fmt::format("modprobe {}", type)});
-  }
+  for (const char* type : {"overlay", "erofs"}) check_filesystem(out, type);
   bool files = enough && (major > 6 || (major == 6 && minor >= 12));
   out.push_back({"image mounts", files ? Verdict::works : Verdict::note,
                  files ? "blobs are mounted as files" : "blobs are mounted over loop devices (Linux 6.12 needs none)",
                  ""});
 }
 
-void check_cgroups(Findings& out, const std::string& data_dir) {
-  auto tree = kernel::CgroupTree::detect({.disk = data_dir});
+void check_cgroups(Findings& out, const std::string& data_dir, const std::string& cache_dir) {
+  auto tree = kernel::CgroupTree::detect({.disks = {data_dir, cache_dir + "/blobs"}});
   if (!tree) {
     out.push_back({"control groups", Verdict::fails, tree.error().message, "mount the cgroup hierarchies"});
     return;
@@ -154,10 +162,11 @@ void check_network(Findings& out) {
 void check_host(Findings& out) {
   std::string pattern = first_line("/proc/sys/kernel/core_pattern");
   if (pattern.starts_with('|'))
-    out.push_back(
-        {"core dumps", Verdict::note,
-         "this machine pipes core dumps into a program that runs as root; a sandbox can make it run by crashing",
-         "sysctl kernel.core_pattern=core, unless that program is needed"});
+    out.push_back({"core dumps", Verdict::note,
+                   "this machine pipes core dumps into a program that runs as root; sandboxes are kept from it by a "
+                   "limit that they "
+                   "cannot change",
+                   "sysctl kernel.core_pattern=core, unless that program is needed, is a second line behind that"});
   else
     out.push_back({"core dumps", Verdict::works, "written to files, which a sandbox's limits forbid", ""});
 }
@@ -198,7 +207,7 @@ int doctor(const Common& common) {
   Findings findings;
   check_privileges(findings);
   check_kernel(findings);
-  check_cgroups(findings, common.data_dir);
+  check_cgroups(findings, common.data_dir, common.cache_dir);
   if (::geteuid() == 0) {
     check_disk(findings, common.data_dir);
     check_network(findings);

@@ -18,7 +18,7 @@ using nlohmann::json;
 namespace {
 
 struct ExecOptions {
-  std::string sandbox, cwd, user, timeout, task;
+  std::string sandbox, cwd, user, timeout, task, actor;
   std::vector<std::string> env;
   bool terminal = false, no_input = false, detach = false, clean = false;
 };
@@ -44,6 +44,7 @@ int exec(const Common& common, const ExecOptions& options, const std::vector<std
   if (!options.user.empty()) body["user"] = options.user;
   if (!options.timeout.empty()) body["timeout"] = options.timeout;
   if (!options.task.empty()) body["task"] = options.task;
+  if (!options.actor.empty()) body["actor"] = options.actor;
   if (options.detach) {
     body["background"] = true;
     auto started = api->send("POST", target, body);
@@ -88,6 +89,7 @@ void add_exec(CLI::App& app, Common& common, int& code) {
   exec_command->add_option("--user,-u", options->user, "User inside: a name, or uid[:gid] (default root)");
   exec_command->add_option("--timeout", options->timeout, "End it after this time, as 5s or 10m (exit code 124)");
   exec_command->add_option("--task", options->task, "The task that the ledger shall name");
+  exec_command->add_option("--actor", options->actor, "Who acts, for the ledger");
   exec_command->add_flag("-t,--tty", options->terminal, "Give the command a terminal");
   exec_command->add_flag("-n,--no-stdin", options->no_input, "Do not forward standard input");
   exec_command->add_flag("-d,--detach", options->detach, "Start it, print its id, and leave (see isola sandbox logs)");

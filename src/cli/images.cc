@@ -206,7 +206,9 @@ void add_snapshot(CLI::App& app, Common& common, int& code) {
       auto gone = api->remove("/v1/snapshots/" + http::percent_encode(name));
       if (!gone)
         code = complain(gone.error().message);
-      else if (!common.json)
+      else if (common.json)
+        print_json({{"name", name}, {"removed", true}});
+      else
         print(name + ": removed\n");
     }
   });

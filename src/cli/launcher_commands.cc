@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/register.h"
+#include "cli/table.h"
 #include "gate/gate.h"
 #include "launcher/client.h"
 #include "launcher/launcher.h"
@@ -43,10 +44,13 @@ int launcher_status(const Common& common) {
 
 int launcher_stop(const Common& common, bool end_all) {
   auto client = launcher::Client::connect(common.data_dir);
-  if (!client && client.error().code == Code::unavailable) return 0;
-  if (!client) return complain(client.error().message);
-  auto stopped = client->shutdown(end_all);
-  if (!stopped) return complain(stopped.error().message);
+  bool there = client || client.error().code != Code::unavailable;
+  if (there && !client) return complain(client.error().message);
+  if (there) {
+    auto stopped = client->shutdown(end_all);
+    if (!stopped) return complain(stopped.error().message);
+  }
+  if (common.json) print_json({{"stopped", there}});
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/inner_command.h"
 #include "cli/register.h"
+#include "cli/table.h"
 
 namespace {
 
@@ -81,6 +82,10 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("isola ") + ISOLA_VERSION);
   app.require_subcommand(1);
   add_commands(app, common, code);
+  app.add_subcommand("help", "This list")->callback([&] {
+    // app.help() would be about the command that was found: this one.
+    isola::cli::print(app.get_formatter()->make_help(&app, "isola", CLI::AppFormatMode::Normal));
+  });
   argc = isola::cli::cut_inner_command(app, argc, argv);
   try {
     app.parse(argc, argv);

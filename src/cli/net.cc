@@ -113,7 +113,7 @@ std::string line_of(const json& denial) {
   return out;
 }
 
-void print(const json& report) {
+void print_report(const json& report) {
   std::printf("policy\n");
   std::string policy = report.value("policy", "");
   for (size_t at = 0; at < policy.size();) {
@@ -173,7 +173,7 @@ int net_show(const Common& common, const std::string& id) {
   if (common.json)
     std::puts(report->dump(2).c_str());
   else
-    print(*report);
+    print_report(*report);
   return 0;
 }
 

@@ -119,7 +119,7 @@ Result<void> OutputPrinter::take(std::string_view line) {
     case OutputEvent::out:
     case OutputEvent::err: {
       if (options_.collect) {
-        collected_[event.kind == OutputEvent::err] += event.data;
+        collected_.add(event.kind == OutputEvent::err ? CollectedOutput::err : CollectedOutput::out, event.data);
         seq_ = event.seq;
         break;
       }
@@ -130,7 +130,7 @@ Result<void> OutputPrinter::take(std::string_view line) {
       break;
     }
     case OutputEvent::gap:
-      lost_ += event.lost;
+      collected_.add_lost(event.lost);
       if (options_.collect) break;
       std::fprintf(stderr, "isola: %llu bytes of output were lost\n", static_cast<unsigned long long>(event.lost));
       break;
@@ -142,9 +142,8 @@ Result<void> OutputPrinter::take(std::string_view line) {
 }
 
 json OutputPrinter::result() const {
-  json out = {{"stdout", collected_[0]}, {"stderr", collected_[1]}, {"untrusted", {"stdout", "stderr"}}};
+  json out = collected_.result();
   if (!command_id_.empty()) out["command_id"] = command_id_;
-  if (lost_) out["lost_bytes"] = lost_;
   if (!end_) return out;
   if (end_->kind == OutputEvent::error) {
     out["error"] = {{"code", end_->code}, {"message", end_->message}};

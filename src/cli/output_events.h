@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "cli/collected_output.h"
 
 namespace isola::cli {
 
@@ -35,7 +36,7 @@ class OutputPrinter {
  public:
   struct Options {
     bool encoded = true;                                 // data is base64
-    bool collect = false;                                // keeps it instead, for result()
+    bool collect = false;                                // keeps it instead, within bounds, for result()
     std::function<void(const std::string& id)> started;  // once
   };
   explicit OutputPrinter(Options options) : options_(std::move(options)) {}
@@ -54,8 +55,7 @@ class OutputPrinter {
   Result<void> take(std::string_view line);
   Options options_;
   std::string line_, command_id_;
-  std::string collected_[2];
-  uint64_t lost_ = 0;
+  CollectedOutput collected_;
   uint64_t seq_ = 0;
   bool unread_ = false;
   std::optional<OutputEvent> end_;

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/fd.h"
 #include "cli/commands.h"
 #include "kernel/process.h"
@@ -92,6 +94,18 @@ TEST(OutputPrinter, LinesMayComeInAnyPieces) {
   EXPECT_EQ(printer.seq(), 3u);
   ASSERT_TRUE(printer.end());
   EXPECT_EQ(printer.end()->exit_code, 4);
+}
+
+TEST(OutputPrinter, WhatIsCollectedIsBounded) {
+  OutputPrinter printer({.encoded = false, .collect = true});
+  const std::string line = nlohmann::json({{"type", "stdout"}, {"data", std::string(1 << 20, 'x')}}).dump() + "\n";
+  for (int i = 0; i < 18; ++i) ASSERT_TRUE(printer.feed(line));
+  ASSERT_TRUE(printer.feed("{\"type\":\"gap\",\"lost_bytes\":5}\n{\"type\":\"exit\",\"exit_code\":4}\n"));
+  auto result = printer.result();
+  EXPECT_EQ(result["stdout"].get<std::string>().size(), 16u << 20);
+  EXPECT_EQ(result["stdout_dropped_bytes"], 2 << 20);
+  EXPECT_EQ(result["lost_bytes"], 5);
+  EXPECT_EQ(result["exit_code"], 4);
 }
 
 TEST(OutputPrinter, NoticesThatNobodyReads) {

@@ -53,7 +53,8 @@ Result<void> ports(const Common& common, const PortOptions& options) {
     return {};
   }
   ISOLA_TRY(json sandbox, api.get(base));
-  Forward forward{.sandbox = id, .token = text_of(sandbox, "port_token", ""), .port = options.port};
+  Forward forward{
+      .sandbox = id, .token = text_of(sandbox, "port_token", ""), .port = options.port, .json = common.json};
   ISOLA_TRY(forward.server, http::parse_url(api.server().url));
   return forward_port(forward, options.local);
 }

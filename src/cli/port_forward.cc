@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -146,8 +147,11 @@ Result<void> forward_port(const Forward& forward, uint16_t local) {
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   Fd signals(::signalfd(-1, &set, SFD_CLOEXEC));
   if (!signals) return sys_error("cannot watch for signals");
-  print(fmt::format("http://127.0.0.1:{} is port {} of {}; Ctrl-C ends it\n", listening.second, forward.port,
-                    forward.sandbox));
+  std::string url = fmt::format("http://127.0.0.1:{}", listening.second);
+  if (forward.json)
+    print_json({{"url", url}, {"sandbox", forward.sandbox}, {"port", forward.port}});
+  else
+    print(fmt::format("{} is port {} of {}; Ctrl-C ends it\n", url, forward.port, forward.sandbox));
   auto shared = std::make_shared<const Forward>(forward);
   auto open = std::make_shared<std::atomic<int>>(0);
   for (;;) {

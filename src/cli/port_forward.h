@@ -15,6 +15,7 @@ struct Forward {
   http::Url server;
   std::string sandbox, token;
   uint16_t port = 0;
+  bool json = false;  // where it listens is said as JSON
 };
 
 // The head of a request with our headers in it. One request per connection: unless it is an upgrade, it says so.

@@ -24,8 +24,6 @@ constexpr uint64_t kFloodSeen = 1 << 20;       // so much of a flood has come: t
 constexpr uint64_t kMostGrowth = 64ull << 20;  // of this process, which reads the floods
 constexpr uint64_t kGiant = 1ull << 40;
 
-std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
-
 uint64_t own_memory() {
   auto text = read_file("/proc/self/statm").value_or("");
   unsigned long total = 0, resident = 0;

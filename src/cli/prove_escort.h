@@ -21,6 +21,9 @@
 
 namespace isola::cli {
 
+// The folder that an absolute path is in.
+inline std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
 struct Company {
   guest::PipeClient& guest;                // of the sandbox that is attacked from within
   guest::PipeClient& neighbour;            // of the one beside it

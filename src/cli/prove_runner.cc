@@ -8,15 +8,18 @@
 #include <sys/fsuid.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "cli/prove_escort.h"
 #include "cli/prove_judge.h"
+#include "cli/prove_leak.h"
 #include "cli/remains.h"
 #include "gate/address.h"
 #include "kernel/fault.h"
@@ -33,6 +36,7 @@ namespace {
 constexpr const char* kShown = "/isola-hostile";
 constexpr const char* kCopied = "/tmp/isola-hostile";
 constexpr const char* kNeedsGate = "gate-port";
+constexpr const char* kNeedsHostName = "leak-hostname";
 constexpr const char* kFloodsRecords = "connection-records";
 constexpr const char* kNeedShownProgram[] = {"self-exe", "shebang-self-exe", "lease-shared"};
 
@@ -53,6 +57,40 @@ uint64_t connection_records(pid_t pid) {
   return line == std::string::npos ? 0 : std::strtoull(text.c_str() + line + 1, nullptr, 16);
 }
 constexpr uint64_t kMostRecords = 8192;
+
+// As the kernel would show it in a list of mounts.
+std::string real_path(const std::string& path) {
+  std::error_code failed;
+  auto real = std::filesystem::weakly_canonical(path, failed);
+  return failed ? path : real.string();
+}
+
+// The host's name without its domain; empty when it is one that every sandbox has, too, and so tells nothing.
+std::string telling_host_name() {
+  utsname host{};
+  ::uname(&host);
+  std::string name = host.nodename;
+  name.resize(std::min(name.find('.'), name.size()));
+  return name == "isola" || name == "localhost" ? "" : name;
+}
+
+// The paths of its control groups as the host sees them, which is what it would see itself without a namespace. Only
+// those with its name: any other might happen to be part of what it may see.
+Result<std::vector<std::string>> groups_of(pid_t pid, const std::string& id) {
+  ISOLA_TRY(std::string text, read_file(fmt::format("/proc/{}/cgroup", pid)));
+  std::vector<std::string> paths;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);  // "4:memory:/isola/…"
+    at = end + 1;
+    const size_t start = line.find('/');
+    if (start == std::string::npos || line.find(id) == std::string::npos) continue;
+    const std::string path = line.substr(start);
+    if (std::ranges::find(paths, path) == paths.end()) paths.push_back(path);
+  }
+  if (paths.empty()) return fail(Code::internal, "the sandbox is in no control group of its name");
+  return paths;
+}
 
 // As somebody who is nobody on this host, which is what a sandbox's users are.
 std::string read_as_a_stranger(const std::string& path) {
@@ -113,25 +151,31 @@ Result<std::vector<HostileProgram>> list_programs(const std::string& binary) {
 Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary) {
   ISOLA_TRY(auto launcher,
             launcher::Client::connect_or_start({.data_dir = common.data_dir, .cache_dir = common.cache_dir}));
-  return prepare(std::move(launcher), binary, common.data_dir);
+  ISOLA_TRY(ProveRunner runner, prepare(std::move(launcher), binary, common));
+  ISOLA_TRY(runner.services_, HostServices::open());
+  if (runner.services_->only_loopback())
+    std::fputs("isola: this machine has no address but loopback: whether a wire leads to it cannot be shown\n", stderr);
+  return runner;
 }
 
 Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary, ProvingGround& ground) {
   Result<launcher::Client> launcher = fail(Code::internal, "not started");
+  Common there = common;
+  there.data_dir = ground.data_dir();
   ground.at_home([&] {
-    launcher = launcher::Client::connect_or_start({.data_dir = ground.data_dir(), .cache_dir = common.cache_dir});
+    launcher = launcher::Client::connect_or_start({.data_dir = there.data_dir, .cache_dir = there.cache_dir});
   });
   if (!launcher) return std::unexpected(launcher.error());
-  ISOLA_TRY(ProveRunner runner, prepare(std::move(*launcher), binary, ground.data_dir()));
+  ISOLA_TRY(ProveRunner runner, prepare(std::move(*launcher), binary, there));
   runner.ground_ = &ground;
   return runner;
 }
 
-Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::string& binary,
-                                         const std::string& data_dir) {
+Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::string& binary, const Common& common) {
   ProveRunner runner(std::move(launcher));
   kernel::fault::arm_from_environment();
-  runner.data_dir_ = data_dir;
+  runner.data_dir_ = common.data_dir;
+  runner.cache_dir_ = common.cache_dir;
   runner.binary_ = binary;
   ISOLA_TRY(runner.binary_bytes_, read_file(binary, 256 << 20));
   // The canary: a file of the host with a secret that nobody inside may ever print. Everybody may read it: if it were
@@ -156,7 +200,7 @@ ProveRunner::~ProveRunner() {
   for (const auto& [key, image] : images_) (void)launcher_.drop_image(image);
   if (ground_) (void)launcher_.shutdown(true);
   ::unlink(canary_.c_str());
-  ::rmdir(canary_.substr(0, canary_.rfind('/')).c_str());
+  ::rmdir(folder_of(canary_).c_str());
 }
 
 // Parked jails are made in the background; a pooled birth waits for one.
@@ -199,26 +243,35 @@ Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth bi
     request.digest.clear();
     request.forked = birth == Birth::forked;
   }
-  Fd shown, leaked;
-  std::vector<int> trees;
+  std::vector<Fd> shown;
+  bool leaks = false;
   if (birth == Birth::cold) {
-    ISOLA_TRY(shown, kernel::clone_tree(AT_FDCWD, binary_));
-    request.shown_targets = {kShown};
-    trees = {shown.get()};
-    // For the test that a leak is called one: this sandbox sees a folder of the host's under its own name.
-    if (kernel::fault::at("prove_leak")) {
-      std::string folder = canary_.substr(0, canary_.rfind('/'));
-      ISOLA_TRY(leaked, kernel::clone_tree(AT_FDCWD, folder));
-      request.shown_targets.push_back(folder);
-      trees.push_back(leaked.get());
-    }
+    auto show = [&](const std::string& path, const std::string& inside) -> Result<void> {
+      ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, path));
+      shown.push_back(std::move(tree));
+      request.shown_targets.push_back(inside);
+      return {};
+    };
+    ISOLA_CHECK(show(binary_, kShown));
+    // For the test that a leak is called one: this sandbox sees folders of the host's under their own names, and more.
+    leaks = kernel::fault::at("prove_leak") != 0;
+    if (leaks) ISOLA_CHECK(show(folder_of(canary_), folder_of(canary_)));
+    if (leaks) ISOLA_CHECK(show(storage(), storage()));
   }
+  std::vector<int> trees;
+  trees.reserve(shown.size());
+  for (const Fd& tree : shown) trees.push_back(tree.get());
   ISOLA_TRY(auto sandbox, launcher_.launch(request, trees));
   if (sandbox.reply.birth != birth) return fail(Code::internal, "the sandbox has another birth than it should");
-  Box box{sandbox.reply.id, "", 0,
-          std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
+  Box box;
+  box.id = sandbox.reply.id;
+  box.guest = std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest));
   ISOLA_CHECK(box.guest->hello());
   ISOLA_TRY(box.pid, process_of(box.id));
+  ISOLA_TRY(box.groups, groups_of(box.pid, box.id));
+  if (leaks && services_) {
+    ISOLA_TRY(box.leak, leak_into(box.pid, *services_));
+  }
   box.program = birth == Birth::cold ? kShown : kCopied;
   if (!request.image.empty()) box.processes = 2;  // the one that ran when its image was made
   if (birth != Birth::cold) ISOLA_CHECK(box.guest->write_file({.path = kCopied, .mode = 0755}, binary_bytes_));
@@ -251,12 +304,23 @@ Result<pid_t> ProveRunner::process_of(const std::string& id) {
   return fail(Code::not_found, "the launcher does not know the sandbox that it made");
 }
 
-Company ProveRunner::company(Box& box) {
+std::string ProveRunner::storage() const { return real_path(data_dir_) + "/storage"; }
+
+// What a program inside is told of the host, to look for it.
+std::vector<std::string> ProveRunner::variables(const Box& box) const {
+  std::string words = folder_of(canary_) + "," + storage() + "," + real_path(cache_dir_) + "/";
+  for (const auto& group : box.groups) words += "," + group;
   std::vector<std::string> env = {"ISOLA_CANARY_FILE=" + canary_, fmt::format("ISOLA_HOST_PIDS={}", ::getpid()),
-                                  "ISOLA_WORK=/tmp", "ISOLA_HOST_WORDS=" + canary_.substr(0, canary_.rfind('/')),
+                                  "ISOLA_WORK=/tmp", "ISOLA_HOST_WORDS=" + words,
                                   std::string("ISOLA_RACE_PATH=") + kRacePath};
+  if (auto name = telling_host_name(); !name.empty()) env.push_back("ISOLA_HOST_NAME=" + name);
   if (!others_address_.empty()) env.push_back("ISOLA_OTHERS_ADDRESS=" + others_address_);
-  return {*box.guest, *neighbour_.guest, box.program, neighbour_.program, std::move(env), canary_, secret_};
+  if (services_) std::ranges::move(services_->variables(), std::back_inserter(env));
+  return env;
+}
+
+Company ProveRunner::company(Box& box) {
+  return {*box.guest, *neighbour_.guest, box.program, neighbour_.program, variables(box), canary_, secret_};
 }
 
 ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& program, Escort& escort,
@@ -270,7 +334,7 @@ ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& progra
       if (to->size() < kKeep) to->append(piece.substr(0, kKeep - to->size()));
   };
   guest::Start start{.argv = {box.program, program.name},
-                     .env = company(box).env,
+                     .env = variables(box),
                      .cwd = "/tmp",
                      .timeout_ms = timeout_of(program),
                      .grace_ms = 200};
@@ -359,11 +423,34 @@ std::string ProveRunner::finish() {
   return left;
 }
 
-Proof ProveRunner::run(const HostileProgram& program, const std::string& digest, Birth birth) {
+// Where nothing stands against the program it has to get through, or its failure inside says nothing: on this machine
+// itself, where the services are. Told once per program.
+std::string ProveRunner::control(const HostileProgram& program) {
+  if (ground_) return ground_->control(program, binary_);
+  if (!services_ || !HostServices::asked_by(program.name)) return "";
+  auto [known, fresh] = controls_.try_emplace(program.name);
+  if (!fresh) return known->second;
+  auto ran = run_program(binary_, {program.name}, services_->variables());
+  if (!ran || ran->code != 0)
+    known->second = "this machine does not reach its own services: " + (ran ? ran->output : ran.error().message);
+  return known->second;
+}
+
+// What is known before anything was tried.
+std::optional<Proof> ProveRunner::without_a_sandbox(const HostileProgram& program, Birth birth) {
   using enum Proof::Verdict;
   if (birth != Birth::cold && std::ranges::find(kNeedShownProgram, program.name) != std::end(kNeedShownProgram))
-    return {untried, "only a cold birth can be shown a read-only file", true};
-  if (auto why = ground_ ? ground_->control(program, binary_) : ""; !why.empty()) return {error, why};
+    return Proof{untried, "only a cold birth can be shown a read-only file", true};
+  if (program.name == kNeedsHostName && telling_host_name().empty())
+    return Proof{untried, "this machine has a name that every sandbox has", true};
+  if (auto why = services_ ? services_->lacks(program.name) : ""; !why.empty()) return Proof{untried, why, true};
+  if (auto why = control(program); !why.empty()) return Proof{error, why};
+  return std::nullopt;
+}
+
+Proof ProveRunner::run(const HostileProgram& program, const std::string& digest, Birth birth) {
+  using enum Proof::Verdict;
+  if (auto known = without_a_sandbox(program, birth)) return *known;
   auto prepared = [&]() -> Result<Box> {
     ISOLA_CHECK(move_in_beside(digest));
     ISOLA_TRY(Box box, launch(digest, birth, program));

@@ -18,6 +18,7 @@
 #include "boundary/state.h"
 #include "cli/commands.h"
 #include "cli/host_facts.h"
+#include "cli/host_services.h"
 #include "cli/proving_ground.h"
 #include "guest/client.h"
 #include "launcher/client.h"
@@ -82,15 +83,21 @@ class ProveRunner {
     std::string program;  // where isola-hostile is inside
     pid_t pid = 0;        // process 1, as the host sees it
     std::unique_ptr<guest::PipeClient> guest;
-    size_t processes = 1;  // that it was born with
+    size_t processes = 1;                // that it was born with
+    std::vector<std::string> groups;     // where it is among the host's control groups
+    std::unique_ptr<HostServices> leak;  // tests only: prove_leak.h
   };
 
   explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}
-  static Result<ProveRunner> prepare(launcher::Client launcher, const std::string& binary, const std::string& data_dir);
+  static Result<ProveRunner> prepare(launcher::Client launcher, const std::string& binary, const Common& common);
   Result<Box> launch(const std::string& digest, Birth birth, const HostileProgram& program);
   Result<void> move_in_beside(const std::string& digest);
   Result<pid_t> process_of(const std::string& id);
   Company company(Box& box);
+  std::vector<std::string> variables(const Box& box) const;
+  std::string storage() const;  // where the files of sandboxes are, on the host
+  std::optional<Proof> without_a_sandbox(const HostileProgram& program, Birth birth);
+  std::string control(const HostileProgram& program);
   Outcome execute(Box& box, const HostileProgram& program, Escort& escort, std::optional<Proof>& wrong);
   std::string check_after(Box& box, const Outcome& outcome);
   std::string check_sandbox(Box& box, const HostileProgram& program, Outcome& outcome);
@@ -103,8 +110,10 @@ class ProveRunner {
   launcher::Client launcher_;
   ProvingGround* ground_ = nullptr;
   std::string others_address_;  // that the gate gave the neighbour for a name of its own
-  std::string data_dir_, binary_, binary_bytes_, canary_, secret_;
-  HostFacts host_facts_;  // before the program that runs
+  std::string data_dir_, cache_dir_, binary_, binary_bytes_, canary_, secret_;
+  std::unique_ptr<HostServices> services_;       // not on a proving ground
+  std::map<std::string, std::string> controls_;  // of those who ask them, by program
+  HostFacts host_facts_;                         // before the program that runs
   Box neighbour_;
   std::string neighbour_digest_;
   std::map<std::pair<std::string, Birth>, std::string> images_;  // what resumed and forked ones are made of

@@ -21,6 +21,14 @@ std::string namespace_of(pid_t pid) {
   return n > 0 ? std::string(link, static_cast<size_t>(n)) : "";
 }
 
+std::string name_and_state(pid_t pid) {
+  std::string stat = read_file(fmt::format("/proc/{}/stat", pid)).value_or("");
+  auto open = stat.find('('), close = stat.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close < open || close + 2 >= stat.size())
+    return "gone";
+  return stat.substr(open + 1, close - open - 1) + ", " + stat[close + 2];
+}
+
 bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 }  // namespace
 
@@ -41,7 +49,7 @@ std::string remains(const Destroyed& sandbox) {
   const std::string& id = sandbox.id;
   for (const auto& name : sandbox.processes)
     if (auto start = kernel::start_time(name.pid); start && *start == name.start_time)
-      return fmt::format("process {} of {} lives on", name.pid, id);
+      return fmt::format("process {} ({}) of {} lives on", name.pid, name_and_state(name.pid), id);
   if (is_there(sandbox.data_dir + "/run/" + id)) return "the journal still has " + id;
   if (auto layout = kernel::find_cgroup_layout({})) {
     auto folders = layout->folders();

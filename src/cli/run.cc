@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/api.h"
+#include "cli/collected_output.h"
 #include "cli/commands.h"
 #include "cli/inner_command.h"
 #include "cli/parse.h"
@@ -87,12 +88,13 @@ class Session {
 
   Result<guest::Exit> run(const guest::Start& start);
   std::chrono::steady_clock::time_point first_output{};
-  bool collect = false;      // keeps the output instead of printing it
-  std::string collected[2];  // standard output, standard error
+  bool collect = false;  // keeps the output instead of printing it
+  CollectedOutput collected;
   const std::optional<launcher::Ended>& ended() const { return ended_; }
 
  private:
   void put(int fd, std::string_view bytes);
+  void miss(uint64_t bytes);
   void read_stdin();
   void handle_signal();
   void hear_launcher();
@@ -109,11 +111,17 @@ class Session {
 
 void Session::put(int fd, std::string_view bytes) {
   if (collect) {
-    collected[fd == STDERR_FILENO] += bytes;
+    collected.add(fd == STDERR_FILENO ? CollectedOutput::err : CollectedOutput::out, bytes);
     return;
   }
   if (first_output == std::chrono::steady_clock::time_point{}) first_output = std::chrono::steady_clock::now();
   if (!put_out(fd, bytes)) broken_output_ = true;
+}
+
+// The command wrote faster than the sandbox keeps what is not read yet.
+void Session::miss(uint64_t bytes) {
+  if (collect) return collected.add_lost(bytes);
+  std::fprintf(stderr, "isola: %llu bytes of output were lost\n", static_cast<unsigned long long>(bytes));
 }
 
 void Session::read_stdin() {
@@ -168,11 +176,7 @@ Result<guest::Exit> Session::run(const guest::Start& start) {
 
   run_ = guest_.begin_run(start, {.out = [this](std::string_view s) { put(STDOUT_FILENO, s); },
                                   .err = [this](std::string_view s) { put(STDERR_FILENO, s); },
-                                  .gap =
-                                      [](uint64_t, uint64_t lost) {
-                                        std::fprintf(stderr, "isola: %llu bytes of output were lost\n",
-                                                     static_cast<unsigned long long>(lost));
-                                      }});
+                                  .gap = [this](uint64_t, uint64_t lost) { miss(lost); }});
   guest_.on_readable(launcher_.fd(), [this] { hear_launcher(); });
   while (!run_->ended()) {
     guest_.on_readable(signals_.get(), [this] { handle_signal(); });
@@ -205,10 +209,8 @@ int exit_code(const guest::Exit& exit) { return exit.signal ? 128 + exit.signal 
 
 // The same shape as that of a command through the API.
 void print_result(const guest::Exit& exit, const Session& session) {
-  nlohmann::json out = {{"exit_code", exit_code(exit)},
-                        {"stdout", session.collected[0]},
-                        {"stderr", session.collected[1]},
-                        {"untrusted", {"stdout", "stderr"}}};
+  nlohmann::json out = session.collected.result();
+  out["exit_code"] = exit_code(exit);
   if (exit.signal) out["signal"] = exit.signal;
   if (exit.oom_hint) out["killed_by_memory_limit"] = true;
   print_json(out);

@@ -16,11 +16,14 @@ using nlohmann::json;
 
 namespace {
 
+constexpr int64_t kIdle = 10 * 60 * 1000;
+
 struct CreateOptions {
   std::map<std::string, std::string> texts;  // by the API's name
   std::map<std::string, double> numbers;
-  std::vector<std::string> env, labels, on_create, volumes;
+  std::vector<std::string> env, labels, on_create, on_resume, volumes;
   std::map<std::string, double> budget;
+  std::string at_limit;
   bool public_ports = false, cold = false, latency = false, no_auto_resume = false;
 };
 
@@ -41,11 +44,13 @@ Result<json> body_of(const CreateOptions& options) {
     bool whole = name == "commands" || name == "bytes_out";
     body["budget"][name] = whole ? json(static_cast<uint64_t>(number)) : json(number);
   }
+  if (!options.at_limit.empty()) body["budget"]["at_limit"] = options.at_limit;
   ISOLA_TRY(json env, parse_labels(options.env, "--env"));
   ISOLA_TRY(json labels, parse_labels(options.labels, "--label"));
   if (!env.empty()) body["env"] = env;
   if (!labels.empty()) body["metadata"] = labels;
   if (!options.on_create.empty()) body["on_create"] = options.on_create;
+  if (!options.on_resume.empty()) body["on_resume"] = options.on_resume;
   for (const auto& text : options.volumes) {
     ISOLA_TRY(json volume, parse_volume(text));
     body["volumes"].push_back(std::move(volume));
@@ -82,6 +87,16 @@ struct ListOptions {
   size_t limit = 1000;
 };
 
+// Those that run for nobody stand out.
+std::string state_of(const json& sandbox) {
+  std::string state = text_of(sandbox, "state");
+  if (state == "ended") return "ended (" + text_of(sandbox, "end_reason") + ")";
+  auto used = parse_moment(text_of(sandbox, "last_active"));
+  if (state == "running" && used && now_ms() - *used >= kIdle)
+    return "running (idle " + short_span(now_ms() - *used) + ")";
+  return state;
+}
+
 Result<void> list(const Common& common, const ListOptions& options) {
   ISOLA_TRY(json labels, parse_labels(options.labels, "--label"));
   std::string filter;
@@ -115,8 +130,7 @@ Result<void> list(const Common& common, const ListOptions& options) {
   Table table({"ID", "NAME", "STATE", "TEMPLATE", "BOUNDARY", "CREATED", "ENDS", "TASK"});
   for (const auto& one : all) {
     bool ended = text_of(one, "state") == "ended";
-    table.add({text_of(one, "id"), text_of(one, "name"),
-               ended ? "ended (" + text_of(one, "end_reason") + ")" : text_of(one, "state"), text_of(one, "template"),
+    table.add({text_of(one, "id"), text_of(one, "name"), state_of(one), text_of(one, "template"),
                text_of(one, "boundary"), when_of(one, "created"),
                ended ? when_of(one, "ended") : when_of(one, "deadline", "never"), text_of(one, "task", "")});
   }
@@ -137,7 +151,7 @@ void describe(const json& sandbox) {
   };
   line("NAME", text_of(sandbox, "name"));
   line("KEY", text_of(sandbox, "key"));
-  line("STATE", text_of(sandbox, "state"));
+  line("STATE", state_of(sandbox));
   if (sandbox.contains("end_reason")) {
     line("ENDED", when_of(sandbox, "ended") + ": " + text_of(sandbox, "end_reason"));
     line("", text_of(sandbox, "end_detail", ""));
@@ -241,6 +255,8 @@ void add_create(CLI::App& group, Common& common, int& code) {
   text("--probe", "probe", "A command that succeeds when the sandbox is ready");
   create_command->add_option("--on-create", options->on_create, "A command to run first; can be repeated")
       ->allow_extra_args(false);
+  create_command->add_option("--on-resume", options->on_resume, "A command to run after each resume; can be repeated")
+      ->allow_extra_args(false);
   create_command->add_option("--env,-e", options->env, "NAME=value for every command; can be repeated")
       ->allow_extra_args(false);
   create_command->add_option("--label,-l", options->labels, "NAME=value; can be repeated")->allow_extra_args(false);
@@ -252,6 +268,8 @@ void add_create(CLI::App& group, Common& common, int& code) {
   budget("--budget-commands", "commands", "… commands");
   budget("--budget-bytes-out", "bytes_out", "… bytes that leave through the gate");
   budget("--budget-money", "money", "… money, by the server's price sheet");
+  create_command->add_option("--at-limit", options->at_limit, "When a budget is spent: end, freeze or pause")
+      ->check(CLI::IsMember({"end", "freeze", "pause"}));
   create_command->add_flag("--public-ports", options->public_ports, "Its ports need no token");
   create_command->add_flag("--cold", options->cold, "Make it from nothing, even if a parked one waits");
   create_command->add_flag("--latency", options->latency, "Print where the time went");
@@ -297,7 +315,10 @@ void add_changes(CLI::App& group, Common& common, int& code) {
   on_some("kill", "End sandboxes for good")->callback([=, &common, &code] {
     code = each(common, *names, [&](Api& api, const std::string& id) -> Result<void> {
       ISOLA_CHECK(api.remove("/v1/sandboxes/" + id));
-      if (!common.json) print(id + ": ended\n");
+      if (common.json)
+        print_json({{"id", id}, {"state", "ended"}});
+      else
+        print(id + ": ended\n");
       return {};
     });
   });

@@ -11,11 +11,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/file.h"
 #include "cli/register.h"
 #include "cli/server_url.h"
+#include "cli/table.h"
 #include "kernel/process.h"
 #include "launcher/client.h"
 #include "server/config.h"
@@ -125,8 +127,7 @@ int up(const Common& common, const Options& options) {
     return complain("the server did not start: " + (answer.empty() ? "see " + log_path : answer));
   std::string url = answer.substr(6);
   if (common.json) {
-    std::printf("{\"url\":\"%s\",\"key_file\":\"%s/key\",\"log\":\"%s\"}\n", url.c_str(), config->data.c_str(),
-                log_path.c_str());
+    print_json({{"url", url}, {"key_file", config->data + "/key"}, {"log", log_path}});
     return 0;
   }
   std::printf("Isola is up.\n  API       %s\n  key       %s/key\n  log       %s\n  boundary  jail (a shared kernel)\n",
@@ -151,7 +152,10 @@ int down(const Common& common) {
   if (launcher) {
     if (auto stopped = launcher->shutdown(true); !stopped) return complain(stopped.error().message);
   }
-  if (!common.json) std::printf("Isola is down; no sandbox of %s is left.\n", common.data_dir.c_str());
+  if (common.json)
+    print_json({{"down", true}, {"data", common.data_dir}});
+  else
+    std::printf("Isola is down; no sandbox of %s is left.\n", common.data_dir.c_str());
   return 0;
 }
 

@@ -27,10 +27,11 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int kTries = 6;
+constexpr std::string_view kEnd = "\x04";  // a terminal knows no other end of input
 
-class Session {
+class TerminalSession {
  public:
-  Session(Api& api, const TerminalRequest& request) : api_(api), request_(request), command_(request.attach) {}
+  TerminalSession(Api& api, const TerminalRequest& request) : api_(api), request_(request), command_(request.attach) {}
   int run();
 
  private:
@@ -52,9 +53,10 @@ class Session {
   uint64_t seen_ = 0;  // bytes of the screen: where to go on after a lost connection
   int code_ = kFailed;
   bool terminal_ = false, input_ = true, heard_ = false;
+  bool end_later_ = false;  // the input is over, and the other side has said nothing yet
 };
 
-std::string Session::target() const {
+std::string TerminalSession::target() const {
   http::Pairs query;
   if (!command_.empty()) {
     query = {{"attach", command_}, {"from", std::to_string(seen_)}};
@@ -69,19 +71,19 @@ std::string Session::target() const {
   return "/v1/sandboxes/" + request_.sandbox + "/terminal?" + http::to_query(query);
 }
 
-Result<void> Session::connect() {
+Result<void> TerminalSession::connect() {
   bool again = !command_.empty();
   ISOLA_TRY(socket_, api_.websocket(target()));
   if (again) tell_size();
   return {};
 }
 
-void Session::tell_size() {
+void TerminalSession::tell_size() {
   if (auto size = terminal_size())
     (void)socket_->write(fmt::format(R"({{"type":"resize","rows":{},"cols":{}}})", size->rows, size->cols), true);
 }
 
-std::optional<Session::Outcome> Session::hear() {
+std::optional<TerminalSession::Outcome> TerminalSession::hear() {
   for (;;) {
     auto event = socket_->next(0ms);
     if (!event) return Outcome::lost;
@@ -89,6 +91,7 @@ std::optional<Session::Outcome> Session::hear() {
     if (event->kind == http::WebSocketEvent::closed) return Outcome::lost;
     if (!event->text) {
       heard_ = true;
+      if (std::exchange(end_later_, false) && !socket_->write(kEnd, false)) return Outcome::lost;
       seen_ += event->data.size();
       if (!put_out(STDOUT_FILENO, event->data)) {
         failure_ = "nobody reads the output";
@@ -108,14 +111,19 @@ std::optional<Session::Outcome> Session::hear() {
   }
 }
 
-std::optional<Session::Outcome> Session::type() {
+std::optional<TerminalSession::Outcome> TerminalSession::type() {
   char buffer[16 << 10];
   ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return std::nullopt;
   std::string keys;
   if (n <= 0) {
     input_ = false;
-    keys = "\x04";  // a terminal knows no other end of input
+    // A shell that does not read yet would throw it away while it sets its terminal up.
+    if (!heard_) {
+      end_later_ = true;
+      return std::nullopt;
+    }
+    keys = kEnd;
   } else {
     std::string_view typed(buffer, static_cast<size_t>(n));
     keys = terminal_ ? escape_.feed(typed) : std::string(typed);
@@ -125,15 +133,18 @@ std::optional<Session::Outcome> Session::type() {
   return std::nullopt;
 }
 
-Session::Outcome Session::pump() {
+TerminalSession::Outcome TerminalSession::pump() {
   for (;;) {
     // Bytes may have come along with the handshake or wait inside TLS, where poll does not see them.
     if (auto outcome = hear()) return *outcome;
     pollfd ready[] = {{socket_->fd(), POLLIN, 0}, {signals_.get(), POLLIN, 0}, {input_ ? STDIN_FILENO : -1, POLLIN, 0}};
-    if (::poll(ready, 3, -1) < 0) {
+    int some = ::poll(ready, 3, end_later_ ? 1000 : -1);
+    if (some < 0) {
       if (errno == EINTR) continue;
       return Outcome::lost;
     }
+    // Nor does every command say something first.
+    if (some == 0 && std::exchange(end_later_, false) && !socket_->write(kEnd, false)) return Outcome::lost;
     if (ready[1].revents) {
       signalfd_siginfo info{};
       if (::read(signals_.get(), &info, sizeof info) != sizeof info) continue;
@@ -145,7 +156,7 @@ Session::Outcome Session::pump() {
   }
 }
 
-int Session::run() {
+int TerminalSession::run() {
   sigset_t set;
   ::sigemptyset(&set);
   for (int signal : {SIGWINCH, SIGTERM, SIGHUP, SIGINT}) ::sigaddset(&set, signal);
@@ -183,7 +194,7 @@ int Session::run() {
 
 }  // namespace
 
-int run_terminal(Api& api, const TerminalRequest& request) { return Session(api, request).run(); }
+int run_terminal(Api& api, const TerminalRequest& request) { return TerminalSession(api, request).run(); }
 
 void add_shell(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<TerminalRequest>();

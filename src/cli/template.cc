@@ -8,8 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "cli/api.h"
 #include "cli/commands.h"
 #include "cli/register.h"
+#include "cli/table.h"
+#include "cli/template_build.h"
 #include "image/template_cache.h"
 
 namespace isola::cli {
@@ -101,7 +104,10 @@ int template_build(const Common& common, const std::vector<std::string>& names, 
 int template_verify(const Common& common, const std::string& name) {
   auto verified = image::TemplateCache(common.cache_dir).verify(name);
   if (!verified) return complain(verified.error().message);
-  std::printf("%s: intact\n", name.c_str());
+  if (common.json)
+    print_json({{"name", name}, {"intact", true}});
+  else
+    std::printf("%s: intact\n", name.c_str());
   return 0;
 }
 
@@ -112,7 +118,10 @@ int template_remove(const Common& common, const std::string& name) {
   if (auto removed = cache.remove(name); !removed) return complain(removed.error().message);
   auto freed = cache.collect();
   if (!freed) return complain(freed.error().message);
-  std::printf("%s: removed (%s freed)\n", name.c_str(), format_size(*freed).c_str());
+  if (common.json)
+    print_json({{"name", name}, {"removed", true}, {"freed", *freed}});
+  else
+    std::printf("%s: removed (%s freed)\n", name.c_str(), format_size(*freed).c_str());
   return 0;
 }
 
@@ -122,9 +131,32 @@ void add_template(CLI::App& app, Common& common, int& code) {
   auto names = std::make_shared<std::vector<std::string>>();
   auto again = std::make_shared<bool>(false);
   auto* build = group->add_subcommand("build", "Make a template, if it is not there and current");
-  build->add_option("name", *names, "base, minimal or code-interpreter")->required();
-  build->add_flag("--again", *again, "Make it anew in any case");
-  build->callback([&, names, again] { code = template_build(common, *names, *again); });
+  build->add_option("name", *names, "base, minimal or code-interpreter; with --file: any, perhaps with a tag (app:v1)")
+      ->required();
+  build->add_flag("--again,--no-cache", *again, "Make it anew in any case");
+  auto file = std::make_shared<BuildOptions>();
+  build->add_option("-f,--file", file->file, "A Dockerfile: the server builds it, in a sandbox");
+  build->add_option("--context", file->context, "The folder of its files; else the Dockerfile's own");
+  build->add_option("--build-arg", file->arguments, "NAME=value for an ARG; repeatable");
+  build->add_option("--target", file->target, "A stage; else the last one");
+  build->add_option("--tag", file->tags, "A tag for it, beside that of the name; repeatable");
+  build->add_option("--start", file->start, "Runs in every sandbox of it, instead of ENTRYPOINT and CMD");
+  build->add_option("--ready", file->ready, "Succeeds when what was started is ready");
+  build->add_option("--net", file->network, "What the steps may reach; else everything that the project may");
+  build->add_option("--cpus", file->cpus, "For the build, and for sandboxes of it");
+  build->add_option("--memory", file->memory, "Likewise, as 512M or 2G");
+  add_server_options(*build, common);
+  build->callback([&, names, again, file] {
+    if (file->file.empty()) {
+      code = template_build(common, *names, *again);
+    } else if (names->size() != 1) {
+      code = complain("one Dockerfile makes one template: give one name");
+    } else {
+      file->name = names->front();
+      file->force = *again;
+      code = template_build_file(common, *file);
+    }
+  });
   auto name = std::make_shared<std::string>();
   auto* verify = group->add_subcommand("verify", "Read a template's blob and compare it with its digest");
   verify->add_option("name", *name)->required();

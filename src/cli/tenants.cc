@@ -74,7 +74,10 @@ Result<void> revoke_keys(const Common& common, const std::vector<std::string>& i
   ISOLA_TRY(Api api, Api::open(common));
   for (const auto& id : ids) {
     ISOLA_CHECK(api.remove("/v1/keys/" + http::percent_encode(id)));
-    if (!common.json) print(id + ": revoked\n");
+    if (common.json)
+      print_json({{"id", id}, {"revoked", true}});
+    else
+      print(id + ": revoked\n");
   }
   return {};
 }

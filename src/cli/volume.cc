@@ -175,7 +175,10 @@ void add_volume(CLI::App& app, Common& common, int& code) {
   removing->callback([=, &common, &code] {
     code = each(common, options->names, [&](Api& api, const std::string& name) -> Result<void> {
       ISOLA_CHECK(api.remove(path_of(name)));
-      if (!common.json) print(name + ": removed\n");
+      if (common.json)
+        print_json({{"name", name}, {"removed", true}});
+      else
+        print(name + ": removed\n");
       return {};
     });
   });

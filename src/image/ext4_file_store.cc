@@ -7,11 +7,13 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
 #include "base/fd.h"
 #include "base/file.h"
+#include "base/units.h"
 #include "image/loop.h"
 #include "image/provider.h"
 #include "image/sparse_copy.h"
@@ -29,6 +31,7 @@ namespace fault = kernel::fault;
 constexpr uint64_t kBlock = 4096;
 constexpr uint64_t kBytesPerInode = 16384;
 constexpr size_t kMostTemplates = 32;
+constexpr uint64_t kAlwaysSensible = uint64_t{16} << 30;
 constexpr unsigned long kResizeFs = _IOW('f', 16, uint64_t);  // EXT4_IOC_RESIZE_FS: new size in blocks
 constexpr std::string_view kSuffix = ".ext4";
 
@@ -50,12 +53,7 @@ class Ext4FileStore : public LayerStore {
     ISOLA_CHECK(make_dirs(layers_, 0700));
     ISOLA_CHECK(make_dirs(files_, 0700));
     sharing_ = can_reflink(files_) ? Sharing::reflink : Sharing::copies;
-    // Templates for sizes that were once asked for; a caller that tries every size must not fill the folder.
-    ISOLA_TRY(auto names, list_dir(files_));
-    std::erase_if(names, [](const std::string& n) { return !n.starts_with("template"); });
-    if (names.size() > kMostTemplates)
-      for (const auto& name : names) ::unlink((files_ + "/" + name).c_str());
-    return {};
+    return drop_old_templates(kMostTemplates);
   }
 
   std::string_view name() const override { return "ext4-file"; }
@@ -66,6 +64,7 @@ class Ext4FileStore : public LayerStore {
                              const std::vector<std::string>&) override {
     ISOLA_CHECK(check_layer_id(id));
     ISOLA_CHECK(check_limits(limits));
+    ISOLA_CHECK(check_sense(limits));
     ISOLA_CHECK(check_reserve(files_, options_));
     ISOLA_TRY(std::string from, template_for(limits));
     ISOLA_CHECK(sparse_copy(from, file(id)));
@@ -89,6 +88,7 @@ class Ext4FileStore : public LayerStore {
   Result<void> resize(const std::string& id, const LayerLimits& limits) override {
     ISOLA_TRY(std::string layer, path(id));
     ISOLA_CHECK(check_limits(limits));
+    ISOLA_CHECK(check_sense(limits));
     if (limits.inodes) return fail(Code::unsupported, "an ext4-file layer cannot change its number of files");
     struct stat st;
     if (::stat(file(id).c_str(), &st) < 0) return sys_error("cannot look at the layer " + id);
@@ -165,12 +165,37 @@ class Ext4FileStore : public LayerStore {
   std::string folder(const std::string& id) const { return layers_ + "/" + id; }
   std::string file(const std::string& id) const { return files_ + "/" + id + std::string(kSuffix); }
 
-  // An empty filesystem of that size, made once per size.
+  // What describes an empty filesystem grows with its size, 15 MiB and 60 ms for each TiB: nobody shall have that for
+  // space that is not there. Usual sizes are fine on small disks, where the reserve watches over what is really used.
+  Result<void> check_sense(const LayerLimits& limits) const {
+    ISOLA_TRY(DiskSpace space, disk_space(files_));
+    if (limits.bytes <= std::max(space.total, kAlwaysSensible)) return {};
+    return fail(Code::invalid, "a disk limit of " + format_size(limits.bytes) +
+                                   " is more than the machine's own disk has (" + format_size(space.total) + ")");
+  }
+
+  // Those of sizes that nobody asked for in the longest time; a caller that tries every size must not fill the folder.
+  Result<void> drop_old_templates(size_t keep) const {
+    ISOLA_TRY(auto names, list_dir(files_));
+    std::vector<std::pair<int64_t, std::string>> by_use;
+    for (const auto& name : names) {
+      struct stat st;
+      std::string path = files_ + "/" + name;
+      if (!name.starts_with("template") || ::stat(path.c_str(), &st) < 0) continue;
+      by_use.emplace_back(int64_t{st.st_mtim.tv_sec} * 1'000'000'000 + st.st_mtim.tv_nsec, std::move(path));
+    }
+    std::ranges::sort(by_use);
+    for (size_t i = 0; i + keep < by_use.size(); ++i) ::unlink(by_use[i].second.c_str());
+    return {};
+  }
+
+  // An empty filesystem of that size, made once per size (about 10 ms).
   Result<std::string> template_for(const LayerLimits& limits) {
     uint64_t bytes = limits.bytes / kBlock * kBlock;
     uint64_t inodes = limits.inodes ? limits.inodes : std::max<uint64_t>(bytes / kBytesPerInode, 64);
     std::string path = files_ + "/template-" + std::to_string(bytes) + "-" + std::to_string(inodes);
-    if (::access(path.c_str(), F_OK) == 0) return path;
+    if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0) return path;  // it is there, and in use
+    ISOLA_CHECK(drop_old_templates(kMostTemplates - 1));
     std::string tmp = path + ".tmp";
     ::unlink(tmp.c_str());
     // No journal: what a crash of the machine tears is a sandbox that died with it.

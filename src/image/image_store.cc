@@ -34,12 +34,15 @@ Result<Fd> open_lock(const std::string& folder) {
 
 }  // namespace
 
-Result<Draft> ImageStore::begin() {
+Result<Draft> ImageStore::begin(const std::string& id) {
   ISOLA_CHECK(make_dirs(root_, 0700));
-  Draft draft{.id = new_image_id()};
+  Draft draft{.id = id};
   std::string place = folder(draft.id);
   if (int e = fault::at("mkdir")) return sys_error("cannot create an image", e);
-  if (::mkdir(place.c_str(), 0700) < 0) return sys_error("cannot create an image");
+  if (::mkdir(place.c_str(), 0700) < 0) {
+    if (errno == EEXIST) return fail(Code::exists, "there is an image " + id + " already");
+    return sys_error("cannot create an image");
+  }
   auto made = [&]() -> Result<void> {
     ISOLA_TRY(draft.lock, open_lock(place));
     if (::flock(draft.lock.get(), LOCK_EX | LOCK_NB) < 0) return sys_error("cannot lock an image");

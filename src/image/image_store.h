@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/ids.h"
 #include "image/image.h"
 
 namespace isola::image {
@@ -32,7 +33,7 @@ class ImageStore {
   explicit ImageStore(std::string root) : root_(std::move(root)) {}
   const std::string& root() const { return root_; }
 
-  Result<Draft> begin();
+  Result<Draft> begin(const std::string& id = new_image_id());  // Code::exists
   // Of everything in its memory folder; each is on disk when this returns. Logs of criu's are removed.
   Result<std::vector<ImageFile>> sum_up(const std::string& id) const;
   Result<void> commit(const Image& image) const;

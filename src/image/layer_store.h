@@ -66,8 +66,9 @@ class LayerStore {
   virtual Result<std::vector<std::string>> lowers(const std::string& id, const std::vector<std::string>& below);
   // The path that create returned (also for a layer that an earlier process made).
   virtual Result<std::string> path(const std::string& id) = 0;
-  // For parked jails, which take the caller's limit at hand-over. Shrinking below what is in use is an error with
-  // ext4-file (Code::unsupported); the others then simply refuse further growth.
+  // For parked jails, which take the caller's limit at hand-over. An ext4-file cannot shrink at all
+  // (Code::unsupported), nor grow on every machine; the others can be below what is in use, and then simply refuse
+  // further growth. After an error the layer is as it was.
   virtual Result<void> resize(const std::string& id, const LayerLimits& limits) = 0;
   // The limit in bytes that is in force, read from where it is enforced; 0: none.
   virtual Result<uint64_t> limit(const std::string& id) = 0;

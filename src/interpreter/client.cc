@@ -1,5 +1,6 @@
 #include "interpreter/client.h"
 
+#include "base/log.h"
 #include "guest/dial.h"
 #include "interpreter/socket.h"
 
@@ -9,6 +10,7 @@ namespace {
 
 constexpr size_t kMaxLine = 192 << 20;
 constexpr auto kAnswerTime = std::chrono::minutes(5);
+constexpr std::chrono::milliseconds kStopTime = std::chrono::seconds(15);
 
 Task<Result<sandbox::ChannelPtr>> dial(sandbox::Service& service, sandbox::BoxPtr box) {
   ISOLA_CO_TRY(auto link, co_await service.link(box));
@@ -26,6 +28,7 @@ Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
   spec.argv = {std::string(kProgram), "start"};
   spec.user = "root";
   spec.cwd = "/";
+  spec.counted = false;
   auto started = co_await service.run(box, std::move(spec));
   if (!started) {
     if (started.error().code == Code::not_found)
@@ -45,7 +48,7 @@ Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
   ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(end));
   service.command_ended(box, running.info.id, exit);
   if (exit.code != 0 || exit.signal != 0)
-    co_return fail(Code::internal, "the interpreter inside does not start: " + said);
+    co_return fail(Code::internal, "the interpreter inside does not start: " + log::quoted(said));
   co_return Result<void>();
 }
 
@@ -68,6 +71,8 @@ Task<Result<std::unique_ptr<Conversation>>> ask(sandbox::Service& service, sandb
 
 Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::milliseconds time) {
   std::optional<std::string> line;
+  // Pieces of a line are no answer: they do not make it wait for longer.
+  const auto until = std::chrono::steady_clock::now() + time;
   for (;;) {
     if (auto end = pending_.find('\n', searched_); end != std::string::npos) {
       line = pending_.substr(0, end);
@@ -78,7 +83,12 @@ Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::millise
     searched_ = pending_.size();
     if (over_) co_return line;
     if (pending_.size() > kMaxLine) co_return fail(Code::corrupt, "the interpreter inside sent too long a line");
-    auto piece = co_await channel_->read_frame_for(time);
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) {
+      line.emplace();
+      co_return line;
+    }
+    auto piece = co_await channel_->read_frame_for(left);
     if (!piece) {
       over_ = true;
       // Whole lines, or something broke on the way.
@@ -97,10 +107,13 @@ Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::millise
 Task<void> Conversation::interrupt() {
   std::string word = "{\"op\":\"interrupt\"}\n";
   (void)co_await channel_->write(word);
-  // Until it has stopped, so that dropping the channel does not overtake the word.
-  for (int lines = 0; lines < 100000; ++lines) {
-    auto line = co_await next(std::chrono::seconds(30));
-    if (!line || !*line || (*line)->empty()) break;
+  // Until it has stopped, so that dropping the channel does not overtake the word; but one that goes on talking, or
+  // says nothing, keeps nobody.
+  auto until = std::chrono::steady_clock::now() + kStopTime;
+  for (auto left = kStopTime; left.count() > 0;) {
+    auto line = co_await next(left);
+    if (!line || !*line) break;
+    left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
   }
 }
 

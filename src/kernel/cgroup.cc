@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "base/file.h"
@@ -49,15 +50,28 @@ Result<void> make_folder(const std::string& path) {
   return {};
 }
 
-// The value of our disk in lines of "major:minor value"; 0: none.
-uint64_t device_value(const std::string& text, const std::string& device) {
-  auto at = text.starts_with(device + " ") ? 0 : text.find("\n" + device + " ");
-  if (at == std::string::npos) return 0;
-  return number(std::string_view(text).substr(text.find(' ', at) + 1));
+// What stands behind a disk in lines of "major:minor value"; empty: none.
+std::string_view line_of(std::string_view text, const std::string& device) {
+  while (!text.empty()) {
+    auto line = text.substr(0, text.find('\n'));
+    if (line.starts_with(device + " ")) return line.substr(device.size() + 1);
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return {};
 }
 
-// A limit that only one direction has is none.
-uint64_t both(uint64_t reads, uint64_t writes) { return reads == writes ? reads : 0; }
+// A limit that only one direction, or only one of the disks, has is none.
+class SameEverywhere {
+ public:
+  void add(uint64_t limit) {
+    if (value_ && *value_ != limit) limit = 0;
+    value_ = limit;
+  }
+  uint64_t value() const { return value_.value_or(0); }
+
+ private:
+  std::optional<uint64_t> value_;
+};
 
 }  // namespace
 
@@ -130,11 +144,13 @@ Result<void> Cgroup::apply_memory(uint64_t bytes, bool fresh) const {
 Result<void> Cgroup::apply_io(const CgroupLimits& limits, bool fresh) {
   const auto& l = *layout_;
   if (l.version == CgroupVersion::v2) {
-    if (l.io.empty() || l.disk_device.empty() || (fresh && !limits.wants_io())) return {};
+    if (!l.can_limit_io() || (fresh && !limits.wants_io())) return {};
     auto value = [](uint64_t n) { return n == 0 ? std::string("max") : std::to_string(n); };
     auto bytes = value(limits.io_bytes_per_second), operations = value(limits.io_operations_per_second);
-    return write(path(l.io, "io.max"),
-                 l.disk_device + " rbps=" + bytes + " wbps=" + bytes + " riops=" + operations + " wiops=" + operations);
+    for (const auto& disk : l.disk_devices)
+      ISOLA_CHECK(write(path(l.io, "io.max"),
+                        disk + " rbps=" + bytes + " wbps=" + bytes + " riops=" + operations + " wiops=" + operations));
+    return {};
   }
   if (!io_ && !limits.wants_io()) return {};
   if (!io_) {
@@ -153,8 +169,9 @@ Result<void> Cgroup::apply_io(const CgroupLimits& limits, bool fresh) {
   }
   uint64_t values[] = {limits.io_bytes_per_second, limits.io_bytes_per_second, limits.io_operations_per_second,
                        limits.io_operations_per_second};
-  for (size_t i = 0; i < std::size(values); ++i)
-    ISOLA_CHECK(write(path(l.io, kThrottleFiles[i]), l.disk_device + " " + std::to_string(values[i])));
+  for (const auto& disk : l.disk_devices)
+    for (size_t i = 0; i < std::size(values); ++i)
+      ISOLA_CHECK(write(path(l.io, kThrottleFiles[i]), disk + " " + std::to_string(values[i])));
   return {};
 }
 
@@ -202,14 +219,6 @@ Result<CgroupLimits> Cgroup::limits() const {
     // A limit that swap goes past is none. A kernel without swap has no such file.
     auto swap = read_file(path(l.memory, "memory.swap.max"));
     if (swap ? !swap->starts_with("0") : swap.error().sys_errno != ENOENT) out.memory = 0;
-    if (!l.io.empty() && !l.disk_device.empty()) {
-      ISOLA_TRY(std::string io, read_file(path(l.io, "io.max")));
-      if (auto at = io.find(l.disk_device + " "); at != std::string::npos) {
-        io = io.substr(at, io.find('\n', at) - at);
-        out.io_bytes_per_second = both(keyed(io, "rbps"), keyed(io, "wbps"));
-        out.io_operations_per_second = static_cast<uint32_t>(both(keyed(io, "riops"), keyed(io, "wiops")));
-      }
-    }
   } else {
     ISOLA_TRY(std::string quota, read_file(path(l.cpu, "cpu.cfs_quota_us")));
     ISOLA_TRY(uint64_t period, read_number(path(l.cpu, "cpu.cfs_period_us")));
@@ -221,19 +230,29 @@ Result<CgroupLimits> Cgroup::limits() const {
       if (with_swap > out.memory) out.memory = 0;  // a limit that swap goes past is none
     }
     if (out.memory >= kUnlimitedV1) out.memory = 0;
-    if (io_) {
-      uint64_t values[std::size(kThrottleFiles)];
-      for (size_t i = 0; i < std::size(values); ++i) {
-        ISOLA_TRY(std::string text, read_file(path(l.io, kThrottleFiles[i])));
-        values[i] = device_value(text, l.disk_device);
-      }
-      out.io_bytes_per_second = both(values[0], values[1]);
-      out.io_operations_per_second = static_cast<uint32_t>(both(values[2], values[3]));
-    }
   }
+  ISOLA_CHECK(read_io(out));
   ISOLA_TRY(uint64_t pids, read_number(path(l.pids, "pids.max")));
   out.pids = static_cast<uint32_t>(pids);
   return out;
+}
+
+Result<void> Cgroup::read_io(CgroupLimits& out) const {
+  const auto& l = *layout_;
+  const bool v2 = l.version == CgroupVersion::v2;
+  if (!l.can_limit_io() || (!v2 && !io_)) return {};
+  constexpr const char* kWords[std::size(kThrottleFiles)] = {"rbps", "wbps", "riops", "wiops"};
+  SameEverywhere bytes, operations;
+  for (size_t i = 0; i < std::size(kWords); ++i) {
+    ISOLA_TRY(std::string text, read_file(path(l.io, v2 ? "io.max" : kThrottleFiles[i])));
+    for (const auto& disk : l.disk_devices) {
+      auto line = line_of(text, disk);
+      (i < 2 ? bytes : operations).add(v2 ? keyed(line, kWords[i]) : number(line));
+    }
+  }
+  out.io_bytes_per_second = bytes.value();
+  out.io_operations_per_second = static_cast<uint32_t>(operations.value());
+  return {};
 }
 
 std::vector<std::string> Cgroup::folders() const {
@@ -304,7 +323,7 @@ Result<CgroupStats> Cgroup::stats() const {
 
 Result<CgroupTree> CgroupTree::detect(const CgroupOptions& options) {
   ISOLA_TRY(CgroupLayout layout, find_cgroup_layout(options));
-  return CgroupTree(std::make_shared<const CgroupLayout>(std::move(layout)));
+  return CgroupTree(std::move(layout));
 }
 
 Result<void> CgroupTree::prepare() const {
@@ -363,6 +382,13 @@ Result<Cgroup> CgroupTree::adopt(const std::string& name) const {
   Cgroup group(layout_, name);
   group.io_ = !layout_->io.empty() && ::access((layout_->io + "/" + name).c_str(), F_OK) == 0;
   return group;
+}
+
+bool CgroupTree::has(const std::string& name) const {
+  auto folders = layout_->folders();
+  return is_cgroup_name(name) && std::ranges::any_of(folders, [&](const auto& folder) {
+           return ::access((folder + "/" + name).c_str(), F_OK) == 0;
+         });
 }
 
 Cgroup CgroupTree::known(const std::string& name, bool with_io) const {

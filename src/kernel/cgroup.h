@@ -1,7 +1,7 @@
 // Limits for a group of processes, on cgroup v1, hybrid and v2 machines alike: what the caller sees is the same, which
 // of them a machine has is found once.
 //
-//   ISOLA_TRY(CgroupTree tree, CgroupTree::detect({.disk = data_dir}));
+//   ISOLA_TRY(CgroupTree tree, CgroupTree::detect({.disks = {data_dir}}));
 //   if (!tree.missing().empty()) return fail(…);            // cpu, memory and pids must be there
 //   ISOLA_TRY(Cgroup group, tree.create(id, {.cpus = 0.5, .memory = 512 << 20, .pids = 256}));
 //   ISOLA_CHECK(group.attach(child));
@@ -34,7 +34,7 @@ struct CgroupLimits {
   double cpus = 0;                        // cores' worth of time; at least 0.01
   uint64_t memory = 0;                    // bytes of memory and swap together
   uint32_t pids = 0;                      // threads count too
-  uint64_t io_bytes_per_second = 0;       // reads and writes each, on the tree's disk
+  uint64_t io_bytes_per_second = 0;       // reads and writes each, on each of the tree's disks
   uint32_t io_operations_per_second = 0;  // the same
   bool operator==(const CgroupLimits&) const = default;
   bool wants_io() const { return io_bytes_per_second != 0 || io_operations_per_second != 0; }
@@ -109,6 +109,7 @@ class Cgroup {
   Result<void> apply_memory(uint64_t bytes, bool fresh) const;
   Result<void> apply_cpus(double cpus) const;
   Result<void> apply_io(const CgroupLimits& limits, bool fresh);
+  Result<void> read_io(CgroupLimits& out) const;
 
   std::shared_ptr<const CgroupLayout> layout_;
   std::string name_;
@@ -120,6 +121,7 @@ class CgroupTree {
  public:
   // Reads the machine (or the made-up one in `options`); changes nothing.
   static Result<CgroupTree> detect(const CgroupOptions& options = {});
+  explicit CgroupTree(CgroupLayout layout) : layout_(std::make_shared<const CgroupLayout>(std::move(layout))) {}
 
   CgroupVersion version() const { return layout_->version; }
   // Those of cpu, memory and pids that cannot be used here: a launch must be refused if there are any.
@@ -134,6 +136,7 @@ class CgroupTree {
   Result<Cgroup> create(const std::string& name, const CgroupLimits& limits) const;
   // Takes over a group that exists (from before a restart).
   Result<Cgroup> adopt(const std::string& name) const;
+  bool has(const std::string& name) const;  // any part of it, whoever's it is
   // The same without a look at the folders, for whoever knows that it is there (what follows fails if it is not): a
   // look takes six system calls on v1. `with_io`: it was made with a limit of io.
   Cgroup known(const std::string& name, bool with_io) const;
@@ -142,7 +145,6 @@ class CgroupTree {
   Result<void> remove(const std::string& name) const;
 
  private:
-  explicit CgroupTree(std::shared_ptr<const CgroupLayout> layout) : layout_(std::move(layout)) {}
   std::shared_ptr<const CgroupLayout> layout_;
 };
 

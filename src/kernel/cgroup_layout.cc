@@ -125,7 +125,14 @@ Result<CgroupLayout> find_cgroup_layout(const CgroupOptions& options) {
     layout.swap_accounting =
         !layout.memory.empty() && ::access((v1_mount("memory") + "/memory.memsw.limit_in_bytes").c_str(), F_OK) == 0;
   }
-  if (auto device = disk_device_of(options.disk)) layout.disk_device = *device;
+  for (const auto& path : options.disks) {
+    auto device = disk_device_of(path);
+    if (!device && layout.disk_devices.empty()) break;
+    if (!device)
+      layout.off_disk = path;
+    else if (std::ranges::find(layout.disk_devices, *device) == layout.disk_devices.end())
+      layout.disk_devices.push_back(*device);
+  }
   return layout;
 }
 
@@ -146,15 +153,19 @@ std::vector<std::string> CgroupLayout::missing() const {
 
 std::string CgroupLayout::io_note() const {
   if (io.empty()) return "no io limits: the kernel offers no block io controller";
-  if (disk_device.empty()) return "no io limits: the data directory is not on a disk";
+  if (disk_devices.empty()) return "no io limits: the data directory is not on a disk";
+  std::string but = off_disk.empty() ? "" : "; not for " + off_disk + ", which is not on a disk";
   if (version == CgroupVersion::v1)
-    return "io limits hold for reads and direct writes only: cgroup v1 does not see buffered writes";
-  return "io limits hold for reads and writes";
+    return "io limits hold for reads and direct writes only: cgroup v1 does not see buffered writes" + but;
+  return "io limits hold for reads and writes" + but;
 }
 
 Result<std::string> disk_device_of(const std::string& path) {
   struct stat st;
-  if (::stat(path.c_str(), &st) < 0) return sys_error("cannot look at " + path);
+  if (::stat(path.c_str(), &st) < 0) {
+    if (errno != ENOENT || path.rfind('/') == std::string::npos) return sys_error("cannot look at " + path);
+    return disk_device_of(path.rfind('/') == 0 ? "/" : path.substr(0, path.rfind('/')));
+  }
   dev_t device = st.st_dev;
   if (major(device) == 0) {
     // A file system with an anonymous device number (btrfs, overlay): the mount may still name its disk.

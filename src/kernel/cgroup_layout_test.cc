@@ -38,7 +38,7 @@ class Machine : public ::testing::Test {
   }
   Result<CgroupTree> detect() {
     file("mountinfo", mountinfo_);
-    return CgroupTree::detect({.mountinfo = (root_ / "mountinfo").string(), .disk = "/proc"});
+    return CgroupTree::detect({.mountinfo = (root_ / "mountinfo").string(), .disks = {"/proc"}});
   }
   std::string at(const std::string& path) { return (root_ / path).string(); }
 
@@ -172,10 +172,49 @@ TEST_F(Machine, SaysWhichControllersAreMissingAndRefuses) {
 TEST_F(Machine, IoNoteSaysWhatHolds) {
   mount("cg/cpu", "cgroup", "rw,cpu");
   EXPECT_NE(detect()->io_note().find("no block io controller"), std::string::npos);
-  CgroupLayout v1{.version = CgroupVersion::v1, .io = "/x", .disk_device = "8:0"};
+  CgroupLayout v1{.version = CgroupVersion::v1, .io = "/x", .disk_devices = {"8:0"}};
   EXPECT_NE(v1.io_note().find("reads and direct writes only"), std::string::npos);
-  CgroupLayout v2{.version = CgroupVersion::v2, .io = "/x", .disk_device = "8:0"};
+  CgroupLayout v2{.version = CgroupVersion::v2, .io = "/x", .disk_devices = {"8:0"}};
   EXPECT_EQ(v2.io_note(), "io limits hold for reads and writes");
+  v2.off_disk = "/nfs/blobs";
+  EXPECT_NE(v2.io_note().find("not for /nfs/blobs"), std::string::npos) << v2.io_note();
+}
+
+TEST_F(Machine, EachDiskIsFoundOnceAndTheFirstPathDecides) {
+  auto disks = [&](std::vector<std::string> paths) {
+    auto layout = find_cgroup_layout({.disks = std::move(paths)});
+    EXPECT_TRUE(layout);
+    return std::pair(layout->disk_devices.size(), layout->off_disk);
+  };
+  const std::pair<size_t, std::string> none;
+  EXPECT_EQ(disks({"/proc", at("")}), none);
+  if (disks({at("")}) == none) GTEST_SKIP() << at("") << " is not on a disk";
+  EXPECT_EQ(disks({at(""), at("not/there/yet"), "/proc"}), (std::pair<size_t, std::string>{1, "/proc"}));
+}
+
+// A limit that one of the disks lacks would be gone around there, so it must not pass for one.
+TEST_F(Machine, ALimitOfIoIsOneOfAllDisks) {
+  pure_v2();
+  file("mountinfo", mountinfo_);
+  auto layout = find_cgroup_layout({.mountinfo = at("mountinfo"), .disks = {"/proc"}});
+  ASSERT_TRUE(layout);
+  layout->disk_devices = {"8:0", "259:0"};
+  CgroupTree tree(*layout);
+  for (const char* name : {"cpu.max", "memory.max", "pids.max", "memory.swap.max"})
+    file(std::string("cg/isola/x/") + name, "0\n");
+  auto limit = [&](const std::string& text) {
+    file("cg/isola/x/io.max", text);
+    auto group = tree.known("x", true);
+    auto limits = group.limits();
+    group.release();
+    EXPECT_TRUE(limits) << limits.error().text();
+    return std::pair(limits->io_bytes_per_second, limits->io_operations_per_second);
+  };
+  const std::string first = "8:0 rbps=7 wbps=7 riops=3 wiops=3\n", other = "259:0 rbps=7 wbps=7 riops=3 wiops=3\n";
+  EXPECT_EQ(limit(first + other), std::pair(uint64_t{7}, uint32_t{3}));
+  EXPECT_EQ(limit(first), std::pair(uint64_t{0}, uint32_t{0}));
+  EXPECT_EQ(limit("1" + first + other), std::pair(uint64_t{0}, uint32_t{0})) << "18:0 is another disk";
+  EXPECT_EQ(limit(first + "259:0 rbps=7 wbps=9 riops=3 wiops=3\n"), std::pair(uint64_t{0}, uint32_t{3}));
 }
 
 TEST_F(Machine, MountPointsWithBlanksAreRead) {

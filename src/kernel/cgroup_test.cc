@@ -305,29 +305,34 @@ TEST_F(RealCgroup, DestroyLeavesNoDyingMemoryGroups) {
   auto file_of = [](int i) {
     return "/var/tmp/isola-cgroup-test-" + std::to_string(::getpid()) + "-" + std::to_string(i);
   };
-  uint64_t before = kernel_memory_groups();
-  for (int i = 0; i < kGroups; ++i) {
-    auto group = tree_->create("g" + std::to_string(i), {.memory = 64 << 20});
-    ASSERT_TRUE(group);
-    // Page cache of a file stays charged after its process is gone; that is what keeps groups dying.
-    std::string path = file_of(i);
-    Child writer([&] {
-      Fd fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-      std::string block(1 << 20, 'x');
-      if (!write_all(fd.get(), block)) return 1;
-      return ::fsync(fd.get()) == 0 ? 0 : 1;
-    });
-    ASSERT_TRUE(group->attach(writer.pid()));
-    writer.go();
-    EXPECT_EQ(writer.wait(), 0);
-    EXPECT_GT(group->stats()->memory_bytes, 1U << 19);
-    auto gone = group->destroy();
-    EXPECT_TRUE(gone) << gone.error().text();
+  // The kernel counts the groups of the whole machine, and others make some, too: what a destroy leaves behind it
+  // leaves every time.
+  int64_t least = kGroups;
+  for (int round = 0; round < 5 && least > kGroups / 4; ++round) {
+    auto before = static_cast<int64_t>(kernel_memory_groups());
+    for (int i = 0; i < kGroups; ++i) {
+      auto group = tree_->create("g" + std::to_string(i), {.memory = 64 << 20});
+      ASSERT_TRUE(group);
+      // Page cache of a file stays charged after its process is gone; that is what keeps groups dying.
+      std::string path = file_of(i);
+      Child writer([&] {
+        Fd fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+        std::string block(1 << 20, 'x');
+        if (!write_all(fd.get(), block)) return 1;
+        return ::fsync(fd.get()) == 0 ? 0 : 1;
+      });
+      ASSERT_TRUE(group->attach(writer.pid()));
+      writer.go();
+      EXPECT_EQ(writer.wait(), 0);
+      EXPECT_GT(group->stats()->memory_bytes, 1U << 19);
+      auto gone = group->destroy();
+      EXPECT_TRUE(gone) << gone.error().text();
+    }
+    // Counted while the files and their cached pages are still there: those are what would keep a removed group dying.
+    least = std::min(least, static_cast<int64_t>(kernel_memory_groups()) - before);
+    for (int i = 0; i < kGroups; ++i) ::unlink(file_of(i).c_str());
   }
-  // Counted while the files and their cached pages are still there: those are what would keep a removed group dying.
-  // Other work on the machine makes groups too; a quarter of ours staying would show.
-  EXPECT_LT(kernel_memory_groups(), before + kGroups / 4 + 3);
-  for (int i = 0; i < kGroups; ++i) ::unlink(file_of(i).c_str());
+  EXPECT_LE(least, kGroups / 4);
 }
 
 TEST_F(RealCgroup, AfterAnyFailingStepOfACreateNothingIsLeft) {

@@ -2,6 +2,7 @@
 
 #include <linux/capability.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -11,6 +12,7 @@
 
 #include "base/codec.h"
 #include "kernel/capability.h"
+#include "kernel/fault.h"
 #include "kernel/process.h"
 
 namespace isola::kernel {
@@ -96,6 +98,7 @@ Result<Helper> Helper::start(const Options& options, const Body& body) {
               auto confined = confine(options, pair.second.get());
               auto done = confined ? body(talk) : std::unexpected(confined.error());
               auto said = done ? talk.say(kDone, *done) : send_message(pair.second.get(), failed(done.error()));
+              if (int milliseconds = fault::at("helper_end")) ::poll(nullptr, 0, milliseconds);  // one that dies slowly
               return said ? 0 : 1;
             }));
   Helper helper;

@@ -63,6 +63,8 @@ class Helper {
   Result<Word> next();  // after kFailed and after its death: an error
   Result<void> answer(bool yes);
   void kill();
+  // For who has to know when it has ended, after the last word: until then its children are not its parent's.
+  Fd take_pidfd() { return std::move(pidfd_); }
 
  private:
   Fd socket_, pidfd_;

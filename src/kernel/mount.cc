@@ -32,11 +32,16 @@ uint64_t MountAttributes::flags() const {
   return set;
 }
 
-Result<Fd> make_filesystem(const std::string& type, const std::vector<FilesystemOption>& options,
-                           const MountAttributes& attributes) {
+Result<Fd> open_filesystem_type(const std::string& type) {
   if (int e = fault::at("fsopen")) return sys_error("cannot open filesystem type " + type, e);
   Fd fs(::fsopen(type.c_str(), FSOPEN_CLOEXEC));
   if (!fs) return sys_error("cannot open filesystem type " + type);
+  return fs;
+}
+
+Result<Fd> make_filesystem(const std::string& type, const std::vector<FilesystemOption>& options,
+                           const MountAttributes& attributes) {
+  ISOLA_TRY(Fd fs, open_filesystem_type(type));
   for (const auto& [key, value, object] : options) {
     int rc = object >= 0     ? ::fsconfig(fs.get(), FSCONFIG_SET_FD, key.c_str(), nullptr, object)
              : value.empty() ? ::fsconfig(fs.get(), FSCONFIG_SET_FLAG, key.c_str(), nullptr, 0)

@@ -33,6 +33,9 @@ struct FilesystemOption {
   int fd = -1;        // an object given by descriptor instead
 };
 
+// Asks the kernel for a type of filesystem, and for the module that has it if none is loaded yet (/proc/filesystems
+// lists only what is). ENODEV: there is none. Nothing is mounted.
+Result<Fd> open_filesystem_type(const std::string& type);
 // A new filesystem as a detached mount.
 Result<Fd> make_filesystem(const std::string& type, const std::vector<FilesystemOption>& options,
                            const MountAttributes& attributes = {});

@@ -69,6 +69,13 @@ TEST_F(MountTest, AFilesystemWithItsAttributes) {
 }
 
 // The target's path is never followed through a symlink, nor out of the folder.
+TEST_F(MountTest, ATypeThatTheKernelHasNotIsNotThere) {
+  EXPECT_TRUE(open_filesystem_type("tmpfs"));
+  auto none = open_filesystem_type("no-such-fs");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().sys_errno, ENODEV);
+}
+
 TEST_F(MountTest, AttachFollowsNoLink) {
   EXPECT_EQ(inside([&] {
               Fd root(::open(".", O_PATH | O_DIRECTORY));

@@ -289,13 +289,34 @@ void NftBatch::rule(const std::string& chain, const NftRule& rule) {
   });
 }
 
-NetlinkBatch NftBatch::take() {
+namespace {
+// The kernel takes changes only between these two, and then all or none.
+template <typename Body>
+NetlinkBatch all_at_once(Body body) {
   NetlinkBatch out;
   auto edge = [](nlmsghdr* m) { family_header(m, AF_UNSPEC, NFNL_SUBSYS_NFTABLES); };
   out.add("begin the packet rules", NFNL_MSG_BATCH_BEGIN, 0, edge);
-  for (size_t i = 0; i < messages_.size(); ++i) messages_[i](out, i + 1 == messages_.size());
+  body(out);
   out.add("put the packet rules in force", NFNL_MSG_BATCH_END, 0, edge);
   return out;
+}
+}  // namespace
+
+NetlinkBatch NftBatch::take() {
+  return all_at_once([this](NetlinkBatch& out) {
+    for (size_t i = 0; i < messages_.size(); ++i) messages_[i](out, i + 1 == messages_.size());
+  });
+}
+
+NetlinkBatch remove_table(const std::string& table) {
+  std::unique_ptr<nftnl_table, decltype(&nftnl_table_free)> t(nftnl_table_alloc(), nftnl_table_free);
+  nftnl_table_set_str(t.get(), NFTNL_TABLE_NAME, table.c_str());
+  return all_at_once([&](NetlinkBatch& out) {
+    out.add("remove the packet table " + table, message_type(NFT_MSG_DELTABLE), NLM_F_ACK, [&](nlmsghdr* m) {
+      family_header(m, NFPROTO_INET);
+      nftnl_table_nlmsg_build_payload(m, t.get());
+    });
+  });
 }
 
 Result<std::string> describe_ruleset(const NetlinkSocket& netfilter) {

@@ -69,6 +69,9 @@ class NftBatch {
   std::vector<std::function<void(NetlinkBatch&, bool last)>> messages_;
 };
 
+// Takes a whole table away; no such table is an error.
+NetlinkBatch remove_table(const std::string& table);
+
 // One line per table, chain and rule of the namespace (rules as a hash of their expressions).
 Result<std::string> describe_ruleset(const NetlinkSocket& netfilter);
 // The rules for people, as libnftnl prints what the kernel has: "leave: [ meta load l4proto => reg 1 ] …".

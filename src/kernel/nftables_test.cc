@@ -125,5 +125,19 @@ TEST_F(Nftables, RulesCanBeRead) {
   EXPECT_NE(*describe_ruleset(*socket), *before);
 }
 
+TEST_F(Nftables, ATableCanBeTakenAway) {
+  NftBatch nft("t");
+  nft.chain({.name = "out"});
+  nft.rule("out", NftRule().protocol(IPPROTO_TCP).port(7000).reject_with_reset());
+  install(nft);
+  if (HasFatalFailure()) return;
+  EXPECT_FALSE(dial().client);
+  auto socket = NetlinkSocket::open(NETLINK_NETFILTER);
+  auto gone = socket->run(remove_table("t"));
+  EXPECT_TRUE(gone) << gone.error().text();
+  EXPECT_TRUE(dial().client);
+  EXPECT_FALSE(socket->run(remove_table("t"))) << "it is no longer there";
+}
+
 }  // namespace
 }  // namespace isola::kernel

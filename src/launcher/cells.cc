@@ -1,6 +1,7 @@
 #include "launcher/cells.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
@@ -20,7 +21,8 @@ namespace isola::launcher {
 namespace {
 
 constexpr auto kClearAgain = std::chrono::seconds(2);
-constexpr auto kLongest = std::chrono::years(100);  // of a sandbox's life: clocks must be able to say when that is
+constexpr auto kParentLimit = std::chrono::seconds(10);  // for a helper that has said its last word
+constexpr auto kLongest = std::chrono::years(100);       // of a sandbox's life: clocks must be able to say when that is
 
 }  // namespace
 
@@ -75,41 +77,67 @@ Result<void> Cells::start() {
   std::set<std::string> known;  // sandboxes, and layers
   ISOLA_CHECK(start_images(known));
   for (auto& entry : entries) {
-    known.insert(entry.id);
-    auto one = std::make_unique<One>();
-    one->entry = entry;
-    One& it = *(cells_[entry.id] = std::move(one));
-    it.entry.parked = false;
-    known.insert(layer_of(entry));
+    known.insert({entry.id, layer_of(entry)});
     known.insert(entry.lowers.begin(), entry.lowers.end());
-    use_layers(it, true);
-    if (entry.id_base != 0) ISOLA_CHECK(parts_.ranges.keep(entry.id_base, entry.id));
-    auto cell = entry.boot == parts_.journal.boot() && entry.process.pid > 0
-                    ? parts_.boundary.adopt(entry.process)
-                    : Result<std::unique_ptr<boundary::Cell>>(fail(Code::not_found, "not of this boot"));
-    if (!cell) {
-      it.ended.reason = EndReason::host_restart;
-      clear(it);
-      continue;
-    }
-    it.cell = std::move(*cell);
-    it.state = State::running;
-    count_live(it, true);
-    ISOLA_CHECK(parts_.loop.watch(it.cell->exit_fd(), EPOLLIN, [this, id = entry.id](uint32_t) { exited(id); }));
-    // Parked jails are cheap to make anew; ephemeral ones belonged to a connection that went with the old launcher.
-    if (entry.parked || entry.ephemeral) {
-      end(it, EndReason::killed);
-      continue;
-    }
-    if (auto thawed = thaw(entry.id); !thawed) log::warn("launcher", "{}: {}", entry.id, thawed.error().message);
-    if (entry.deadline > 0)
-      arm_deadline(it, std::chrono::milliseconds(std::max<int64_t>(0, entry.deadline - boot_clock())));
-    log::info("launcher", "adopted {}", entry.id);
+    ISOLA_CHECK(adopt(std::move(entry)));
   }
-  // A range that the journal does not know: of a launcher that was killed before it could write down what for, or whose
-  // journal was lost. It names the sandbox, and so the control group and the layer that may be there.
+  ISOLA_CHECK(clear_unknown_ranges(known));
+  ISOLA_TRY(auto layers, parts_.layers.list());
+  for (const auto& id : layers)
+    if (!known.contains(id) && !is_volume_id(id))
+      ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
+  doubt_undone();
+  return {};
+}
+
+// False: somebody else has the ids by now, so there is nothing to give back, and whoever lives with them must not go
+// on. After a boot that is the rule: all ranges were free then, and this entry's may be any launcher's.
+Result<bool> Cells::keep_ids(JournalEntry& entry) {
+  if (entry.boot != parts_.journal.boot()) entry.id_base = 0;
+  if (entry.id_base == 0) return true;
+  auto kept = parts_.ranges.keep(entry.id_base, entry.id);
+  if (kept) return true;
+  if (kept.error().code != Code::exists) return std::unexpected(kept.error());
+  log::warn("launcher", "{}: {}", entry.id, kept.error().message);
+  entry.id_base = 0;
+  return false;
+}
+
+Result<void> Cells::adopt(JournalEntry entry) {
+  ISOLA_TRY(bool kept, keep_ids(entry));
+  One& it = *(cells_[entry.id] = std::make_unique<One>());
+  it.entry = entry;
+  it.entry.parked = false;
+  use_layers(it, true);
+  auto cell = entry.boot == parts_.journal.boot() && entry.process.pid > 0
+                  ? parts_.boundary.adopt(entry.process)
+                  : Result<std::unique_ptr<boundary::Cell>>(fail(Code::not_found, "not of this boot"));
+  if (!cell) {
+    it.ended.reason = EndReason::host_restart;
+    clear(it);
+    return {};
+  }
+  it.cell = std::move(*cell);
+  it.state = State::running;
+  count_live(it, true);
+  ISOLA_CHECK(parts_.loop.watch(it.cell->exit_fd(), EPOLLIN, [this, id = entry.id](uint32_t) { exited(id); }));
+  // Parked jails are cheap to make anew; ephemeral ones belonged to a connection that went with the old launcher.
+  if (!kept || entry.parked || entry.ephemeral) {
+    end(it, kept ? EndReason::killed : EndReason::boundary_failure);
+    return {};
+  }
+  if (auto thawed = thaw(entry.id); !thawed) log::warn("launcher", "{}: {}", entry.id, thawed.error().message);
+  if (entry.deadline > 0)
+    arm_deadline(it, std::chrono::milliseconds(std::max<int64_t>(0, entry.deadline - boot_clock())));
+  log::info("launcher", "adopted {}", entry.id);
+  return {};
+}
+
+// A range that the journal does not know: of a launcher that was killed before it could write down what for, or whose
+// journal was lost. It names the sandbox, and so the control group and the layer that may be there.
+Result<void> Cells::clear_unknown_ranges(std::set<std::string>& known) {
   std::set<uint32_t> used;
-  for (const auto& entry : entries) used.insert(entry.id_base);
+  for (const auto& [id, one] : cells_) used.insert(one->entry.id_base);
   ISOLA_TRY(auto taken, parts_.ranges.mine());
   for (const auto& [base, id] : taken) {
     if (used.contains(base)) continue;
@@ -132,11 +160,6 @@ Result<void> Cells::start() {
     it.ended.reason = EndReason::host_restart;
     clear(it);
   }
-  ISOLA_TRY(auto layers, parts_.layers.list());
-  for (const auto& id : layers)
-    if (!known.contains(id) && !is_volume_id(id))
-      ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
-  doubt_undone();
   return {};
 }
 
@@ -180,6 +203,10 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   if (!request.id.empty() && !is_sandbox_id(request.id)) return fail(Code::invalid, "not the name of a sandbox");
   if (!request.id.empty() && cells_.contains(request.id))
     return fail(Code::exists, "there is a sandbox " + request.id + " already");
+  // Groups are the machine's: one of that name that is not ours is another launcher's, and what fails here is cleared
+  // away by name.
+  if (!request.id.empty() && parts_.cgroups.has(request.id))
+    return fail(Code::exists, "there is a sandbox " + request.id + " of another launcher on this machine");
   if (limits.memory < (8u << 20)) return fail(Code::invalid, "a sandbox needs at least 8 MiB of memory");
   if (limits.memory > memory)
     return fail(Code::invalid, "the memory limit is more than this machine has (" + format_size(memory) + ")");
@@ -205,7 +232,9 @@ void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, 
   if (auto ok = check_volumes(request); !ok) return done(std::unexpected(ok.error()));
   if (trees.size() != request.shown_targets.size())
     return done(fail(Code::invalid, "each shown folder needs one descriptor"));
-  if (!request.cold && trees.empty() && request.volumes.empty() && request.image.empty() && request.id.empty() &&
+  // What goes on by itself can have been restored ahead; what goes back to its own files and name cannot.
+  const bool usual = request.image.empty() || (request.forked && !request.files_only && !request.spend);
+  if (usual && !request.cold && trees.empty() && request.volumes.empty() && request.id.empty() &&
       claim(request, owner, done))
     return;
   begin(std::move(request), std::move(trees), owner, false, std::move(done));
@@ -228,7 +257,7 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
   cells_[one.entry.id] = std::move(owned);
   set_owner(one, owner);
   if (park)
-    ++pools_[one.entry.digest].have, pools_[one.entry.digest].making = true;
+    ++pools_[pool_of(one.entry)].have, pools_[pool_of(one.entry)].making = one.being_parked = true;
   else
     count_live(one, true);
   if (auto made = make(one, std::move(request), std::move(trees)); !made) {
@@ -318,21 +347,14 @@ void Cells::advance(const std::string& id) {
 void Cells::born(One& one) {
   const std::string id = one.entry.id;
   one.state = State::running;
+  if (one.restored) (void)janitor_.take(Janitor::scratch_folder(id));
   if (auto watched = parts_.loop.watch(one.cell->exit_fd(), EPOLLIN, [this, id](uint32_t) { exited(id); }); !watched) {
     one.failure = watched.error();
     clear(one);
     return;
   }
-  if (one.entry.parked) {
-    auto& pool = pools_[one.entry.digest];
-    pool.making = false;
-    pool.failures = 0;
-    parked_.insert({one.entry.digest, id});
-    refill_soon();
-    if (on_change) on_change();
-    return;
-  }
-  hand_over(one, one.entry.birth);
+  if (!one.entry.parked) return hand_over(one, one.entry.birth);
+  one.restored ? link_ahead(one) : enter_pool(one);
 }
 
 void Cells::arm_deadline(One& one, std::chrono::milliseconds left) {
@@ -344,9 +366,9 @@ void Cells::arm_deadline(One& one, std::chrono::milliseconds left) {
 void Cells::hand_over(One& one, Birth birth) {
   const std::string id = one.entry.id;
   if (one.limits.wall_time.count() > 0) arm_deadline(one, one.limits.wall_time);
-  if (birth == Birth::resumed || birth == Birth::forked) {
+  if (one.link) return finish_launch(one, birth, std::move(*std::exchange(one.link, std::nullopt)));
+  if (one.restored) {
     // Its guest had another link, or none: it makes a new one, and says hello under its new name.
-    (void)janitor_.take(Janitor::scratch_folder(id));
     auto begun = std::chrono::steady_clock::now();
     return this->link(id, one.owner, [this, id, birth, begun](Result<boundary::Link> link) {
       One* it = find(id);
@@ -392,6 +414,26 @@ void Cells::end(One& one, EndReason reason) {
   }
 }
 
+// A restored one is the child of its helper until that has ended, which may take longer than it lives. Told before, its
+// end would leave a zombie, and nobody would know how it died.
+bool Cells::can_be_waited_for(One& one) {
+  int parent = one.cell->parent_fd();
+  if (parent < 0 || one.parent_late) return true;
+  parts_.loop.unwatch(parent);
+  pollfd gone{parent, POLLIN, 0};
+  if (::poll(&gone, 1, 0) != 0) return true;
+  if (!parts_.loop.watch(parent, EPOLLIN, [this, id = one.entry.id](uint32_t) { exited(id); })) return true;
+  one.state = State::ending;  // no new link, freeze or image
+  fail_link(one, Error{Code::not_found, "the sandbox has ended"});
+  finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
+  // One that the kernel does not let go of keeps nobody: what is left of it is reaped with the helper.
+  if (!one.parent_timer)
+    one.parent_timer = parts_.loop.after(kParentLimit, [this, id = one.entry.id] {
+      if (One* it = find(id)) it->parent_timer.reset(), it->parent_late = true, exited(id);
+    });
+  return false;
+}
+
 void Cells::exited(const std::string& id) {
   One* one = find(id);
   if (!one || !one->cell) return;
@@ -401,6 +443,7 @@ void Cells::exited(const std::string& id) {
     one->imaging->exited = true;
     return;
   }
+  if (!can_be_waited_for(*one)) return;
   one->ended.status = one->cell->exit_status().value_or(-1);
   if (auto usage = stats(id)) one->ended.usage = *usage;
   EndReason reason = one->reason.value_or(EndReason::exited);
@@ -417,13 +460,16 @@ void Cells::clear(One& one) {
   one.state = State::ending;
   if (one.deadline) parts_.loop.cancel(*std::exchange(one.deadline, std::nullopt));
   if (one.launch_timer) parts_.loop.cancel(*std::exchange(one.launch_timer, std::nullopt));
+  if (one.parent_timer) parts_.loop.cancel(*std::exchange(one.parent_timer, std::nullopt));
   if (one.launching) parts_.loop.unwatch(one.launching->fd());
   fail_link(one, Error{Code::not_found, "the sandbox has ended"});
   finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
   const bool restoring = one.launching && !one.entry.image.empty();
   if (one.cell && on_drop && on_drop(one.entry.id)) one.held = true, ++held_;
+  if (one.cell && one.cell->parent_fd() >= 0) parts_.loop.unwatch(one.cell->parent_fd());
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
+  if (one.parent_late) reap_soon();
   if (restoring) (void)janitor_.take(Janitor::scratch_folder(one.entry.id)), reap_soon();
   // A layer that became part of an image stays.
   std::string layer = layer_of(one.entry);

@@ -79,7 +79,8 @@ class Cells {
   Result<StatsReply> stats(const std::string& id);
   // At most `max` of them, by id, after `after`.
   std::vector<SandboxSummary> list(const std::string& after, size_t max, bool for_root = true) const;
-  Result<void> park(const std::string& digest, uint32_t count);
+  // Of a template (by digest), or of an image with memory.
+  Result<void> park(const std::string& name, uint32_t count);
 
   // Images (cells_images.cc).
   void checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpointed done);
@@ -142,7 +143,8 @@ class Cells {
     std::unique_ptr<boundary::Launching> launching;
     std::unique_ptr<boundary::Cell> cell;
     Launched launched;  // whoever waits for the launch
-    std::optional<EventLoop::TimerId> launch_timer;
+    std::optional<EventLoop::TimerId> launch_timer, parent_timer;
+    bool parent_late = false;  // whoever restored it takes too long to end
     // Whoever waits for a link. The guest may be making one (link_fd is watched) for somebody who went away.
     std::optional<std::pair<OwnerId, Linked>> linking;
     std::optional<EventLoop::TimerId> link_timer;
@@ -155,23 +157,31 @@ class Cells {
     Ended ended;
     Latency latency;
     std::optional<EventLoop::TimerId> deadline;
-    bool counted = false;      // in live_
-    bool uses = false;         // its layers are counted in layer_users_
-    bool layer_stays = false;  // after its end: it is part of an image
-    bool held = false;         // until let_go()
-    bool empty = false;        // nothing of it is left on this machine
-    std::string spending;      // the image that its layer is a part of, which goes when it is known to run
+    bool restored = false;  // its processes came from an image: its guest had another link
+    bool being_parked = false;
+    std::optional<boundary::Link> link;  // of a restored one that is parked: for whoever claims it
+    bool counted = false;                // in live_
+    bool uses = false;                   // its layers are counted in layer_users_
+    bool layer_stays = false;            // after its end: it is part of an image
+    bool held = false;                   // until let_go()
+    bool empty = false;                  // nothing of it is left on this machine
+    std::string spending;                // the image that its layer is a part of, which goes when it is known to run
   };
-  // Jails kept parked of one image. `have` counts those being made too.
+  // Jails kept parked of one template or image. `have` counts those being made too.
   struct Pool {
-    uint32_t wanted = 0, have = 0, failures = 0;
+    uint32_t wanted = 0, have = 0, failures = 0;  // failures: since one was claimed
+    std::chrono::steady_clock::time_point failed{};
     bool making = false;
   };
 
+  Result<void> adopt(JournalEntry entry);
+  Result<bool> keep_ids(JournalEntry& entry);
+  Result<void> clear_unknown_ranges(std::set<std::string>& known);
   Result<void> check(const LaunchRequest& request) const;
   Result<std::string> mount_image(const std::string& digest);
   void warm(const std::string& digest);
   bool claim(const LaunchRequest& request, OwnerId owner, Launched& done);
+  bool fit(One& one, const LaunchRequest& request);
   Result<void> claim(One& one, const LaunchRequest& request);
   void begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, bool park, Launched done);
   Result<void> make(One& one, LaunchRequest request, std::vector<Fd> trees);
@@ -206,6 +216,7 @@ class Cells {
   void arm_deadline(One& one, std::chrono::milliseconds left);
   void hand_over(One& one, Birth birth);
   void finish_launch(One& one, Birth birth, Result<boundary::Link> link);
+  void begin_link(One& one, OwnerId owner, Linked done);
   void finish_link(const std::string& id);
   void fail_link(One& one, const Error& error);
   void begin_freezing(One& one, Done done);
@@ -217,6 +228,7 @@ class Cells {
   One* find_living(const std::string& id);
   void end(One& one, EndReason reason);
   void exited(const std::string& id);
+  bool can_be_waited_for(One& one);
   void clear(One& one);
   void cleared(const std::string& id);
   static kernel::CgroupLimits group_limits(const boundary::Limits& limits);
@@ -226,7 +238,12 @@ class Cells {
   void restart_janitor();
   void set_owner(One& one, OwnerId owner);
   void count_live(One& one, bool live);
+  void link_ahead(One& one);
+  void enter_pool(One& one);
   void leave_pool(One& one);
+  static const std::string& pool_of(const JournalEntry& entry);
+  Result<LaunchRequest> request_to_park(const std::string& name) const;
+  void empty_pool(const std::string& name);
   void refill_soon();
   void refill();
   One* find(const std::string& id);
@@ -237,8 +254,8 @@ class Cells {
   std::map<std::string, std::unique_ptr<One>> cells_;
   std::map<std::string, std::string> images_;             // digest → mount point, mounted while the launcher lives
   std::map<std::string, bool> warming_;                   // digest of an image that is read ahead → once more
-  std::map<std::string, Pool> pools_;                     // by digest
-  std::set<std::pair<std::string, std::string>> parked_;  // digest, id
+  std::map<std::string, Pool> pools_;                     // by digest, or image
+  std::set<std::pair<std::string, std::string>> parked_;  // pool, id
   std::map<OwnerId, std::set<std::string>> owned_;
   size_t live_ = 0;  // counted, so that no request walks over all sandboxes
   std::optional<EventLoop::TimerId> refill_;

@@ -270,6 +270,7 @@ Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& requ
       one.entry.lowers.erase(one.entry.lowers.begin());
     }
     if (image.memory && !request.files_only) {
+      one.restored = true;
       one.entry.birth = request.forked ? Birth::forked : Birth::resumed;
       spec.memory = boundary::MemoryImage{.folder = store_.memory_folder(image.id),
                                           .scratch = parts_.scratch + "/" + one.entry.id,
@@ -291,6 +292,7 @@ void Cells::checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpoi
   if (one->imaging) return refuse(Code::unavailable, "an image of the sandbox is being made already");
   if (one->linking || one->link_fd >= 0) return refuse(Code::unavailable, "somebody is just attaching to the sandbox");
   if (one->freezing) return refuse(Code::unavailable, "the sandbox is just being frozen");
+  if (!request.image.empty() && !is_image_id(request.image)) return refuse(Code::invalid, "that is no id of an image");
   if (one->entry.lowers.size() >= kMostLowers)
     return refuse(Code::exhausted, fmt::format("the sandbox went through {} images: no more fit", kMostLowers));
   if (request.memory) {
@@ -356,7 +358,7 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
                   .io_bytes_per_second = limits->io_bytes_per_second,
                   .pids = limits->pids,
                   .open_files = open_files};
-  ISOLA_TRY(imaging->draft, store_.begin());
+  ISOLA_TRY(imaging->draft, store_.begin(request.image.empty() ? new_image_id() : request.image));
   image.id = imaging->draft.id;
   // A paused sandbox leaves its layer to its image, as it is.
   std::string layer = layer_of(one.entry);
@@ -472,6 +474,7 @@ bool Cells::image_open_to_user(const std::string& id) const {
 
 Result<void> Cells::drop_image(const std::string& id) {
   auto it = kept_.find(id);
+  if (it == kept_.end() && drafts_.contains(id)) return fail(Code::unavailable, "image " + id + " is still being made");
   if (it == kept_.end()) return fail(Code::not_found, "there is no image " + id);
   ISOLA_CHECK(store_.drop(id));
   auto layers = it->second.layers;
@@ -480,6 +483,7 @@ Result<void> Cells::drop_image(const std::string& id) {
   gone.layers = layers;
   count_image(gone, -1);
   to_seal_.erase(id);
+  empty_pool(id);
   ISOLA_CHECK(janitor_.take(Janitor::image_folder(id)));
   drop_unused(layers);
   return {};
@@ -547,12 +551,14 @@ void Cells::reap_soon() {
 void Cells::reap_strays() {
   auto hands = janitor_.pids();
   std::set<pid_t> known(hands.begin(), hands.end());
-  for (const auto& [id, one] : cells_) known.insert(one->entry.process.pid);
+  for (const auto& [id, one] : cells_)
+    if (one->cell || one->launching) known.insert(one->entry.process.pid);  // of others nobody else waits for it
   std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
   bool some_left = false;
   for (pid_t pid; children >> pid;) {
     if (known.contains(pid) || (is_known_child && is_known_child(pid))) continue;
-    if (::waitpid(pid, nullptr, WNOHANG) == 0) some_left = true;
+    // One that was reaped may have left us children that this list does not have.
+    if (::waitpid(pid, nullptr, WNOHANG) >= 0) some_left = true;
   }
   if (!some_left) return;
   reap_pause_ = std::min(reap_pause_ * 2, kReapLast);

@@ -21,27 +21,32 @@ void Cells::link(const std::string& id, OwnerId owner, Linked done) {
   if (one->state == State::frozen || one->freezing) return done(fail(Code::unavailable, "the sandbox is frozen"));
   if (one->imaging) return done(fail(Code::unavailable, "an image of the sandbox is being made"));
   if (one->linking) return done(fail(Code::unavailable, "somebody else is just attaching to the sandbox"));
-  if (one->link_fd >= 0) {  // asked for by somebody who went away meanwhile
-    set_owner(*one, owner);
-    one->linking.emplace(owner, std::move(done));
+  begin_link(*one, owner, std::move(done));
+}
+
+void Cells::begin_link(One& one, OwnerId owner, Linked done) {
+  const std::string id = one.entry.id;
+  if (one.link_fd >= 0) {  // asked for by somebody who went away meanwhile
+    set_owner(one, owner);
+    one.linking.emplace(owner, std::move(done));
     return;
   }
-  auto ready = one->cell->prepare_link();
+  auto ready = one.cell->prepare_link();
   if (!ready) return done(std::unexpected(ready.error()));
-  set_owner(*one, owner);
-  one->linking.emplace(owner, std::move(done));
+  set_owner(one, owner);
+  one.linking.emplace(owner, std::move(done));
   if (*ready < 0) return finish_link(id);
-  one->link_fd = *ready;
+  one.link_fd = *ready;
   // A process inside can hold process 1 up for a while; it must not hold up whoever waits here for ever.
   // One that was just restored has run meanwhile: giving it up would leave its image behind with newer files.
-  auto limit = !one->spending.empty() ? parts_.link_limit * 12 : parts_.link_limit;
-  one->link_timer = parts_.loop.after(limit, [this, id] {
+  auto limit = !one.spending.empty() ? parts_.link_limit * 12 : parts_.link_limit;
+  one.link_timer = parts_.loop.after(limit, [this, id] {
     if (One* it = find(id))
       it->link_timer.reset(), fail_link(*it, Error{Code::timeout, "the sandbox's guest does not answer"});
   });
   // EPOLLHUP comes unasked. Nothing else is wanted: unread bytes of the old generation would wake us for ever.
   if (auto watched = parts_.loop.watch(*ready, 0, [this, id](uint32_t) { finish_link(id); }); !watched)
-    fail_link(*one, watched.error());
+    fail_link(one, watched.error());
 }
 
 void Cells::finish_link(const std::string& id) {

@@ -1,6 +1,8 @@
-// Parked jails: made ahead of time, and claimed by a launch whose settings allow it.
+// Parked jails: made ahead of time, and claimed by a launch whose settings allow it. Those of an image with memory are
+// restored ahead of time, with all its processes running.
 #include <ctime>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "launcher/cells.h"
 
@@ -12,33 +14,68 @@ namespace {
 // is just about to run.
 constexpr auto kRefillPause = std::chrono::milliseconds(5);
 constexpr uint32_t kMaxParked = 256;
+constexpr uint32_t kMostFailures = 3;  // of one pool, which then rests
+constexpr auto kRest = std::chrono::seconds(60);
 
 }  // namespace
 
+const std::string& Cells::pool_of(const JournalEntry& entry) {
+  return entry.image.empty() ? entry.digest : entry.image;
+}
+
 bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
-  for (;;) {
-    auto it = parked_.lower_bound({request.digest, ""});
-    if (it == parked_.end() || it->first != request.digest) return false;
-    One* one = find(it->second);
-    // Fixed when it was parked: such a caller gets a cold one, and the parked one waits for another caller.
-    if (one->limits.open_files != request.limits.open_files) return false;
-    leave_pool(*one);
-    refill_soon();
-    if (auto claimed = claim(*one, request); !claimed) {
-      log::warn("launcher", "{}: a parked jail cannot be claimed: {}", one->entry.id, claimed.error().message);
-      end(*one, EndReason::boundary_failure);
-      return false;  // a cold one instead
-    }
-    set_owner(*one, owner);
-    count_live(*one, true);
-    one->launched = std::move(done);
-    hand_over(*one, Birth::pooled);
-    return true;
+  const std::string& name = request.image.empty() ? request.digest : request.image;
+  auto it = parked_.lower_bound({name, ""});
+  if (it == parked_.end() || it->first != name) {
+    if (pools_.contains(name)) refill_soon();  // it may have rested long enough
+    return false;
   }
+  One* one = find(it->second);
+  // Such a caller gets a cold one, and the parked one waits for another caller.
+  if (!fit(*one, request)) return false;
+  leave_pool(*one);
+  if (auto pool = pools_.find(name); pool != pools_.end()) pool->second.failures = 0;
+  refill_soon();
+  if (one->state == State::frozen || one->freezing)
+    if (auto awake = let_go_on(*one); !awake) {
+      end(*one, EndReason::boundary_failure);
+      return false;
+    }
+  if (auto claimed = claim(*one, request); !claimed) {
+    log::warn("launcher", "{}: a parked jail cannot be claimed: {}", one->entry.id, claimed.error().message);
+    end(*one, EndReason::boundary_failure);
+    return false;  // a cold one instead
+  }
+  set_owner(*one, owner);
+  count_live(*one, true);
+  one->launched = std::move(done);
+  hand_over(*one, Birth::pooled);
+  return true;
+}
+
+// Whether a parked jail can be made what the caller wants; if not, it is as it was. Open files are fixed when it is
+// parked. The size of its layer is too with some stores, or at some sizes, or on some machines: that shows by trying.
+bool Cells::fit(One& one, const LaunchRequest& request) {
+  if (one.limits.open_files != request.limits.open_files) return false;
+  // Its processes have their memory already: a kernel that is told of a lower limit would end some of them.
+  if (one.restored && request.limits.memory < one.limits.memory) return false;
+  one.latency = Latency{};  // what was done before the caller came is not the caller's time
+  if (one.limits.disk == request.limits.disk) return true;
+  Stopwatch watch(one.latency);
+  auto resized = parts_.layers.resize(layer_of(one.entry), {.bytes = request.limits.disk});
+  if (!resized && resized.error().code != Code::unsupported && resized.error().code != Code::denied &&
+      resized.error().code != Code::invalid) {
+    // It may have changed half way: nobody's any more.
+    log::warn("launcher", "{}: the layer of a parked jail cannot be resized: {}", one.entry.id,
+              resized.error().message);
+    end(one, EndReason::boundary_failure);
+  }
+  if (!resized) return false;
+  watch.lap(Step::claim);
+  return true;
 }
 
 Result<void> Cells::claim(One& one, const LaunchRequest& request) {
-  one.latency = Latency{};  // what was done before the caller came is not the caller's time
   Stopwatch watch(one.latency);
   if (group_limits(one.limits) != group_limits(request.limits)) {
     ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
@@ -50,10 +87,8 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
     if (!installed) return std::unexpected(installed.error());
     ISOLA_CHECK(parts_.boundary.verify_limits(request.limits, *installed));
   }
-  if (one.limits.disk != request.limits.disk) {
-    ISOLA_CHECK(parts_.layers.resize(layer_of(one.entry), {.bytes = request.limits.disk}));
+  if (one.limits.disk != request.limits.disk)
     ISOLA_CHECK(image::verify_limit(parts_.layers, layer_of(one.entry), request.limits.disk));
-  }
   one.limits = request.limits;
   one.entry.ephemeral = request.ephemeral;
   one.entry.roots_own = request.roots_own;
@@ -65,14 +100,34 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
   return {};
 }
 
-Result<void> Cells::park(const std::string& digest, uint32_t count) {
+Result<void> Cells::park(const std::string& name, uint32_t count) {
   if (count > kMaxParked) return fail(Code::invalid, "at most " + std::to_string(kMaxParked) + " jails can be parked");
-  ISOLA_CHECK(check({.digest = digest, .allow_unquotaed = true}));
-  ISOLA_CHECK(mount_image(digest));
-  pools_[digest].wanted = count;
-  pools_[digest].failures = 0;
+  ISOLA_TRY(LaunchRequest request, request_to_park(name));
+  request.allow_unquotaed = true;  // refill() sees to it that none is made without
+  ISOLA_CHECK(check(request));
+  ISOLA_CHECK(mount_image(request.digest));
+  pools_[name].wanted = count;
+  pools_[name].failures = 0;
   refill_soon();
   return {};
+}
+
+// As whoever claims it is most likely to want it.
+Result<LaunchRequest> Cells::request_to_park(const std::string& name) const {
+  LaunchRequest request{.digest = name, .ephemeral = false};
+  if (!is_image_id(name)) return request;
+  request.digest.clear();
+  request.image = name;
+  request.forked = true;
+  ISOLA_CHECK(resolve_image(request));
+  ISOLA_TRY(auto image, store_.find(name));
+  request.limits = {.cpus = static_cast<double>(image.limits.milli_cpus) / 1000,
+                    .memory = image.limits.memory,
+                    .pids = image.limits.pids,
+                    .disk = image.limits.disk,
+                    .open_files = image.limits.open_files,
+                    .io_bytes_per_second = image.limits.io_bytes_per_second};
+  return request;
 }
 
 void Cells::refill_soon() {
@@ -82,36 +137,80 @@ void Cells::refill_soon() {
 
 // One at a time: a burst of creates is not slowed by a burst of refills behind it.
 void Cells::refill() {
-  for (auto& [digest, pool] : pools_) {
+  for (auto it = pools_.begin(); it != pools_.end();) {
+    auto& [name, pool] = *it;
     while (pool.have > pool.wanted) {
-      auto surplus = parked_.lower_bound({digest, ""});
-      if (surplus == parked_.end() || surplus->first != digest) break;  // the rest is still being made
-      end(*find(surplus->second), EndReason::killed);
+      auto surplus = parked_.lower_bound({name, ""});
+      if (surplus == parked_.end() || surplus->first != name) break;  // the rest is still being made
+      One& one = *find(surplus->second);
+      one.launched = nullptr;  // nothing failed
+      end(one, EndReason::killed);
     }
+    it = pool.wanted == 0 && pool.have == 0 ? pools_.erase(it) : std::next(it);
   }
-  for (auto& [digest, pool] : pools_) {
-    if (pool.making || pool.have >= pool.wanted || pool.failures >= 3 || !parts_.layers.enforces()) continue;
-    begin({.digest = digest, .ephemeral = false}, {}, 0, true, [&pool = pool](auto result) {
-      if (result) return;
-      ++pool.failures;
-      log::warn("launcher", "cannot park a jail: {}", result.error().message);
+  for (auto& [name, pool] : pools_) {
+    const bool rests = pool.failures >= kMostFailures && std::chrono::steady_clock::now() - pool.failed < kRest;
+    if (pool.making || pool.have >= pool.wanted || rests || !parts_.layers.enforces()) continue;
+    auto failed = [this, name = name](const Error& error) {
+      if (auto it = pools_.find(name); it != pools_.end())
+        ++it->second.failures, it->second.failed = std::chrono::steady_clock::now();
+      log::warn("launcher", "cannot park a jail: {}", error.message);
+    };
+    auto request = request_to_park(name);
+    if (!request) {
+      failed(request.error());
+      continue;
+    }
+    begin(std::move(*request), {}, 0, true, [failed](const auto& result) {
+      if (!result) failed(result.error());
     });
     return;
   }
+}
+
+void Cells::empty_pool(const std::string& name) {
+  auto it = pools_.find(name);
+  if (it == pools_.end()) return;
+  it->second.wanted = 0;
+  refill_soon();
+}
+
+// The guest of a restored one makes its new link before anybody waits for it.
+void Cells::link_ahead(One& one) {
+  begin_link(one, 0, [this, id = one.entry.id](Result<boundary::Link> link) {
+    One* it = find(id);
+    if (!it || !it->entry.parked) return;  // it is ending
+    if (link) {
+      it->link = std::move(*link);
+      return enter_pool(*it);
+    }
+    it->failure = link.error();
+    end(*it, EndReason::boundary_failure);
+  });
+}
+
+void Cells::enter_pool(One& one) {
+  auto& pool = pools_[pool_of(one.entry)];
+  pool.making = one.being_parked = false;
+  parked_.insert({pool_of(one.entry), one.entry.id});
+  // Its processes are somebody's, and nobody pays for them yet: they stand still until it is claimed.
+  if (one.restored) begin_freezing(one, [](const Result<void>&) {});
+  refill_soon();
+  if (on_change) on_change();
 }
 
 // It is no longer one of the parked: claimed, or ending.
 void Cells::leave_pool(One& one) {
   if (!one.entry.parked) return;
   one.entry.parked = false;
-  parked_.erase({one.entry.digest, one.entry.id});
-  auto& pool = pools_[one.entry.digest];
+  parked_.erase({pool_of(one.entry), one.entry.id});
+  auto& pool = pools_[pool_of(one.entry)];
   --pool.have;
-  if (one.state == State::creating) pool.making = false;
+  if (std::exchange(one.being_parked, false)) pool.making = false;
 }
 
 void Cells::kill_parked() {
-  for (auto& [digest, pool] : pools_) pool.wanted = 0;
+  for (auto& [name, pool] : pools_) pool.wanted = 0;
   for (auto& [id, one] : cells_)
     if (one->entry.parked) end(*one, EndReason::killed);
 }

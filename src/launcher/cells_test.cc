@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 // What the fakes share with the test.
 struct Script {
   bool comes_to_life = true;
+  bool lives_on = false;  // what the journal knows is found alive
   int links_prepared = 0, links_taken = 0;
   Fd hang_up;  // closing it lets the link that is being made be taken
 };
@@ -104,7 +105,12 @@ class FakeBoundary : public boundary::Boundary {
   }
   Result<void> verify_limits(const boundary::Limits&, const kernel::CgroupLimits&) const override { return {}; }
   Result<std::unique_ptr<boundary::Cell>> adopt(const kernel::ProcessName&) override {
-    return fail(Code::not_found, "gone");
+    if (!script_.lives_on) return fail(Code::not_found, "gone");
+    ISOLA_TRY(auto child, kernel::spawn(0, [] {
+                for (;;) ::pause();
+                return 0;
+              }));
+    return std::make_unique<FakeCell>(script_, std::move(child));
   }
 
  private:
@@ -147,6 +153,7 @@ class CellsTest : public ::testing::Test {
   void TearDown() override {
     kernel::fault::disarm();
     if (cells_) {
+      cells_->on_ended = nullptr;  // what it would tell is gone with the test
       cells_->kill_all();
       EXPECT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
       EXPECT_TRUE(ranges_->mine()->empty()) << "ids are kept";
@@ -168,7 +175,7 @@ class CellsTest : public ::testing::Test {
                                                   .journal = *journal_,
                                                   .blobs = folder_,
                                                   .images = "images",
-                                                  .no_disk_limit = "none",
+                                                  .no_disk_limit = kNoLimit,
                                                   .launch_limit = limit,
                                                   .link_limit = limit,
                                                   .freeze_limit = limit});
@@ -204,6 +211,7 @@ class CellsTest : public ::testing::Test {
     return State::ended;
   }
 
+  static constexpr const char* kNoLimit = "nothing limits the disk here";
   const std::string digest_ = std::string(64, 'a');
   std::string folder_;
   Script script_;
@@ -230,6 +238,24 @@ TEST_F(CellsTest, ALaunchThatNeverFinishesIsGivenUp) {
   EXPECT_EQ(cells_->live(), 0u);
   script_.comes_to_life = true;
   EXPECT_FALSE(launched().empty());
+}
+
+// The disk limit is the one that a machine may be unable to enforce, and only a caller that says so goes without.
+TEST_F(CellsTest, WithoutADiskLimitThereIsNoLaunchUnlessTheRiskIsNamed) {
+  start();
+  Reply reply;
+  cells_->launch({.digest = digest_, .ephemeral = false, .cold = true}, {}, 1,
+                 [&](auto result) { reply.emplace(std::move(result)); });
+  ASSERT_TRUE(reply) << "refused at once, before anything is made";
+  ASSERT_FALSE(*reply);
+  EXPECT_EQ((*reply).error().code, Code::unsupported);
+  for (const char* word : {kNoLimit, "--allow-unquotaed-disk", "isola doctor"})
+    EXPECT_NE((*reply).error().message.find(word), std::string::npos) << (*reply).error().message;
+  EXPECT_TRUE(cells_->empty());
+  EXPECT_TRUE(ranges_->mine()->empty());
+  EXPECT_TRUE(journal_->read_all()->empty());
+  EXPECT_TRUE(layers_->list()->empty());
+  EXPECT_FALSE(launched().empty()) << "the same with the risk named";
 }
 
 TEST_F(CellsTest, WhoeverWaitsForALinkMayGoAway) {
@@ -360,6 +386,28 @@ TEST_F(CellsTest, OneThatIsHeldIsGoneWhenItIsLetGo) {
 }
 
 // As a launcher leaves it that was killed, and whose journal was lost.
+TEST_F(CellsTest, AnIdThatAnotherLauncherHasIsNotTouched) {
+  const std::string theirs = new_sandbox_id();
+  pid_t inside = ::fork();
+  if (inside == 0)
+    for (;;) ::pause();
+  auto group = cgroups_->create(theirs, {.memory = 64 << 20, .pids = 8});
+  ASSERT_TRUE(group && group->attach(inside));
+  start();
+  Reply reply;
+  LaunchRequest request{.digest = digest_, .ephemeral = false, .cold = true, .allow_unquotaed = true};
+  request.id = theirs;
+  cells_->launch(std::move(request), {}, 1, [&](auto result) { reply.emplace(std::move(result)); });
+  EXPECT_TRUE(until([&] { return reply.has_value() && cells_->empty() && cells_->cleaning() == 0; }));
+  ASSERT_TRUE(reply && !*reply);
+  EXPECT_EQ(reply->error().code, Code::exists) << reply->error().message;
+  int status = 0;
+  EXPECT_EQ(::waitpid(inside, &status, WNOHANG), 0) << "what lives in it was killed";
+  EXPECT_TRUE(cgroups_->adopt(theirs)) << "the group was removed";
+  ::kill(inside, SIGKILL);
+  ::waitpid(inside, &status, 0);
+}
+
 TEST_F(CellsTest, GroupsThatNobodyKnowsAreClearedAway) {
   const std::string lost = new_sandbox_id(), somebodys = new_sandbox_id();
   auto other = IdRanges::open("/elsewhere", folder_ + "/ids");
@@ -383,6 +431,89 @@ TEST_F(CellsTest, GroupsThatNobodyKnowsAreClearedAway) {
   auto kept = cgroups_->adopt(somebodys);
   EXPECT_TRUE(kept) << "another launcher's on the same machine";  // and goes with `kept`
   EXPECT_EQ(other->mine()->size(), 1u);
+}
+
+// The deadline of a sandbox is in the journal; that of one that has none must not come.
+TEST_F(CellsTest, ADeadlineHoldsForWhatIsAdopted) {
+  script_.lives_on = true;
+  const std::string late = new_sandbox_id(), unhurried = new_sandbox_id();
+  for (const auto& id : {late, unhurried})
+    ASSERT_TRUE(journal_->write(
+        {.id = id, .digest = digest_, .process = {1, 1}, .deadline = id == late ? 1 : 0}));  // since boot: long ago
+  std::vector<Ended> ended;
+  start();
+  cells_->on_ended = [&](OwnerId, const Ended& one) { ended.push_back(one); };
+  ASSERT_TRUE(cells_->own(late, 1) && cells_->own(unhurried, 1));
+  ASSERT_TRUE(until([&] { return !ended.empty(); }));
+  EXPECT_EQ(ended[0].id, late);
+  EXPECT_EQ(ended[0].reason, EndReason::deadline);
+  EXPECT_EQ(state_of(unhurried), State::running);
+}
+
+// An entry as an earlier launcher left it, with ids that another launcher on this machine has taken since.
+class CellsWithAnothersIds : public CellsTest {
+ protected:
+  void SetUp() override {
+    CellsTest::SetUp();
+    if (IsSkipped()) return;
+    other_.emplace(std::move(*IdRanges::open("/elsewhere", folder_ + "/ids")));
+    auto base = other_->take(theirs_);
+    ASSERT_TRUE(base);
+    ASSERT_TRUE(journal_->write({.id = ours_, .id_base = *base, .digest = digest_, .process = {1, 1}}));
+  }
+  void of_another_boot() {
+    std::string path = folder_ + "/run/" + ours_, text = read_file(path).value();
+    text.replace(text.find(journal_->boot()), journal_->boot().size(), std::string(journal_->boot().size(), '0'));
+    ASSERT_TRUE(replace_file(path, text));
+  }
+  void expect_theirs_untouched() {
+    ASSERT_EQ(other_->mine()->size(), 1u);
+    EXPECT_EQ(other_->mine()->front().sandbox, theirs_);
+  }
+  const std::string ours_ = new_sandbox_id(), theirs_ = new_sandbox_id();
+  std::optional<IdRanges> other_;
+};
+
+TEST_F(CellsWithAnothersIds, AfterABootTheyAreNotGivenBack) {
+  of_another_boot();
+  start();
+  EXPECT_TRUE(until([&] { return cells_->empty(); }));
+  expect_theirs_untouched();
+}
+
+TEST_F(CellsWithAnothersIds, AfterABootNoneAreTakenInItsName) {
+  other_->give_back(other_->mine()->front().base);
+  of_another_boot();
+  start();
+  EXPECT_TRUE(ranges_->mine()->empty());
+}
+
+// Where /run outlives the machine's boots, so do the ranges.
+TEST_F(CellsWithAnothersIds, AfterABootOnesOwnAreGivenBack) {
+  ASSERT_TRUE(ranges_->take(ours_));
+  of_another_boot();
+  start();
+  EXPECT_TRUE(until([&] { return cells_->empty(); }));
+  EXPECT_TRUE(ranges_->mine()->empty());
+  expect_theirs_untouched();
+}
+
+// Killed after it gave the ids back and before it erased the entry.
+TEST_F(CellsWithAnothersIds, InTheSameBootTheyAreNotGivenBackEither) {
+  start();
+  EXPECT_TRUE(until([&] { return cells_->empty(); }));
+  expect_theirs_untouched();
+}
+
+TEST_F(CellsWithAnothersIds, WhoeverLivesWithThemIsEnded) {
+  script_.lives_on = true;
+  start();
+  std::optional<Result<Ended>> ended;
+  cells_->kill(ours_, [&](auto result) { ended.emplace(result); });
+  ASSERT_TRUE(until([&] { return ended.has_value(); }));
+  ASSERT_TRUE(*ended);
+  EXPECT_EQ((*ended)->reason, EndReason::boundary_failure) << "not by our kill: it was ending already";
+  expect_theirs_untouched();
 }
 
 }  // namespace

@@ -161,6 +161,7 @@ Result<Ended> Client::kill(const std::string& id) {
   return read_reply<Ended>(message);
 }
 
+Result<void> Client::own(const std::string& id) { return call_with_id(Op::own, id); }
 Result<void> Client::freeze(const std::string& id) { return call_with_id(Op::freeze, id); }
 Result<void> Client::thaw(const std::string& id) { return call_with_id(Op::thaw, id); }
 
@@ -234,9 +235,9 @@ Result<InfoReply> Client::info() {
   return read_reply<InfoReply>(message);
 }
 
-Result<void> Client::park(const std::string& digest, uint32_t count) {
+Result<void> Client::park(const std::string& name, uint32_t count) {
   Writer out;
-  out.str(digest);
+  out.str(name);
   out.u32(count);
   ISOLA_TRY(auto message, call(Op::park, out.data()));
   ISOLA_CHECK(open_reply(message.bytes));

@@ -45,6 +45,8 @@ class Client {
   // `trees`: detached mounts for request.shown_targets.
   Result<Sandbox> launch(const LaunchRequest& request, std::vector<int> trees = {});
   Result<boundary::Link> link(const std::string& id);
+  // This connection hears of its end from now on (next_event), as the one that launched it would.
+  Result<void> own(const std::string& id);
   // Returns when nothing of the sandbox is left.
   Result<Ended> kill(const std::string& id);
   Result<void> freeze(const std::string& id);
@@ -61,8 +63,8 @@ class Client {
   Result<void> resize_volume(const std::string& id, uint64_t bytes);
   Result<void> drop_volume(const std::string& id);
   Result<std::vector<VolumeSummary>> volumes();
-  // Keeps `count` jails of this image parked.
-  Result<void> park(const std::string& digest, uint32_t count);
+  // Keeps `count` jails parked: of a template (by digest), or of an image with memory.
+  Result<void> park(const std::string& name, uint32_t count);
   Result<void> set_policy(const PolicyRequest& request);
   // What a sandbox did on the network, as JSON (gate/recorder.h).
   Result<std::string> gate_report(const std::string& id);

@@ -29,8 +29,9 @@ class IdRanges {
   };
 
   Result<uint32_t> take(const std::string& sandbox = "");  // the base of a free range
-  void give_back(uint32_t base);
-  // For a sandbox that was found alive after a restart: makes sure that its range is marked as taken.
+  void give_back(uint32_t base);                           // nothing happens if it is another owner's
+  // For a sandbox that was found alive after a restart: makes sure that its range is marked as taken. Code::exists:
+  // another owner has it, so that there may be two sandboxes with these ids.
   Result<void> keep(uint32_t base, const std::string& sandbox = "");
   // Every range that this owner has.
   Result<std::vector<Taken>> mine() const;
@@ -43,6 +44,8 @@ class IdRanges {
     uint32_t base = 0;
     std::string owner, sandbox;
   };
+  bool is_mine(const std::string& owner) const;
+  Result<Label> read(const std::string& name) const;
   Result<std::vector<Label>> all() const;
 
   NameFiles files_;

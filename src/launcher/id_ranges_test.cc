@@ -6,6 +6,8 @@
 #include <fstream>
 #include <set>
 
+#include "image/file_lock.h"
+
 namespace isola::launcher {
 namespace {
 
@@ -76,6 +78,21 @@ TEST_F(IdRangesTest, KeepMarksAsTaken) {
   EXPECT_EQ(*a.mine(), (std::vector<IdRanges::Taken>{{*next + 65536, ""}}));
 }
 
+TEST_F(IdRangesTest, AnothersRangeIsNeitherKeptNorGivenBack) {
+  auto a = open("/a"), b = open("/b");
+  auto one = b.take("i1");
+  ASSERT_TRUE(one);
+  auto kept = a.keep(*one, "i2");
+  ASSERT_FALSE(kept);
+  EXPECT_EQ(kept.error().code, Code::exists);
+  EXPECT_NE(kept.error().message.find("/b"), std::string::npos) << kept.error().message;
+  a.give_back(*one);
+  EXPECT_EQ(*b.mine(), (std::vector<IdRanges::Taken>{{*one, "i1"}}));
+  b.give_back(*one);
+  EXPECT_TRUE(b.mine()->empty());
+  EXPECT_TRUE(a.keep(*one, "i2"));
+}
+
 TEST_F(IdRangesTest, ARangeSaysForWhichSandboxItWasTaken) {
   auto a = open("/a"), b = open("/a/b");
   auto one = a.take("i1"), other = b.take("i2");
@@ -96,6 +113,38 @@ TEST_F(IdRangesTest, WhatBelongedToALostFolderIsFreedUnlessItLives) {
   EXPECT_EQ(*lost.mine(), (std::vector<IdRanges::Taken>{{*alive, "ialive"}}));
   EXPECT_EQ(there.mine()->size(), 1u);
   EXPECT_EQ(mine.mine()->size(), 1u) << "our own is known better from the journal";
+}
+
+TEST_F(IdRangesTest, OneLauncherSweepsAtATime) {
+  auto lost = open("/no/such/folder"), mine = open("/a");
+  ASSERT_TRUE(lost.take("idead"));
+  auto nobody = [](const std::string&) { return false; };
+  {
+    auto other = image::FileLock::try_take(folder_ + "/.sweep");
+    ASSERT_TRUE(other);
+    EXPECT_TRUE(mine.sweep(nobody)) << "that somebody else is at it is no failure";
+    EXPECT_EQ(lost.mine()->size(), 1u);
+  }
+  EXPECT_TRUE(mine.sweep(nobody));
+  EXPECT_TRUE(lost.mine()->empty());
+}
+
+TEST_F(IdRangesTest, AFolderByAnotherNameIsTheSame) {
+  const std::string place = folder_ + "-data", link = folder_ + "-link";
+  std::filesystem::create_directory(place);
+  std::filesystem::create_directory_symlink(place, link);
+  auto before = open(place);
+  auto base = before.take("i1");
+  ASSERT_TRUE(base);
+  for (const auto& name : {place + "/", link, place + "/./"}) {
+    auto now = open(name);
+    EXPECT_TRUE(now.keep(*base, "i1")) << name;
+    EXPECT_EQ(now.mine()->size(), 1u) << name;
+  }
+  open(link + "/").give_back(*base);
+  EXPECT_TRUE(before.mine()->empty());
+  std::filesystem::remove(link);
+  std::filesystem::remove(place);
 }
 
 TEST_F(IdRangesTest, StrangeFilesAreNobodys) {

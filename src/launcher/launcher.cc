@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/file.h"
@@ -69,6 +70,22 @@ Result<void> detach(const std::string& data_dir) {
   return {};
 }
 
+// A `ulimit` of the shell that happened to start us is nobody's wish for the sandboxes. Where hard limits cannot be
+// lifted (a container without CAP_SYS_RESOURCE), those are what this machine has.
+void reset_limits() {
+  for (auto resource : {RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_RSS, RLIMIT_NPROC, RLIMIT_LOCKS,
+                        RLIMIT_RTTIME, RLIMIT_STACK, RLIMIT_NOFILE}) {
+    rlimit now{};
+    ::getrlimit(resource, &now);
+    rlimit free{RLIM_INFINITY, RLIM_INFINITY};
+    if (resource != RLIMIT_NOFILE && ::setrlimit(resource, &free) == 0) now = free;
+    now.rlim_cur = now.rlim_max;
+    if (resource == RLIMIT_STACK) now.rlim_cur = std::min<rlim_t>(now.rlim_max, 8 << 20);  // what programs expect
+    ::setrlimit(resource, &now);
+  }
+  ::setpriority(PRIO_PROCESS, 0, 0);
+}
+
 // Nothing of whoever started us may reach a sandbox: descriptors, environment, limits, working folder, mounts.
 Result<void> settle(int ready_fd) {
   if (::geteuid() != 0)
@@ -81,10 +98,7 @@ Result<void> settle(int ready_fd) {
   if (::syscall(SYS_close_range, first, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
   for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // what was ignored would be ignored inside
   ::umask(022);
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
+  reset_limits();
   ::prctl(PR_SET_NAME, "isola-launcher", 0, 0, 0);
   // Not readable or traceable by anybody without privileges, whatever user it borrows for a moment.
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the launcher's memory");
@@ -143,7 +157,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
     layers = image::open_layer_store(options.data_dir, store, image::AllowUnquotaedDisk{});
   }
   if (!layers) return std::unexpected(layers.error());
-  ISOLA_TRY(auto cgroups, kernel::CgroupTree::detect({.disk = options.data_dir}));
+  ISOLA_TRY(auto cgroups, kernel::CgroupTree::detect({.disks = {options.data_dir, options.cache_dir + "/blobs"}}));
   if (auto missing = cgroups.missing(); !missing.empty())
     return fail(Code::unsupported, "this machine offers no cgroup controller '" + missing[0] +
                                        "' to us, so a sandbox could not be limited; `isola doctor` says more");

@@ -107,12 +107,14 @@ void encode(Writer& out, const CheckpointRequest& v) {
   out.str(v.id);
   out.u8(v.memory);
   out.u8(v.keep_running);
+  out.str(v.image);
 }
 
 void decode(Reader& in, CheckpointRequest& v) {
   v.id = in.str();
   v.memory = in.u8() != 0;
   v.keep_running = in.u8() != 0;
+  v.image = in.str();
 }
 
 void encode(Writer& out, const CheckpointReply& v) {

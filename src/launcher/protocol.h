@@ -93,6 +93,7 @@ struct CheckpointRequest {
   std::string id;
   bool memory = true;
   bool keep_running = false;
+  std::string image = {};  // its id, for a caller that wrote it down before; empty: any
 };
 struct CheckpointReply {
   std::string image;

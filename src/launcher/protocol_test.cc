@@ -67,10 +67,11 @@ TEST(LauncherProtocol, LaunchRequest) {
 }
 
 TEST(LauncherProtocol, Images) {
-  auto request = there_and_back(CheckpointRequest{.id = "i1", .memory = false, .keep_running = true});
+  auto request = there_and_back(CheckpointRequest{.id = "i1", .memory = false, .keep_running = true, .image = "m2"});
   EXPECT_EQ(request.id, "i1");
   EXPECT_FALSE(request.memory);
   EXPECT_TRUE(request.keep_running);
+  EXPECT_EQ(request.image, "m2");
   CheckpointReply reply{.image = "m1", .parent = "m0", .memory_bytes = 1ull << 40, .layer_bytes = 7};
   reply.latency.add(Step::dump, std::chrono::nanoseconds(5));
   auto back = there_and_back(reply);

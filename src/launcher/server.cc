@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "base/ids.h"
 #include "base/log.h"
 #include "kernel/process.h"
 
@@ -154,9 +155,12 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
   }
   if (dispatch_gate(id, tag, op, in)) return;
   if (op == Op::park) {
-    std::string digest = in.str();
+    std::string name = in.str();
     uint32_t count = in.u32();
-    return in.done() ? answer(cells_.park(digest, count)) : bad();
+    if (!in.done()) return bad();
+    if (connections_.at(id).user != 0 && is_image_id(name) && !cells_.image_open_to_user(name))
+      return reply(id, tag, fail(Code::not_found, "there is no image " + name));
+    return answer(cells_.park(name, count));
   }
   if (op == Op::list) {
     std::string after = in.str();

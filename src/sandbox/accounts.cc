@@ -191,14 +191,14 @@ std::expected<void, Spent> Accounts::take_command(Box& box, const std::string& t
   auto none_left = [](const store::Budget& of, const ledger::Usage& used) {
     return of.commands > 0 && used.commands >= of.commands;
   };
-  if (none_left(budget, box.meter().total)) return std::unexpected(Spent{Scope::sandbox, "commands", budget.freeze});
+  if (none_left(budget, box.meter().total)) return std::unexpected(Spent{Scope::sandbox, "commands", budget.at_limit});
   if (const Account* account = find_task(box.project(), task)) {
     if (auto amount = over(account->budget, account->used, true); !amount.empty())
-      return std::unexpected(Spent{Scope::task, amount, account->budget.freeze});
+      return std::unexpected(Spent{Scope::task, amount, account->budget.at_limit});
   }
   const Account& project = projects_[box.project()];
   if (none_left(project.budget, project.used))
-    return std::unexpected(Spent{Scope::project, "commands", project.budget.freeze});
+    return std::unexpected(Spent{Scope::project, "commands", project.budget.at_limit});
   add(box, task, kCommand);
   return {};
 }
@@ -265,18 +265,18 @@ bool Accounts::watched(const Box& box) const {
   return false;
 }
 
-std::optional<Spent> Accounts::spent(const Box& box) const {
+std::optional<Spent> Accounts::spent(const Box& box, bool with_commands) const {
   auto record = box.record();
   std::lock_guard lock(mutex_);
-  if (auto amount = over(record.budget, box.meter().total, false); !amount.empty())
-    return Spent{Scope::sandbox, amount, record.budget.freeze};
+  if (auto amount = over(record.budget, box.meter().total, with_commands); !amount.empty())
+    return Spent{Scope::sandbox, amount, record.budget.at_limit};
   if (const Account* own = find_task(record.project, record.task)) {
-    if (auto amount = over(own->budget, own->used, false); !amount.empty())
-      return Spent{Scope::task, amount, own->budget.freeze};
+    if (auto amount = over(own->budget, own->used, with_commands); !amount.empty())
+      return Spent{Scope::task, amount, own->budget.at_limit};
   }
   if (auto at = projects_.find(record.project); at != projects_.end()) {
-    if (auto amount = over(at->second.budget, at->second.used, false); !amount.empty())
-      return Spent{Scope::project, amount, at->second.budget.freeze};
+    if (auto amount = over(at->second.budget, at->second.used, with_commands); !amount.empty())
+      return Spent{Scope::project, amount, at->second.budget.at_limit};
   }
   return std::nullopt;
 }
@@ -296,11 +296,11 @@ std::optional<Spent> Accounts::refuses(const std::string& project, const std::st
   std::lock_guard lock(mutex_);
   if (const Account* account = find_task(project, task)) {
     if (auto amount = over(account->budget, account->used, true); !amount.empty())
-      return Spent{Scope::task, amount, account->budget.freeze};
+      return Spent{Scope::task, amount, account->budget.at_limit};
   }
   if (auto at = projects_.find(project); at != projects_.end()) {
     if (auto amount = over(at->second.budget, at->second.used, true); !amount.empty())
-      return Spent{Scope::project, amount, at->second.budget.freeze};
+      return Spent{Scope::project, amount, at->second.budget.at_limit};
   }
   return std::nullopt;
 }

@@ -2,7 +2,7 @@
 //
 //   accounts.charge(*box, stats);                    // what happened since the last look
 //   ISOLA_CHECK(accounts.take_command(*box, task));  // exhausted: the budget that a command more would exceed
-//   if (auto spent = accounts.spent(*box)) …         // end or freeze it, because of spent->text()
+//   if (auto spent = accounts.spent(*box)) …         // end, freeze or pause it, because of spent->text()
 //   accounts.write(*box);                            // rows into the ledger
 //
 // What a sandbox uses belongs to the tasks whose commands run in it at the time, in equal parts; to its own task while
@@ -25,8 +25,8 @@ enum class Scope : uint8_t { sandbox, task, project };
 
 struct Spent {
   Scope scope = Scope::sandbox;
-  std::string amount;        // cpu_seconds, wall_seconds, commands, bytes_out or money
-  bool freeze = false;       // instead of ending
+  std::string amount;  // cpu_seconds, wall_seconds, commands, bytes_out or money
+  store::AtLimit then = store::AtLimit::end;
   std::string text() const;  // "its task's budget of money is spent"
 };
 
@@ -66,8 +66,9 @@ class Accounts {
 
   // Whether some budget wants it to be looked at often.
   bool watched(const Box& box) const;
-  // What has to end it. Commands are not among it: the one too many is refused, and that is when it ends.
-  std::optional<Spent> spent(const Box& box) const;
+  // What has to end it. Commands are not among it unless asked for: the one too many is refused, and that is when it
+  // ends.
+  std::optional<Spent> spent(const Box& box, bool with_commands = false) const;
   // Tasks of commands inside, other than its own, that have nothing left.
   std::vector<std::string> spent_tasks(const Box& box) const;
   // For a sandbox that does not exist yet.

@@ -62,9 +62,9 @@ TEST_F(AccountsTest, EachScopeHasItsOwnBudget) {
   EXPECT_FALSE(accounts_->spent(*one));
   accounts_->set_project("p", {.money = 8});
   EXPECT_EQ(accounts_->spent(*one)->text(), "its project's budget of money is spent");
-  set_task("t", {.cpu_seconds = 5, .freeze = true}, {one});
+  set_task("t", {.cpu_seconds = 5, .at_limit = store::AtLimit::freeze}, {one});
   EXPECT_EQ(accounts_->spent(*one)->text(), "its task's budget of cpu_seconds is spent");
-  EXPECT_TRUE(accounts_->spent(*one)->freeze);
+  EXPECT_EQ(accounts_->spent(*one)->then, store::AtLimit::freeze);
   accounts_->charge(*one, cpu(10'000'000));
   EXPECT_EQ(accounts_->spent(*one)->text(), "its budget of cpu_seconds is spent");
   EXPECT_EQ(accounts_->refuses("p", "t")->scope, Scope::task);

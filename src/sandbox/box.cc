@@ -253,6 +253,20 @@ std::vector<CommandInfo> Box::commands() const {
   return all;
 }
 
+void Box::add_code(const std::shared_ptr<CodeRun>& run) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(code_, [](const auto& one) { return one.expired(); });
+  code_.push_back(run);
+}
+
+std::vector<std::shared_ptr<CodeRun>> Box::code() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<CodeRun>> all;
+  for (const auto& one : code_)
+    if (auto run = one.lock()) all.push_back(std::move(run));
+  return all;
+}
+
 void Box::forget_commands() {
   std::lock_guard lock(mutex_);
   commands_.clear();
@@ -265,9 +279,12 @@ void Box::input_closed(const std::string& id) {
   if (auto at = commands_.find(id); at != commands_.end()) at->second.takes_input = false;
 }
 
-bool Box::watch(const std::string& id) {
+Box::Watching Box::watch(const std::string& id) {
   std::lock_guard lock(mutex_);
-  return watched_.insert(id).second;
+  if (watched_.contains(id)) return Watching::already;
+  if (watched_.size() >= kMostWatched) return Watching::full;
+  watched_.insert(id);
+  return Watching::yes;
 }
 
 void Box::unwatch(const std::string& id) {

@@ -51,6 +51,8 @@ struct Meter {
   std::map<std::string, int> running;          // commands, by task
 };
 
+class CodeRun;
+
 class Box : public std::enable_shared_from_this<Box> {
  public:
   Box(boost::asio::io_context& home, store::SandboxRecord record);
@@ -166,9 +168,16 @@ class Box : public std::enable_shared_from_this<Box> {
   void forget_commands();                                              // another past: none of them was ever started
   void input_closed(const std::string& id);
   void command_stopped(const std::string& id, const std::string& why);
-  // One watcher each. false: it has one already.
-  bool watch(const std::string& id);
+  // One watcher each, and only so many: each holds a channel of the guest until the command's end.
+  static constexpr size_t kMostWatched = 256;
+  enum class Watching : uint8_t { yes, already, full };
+  Watching watch(const std::string& id);
+  std::atomic<bool> makes_rounds = false;  // somebody looks after those that have none
   void unwatch(const std::string& id);
+
+  // Code that runs inside an interpreter there, for whoever has to stop it.
+  void add_code(const std::shared_ptr<CodeRun>& run);
+  std::vector<std::shared_ptr<CodeRun>> code() const;
 
   Meter& meter() { return meter_; }
   const Meter& meter() const { return meter_; }
@@ -199,6 +208,7 @@ class Box : public std::enable_shared_from_this<Box> {
   std::atomic<Millis> last_active_{0};
   std::map<std::string, CommandInfo> commands_;
   std::set<std::string> watched_;
+  std::vector<std::weak_ptr<CodeRun>> code_;
   std::deque<std::string> finished_;  // oldest first: only so many are remembered
   Meter meter_;
 };

@@ -12,25 +12,58 @@ namespace isola::sandbox {
 namespace net = boost::asio;
 
 void Service::budget_is_spent(const BoxPtr& box, const Spent& spent) {
-  if (!spent.freeze) return time_is_up(box, EndReason::limit, spent.text());
-  net::co_spawn(
-      box->home(),
-      [self = shared_from_this(), box, why = spent.text()]() -> Task<void> {
-        if (box->state() != State::running) co_return;
-        auto frozen = co_await self->freeze(box, why);
-        if (frozen || box->state() != State::running) {
-          self->arm(box);
-          co_return;
-        }
-        // What cannot be held must not go on.
-        log::warn("sandbox", "{} cannot be frozen and is ended: {}", box->id(), frozen.error().message);
-        (void)co_await self->kill(box, EndReason::limit, why);
-      },
-      net::detached);
+  if (spent.then == store::AtLimit::end) return time_is_up(box, EndReason::limit, spent.text());
+  net::co_spawn(box->home(), hold(box, spent), net::detached);
+}
+
+// Its work stands still until somebody raises the budget. What cannot be held must not go on.
+Task<void> Service::hold(BoxPtr box, Spent spent) {
+  auto self = shared_from_this();
+  if (box->state() != State::running) co_return;
+  // Somebody may have raised it, and even have resumed it, before it is our turn.
+  auto still = [self, box, commands = spent.amount == "commands"] {
+    return self->accounts_.spent(*box, commands).has_value();
+  };
+  Result<void> held;
+  if (spent.then == store::AtLimit::pause) {
+    PauseRequest request;
+    request.why = spent.text();
+    request.still = still;
+    held = co_await pause(box, request);
+    if (!held && box->state() == State::running)
+      log::warn("sandbox", "{} cannot be paused and is frozen: {}", box->id(), held.error().message);
+  }
+  if (box->state() == State::running && still()) {
+    Caller nobody;
+    held = co_await freeze(box, spent.text(), nobody, still);
+  }
+  if (box->state() != State::running || !still()) co_return arm(box);
+  if (!held) {
+    log::warn("sandbox", "{} cannot be held and is ended: {}", box->id(), held.error().message);
+    (void)co_await kill(box, EndReason::limit, spent.text());
+  }
+}
+
+// Other amounts hold it whatever happened. Commands do only where the one too many was asked for.
+std::optional<Spent> Service::held_by(const BoxPtr& box) const {
+  auto spent = accounts_.spent(*box, true);
+  if (spent && spent->amount == "commands" && spent->text() != box->record().end_detail) return accounts_.spent(*box);
+  return spent;
+}
+
+Result<void> Service::may_go_on(const BoxPtr& box) {
+  {
+    std::shared_lock lock(mutex_);
+    if (!closed_.empty()) return fail(Code::unavailable, "no sandboxes are started here: " + closed_);
+  }
+  if (auto spent = held_by(box)) return fail(Code::exhausted, spent->text() + "; raise it first");
+  return {};
 }
 
 // Commands of a task that has nothing left, in a sandbox that is not the task's own: they alone end.
 Task<void> Service::stop_commands(BoxPtr box, std::vector<std::string> tasks) {
+  for (const auto& run : box->code())
+    if (std::find(tasks.begin(), tasks.end(), run->task()) != tasks.end()) run->stop("its task's budget is spent");
   auto link = co_await this->link(box);
   if (!link) co_return;
   for (const auto& command : box->commands()) {
@@ -64,6 +97,16 @@ Result<void> Service::set_project_limits(const store::ProjectRecord& project) {
   ISOLA_CHECK(parts_.store.set_project_limits(project.id, project.limits, project.budget));
   accounts_.set_project(project.id, project.budget);
   look_sooner(project.id);
+  return {};
+}
+
+Result<void> Service::reload_projects() {
+  parts_.store.forget_projects();
+  ISOLA_TRY(auto projects, parts_.store.list_projects());
+  for (const auto& project : projects) {
+    accounts_.set_project(project.id, project.budget);
+    look_sooner(project.id);
+  }
   return {};
 }
 

@@ -85,7 +85,9 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   info.command = shown(spec);
   auto record = box->record();
   info.task = spec.task.empty() ? record.task : spec.task;
-  ISOLA_CO_CHECK(may_run(box, info.task));
+  if (spec.user.empty()) spec.user = record.user;
+  if (spec.cwd.empty()) spec.cwd = record.cwd;
+  if (spec.counted) ISOLA_CO_CHECK(may_run(box, info.task));
   bool visits = info.task != record.task;
   if (visits) co_await take_stock(box);
   info.key = spec.by;
@@ -99,16 +101,17 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   auto bytes = co_await channel->reply();
   auto started = bytes ? guest::decode<guest::Started>(*bytes) : Result<guest::Started>(std::unexpected(bytes.error()));
   if (!started) {
-    accounts_.give_back_command(*box, info.task);
+    if (spec.counted) accounts_.give_back_command(*box, info.task);
     co_return std::unexpected(std::move(started).error());
   }
   info.pid = started->pid;
-  if (box->remember(info)) accounts_.command_begins(*box, info.task);
-  if (visits) arm(box);  // its budget may want more looks
   ++counters.commands;
-  this->record(ledger::Kind::command_started, box,
-               dumped({{"command_id", info.id}, {"command", info.command}, {"user", info.user}, {"cwd", info.cwd}}),
-               Caller(info.key, info.actor), info.task);
+  // Unless somebody who looked at what runs there was faster, and has written it down.
+  if (box->remember(info)) {
+    accounts_.command_begins(*box, info.task);
+    record_start(box, info, false);
+  }
+  if (visits) arm(box);  // its budget may want more looks
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
 }
 
@@ -140,8 +143,23 @@ void Service::detach(Running running) { watch(running.box, running.info.id, runn
 void Service::watch(const BoxPtr& box, const std::string& command, uint32_t pid) {
   auto known = box->find_command(command);
   if (known && known->ended != 0) return;
-  // Each holds a channel until the command's end, and there are only so many.
-  if (box->watch(command)) net::co_spawn(box->home(), watch_command(box, command, pid), net::detached);
+  auto watching = box->watch(command);
+  if (watching == Box::Watching::yes) net::co_spawn(box->home(), watch_command(box, command, pid), net::detached);
+  if (watching == Box::Watching::full && !box->makes_rounds.exchange(true))
+    net::co_spawn(box->home(), make_rounds(box), net::detached);
+}
+
+// More commands than watchers: how the rest is doing is asked for now and then, for all of them at once.
+Task<void> Service::make_rounds(BoxPtr box) {
+  auto self = shared_from_this();
+  Bell never;
+  (void)co_await never.wait_for(never.ticket(), std::chrono::seconds(1));
+  auto looked = co_await look_at_commands(box, false);
+  box->makes_rounds = false;
+  if (!looked || box->state() != State::running) co_return;  // the next link, or a thaw, asks again
+  // As long as one finds no watcher, this begins another round.
+  for (const auto& command : box->commands())
+    if (command.ended == 0) watch(box, command.id, command.pid);
 }
 
 Task<void> Service::watch_command(BoxPtr box, std::string command, uint32_t pid) {
@@ -177,45 +195,56 @@ Task<void> Service::catch_up(BoxPtr box) {
     if (command.ended == 0) watch(box, command.id, command.pid);
 }
 
-Result<std::set<std::string>> Service::recorded_ends(const BoxPtr& box) {
-  ledger::EventFilter filter{.sandbox = box->id(),
-                             .kind_prefix = std::string(to_string(ledger::Kind::command_ended)),
-                             .limit = 10'000,
-                             .newest_first = true};
-  ISOLA_TRY(auto events, parts_.ledger.query(filter));
-  std::set<std::string> ids;
-  for (const auto& event : events) {
-    json data = json::parse(event.data, nullptr, false);
-    if (data.is_object()) ids.insert(data.value("command_id", std::string()));
+// From the newest backwards, until each of them is found or nothing is left: one may have run for long.
+Result<Service::Recorded> Service::recorded_commands(const BoxPtr& box, std::set<std::string> wanted) {
+  ledger::EventFilter filter{.sandbox = box->id(), .kind_prefix = "command.", .limit = 1000, .newest_first = true};
+  Recorded recorded;
+  while (!wanted.empty()) {
+    ISOLA_TRY(auto events, parts_.ledger.query(filter));
+    if (events.empty()) break;
+    filter.before = events.back().seq;
+    for (const auto& event : events) {
+      json data = json::parse(event.data, nullptr, false);
+      if (!data.is_object() || !data["command_id"].is_string()) continue;
+      auto id = data["command_id"].get<std::string>();
+      bool start = event.kind == ledger::Kind::command_started;
+      if (start) wanted.erase(id);
+      (start ? recorded.started : recorded.ended).insert(std::move(id));
+    }
   }
-  return ids;
+  return recorded;
+}
+
+void Service::record_start(const BoxPtr& box, const CommandInfo& info, bool late) {
+  json data = {{"command_id", info.id}, {"command", info.command}, {"user", info.user}, {"cwd", info.cwd}};
+  if (late) data["started"] = info.started;  // the entry itself is of now
+  record(ledger::Kind::command_started, box, dumped(data), Caller(info.key, info.actor), info.task);
 }
 
 // One that an earlier server started, or that the guest says it has.
-Result<void> Service::adopt_command(const BoxPtr& box, const guest::ProcessInfo& process,
-                                    std::optional<std::set<std::string>>& recorded) {
+Result<void> Service::adopt_command(const BoxPtr& box, const guest::ProcessInfo& process, const Recorded& recorded) {
   auto ours = read_tag(parts_.secret, box->id(), process.tag);
   if (ours && box->find_command(ours->id)) ours.reset();  // that one is another process
   CommandInfo info;
   if (ours) info = *ours;
-  if (!ours) info.id = stranger_id(process.pid), info.started = now_millis();
+  if (!ours) info.id = stranger_id(process.pid), info.started = now_millis(), info.task = box->record().task;
   info.pid = process.pid;
   info.command = process.command.substr(0, kCommandShown);
   info.user = process.user.substr(0, kMaxWord);
   info.cwd = process.cwd.substr(0, 4096);
   info.pty = process.pty;
+  bool untold = ours && !recorded.started.contains(info.id);
   if (process.running) {
     if (!box->remember(info)) return {};  // whoever started it was just about to say so
+    if (untold) record_start(box, info, true);
     accounts_.command_begins(*box, info.task);
     arm(box);
     watch(box, info.id, info.pid);
     return {};
   }
-  if (ours && !recorded) {
-    ISOLA_TRY(recorded, recorded_ends(box));
-  }
   if (!box->remember(info)) return {};
-  if (!ours || recorded->contains(info.id)) {
+  if (untold) record_start(box, info, true);
+  if (!ours || recorded.ended.contains(info.id)) {
     box->command_ended(info.id, process.exit);
   } else {
     accounts_.command_begins(*box, info.task);
@@ -233,9 +262,25 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
   } else {
     ISOLA_CO_TRY(link, co_await link_if_awake(box));
   }
-  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}, kMostCommands << 13));
+  const auto before = box->commands();
+  ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}, kMostCommands << 15));
   ISOLA_CO_TRY(guest::Processes processes, guest::decode<guest::Processes>(bytes));
-  std::optional<std::set<std::string>> recorded;
+  std::set<std::string> unknown;
+  std::set<uint32_t> there;
+  for (const auto& process : processes.list) {
+    there.insert(process.pid);
+    auto ours = read_tag(parts_.secret, box->id(), process.tag);
+    if (ours && !box->find_command(ours->id)) unknown.insert(ours->id);
+  }
+  // The guest remembers only so many that have ended: how the others did, nobody knows any more.
+  for (const auto& command : before)
+    if (command.ended == 0 && !there.contains(command.pid)) command_ended(box, command.id, guest::Exit{});
+  // What was told a moment ago of one that is forgotten by now counts as told.
+  if (!unknown.empty()) {
+    ISOLA_CO_TRY(uint64_t newest, co_await flush_ledger());
+    (void)newest;
+  }
+  ISOLA_CO_TRY(auto recorded, recorded_commands(box, unknown));
   // Those under our own tags are as many as we started. The rest is what the guest makes up.
   size_t strangers = 0;
   for (const auto& command : box->commands()) strangers += is_stranger(command.id) ? 1 : 0;
@@ -247,7 +292,10 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
       if (!process.running) command_ended(box, id, process.exit);
       continue;
     }
-    if (!ours && strangers++ >= most) continue;
+    // A tag that another process has already is no better than none.
+    bool fresh = ours && !box->find_command(ours->id);
+    if (fresh && !unknown.contains(id)) continue;  // it was known when we asked, has ended, and is forgotten
+    if (!fresh && strangers++ >= most) continue;
     ISOLA_CO_CHECK(adopt_command(box, process, recorded));
   }
   co_return Result<void>();

@@ -4,11 +4,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
 #include "base/log.h"
-#include "image/template_cache.h"
 #include "sandbox/image_records.h"
 #include "sandbox/launching.h"
 #include "sandbox/service.h"
@@ -86,7 +86,7 @@ Result<void> Service::check(const CreateRequest& request) const {
   if (request.idle_limit < 0) return fail(Code::invalid, "idle_timeout must not be negative");
   if (request.delete_after < 0) return fail(Code::invalid, "delete_after must not be negative");
   if (request.freeze_after < 0) return fail(Code::invalid, "freeze_after must not be negative");
-  if (!request.snapshot.empty() && !request.template_name.empty())
+  if ((!request.snapshot.empty() || !request.step.empty()) && !request.template_name.empty())
     return fail(Code::invalid, "a sandbox is made from a template or from a snapshot, not from both");
   if (request.boundary && *request.boundary != BoundaryKind::jail)
     return fail(Code::unsupported, "boundary: this server offers jail (a shared kernel) and no other");
@@ -96,13 +96,6 @@ Result<void> Service::check(const CreateRequest& request) const {
   for (const auto& [key, value] : request.env)
     if (key.find('=') != std::string::npos) return fail(Code::invalid, "env: a name must not hold '='");
   return {};
-}
-
-Result<std::string> Service::digest_of(const std::string& name) {
-  auto found = templates_.digest(name);
-  if (!found && (found.error().code == Code::not_found || found.error().code == Code::invalid))
-    return fail(Code::not_found, "there is no template '" + name + "'; `isola template build` makes one");
-  return found;
 }
 
 Result<store::ProjectLimits> Service::admit(const CreateRequest& request) {
@@ -129,6 +122,17 @@ Result<store::ProjectLimits> Service::admit(const CreateRequest& request) {
     rate.tokens -= 1;
   }
   return limits;
+}
+
+int Service::seconds_until_create(const std::string& project) {
+  auto record = parts_.store.find_project(project);
+  double rate = record ? record->limits.creates_per_second : 0;
+  std::shared_lock lock(mutex_);
+  auto at = rates_.find(project);
+  if (rate <= 0 || at == rates_.end()) return 0;
+  std::chrono::duration<double> since = std::chrono::steady_clock::now() - at->second.at;
+  double missing = 1 - (at->second.tokens + since.count() * rate);
+  return missing <= 0 ? 0 : static_cast<int>(std::min(std::ceil(missing / rate), 3600.0));
 }
 
 Result<void> Service::has_room(const CreateRequest& request, const store::ProjectLimits& limits) {
@@ -173,13 +177,6 @@ net::io_context& Service::home_near(net::io_context* caller) {
     return at == homes_.end() ? 0 : at->second;
   };
   return caller && count(caller) <= count(&turn) + kUneven ? *caller : turn;
-}
-
-Result<std::vector<Service::Template>> Service::templates() {
-  ISOLA_TRY(auto found, image::TemplateCache(parts_.cache_dir).list());
-  std::vector<Template> all;
-  for (const auto& one : found) all.push_back({one.name, one.digest});
-  return all;
 }
 
 Task<Result<Created>> Service::create(CreateRequest request) {
@@ -243,17 +240,29 @@ Task<Result<Created>> Service::create(CreateRequest request) {
 
 Task<Result<Created>> Service::launch(CreateRequest request) {
   Settings settings = this->settings();
-  std::string digest;
+  Source source;
   std::optional<store::ImageRecord> snapshot;
-  if (!request.snapshot.empty()) {
-    ISOLA_CO_TRY(snapshot, find_snapshot(request.project, request.snapshot));
+  if (!request.snapshot.empty() || !request.step.empty()) {
+    if (request.step.empty()) {
+      ISOLA_CO_TRY(snapshot, find_snapshot(request.project, request.snapshot));
+    } else {
+      ISOLA_CO_TRY(snapshot, parts_.store.find_image(request.step));
+      if (snapshot->project != request.project) co_return fail(Code::not_found, "there is no image " + request.step);
+    }
     request.template_name = snapshot->template_name;
     for (const auto& [name, value] : snapshot->env) request.env.emplace(name, value);
   } else {
     if (request.template_name.empty()) request.template_name = settings.default_template;
-    ISOLA_CO_TRY(digest, digest_of(request.template_name));
+    ISOLA_CO_TRY(source, source_of(request.project, request.template_name, request.of_machine));
+    for (const auto& [name, value] : source.env) request.env.emplace(name, value);
+    ISOLA_CO_CHECK(check(request));  // with all of its variables
+    if (request.usual_limits && source.cpus > 0) request.limits.cpus = source.cpus;
+    if (request.usual_limits && source.memory_limit > 0) request.limits.memory = source.memory_limit;
   }
+  const std::string digest = source.digest;
   store::SandboxRecord record;
+  record.user = snapshot ? snapshot->user : source.user;
+  record.cwd = snapshot ? snapshot->cwd : source.cwd;
   if (!request.volumes && snapshot) request.volumes = snapshot->volumes;
   if (request.volumes) {
     ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(*request.volumes)));
@@ -274,14 +283,32 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                               .cold = request.cold,
                               .allow_unquotaed = settings.allow_unquotaed_disk,
                               .volumes = mounts_of(record.volumes)};
-  if (snapshot) {
-    ask.image = snapshot->id;
+  const std::string image = snapshot ? snapshot->id : source.image;
+  if (!image.empty()) {
+    ask.digest.clear();
+    ask.image = image;
     ask.files_only = request.files_only;
     ask.forked = true;
-    (void)parts_.store.touch_image(snapshot->id, now_millis());
+    (void)parts_.store.touch_image(image, now_millis());
   }
   Launching under_way(*this);
-  auto launched = co_await parts_.launcher->launch(std::move(ask));
+  std::string warm = image.empty() ? warm_for(request, digest, !record.volumes.empty()) : "";
+  Result<Launched> launched = fail(Code::internal, "not launched");
+  if (!warm.empty()) {
+    auto restored = ask;
+    restored.digest.clear();
+    restored.image = warm;
+    restored.forked = true;
+    launched = co_await parts_.launcher->launch(std::move(restored));
+    if (launched) warm_served(digest);
+  }
+  if (!launched) {
+    Error why = launched.error();
+    launched = co_await parts_.launcher->launch(std::move(ask));
+    // Where a plain one cannot be had either, it is not the image's fault.
+    if (launched && !warm.empty()) co_await warm_failed(digest, warm, why);
+    warm.clear();
+  }
   if (!launched) co_return std::unexpected(std::move(launched).error());
 
   Millis now = now_millis();
@@ -334,6 +361,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                {"memory", record.limits.memory},   {"disk", record.limits.disk}};
   data["latency_us"] = latency_data(launched->reply.latency);
   if (snapshot) data["snapshot"] = snapshot->id;
+  if (!warm.empty()) data["image"] = warm;
   for (const auto& use : record.volumes)
     data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
   // Not waited for: the store has it, and a server that is killed before the ledger's file does makes good for it at
@@ -348,7 +376,10 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   }
   publish(box);
   // With volumes it could not have come from the pool.
-  if (!snapshot) note_demand(digest, record.birth, request.cold || !record.volumes.empty());
+  if (!snapshot) {
+    const std::string& pool = !warm.empty() ? warm : !image.empty() ? image : digest;
+    note_demand(pool, record.birth, request.cold || !record.volumes.empty());
+  }
   co_return Created{box, false, launched->reply.latency};
 }
 
@@ -422,6 +453,7 @@ Task<Result<HookEnd>> run_quietly(Service& service, BoxPtr box, std::string line
   CommandSpec spec;
   spec.shell = line;
   spec.timeout = timeout;
+  spec.counted = false;
   ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(spec)));
   HookEnd end;
   for (;;) {

@@ -19,6 +19,8 @@ store::ImageRecord begun(const store::SandboxRecord& sandbox, store::ImageKind k
   image.env = sandbox.env;
   image.metadata = sandbox.metadata;
   image.volumes = sandbox.volumes;
+  image.user = sandbox.user;
+  image.cwd = sandbox.cwd;
   image.created = image.last_used = now_millis();
   return image;
 }

@@ -93,7 +93,8 @@ Task<void> Service::end_of_time(BoxPtr box, EndReason reason, std::string detail
   auto self = shared_from_this();
   auto at_end = box->record().lifetime.at_end;
   bool keep = at_end != store::AtEnd::kill && reason != EndReason::limit && !store::is_asleep(box->state());
-  if (store::is_asleep(box->state())) detail = "nobody resumed it for as long as its delete_after";
+  if (store::is_asleep(box->state()) && reason == EndReason::deadline)
+    detail = "nobody resumed it for as long as its delete_after";
   if (!keep) {
     (void)co_await kill(box, reason, detail);
     co_return;

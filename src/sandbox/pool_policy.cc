@@ -25,9 +25,10 @@ uint32_t PoolPolicy::target(store::Millis now, const PoolBounds& bounds) const {
   uint32_t busiest = 0;
   for (const auto& second : seconds_)
     if (second.at > now / 1000 - kSeconds) busiest = std::max(busiest, second.creates);
-  uint64_t fit = bounds.free_memory / kPart / kEach;
-  uint64_t most = std::max<uint64_t>(bounds.least, std::min<uint64_t>(bounds.most, fit));
-  return static_cast<uint32_t>(std::clamp<uint64_t>(busiest, bounds.least, most));
+  uint64_t fit = bounds.free_memory / kPart / (kEach + bounds.each);
+  uint64_t least = bounds.only_while ? 0 : bounds.least;
+  uint64_t most = std::max<uint64_t>(least, std::min<uint64_t>(bounds.most, fit));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(busiest, least, most));
 }
 
 uint64_t available_memory() {

@@ -1,5 +1,5 @@
-// How many parked sandboxes of one template to keep: as many as the busiest second of the last minute wanted, within
-// bounds. A burst that comes again finds what it needs; what nobody wants any more goes after a minute.
+// How many parked sandboxes of one template (or warm image) to keep: as many as the busiest second of the last minute
+// wanted, within bounds. A burst that comes again finds what it needs; what nobody wants any more goes after a minute.
 //
 //   PoolPolicy policy;
 //   policy.wanted(now);                                   // a create came
@@ -16,6 +16,8 @@ namespace isola::sandbox {
 struct PoolBounds {
   uint32_t least = 1, most = 16;  // least 0: no pool at all
   uint64_t free_memory = UINT64_MAX;
+  uint64_t each = 0;        // bytes that one takes beyond a plain one's
+  bool only_while = false;  // wanted: none is kept for nobody
 };
 
 // Not to be called from two threads at once.

@@ -45,5 +45,17 @@ TEST(PoolPolicy, TheMachineHasSomeMemory) {
   EXPECT_NE(available_memory(), UINT64_MAX);
 }
 
+TEST(PoolPolicy, OfAProjectsOwnOnesNoneIsKeptForNobody) {
+  PoolPolicy policy;
+  PoolBounds bounds{.least = 2, .most = 16, .only_while = true};
+  EXPECT_EQ(policy.target(1000, bounds), 0u);
+  policy.wanted(1000);
+  EXPECT_EQ(policy.target(1000, bounds), 1u);
+  EXPECT_EQ(policy.target(1000 + 120'000, bounds), 0u);
+  bounds.free_memory = 100 << 20;
+  bounds.each = 1 << 30;
+  EXPECT_EQ(policy.target(1000, bounds), 0u) << "where there is no room there is none";
+}
+
 }  // namespace
 }  // namespace isola::sandbox

@@ -62,6 +62,96 @@ Result<void> Service::note_birth(const BoxPtr& box) {
   return {};
 }
 
+// Several at a time: each waits for the launcher, and a server with a thousand of them is to be ready in seconds.
+struct Service::TakingBack {
+  std::mutex mutex;
+  std::vector<Left> left;
+  size_t busy = 0;
+  Result<void> done;
+  Bell bell;
+};
+
+Task<Result<void>> Service::take_back(std::vector<Left> left) {
+  auto work = std::make_shared<TakingBack>();
+  work->busy = std::min<size_t>(left.size(), 16);
+  work->left = std::move(left);
+  for (size_t i = 0, count = work->busy; i < count; ++i)
+    net::co_spawn(parts_.next_worker(), take_back_some(work), net::detached);
+  for (;;) {
+    uint64_t ticket = work->bell.ticket();
+    {
+      std::lock_guard lock(work->mutex);
+      if (work->busy == 0) co_return work->done;
+    }
+    co_await work->bell.wait(ticket);
+  }
+}
+
+Task<void> Service::take_back_some(std::shared_ptr<TakingBack> work) {
+  auto self = shared_from_this();
+  for (;;) {
+    Left next;
+    {
+      std::lock_guard lock(work->mutex);
+      if (work->left.empty() || !work->done) {
+        --work->busy;
+        break;
+      }
+      next = std::move(work->left.back());
+      work->left.pop_back();
+    }
+    auto taken = co_await take_one_back(std::move(next));
+    std::lock_guard lock(work->mutex);
+    if (!taken && work->done) work->done = taken;
+  }
+  work->bell.ring();
+}
+
+// Fails only where nothing can go on: the store or the ledger.
+Task<Result<void>> Service::take_one_back(Left left) {
+  auto& record = left.record;
+  // Written down with each sample only: a server that was killed may not have known of its last use.
+  Millis sampled = std::chrono::duration_cast<std::chrono::milliseconds>(settings().sample).count();
+  record.last_active = std::max(record.last_active, std::min(now_millis(), record.last_active + sampled));
+  auto box = std::make_shared<Box>(parts_.next_worker(), record);
+  box->set_patience(settings().patience);
+  ISOLA_CO_CHECK(accounts_.begin_box(*box));
+  ISOLA_CO_CHECK(note_birth(box));
+  accounts_.set_frozen(*box, record.state == State::frozen);
+  box->may_be_paused = true;
+  add(box);
+  if (!record.image.empty()) {
+    auto known_again = co_await take_in_sleeper(box, left.there);
+    if (!known_again) log::error("sandbox", "{} could not be taken over: {}", box->id(), known_again.error().message);
+    publish(box);
+    arm(box);
+    co_return Result<void>();
+  }
+  Result<void> taken = fail(Code::not_found, "it is not there");
+  // Half made: nobody was told of it, and what it is like inside nobody knows.
+  if (left.there && record.state == State::creating) {
+    (void)co_await kill(box, EndReason::host_restart, "its server died while it was being made");
+    publish(box);
+    co_return Result<void>();
+  }
+  if (left.there) taken = co_await take_over(box);
+  if (!taken && taken.error().code == Code::not_found) {
+    co_await found_gone(box, EndReason::host_restart, "it ended while the server was away");
+    publish(box);
+    co_return Result<void>();
+  }
+  // One that is in a bad way keeps nobody from the others.
+  if (!taken) {
+    log::error("sandbox", "{} could not be taken over and is tried again: {}", box->id(), taken.error().message);
+    net::co_spawn(box->home(), take_over_later(box), net::detached);
+  } else if (record.state == State::running) {
+    net::co_spawn(box->home(), relink(box), net::detached);
+  }
+  publish(box);
+  arm(box);
+  co_return Result<void>();
+}
+
 // A sandbox that an earlier server, or an earlier launcher, had: ours again, and in the state that the record says.
 Task<Result<void>> Service::take_over(BoxPtr box) {
   Result<void> owned;

@@ -39,6 +39,15 @@ void Service::close_door(std::string why) {
   closed_ = std::move(why);
 }
 
+size_t Service::idle(std::chrono::milliseconds for_so_long) const {
+  Millis before = now_millis() - for_so_long.count();
+  std::shared_lock lock(mutex_);
+  return static_cast<size_t>(std::count_if(boxes_.begin(), boxes_.end(), [&](const auto& one) {
+    const BoxPtr& box = one.second;
+    return box->state() == State::running && !box->in_use() && box->last_active() < before;
+  }));
+}
+
 size_t Service::living() const {
   std::shared_lock lock(mutex_);
   return boxes_.size();
@@ -73,52 +82,12 @@ Task<Result<void>> Service::start() {
   ISOLA_CO_TRY(auto tasks, parts_.store.list_tasks());
   for (const auto& task : tasks) ISOLA_CO_CHECK(accounts_.begin_task(task));
   ISOLA_CO_TRY(auto known, parts_.store.living());
-  for (auto record : known) {
-    // Written down with each sample only: a server that was killed may not have known of its last use.
-    Millis sampled = std::chrono::duration_cast<std::chrono::milliseconds>(settings().sample).count();
-    record.last_active = std::max(record.last_active, std::min(now_millis(), record.last_active + sampled));
-    auto box = std::make_shared<Box>(parts_.next_worker(), record);
-    box->set_patience(settings().patience);
-    ISOLA_CO_CHECK(accounts_.begin_box(*box));
-    ISOLA_CO_CHECK(note_birth(box));
-    accounts_.set_frozen(*box, record.state == State::frozen);
-    box->may_be_paused = true;
-    add(box);
+  std::vector<Left> left;
+  for (auto& record : known) {
     bool there_now = alive.erase(record.id) > 0;
-    if (!record.image.empty()) {
-      auto known_again = co_await take_in_sleeper(box, there_now);
-      if (!known_again) log::error("sandbox", "{} could not be taken over: {}", box->id(), known_again.error().message);
-      publish(box);
-      arm(box);
-      continue;
-    }
-    if (!there_now) {
-      co_await found_gone(box, EndReason::host_restart, "it ended while the server was away");
-      publish(box);
-      continue;
-    }
-    // Half made: nobody was told of it, and what it is like inside nobody knows.
-    if (record.state == State::creating) {
-      (void)co_await kill(box, EndReason::host_restart, "its server died while it was being made");
-      publish(box);
-      continue;
-    }
-    auto taken = co_await take_over(box);
-    if (!taken && taken.error().code == Code::not_found) {
-      co_await found_gone(box, EndReason::host_restart, "it ended while the server was away");
-      publish(box);
-      continue;
-    }
-    // One that is in a bad way keeps nobody from the others.
-    if (!taken) {
-      log::error("sandbox", "{} could not be taken over and is tried again: {}", box->id(), taken.error().message);
-      net::co_spawn(box->home(), take_over_later(box), net::detached);
-    } else if (record.state == State::running) {
-      net::co_spawn(box->home(), relink(box), net::detached);
-    }
-    publish(box);
-    arm(box);
+    left.push_back({std::move(record), there_now});
   }
+  ISOLA_CO_CHECK(co_await take_back(std::move(left)));
   // What is left was made and never acknowledged. Ephemeral ones (isola run) belong to whoever holds their connection.
   for (const auto& summary : there) {
     if (!alive.contains(summary.id) || summary.ephemeral) continue;
@@ -126,6 +95,7 @@ Task<Result<void>> Service::start() {
     (void)co_await parts_.launcher->kill(summary.id);
   }
   co_await undo_volumes();
+  co_await find_warm();
   ready_ = true;
   // The launcher was lost and found meanwhile: it knows nothing of what was said before.
   if (connections_ != connections) net::co_spawn(parts_.next_worker(), reown(), net::detached);
@@ -142,6 +112,7 @@ Task<void> Service::sweep() {
     if (ready_) co_await sweep_once();
     if (ready_) co_await sweep_images();
     if (ready_) co_await sweep_volumes();
+    if (ready_) co_await sweep_warm();
     if (ready_) co_await fit_pools();
   }
 }
@@ -257,7 +228,13 @@ Result<store::SandboxRecord> Service::look(const std::string& project, const std
 }
 
 Result<store::SandboxPage> Service::list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit) {
-  return parts_.store.list_sandboxes(filter, cursor, limit);
+  ISOLA_TRY(auto page, parts_.store.list_sandboxes(filter, cursor, limit));
+  // The store hears of uses with each sample only.
+  std::shared_lock lock(mutex_);
+  for (auto& record : page.sandboxes)
+    if (auto at = boxes_.find(record.id); at != boxes_.end())
+      record.last_active = at->second->in_use() ? now_millis() : at->second->last_active();
+  return page;
 }
 
 // Of one that sleeps: what its image takes.
@@ -328,8 +305,9 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Ca
 }
 
 // Frozen and thawed only from where it was seen to be: one whose end began meanwhile stays at its end.
-Task<Result<void>> Service::freeze(BoxPtr box, std::string why, Caller by) {
+Task<Result<void>> Service::freeze(BoxPtr box, std::string why, Caller by, std::function<bool()> still) {
   Box::Turn turn = co_await box->turn();
+  if (still && !still()) co_return conflict("there is no reason to freeze it any more");
   auto before = box->record();
   // Frozen by hand, it is not thawed by the next call any more.
   if (before.state == State::frozen && before.end_detail == kIdleFreeze && why.empty()) {
@@ -366,7 +344,7 @@ Task<Result<void>> Service::thaw(BoxPtr box, Caller by) {
 Task<Result<void>> Service::thaw_now(BoxPtr box, Caller by) {
   if (box->state() == State::running) co_return Result<void>();
   if (box->state() != State::frozen) co_return conflict("only a frozen sandbox can be thawed");
-  if (auto spent = accounts_.spent(*box)) co_return fail(Code::exhausted, spent->text() + "; raise it first");
+  if (auto spent = held_by(box)) co_return fail(Code::exhausted, spent->text() + "; raise it first");
   co_await take_stock(box);
   ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
   if (box->state() != State::frozen) co_return conflict("the sandbox is ending");
@@ -388,7 +366,7 @@ Task<Result<void>> Service::thaw_now(BoxPtr box, Caller by) {
   record(ledger::Kind::sandbox_updated, box, R"({"changed":["state"],"state":"running"})", by);
   arm(box);
   // One that was frozen when this server found it: what runs in it could not be asked for before.
-  net::co_spawn(box->home(), relink(box), net::detached);
+  net::co_spawn(box->home(), catch_up(box), net::detached);
   co_return Result<void>();
 }
 

@@ -26,6 +26,7 @@
 #include "ledger/usage.h"
 #include "sandbox/accounts.h"
 #include "sandbox/box.h"
+#include "sandbox/code_run.h"
 #include "sandbox/events.h"
 #include "sandbox/launcher_link.h"
 #include "sandbox/pool_policy.h"
@@ -64,6 +65,8 @@ struct CreateRequest {
   std::string template_name;             // empty: the default
   std::optional<BoundaryKind> boundary;  // a demand; empty: whatever this server offers
   boundary::Limits limits;
+  bool usual_limits = false;      // they are nobody's wish: a template that has its own goes before
+  bool of_machine = false;        // the template of this machine, whatever the project built under its name
   std::optional<Millis> timeout;  // from now; 0: never; empty: the server's default
   Millis idle_limit = 0;
   store::AtEnd at_end = store::AtEnd::kill;
@@ -71,6 +74,7 @@ struct CreateRequest {
   Millis freeze_after = 0;  // idle for so long, it stands still until the next call; 0: never
   Millis delete_after = 0;  // paused for so long, it ends; 0: never
   std::string snapshot;     // instead of a template: an id or a name
+  std::string step;         // instead of a template: an image of a build, by id; for builders
   bool files_only = false;  // of the snapshot: not its memory
   // By id or name. Not given: those of the snapshot, or none.
   std::optional<std::vector<store::VolumeUse>> volumes;
@@ -91,8 +95,9 @@ bool is_plain_name(const std::string& name);
 // Without memory it is stopped: its files are kept, its processes are not.
 struct PauseRequest {
   bool memory = true;
-  std::string why = {};      // of the service's own accord, to be shown
-  bool unless_used = false;  // somebody uses it: then not
+  std::string why = {};              // of the service's own accord, to be shown
+  bool unless_used = false;          // somebody uses it: then not
+  std::function<bool()> still = {};  // asked when it is our turn; false: not any more
   Caller by = Caller();
 };
 struct ResumeRequest {
@@ -101,9 +106,10 @@ struct ResumeRequest {
   Caller by = Caller();
 };
 struct SnapshotRequest {
-  std::string name = {};  // may be empty
+  std::string name = {};  // may be empty; of a step: its key
   bool memory = true;
-  Millis expires_after = 0;  // its last use; 0: never
+  store::ImageKind kind = store::ImageKind::snapshot;  // or step, built
+  Millis expires_after = 0;                            // its last use; 0: never
   Caller by = Caller();
 };
 inline constexpr uint32_t kMostForks = 256;
@@ -128,6 +134,19 @@ struct VolumeLook {
   uint64_t used = 0;                   // bytes
   std::vector<std::string> sandboxes;  // that have it
   bool existed = false;                // it was there before it was asked for
+};
+
+inline constexpr const char* kUsualTag = "default";
+
+// What sandboxes of a name are made of (sources.cc).
+struct Source {
+  std::string name, base;     // as asked for; the template of this machine that it stands on
+  std::string digest, image;  // image empty: the template of that digest as it is
+  bool memory = false;        // the image has processes
+  store::Labels env;
+  std::string user, cwd;  // of commands that name none
+  double cpus = 0;        // 0: as the server has it
+  uint64_t memory_limit = 0;
 };
 
 struct Created {
@@ -168,6 +187,7 @@ struct CommandSpec {
   bool pty = false;
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
+  bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
 };
 
 // A command and its stream. Dropping it detaches: the command goes on, and its end is recorded all the same.
@@ -189,6 +209,12 @@ class Service : public std::enable_shared_from_this<Service> {
     gate::Registries registries;  // of this machine, read while that was allowed
     Settings settings;
     std::string secret = {};  // signs what guests keep for us; empty: one that goes with this process
+    // What sandboxes of some templates begin with beyond their files (warm.cc).
+    struct Warming {
+      std::function<bool(const std::string& template_name)> has;
+      std::function<Task<Result<void>>(Service&, BoxPtr)> bring_up;
+    };
+    Warming warming = {};
   };
   explicit Service(Parts parts);
   ~Service();
@@ -199,6 +225,8 @@ class Service : public std::enable_shared_from_this<Service> {
   bool ready() const { return ready_; }
 
   Task<Result<Created>> create(CreateRequest request);
+  // Until the project's rate of creates allows one more, rounded up; 0: now.
+  int seconds_until_create(const std::string& project);
   // Living: from memory. Ended: not_found that says what happened.
   Result<BoxPtr> find(const std::string& project, const std::string& id_or_name);
   BoxPtr living_one(const std::string& project, const std::string& id_or_name) const;  // or nothing
@@ -221,7 +249,8 @@ class Service : public std::enable_shared_from_this<Service> {
   // A ceiling holds for the project's living sandboxes, too.
   Task<Result<void>> set_ceiling(std::string project, std::string ceiling);
   // `why`: of the service's own accord, to be shown.
-  Task<Result<void>> freeze(BoxPtr box, std::string why = {}, Caller by = Caller());
+  // `still`: asked when it is our turn; false: not any more.
+  Task<Result<void>> freeze(BoxPtr box, std::string why = {}, Caller by = Caller(), std::function<bool()> still = {});
   Task<Result<void>> thaw(BoxPtr box, Caller by = Caller());
   Task<Result<launcher::StatsReply>> stats(BoxPtr box);
 
@@ -272,6 +301,9 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<std::vector<CommandInfo>>> commands(BoxPtr box);
   Task<Result<CommandInfo>> find_command(BoxPtr box, std::string id);
 
+  // exhausted: no more of it may run. The run is over when it is dropped.
+  Task<Result<std::shared_ptr<CodeRun>>> begin_code(BoxPtr box, CodeRun::Spec spec);
+
   // ---- budgets ----
   // An empty budget takes it away.
   Task<Result<void>> set_task_budget(std::string project, std::string task, store::Budget budget);
@@ -283,6 +315,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<TaskUse>> task_use(std::string project, std::string task);
   Result<void> add_project(const store::ProjectRecord& project);
   Result<void> set_project_limits(const store::ProjectRecord& project);
+  // Limits and budgets as the store has them now.
+  Result<void> reload_projects();
   ledger::Usage used_by(const BoxPtr& box) const { return accounts_.used_by(*box); }
   // The ledger's file has everything that was recorded before; gives its newest entry. Nobody's worker waits for it.
   Task<Result<uint64_t>> flush_ledger();
@@ -296,11 +330,14 @@ class Service : public std::enable_shared_from_this<Service> {
   void close_door(std::string why);
   Task<Result<launcher::InfoReply>> info() { return parts_.launcher->info(); }
   size_t living() const;
+  // Running, and used by nobody for so long.
+  size_t idle(std::chrono::milliseconds for_so_long) const;
 
   struct Template {
     std::string name, digest;
   };
   Result<std::vector<Template>> templates();
+  Result<Source> source_of(const std::string& project, const std::string& name, bool of_machine = false);
 
   struct Counters {
     std::atomic<uint64_t> created{0}, ended{0}, commands{0}, create_failures{0}, create_nanos{0};
@@ -347,8 +384,20 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> undo_volumes();
   Task<void> sweep_volumes();
   void charge_snapshots(const std::vector<store::ImageRecord>& images);
-  void note_demand(const std::string& digest, Birth birth, bool cold);
+  // `pool`: a digest, or an image.
+  void note_demand(const std::string& pool, Birth birth, bool cold);
   Task<void> fit_pools();
+  // The image that it is to be made of; empty: there is none, or not yet.
+  std::string warm_for(const CreateRequest& request, const std::string& digest, bool volumes);
+  Task<void> make_warm(std::string template_name, std::string digest);
+  Task<Result<launcher::CheckpointReply>> bring_up(std::string template_name, std::string digest);
+  Task<Result<launcher::CheckpointReply>> keep_what_it_starts(BoxPtr box);
+  void keep_warm(const std::string& digest, const std::string& image, uint64_t memory);
+  Task<void> warm_failed(std::string digest, std::string image, Error error);
+  void warm_served(const std::string& digest);
+  Task<void> find_warm();
+  Task<void> sweep_warm();
+  bool is_template(const std::string& digest);
   void forget_pools();
   struct Forking;
   Task<void> make_forks(std::shared_ptr<Forking> forking);
@@ -379,6 +428,15 @@ class Service : public std::enable_shared_from_this<Service> {
   ledger::Event event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                          const std::string& task);
   void append(const ledger::Event& event);
+  // At the start: those that the store says to live.
+  struct Left {
+    store::SandboxRecord record;
+    bool there = false;  // the launcher has it
+  };
+  struct TakingBack;
+  Task<Result<void>> take_back(std::vector<Left> left);
+  Task<void> take_back_some(std::shared_ptr<TakingBack> work);
+  Task<Result<void>> take_one_back(Left left);
   Task<Result<void>> take_over(BoxPtr box);
   Task<void> take_over_later(BoxPtr box);
   Task<void> found_gone(BoxPtr box, EndReason otherwise, std::string detail);
@@ -398,10 +456,15 @@ class Service : public std::enable_shared_from_this<Service> {
   // A look at what it used, now.
   Task<void> take_stock(BoxPtr box);
   void budget_is_spent(const BoxPtr& box, const Spent& spent);
+  Task<void> hold(BoxPtr box, Spent spent);
+  // Why one that a budget holds must not go on yet.
+  std::optional<Spent> held_by(const BoxPtr& box) const;
+  Result<void> may_go_on(const BoxPtr& box);
   Task<void> stop_commands(BoxPtr box, std::vector<std::string> tasks);
   void look_sooner(const std::string& project);
   std::vector<BoxPtr> boxes_of(const std::string& project);
   void watch(const BoxPtr& box, const std::string& command, uint32_t pid);
+  Task<void> make_rounds(BoxPtr box);
   Task<void> watch_command(BoxPtr box, std::string command, uint32_t pid);
   // After a new link: what runs in the guest, and how the rest ended.
   Task<void> catch_up(BoxPtr box);
@@ -409,11 +472,16 @@ class Service : public std::enable_shared_from_this<Service> {
   // The link as it is: nobody is woken for it.
   Task<Result<std::shared_ptr<GuestLink>>> link_if_awake(BoxPtr box);
   Task<Result<void>> look_at_commands(BoxPtr box, bool wakes);
-  Result<void> adopt_command(const BoxPtr& box, const guest::ProcessInfo& process,
-                             std::optional<std::set<std::string>>& recorded);
-  // The commands whose end the ledger has: an earlier server may have seen it.
-  Result<std::set<std::string>> recorded_ends(const BoxPtr& box);
+  struct Recorded {
+    std::set<std::string> started, ended;  // by id
+  };
+  Result<void> adopt_command(const BoxPtr& box, const guest::ProcessInfo& process, const Recorded& recorded);
+  // What the ledger has of its commands: an earlier server may have seen their ends, or died before it wrote anything.
+  Result<Recorded> recorded_commands(const BoxPtr& box, std::set<std::string> wanted);
+  void record_start(const BoxPtr& box, const CommandInfo& info, bool late);
   Result<void> may_run(const BoxPtr& box, const std::string& task);
+  friend class CodeRun;
+  void code_over(const BoxPtr& box, const std::string& task, bool happened);
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;
@@ -444,9 +512,18 @@ class Service : public std::enable_shared_from_this<Service> {
   std::mutex pool_mutex_;
   struct Pool {
     PoolPolicy policy;
-    uint32_t asked = 0;  // of the launcher
+    uint32_t asked = 0;     // of the launcher
+    uint64_t each = 0;      // bytes of memory that one has, beyond a plain one's
+    bool projects = false;  // of what a project built: kept only while it is wanted
   };
-  std::map<std::string, Pool> pools_;  // by digest; under pool_mutex_
+  std::map<std::string, Pool> pools_;  // by digest, or image; under pool_mutex_
+  struct Warm {
+    std::string image = {};  // empty: there is none
+    bool making = false;
+    uint32_t failures = 0;
+    Millis not_before = 0;
+  };
+  std::map<std::string, Warm> warm_;  // by digest; under pool_mutex_
   std::shared_ptr<VolumeDesk> desk_;
   EventBus events_;
   std::atomic<bool> ready_ = false;

@@ -65,6 +65,7 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   Box::Turn turn = co_await box->turn();
   if (store::is_asleep(box->state())) co_return Result<void>();
   if (over(box->state())) co_return has_ended(box);
+  if (request.still && !request.still()) co_return conflict("there is no reason to pause it any more");
   auto stats = co_await parts_.launcher->stats(box->id());
   if (stats) {
     accounts_.charge(*box, *stats);
@@ -75,6 +76,8 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   // Whoever came before it was shut is waited for; whoever comes now waits for us.
   if (request.unless_used && box->in_use()) co_return conflict("sandbox " + box->id() + " is in use");
   const auto before = box->record();
+  // What a budget holds in the ice it holds in its sleep, too.
+  if (auto spent = before.state == State::frozen ? held_by(box) : std::nullopt) request.why = spent->text();
   const bool thawed = before.state == State::frozen && request.memory;
   if (thawed) {
     ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
@@ -116,11 +119,11 @@ bool Service::fall_asleep(const BoxPtr& box, store::ImageRecord image, const Pau
                           const Latency* latency) {
   State to = image.memory ? State::paused : State::stopped;
   Millis now = now_millis();
-  auto sleep = [&](auto& r) { r.state = to, r.image = image.id, r.asleep = now, r.end_detail.clear(); };
+  auto sleep = [&](auto& r) { r.state = to, r.image = image.id, r.asleep = now, r.end_detail = request.why; };
   State from = box->state();
   if (over(from) || !box->change_from(from, sleep)) return false;
   // Whatever the disk says: the image is there, and a server that starts finds it.
-  if (auto stored = parts_.store.set_asleep(box->id(), to, image, now); !stored)
+  if (auto stored = parts_.store.set_asleep(box->id(), to, image, now, request.why); !stored)
     log::error("sandbox", "cannot write down that {} is paused: {}", box->id(), stored.error().message);
   box->close_link({Code::unavailable, "the sandbox was paused"});
   accounts_.write(*box);
@@ -144,11 +147,7 @@ Task<Result<Latency>> Service::resume(BoxPtr box, ResumeRequest request) {
   if (box->state() == State::frozen) ISOLA_CO_CHECK(co_await thaw_now(box, request.by));
   if (box->state() == State::running) co_return Latency{};
   if (!store::is_asleep(box->state())) co_return has_ended(box);
-  {
-    std::shared_lock lock(mutex_);
-    if (!closed_.empty()) co_return fail(Code::unavailable, "no sandboxes are started here: " + closed_);
-  }
-  if (auto spent = accounts_.spent(*box)) co_return fail(Code::exhausted, spent->text() + "; raise it first");
+  ISOLA_CO_CHECK(may_go_on(box));
   co_return co_await wake_up(box, std::move(request));
 }
 
@@ -191,6 +190,10 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   // It reaches nothing until its policy is in force.
   Result<void> ready = co_await renew_network(box, fresh);
   bool anew = launched->reply.birth == Birth::cold;
+  // Its processes were not kept, and their numbers are given to others.
+  if (anew)
+    for (const auto& command : box->commands())
+      if (command.ended == 0) command_ended(box, command.id, guest::Exit{});
   if (ready && anew) ready = co_await configure(box, record.env, true);
   if (ready) ready = awake(box, State::creating, launched->reply.birth, request.timeout);
   // Its end began meanwhile, perhaps before there was anything to end.
@@ -278,6 +281,7 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   auto before = box->record();
   if (image.memory && places(image.volumes) != places(before.volumes))
     co_return conflict("snapshot " + image.id + " has its volumes at other places than the sandbox");
+  ISOLA_CO_CHECK(may_go_on(box));
   bool alive = !store::is_asleep(before.state);
   if (alive) co_await take_stock(box);
   {
@@ -354,6 +358,10 @@ void Service::forget_if_spent(const std::string& image) {
 // What fails here is tried again by the sweep.
 Task<void> Service::drop_spent(std::string image) {
   auto self = shared_from_this();
+  {
+    std::lock_guard lock(pool_mutex_);
+    pools_.erase(image);
+  }
   auto dropped = co_await parts_.launcher->drop_image(image);
   if (dropped || dropped.error().code == Code::not_found) (void)parts_.store.forget_image(image);
 }

@@ -17,6 +17,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr Millis kKeepSteps = Millis{7} * 24 * 3600 * 1000;  // of a build that nothing is made of
+
 // A name, and perhaps a tag: "trained", "trained:v2".
 bool is_snapshot_name(const std::string& name) {
   auto colon = name.find(':');
@@ -37,10 +39,11 @@ Result<void> must_run(const BoxPtr& box) {
 
 Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest request) {
   auto self = shared_from_this();
-  if (!request.name.empty() && !is_snapshot_name(request.name))
+  const bool named = request.kind == store::ImageKind::snapshot && !request.name.empty();
+  if (named && !is_snapshot_name(request.name))
     co_return fail(Code::invalid,
                    "name: use 1 to 63 of letters, digits, '-', '_' and '.', nothing like an id; a tag behind a ':'");
-  if (!request.name.empty() && find_snapshot(box->project(), request.name))
+  if (named && find_snapshot(box->project(), request.name))
     co_return fail(Code::exists, "there is a snapshot '" + request.name + "' already");
   if (request.expires_after < 0) co_return fail(Code::invalid, "expires_after must not be negative");
   ISOLA_CO_CHECK(co_await wake_for(box));
@@ -51,10 +54,12 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
   Launching under_way(*this);
   launcher::CheckpointRequest ask{.id = box->id(), .memory = request.memory, .keep_running = true};
   ISOLA_CO_TRY(auto saved, co_await save(box, std::move(ask)));
-  auto image = image_record(box->record(), saved, request.memory, store::ImageKind::snapshot);
+  auto image = image_record(box->record(), saved, request.memory, request.kind);
   image.name = request.name;
   image.expires_after = request.expires_after;
-  if (auto stored = parts_.store.insert_snapshot(image); !stored) {
+  auto stored = request.kind == store::ImageKind::snapshot ? parts_.store.insert_snapshot(image)
+                                                           : parts_.store.insert_build_image(image);
+  if (!stored) {
     Error why = stored.error();
     (void)co_await parts_.launcher->drop_image(image.id);
     co_return std::unexpected(why);
@@ -82,6 +87,7 @@ Task<Result<void>> Service::remove_snapshot(std::string project, std::string id_
 
 // Those whose time is over, and the remains of drops that did not succeed.
 Task<void> Service::sweep_images() {
+  (void)parts_.store.spend_build_images(now_millis() - kKeepSteps);
   auto expired = parts_.store.expired_images(now_millis());
   if (expired)
     for (const auto& image : *expired)
@@ -125,7 +131,8 @@ void Service::charge_snapshots(const std::vector<store::ImageRecord>& images) {
   Millis now = now_millis(), every = settings().sample.count();
   std::map<std::string, Millis> until;
   for (const auto& image : images) {
-    if (image.kind != store::ImageKind::snapshot) continue;
+    using Kind = store::ImageKind;
+    if (image.kind != Kind::snapshot && image.kind != Kind::step && image.kind != Kind::built) continue;
     auto known = stored_until_.find(image.id);
     Millis from = known == stored_until_.end() ? std::max(image.created, started_) : known->second;
     if (now - from >= every) {

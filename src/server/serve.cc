@@ -20,10 +20,12 @@
 
 #include "base/file.h"
 #include "base/log_lines.h"
+#include "builder/builder.h"
 #include "dialect/e2b/api.h"
 #include "dialect/native/api.h"
 #include "http/server.h"
 #include "http/workers.h"
+#include "interpreter/warm.h"
 #include "launcher/client.h"
 #include "sandbox/service.h"
 #include "server/identity.h"
@@ -169,7 +171,13 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .cache_dir = config.cache,
                               .registries = registries,
                               .settings = settings_of(config),
-                              .secret = secret});
+                              .secret = secret,
+                              .warming = {.has = interpreter::has_interpreter, .bring_up = interpreter::warm}});
+  auto builder = std::make_shared<builder::Builder>(
+      builder::Builder::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
+                              .service = service,
+                              .folder = identity.folder + "/contexts"});
+  ISOLA_CHECK(builder->start());
   auto keys = std::make_shared<store::KeyRing>(*store);
 
   auto port = std::make_shared<std::atomic<uint16_t>>(0);
@@ -189,9 +197,9 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                  .end_streams = [end_streams](const std::string& key, std::string_view except) {
                                    end_streams({key}, std::string(except));
                                  }};
-  native::Api native(service, keys, native_options);
+  native::Api native(service, builder, keys, native_options);
   e2b::Options e2b_options{.hosts = config.hosts, .domain = config.domain, .port = port, .secret = secret};
-  e2b::Api e2b(service, keys, e2b_options);
+  e2b::Api e2b(service, builder, keys, e2b_options);
   http::Router router;
   native.add_to(router);
   e2b.add_to(router);
@@ -233,6 +241,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   prover.tick();
   for (Word word; (word = next_word(signals.get(), kTidyEvery)) != Word::stop;) {
     tidy_up(*store, *keys, config);
+    builder->sweep();
     prover.tick();
     if (word == Word::nothing) continue;
     auto fresh = options.reload ? options.reload() : Result<Config>(config);
@@ -244,6 +253,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     log::set_format(fresh->log_format == "json" ? log::Format::json : log::Format::text);
     service->set_settings(settings_of(*fresh));
     keys->reload();
+    if (auto known = service->reload_projects(); !known)
+      log::error("server", "the projects were not reloaded: {}", known.error().message);
     proof_closes = fresh->prove_closes;
     if (!proof_closes) service->close_door("");
     prover.set_options({.at_start = false, .every = fresh->prove_every});

@@ -96,11 +96,12 @@ TEST_F(StoredImages, TheProjectsLimitHoldsForAllOfThem) {
 TEST_F(StoredImages, ASandboxSleepsAndWakes) {
   auto box = running();
   auto pause = image_of(box, ImageKind::pause);
-  ASSERT_TRUE(store_->set_asleep(box.id, State::paused, pause, 60));
+  ASSERT_TRUE(store_->set_asleep(box.id, State::paused, pause, 60, "its time was up"));
   auto asleep = store_->find_sandbox(box.id).value();
   EXPECT_EQ(asleep.state, State::paused);
   EXPECT_EQ(asleep.image, pause.id);
   EXPECT_EQ(asleep.asleep, 60);
+  EXPECT_EQ(asleep.end_detail, "its time was up");
   EXPECT_EQ(store_->project_use("default").value().memory, 0u);
   ASSERT_TRUE(store_->set_state(box.id, State::creating));  // on its way back: it counts again
   EXPECT_EQ(store_->project_use("default").value().memory, 1000u);
@@ -116,6 +117,20 @@ TEST_F(StoredImages, ASandboxSleepsAndWakes) {
   EXPECT_EQ(awake.cpu_before, 33u);
   EXPECT_EQ(store_->find_image(pause.id).value().kind, ImageKind::spent);
   EXPECT_EQ(stored(), 0u);
+}
+
+TEST_F(StoredImages, WhatIsEndingOnlyEnds) {
+  auto box = running();
+  auto snapshot = image_of(box, ImageKind::snapshot);
+  ASSERT_TRUE(store_->insert_snapshot(snapshot));
+  ASSERT_TRUE(store_->set_state(box.id, State::ending, {EndReason::killed, "by hand"}));
+  EXPECT_FALSE(store_->set_asleep(box.id, State::paused, image_of(box, ImageKind::pause), 60));
+  EXPECT_FALSE(store_->set_rolled_back(box.id, snapshot.id, 60));
+  EXPECT_FALSE(store_->set_awake(box.id, Birth::resumed, {}, 0, 60));
+  auto still = store_->find_sandbox(box.id).value();
+  EXPECT_EQ(still.state, State::ending);
+  EXPECT_EQ(still.end_detail, "by hand");
+  EXPECT_EQ(stored(), 100u);  // the snapshot alone: nothing is half written
 }
 
 TEST_F(StoredImages, ARollbackKeepsTheSnapshotAndSpendsThePause) {
@@ -147,6 +162,21 @@ TEST_F(StoredImages, ExpireAfterTheirLastUse) {
   ASSERT_TRUE(store_->touch_image(one.id, 120));
   EXPECT_TRUE(store_->expired_images(150).value().empty());
   EXPECT_EQ(store_->expired_images(220).value().front().id, one.id);
+}
+
+TEST_F(StoredImages, AWarmOneIsNobodysSnapshot) {
+  auto box = running();
+  auto warm = image_of(box, ImageKind::warm, 0);
+  ASSERT_TRUE(store_->insert_warm(warm));
+  EXPECT_EQ(store_->insert_warm(image_of(box, ImageKind::snapshot)).error().code, Code::invalid);
+  EXPECT_EQ(store_->find_snapshot("default", warm.id).error().code, Code::not_found);
+  EXPECT_TRUE(store_->list_snapshots("default", "", "", 10).value().snapshots.empty());
+  EXPECT_EQ(store_->all_images().value().front().kind, ImageKind::warm);
+  EXPECT_EQ(store_->spend_snapshot(warm.id).error().code, Code::not_found);
+  ASSERT_TRUE(store_->spend_warm(warm.id));
+  EXPECT_EQ(store_->find_image(warm.id).value().kind, ImageKind::spent);
+  ASSERT_TRUE(store_->forget_image(warm.id));
+  EXPECT_TRUE(store_->all_images().value().empty());
 }
 
 TEST_F(StoredImages, ListsArePagedNewestFirst) {

@@ -30,14 +30,17 @@ struct Lifetime {
   bool operator==(const Lifetime&) const = default;
 };
 
+// What happens to the work when a budget is spent.
+enum class AtLimit : uint8_t { end, freeze, pause };
+
 // What may be spent. 0: no limit.
 struct Budget {
   double cpu_seconds = 0;
   double wall_seconds = 0;
   uint64_t commands = 0;
   uint64_t bytes_out = 0;
-  double money = 0;     // in the currency of the price sheet
-  bool freeze = false;  // what happens then; else the work ends
+  double money = 0;  // in the currency of the price sheet
+  AtLimit at_limit = AtLimit::end;
   bool operator==(const Budget&) const = default;
 };
 
@@ -79,11 +82,13 @@ struct SandboxRecord {
   Millis asleep = 0;        // since when it is paused, stopped or archived
   uint64_t cpu_before = 0;  // microseconds that it had used when it was last resumed: the kernel counts anew from there
   std::vector<VolumeUse> volumes;
+  std::string user, cwd;  // of commands that name none; empty: the template's usual ones
 };
 
-// What is kept of sandboxes. A pause belongs to its sandbox, a snapshot to the project, and what is spent is about to
-// be removed.
-enum class ImageKind : uint8_t { pause, snapshot, spent };
+// What is kept of sandboxes. A pause belongs to its sandbox, a snapshot to the project, what is spent is about to be
+// removed, and a warm one is the server's own: what sandboxes of a template begin with. A step is what a build had
+// after one of its steps, by the step's key as its name; what was built is what sandboxes of a template are made of.
+enum class ImageKind : uint8_t { pause, snapshot, spent, warm, step, built };
 
 struct ImageRecord {
   std::string id;  // the launcher's
@@ -100,6 +105,7 @@ struct ImageRecord {
   boundary::Limits limits;   // of the sandbox at the time
   Labels env, metadata;
   std::vector<VolumeUse> volumes;  // that the sandbox had
+  std::string user, cwd;           // likewise
   uint64_t bytes() const { return memory_bytes + layer_bytes; }
 };
 
@@ -115,6 +121,38 @@ struct VolumeRecord {
   Millis created = 0;
   Labels labels;
   VolumeState state = VolumeState::making;
+};
+
+// A template that was built by a project. Its tags say which build is meant.
+struct TemplateRecord {
+  std::string id;  // `t` + 20 of [a-z0-9]
+  std::string project;
+  std::string name;  // unique among the project's
+  Millis created = 0;
+};
+
+enum class BuildState : uint8_t { waiting, building, ready, failed };
+
+struct BuildRecord {
+  std::string id;  // `b` + 20 of [a-z0-9]
+  std::string template_id, project;
+  BuildState state = BuildState::waiting;
+  std::string why, step;  // of one that failed
+  std::string spec;       // what was asked for, as JSON
+  // What its sandboxes are made of: an image, or where there is none the template of that digest.
+  std::string image, digest, base;
+  bool memory = false;  // the image has processes
+  Labels env;
+  std::string user, cwd;
+  double cpus = 0;  // 0: the server's own
+  uint64_t memory_limit = 0;
+  Millis created = 0, finished = 0;
+};
+
+struct BuildLine {
+  uint64_t number = 0;
+  Millis at = 0;
+  std::string level, step, text;
 };
 
 // Limits of one tenant. 0: no limit.
@@ -168,12 +206,16 @@ struct KeyRecord {
 };
 
 std::string_view to_string(AtEnd action);
+std::string_view to_string(AtLimit action);
 std::string_view to_string(Scope scope);
 std::string_view to_string(ImageKind kind);
 std::string_view to_string(VolumeState state);
+std::string_view to_string(BuildState state);
 std::optional<AtEnd> parse_at_end(std::string_view word);
+std::optional<AtLimit> parse_at_limit(std::string_view word);
 std::optional<Scope> parse_scope(std::string_view word);
 std::optional<ImageKind> parse_image_kind(std::string_view word);
 std::optional<VolumeState> parse_volume_state(std::string_view word);
+std::optional<BuildState> parse_build_state(std::string_view word);
 
 }  // namespace isola::store

@@ -11,12 +11,12 @@ const std::string_view kSandboxColumns =
     "created, ended, last_active, cpus, memory, pids, disk, open_files, io_rate, wall_time, "
     "deadline, idle_limit, at_end, auto_resume, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, "
     "budget_freeze, metadata, env, on_create, on_resume, probe, traffic_token, secure, network, one_shot, timeout, "
-    "delete_after, freeze_after, image, asleep, cpu_before, made_by, volumes";
+    "delete_after, freeze_after, image, asleep, cpu_before, made_by, volumes, user, cwd";
 const std::string_view kSandboxMarks =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 namespace {
 
@@ -26,11 +26,14 @@ std::optional<Birth> parse_birth(std::string_view word) {
   return std::nullopt;
 }
 
+// The column is older than the third way.
+AtLimit at_limit_of(int number) { return number == 2 ? AtLimit::pause : number == 1 ? AtLimit::freeze : AtLimit::end; }
+
 }  // namespace
 
 void bind_budget(sqlite::Statement& statement, const Budget& budget) {
   statement.bind(budget.cpu_seconds, budget.wall_seconds, budget.commands, budget.bytes_out, budget.money,
-                 budget.freeze);
+                 static_cast<int>(budget.at_limit));
 }
 
 Budget read_budget(sqlite::Row& row) {
@@ -39,7 +42,7 @@ Budget read_budget(sqlite::Row& row) {
           .commands = row.integer<uint64_t>(),
           .bytes_out = row.integer<uint64_t>(),
           .money = row.real(),
-          .freeze = row.flag()};
+          .at_limit = at_limit_of(row.integer<int>())};
 }
 
 Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
@@ -57,7 +60,7 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
   bind_budget(insert, s.budget);
   insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network, s.one_shot);
   insert.bind(s.lifetime.timeout, s.lifetime.delete_after, s.lifetime.freeze_after, s.image, s.asleep, s.cpu_before,
-              s.made_by, volumes);
+              s.made_by, volumes, s.user, s.cwd);
   return {};
 }
 
@@ -103,6 +106,8 @@ Result<SandboxRecord> read_sandbox(const sqlite::Statement& statement) {
   s.cpu_before = row.integer<uint64_t>();
   s.made_by = row.text();
   ISOLA_TRY(s.volumes, volumes_of(row.text()));
+  s.user = row.text();
+  s.cwd = row.text();
   if (!boundary || !birth || !state || !reason || !at_end)
     return fail(Code::corrupt, "the store holds a word that this version does not know, in sandbox " + s.id);
   s.boundary = *boundary;

@@ -14,7 +14,7 @@ using sqlite::Row;
 
 constexpr std::string_view kColumns =
     "id, project, kind, name, sandbox, parent, template, digest, memory, memory_bytes, layer_bytes, created, "
-    "last_used, expires_after, cpus, memory_limit, pids, disk, open_files, io_rate, env, metadata, volumes";
+    "last_used, expires_after, cpus, memory_limit, pids, disk, open_files, io_rate, env, metadata, volumes, user, cwd";
 
 std::string select(std::string_view where) { return fmt::format("SELECT {} FROM images WHERE {}", kColumns, where); }
 
@@ -43,6 +43,8 @@ Result<ImageRecord> read_image(const sqlite::Statement& statement) {
   ISOLA_TRY(image.env, labels_of(row.text()));
   ISOLA_TRY(image.metadata, labels_of(row.text()));
   ISOLA_TRY(image.volumes, volumes_of(row.text()));
+  image.user = row.text();
+  image.cwd = row.text();
   return image;
 }
 
@@ -61,15 +63,26 @@ Result<void> insert(Database& db, const ImageRecord& image) {
   ISOLA_TRY(std::string metadata, to_json(image.metadata, "metadata"));
   ISOLA_TRY(std::string volumes, to_json(image.volumes));
   ISOLA_TRY(auto statement, db.prepare(fmt::format("INSERT INTO images ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                                                   "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                                   "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                                                    kColumns)));
   const auto& limits = image.limits;
   return statement
       .bind(image.id, image.project, to_string(image.kind), image.name, image.sandbox, image.parent,
             image.template_name, image.digest, image.memory, image.memory_bytes, image.layer_bytes, image.created,
             image.last_used, image.expires_after, limits.cpus, limits.memory, limits.pids, limits.disk,
-            limits.open_files, limits.io_bytes_per_second, env, metadata, volumes)
+            limits.open_files, limits.io_bytes_per_second, env, metadata, volumes, image.user, image.cwd)
       .run();
+}
+
+Result<void> check_stored(Database& db, const ImageRecord& image) {
+  ISOLA_TRY(auto project, db.prepare("SELECT limit_stored, used_stored FROM projects WHERE id = ?"));
+  ISOLA_TRY(bool found, project.bind(image.project).step());
+  if (!found) return fail(Code::not_found, "there is no project " + image.project);
+  auto most = static_cast<uint64_t>(project.integer(0)), used = static_cast<uint64_t>(project.integer(1));
+  if (most == 0 || used + image.bytes() <= most) return {};
+  return fail(Code::exhausted,
+              fmt::format("project {} would exceed its limit of {} stored bytes ({} in use, {} asked for)",
+                          image.project, most, used, image.bytes()));
 }
 
 // The pause that a sandbox has, if it has one. Snapshots are not its own.
@@ -79,10 +92,12 @@ Result<void> spend_pause_of(Database& db, const std::string& sandbox) {
   return spend.bind(sandbox).run();
 }
 
-Result<void> sleep_in(Database& db, const std::string& sandbox, State to, const std::string& image, Millis when) {
-  ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = ?, image = ?, asleep = ?, end_detail = '' "
-                                    "WHERE id = ? AND state <> 'ended'"));
-  ISOLA_CHECK(update.bind(to_string(to), image, when, sandbox).run());
+// What is ending only ends.
+Result<void> sleep_in(Database& db, const std::string& sandbox, State to, const std::string& image, Millis when,
+                      const std::string& why) {
+  ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = ?, image = ?, asleep = ?, end_detail = ? "
+                                    "WHERE id = ? AND state NOT IN ('ending', 'ended')"));
+  ISOLA_CHECK(update.bind(to_string(to), image, when, why, sandbox).run());
   if (db.changed() == 0) return fail(Code::not_found, "there is no living sandbox " + sandbox);
   return {};
 }
@@ -92,15 +107,7 @@ Result<void> sleep_in(Database& db, const std::string& sandbox, State to, const 
 Result<void> SqliteStore::insert_snapshot(const ImageRecord& image) {
   if (image.id.empty() || image.kind != ImageKind::snapshot) return fail(Code::invalid, "a snapshot needs an id");
   return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto project, db.prepare("SELECT limit_stored, used_stored FROM projects WHERE id = ?"));
-    ISOLA_TRY(bool found, project.bind(image.project).step());
-    if (!found) return fail(Code::not_found, "there is no project " + image.project);
-    auto most = static_cast<uint64_t>(project.integer(0)), used = static_cast<uint64_t>(project.integer(1));
-    project.reset();
-    if (most && used + image.bytes() > most)
-      return fail(Code::exhausted,
-                  fmt::format("project {} would exceed its limit of {} stored bytes ({} in use, {} asked for)",
-                              image.project, most, used, image.bytes()));
+    ISOLA_CHECK(check_stored(db, image));
     if (!image.name.empty()) {
       ISOLA_TRY(auto query, db.prepare("SELECT id FROM images WHERE project = ? AND name = ? AND name <> '' AND "
                                        "kind = 'snapshot'"));
@@ -112,12 +119,13 @@ Result<void> SqliteStore::insert_snapshot(const ImageRecord& image) {
   });
 }
 
-Result<void> SqliteStore::set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when) {
+Result<void> SqliteStore::set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when,
+                                     const std::string& why) {
   if (!is_asleep(to)) return fail(Code::invalid, "that is not a way to sleep");
   return write([&](Database& db) -> Result<void> {
     ISOLA_CHECK(spend_pause_of(db, id));
     ISOLA_CHECK(insert(db, image));
-    return sleep_in(db, id, to, image.id, when);
+    return sleep_in(db, id, to, image.id, when, why);
   });
 }
 
@@ -129,7 +137,7 @@ Result<void> SqliteStore::set_rolled_back(const std::string& id, const std::stri
     State to = query.integer(0) ? State::paused : State::stopped;
     query.reset();
     ISOLA_CHECK(spend_pause_of(db, id));
-    return sleep_in(db, id, to, snapshot, when);
+    return sleep_in(db, id, to, snapshot, when, {});
   });
 }
 
@@ -139,7 +147,7 @@ Result<void> SqliteStore::set_awake(const std::string& id, Birth birth, const Li
     ISOLA_CHECK(spend_pause_of(db, id));
     ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = 'running', birth = ?, image = '', asleep = 0, "
                                       "deadline = ?, timeout = ?, cpu_before = ?, last_active = max(last_active, ?), "
-                                      "end_detail = '' WHERE id = ? AND state <> 'ended'"));
+                                      "end_detail = '' WHERE id = ? AND state NOT IN ('ending', 'ended')"));
     ISOLA_CHECK(update.bind(to_string(birth), lifetime.deadline, lifetime.timeout, cpu_before, when, id).run());
     if (db.changed() == 0) return fail(Code::not_found, "there is no living sandbox " + id);
     return {};
@@ -209,6 +217,35 @@ Result<void> SqliteStore::spend_snapshot(const std::string& id) {
     ISOLA_CHECK(update.bind(id).run());
     if (db.changed() == 0) return no_image(id);
     return {};
+  });
+}
+
+Result<void> SqliteStore::insert_build_image(const ImageRecord& image) {
+  if (image.id.empty() || (image.kind != ImageKind::step && image.kind != ImageKind::built))
+    return fail(Code::invalid, "an image of a build needs an id");
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_CHECK(check_stored(db, image));
+    return insert(db, image);
+  });
+}
+
+Result<ImageRecord> SqliteStore::find_step(const std::string& project, const std::string& key) {
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(select("project = ? AND kind = 'step' AND name = ? ORDER BY created DESC")));
+  ISOLA_TRY(bool found, query.bind(project, key).step());
+  if (!found) return no_image(key);
+  return read_image(query);
+}
+
+Result<void> SqliteStore::insert_warm(const ImageRecord& image) {
+  if (image.id.empty() || image.kind != ImageKind::warm) return fail(Code::invalid, "a warm image needs an id");
+  return write([&](Database& db) { return insert(db, image); });
+}
+
+Result<void> SqliteStore::spend_warm(const std::string& id) {
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE images SET kind = 'spent' WHERE id = ? AND kind = 'warm'"));
+    return update.bind(id).run();
   });
 }
 

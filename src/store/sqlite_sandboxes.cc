@@ -145,13 +145,6 @@ Result<void> SqliteStore::set_state(const std::string& id, State to, const Why& 
   });
 }
 
-Result<void> SqliteStore::set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) {
-  return write([&](Database& db) {
-    return update_sandbox(db, id, "state = 'running', birth = ?, digest = ?, last_active = max(last_active, ?)",
-                          to_string(birth), digest, when);
-  });
-}
-
 Result<void> SqliteStore::set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) {
   return write([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto update, db.prepare("UPDATE sandboxes SET state = 'ended', end_reason = ?, end_detail = ?, ended = ? "
@@ -192,7 +185,7 @@ Result<void> SqliteStore::write_change(Database& db, const std::string& id, cons
                                "budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
                                "budget_money = ?, budget_freeze = ?",
                                budget->cpu_seconds, budget->wall_seconds, budget->commands, budget->bytes_out,
-                               budget->money, budget->freeze));
+                               budget->money, static_cast<int>(budget->at_limit)));
   return {};
 }
 
@@ -229,25 +222,12 @@ Result<void> SqliteStore::touch(const Touched& sandboxes) {
   });
 }
 
-template <typename... A>
-Result<SandboxRecord> SqliteStore::one_sandbox(std::string_view missing, std::string_view where, const A&... values) {
-  std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(fmt::format("SELECT {} FROM sandboxes WHERE {}", kSandboxColumns, where)));
-  ISOLA_TRY(bool found, query.bind(values...).step());
-  if (!found) return fail(Code::not_found, std::string(missing));
-  return read_sandbox(query);
-}
-
 Result<SandboxRecord> SqliteStore::find_sandbox(const std::string& id) {
-  return one_sandbox("there is no sandbox " + id, "id = ?", id);
-}
-Result<SandboxRecord> SqliteStore::find_by_name(const std::string& project, const std::string& name) {
-  return one_sandbox(fmt::format("there is no sandbox named \"{}\"", name),
-                     "project = ? AND name = ? AND name <> '' AND state <> 'ended'", project, name);
-}
-Result<SandboxRecord> SqliteStore::find_by_key(const std::string& project, const std::string& key) {
-  return one_sandbox(fmt::format("there is no sandbox for the key \"{}\"", key),
-                     "project = ? AND key = ? AND key <> '' AND state <> 'ended'", project, key);
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(fmt::format("SELECT {} FROM sandboxes WHERE id = ?", kSandboxColumns)));
+  ISOLA_TRY(bool found, query.bind(id).step());
+  if (!found) return fail(Code::not_found, "there is no sandbox " + id);
+  return read_sandbox(query);
 }
 
 Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) {

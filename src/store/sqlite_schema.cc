@@ -177,7 +177,48 @@ CREATE TRIGGER volume_ends AFTER DELETE ON volumes BEGIN
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
+constexpr std::string_view kVersion7 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN user TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN cwd TEXT NOT NULL DEFAULT '';
+ALTER TABLE images ADD COLUMN user TEXT NOT NULL DEFAULT '';
+ALTER TABLE images ADD COLUMN cwd TEXT NOT NULL DEFAULT '';
+CREATE INDEX images_by_step ON images(project, name) WHERE kind = 'step';
+CREATE TABLE templates (
+  id TEXT NOT NULL PRIMARY KEY,
+  project TEXT NOT NULL REFERENCES projects(id),
+  name TEXT NOT NULL,
+  created INTEGER NOT NULL,
+  UNIQUE (project, name)
+) WITHOUT ROWID;
+CREATE TABLE builds (
+  id TEXT NOT NULL PRIMARY KEY,
+  template TEXT NOT NULL REFERENCES templates(id) ON DELETE CASCADE,
+  project TEXT NOT NULL,
+  state TEXT NOT NULL,
+  why TEXT NOT NULL, step TEXT NOT NULL,
+  spec TEXT NOT NULL,  -- JSON
+  image TEXT NOT NULL, digest TEXT NOT NULL, base TEXT NOT NULL, memory INTEGER NOT NULL,
+  env TEXT NOT NULL,  -- JSON
+  user TEXT NOT NULL, cwd TEXT NOT NULL,
+  cpus REAL NOT NULL, memory_limit INTEGER NOT NULL,
+  created INTEGER NOT NULL, finished INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX builds_of_template ON builds(template, created);
+CREATE TABLE template_tags (
+  template TEXT NOT NULL REFERENCES templates(id) ON DELETE CASCADE,
+  tag TEXT NOT NULL,
+  build TEXT NOT NULL REFERENCES builds(id) ON DELETE CASCADE,
+  PRIMARY KEY (template, tag)
+) WITHOUT ROWID;
+CREATE TABLE build_lines (
+  build TEXT NOT NULL REFERENCES builds(id) ON DELETE CASCADE,
+  number INTEGER NOT NULL,
+  at INTEGER NOT NULL, level TEXT NOT NULL, step TEXT NOT NULL, text TEXT NOT NULL,
+  PRIMARY KEY (build, number)
+) WITHOUT ROWID;
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
 
 }  // namespace
 

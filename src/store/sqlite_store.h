@@ -24,7 +24,6 @@ class SqliteStore final : public Store {
 
   Result<void> insert_sandbox(const SandboxRecord& sandbox) override;
   Result<void> set_state(const std::string& id, State to, const Why& why = {}) override;
-  Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) override;
   Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) override;
   Result<void> change_sandbox(const std::string& id, const SandboxChange& change) override;
   Result<void> set_lifetime(const std::string& id, const Lifetime& lifetime) override;
@@ -33,14 +32,13 @@ class SqliteStore final : public Store {
   Result<void> set_budget(const std::string& id, const Budget& budget) override;
   Result<void> touch(const Touched& sandboxes) override;
   Result<SandboxRecord> find_sandbox(const std::string& id) override;
-  Result<SandboxRecord> find_by_name(const std::string& project, const std::string& name) override;
-  Result<SandboxRecord> find_by_key(const std::string& project, const std::string& key) override;
   Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) override;
   Result<std::vector<SandboxRecord>> living() override;
   Result<size_t> forget_ended_before(Millis when, size_t most) override;
 
   Result<void> insert_snapshot(const ImageRecord& image) override;
-  Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when) override;
+  Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when,
+                          const std::string& why = {}) override;
   Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) override;
   Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, uint64_t cpu_before,
                          Millis when) override;
@@ -52,7 +50,29 @@ class SqliteStore final : public Store {
   Result<std::vector<ImageRecord>> expired_images(Millis now) override;
   Result<void> touch_image(const std::string& id, Millis when) override;
   Result<void> spend_snapshot(const std::string& id) override;
+  Result<void> insert_warm(const ImageRecord& image) override;
+  Result<void> spend_warm(const std::string& id) override;
   Result<void> forget_image(const std::string& id) override;
+
+  Result<void> insert_template(const TemplateRecord& record) override;
+  Result<TemplateRecord> find_template(const std::string& project, const std::string& id_or_name) override;
+  Result<std::vector<TemplateRecord>> list_templates(const std::string& project) override;
+  Result<void> remove_template(const std::string& id) override;
+  Result<void> put_build(const BuildRecord& build) override;
+  Result<BuildRecord> find_build(const std::string& template_id, const std::string& id) override;
+  Result<std::vector<BuildRecord>> list_builds(const std::string& template_id) override;
+  Result<void> forget_old_builds(const std::string& template_id, size_t keep) override;
+  Result<BuildRecord> tagged_build(const std::string& template_id, const std::string& tag) override;
+  Result<void> put_tags(const std::string& template_id, const std::vector<std::string>& tags,
+                        const std::string& build) override;
+  Result<void> remove_tags(const std::string& template_id, const std::vector<std::string>& tags) override;
+  Result<std::map<std::string, std::string>> tags_of(const std::string& template_id) override;
+  Result<void> add_build_lines(const std::string& build, const std::vector<BuildLine>& lines) override;
+  Result<std::vector<BuildLine>> build_lines(const std::string& build, uint64_t from, size_t most) override;
+  Result<void> fail_unfinished_builds(const std::string& why, Millis when) override;
+  Result<void> insert_build_image(const ImageRecord& image) override;
+  Result<ImageRecord> find_step(const std::string& project, const std::string& key) override;
+  Result<std::vector<std::string>> spend_build_images(Millis when) override;
 
   Result<void> insert_volume(const VolumeRecord& volume) override;
   Result<void> set_volume_there(const std::string& id) override;
@@ -65,7 +85,9 @@ class SqliteStore final : public Store {
   Result<void> retire_volume(const std::string& id) override;
   Result<void> forget_volume(const std::string& id) override;
 
+  void forget_projects() override;
   Result<void> insert_project(const ProjectRecord& project) override;
+  Result<void> remove_project(const std::string& id) override;
   Result<ProjectRecord> find_project(const std::string& id) override;
   Result<ProjectRecord> find_project_by_name(const std::string& name) override;
   Result<std::vector<ProjectRecord>> list_projects() override;
@@ -105,8 +127,6 @@ class SqliteStore final : public Store {
   static Result<void> update_sandbox(sqlite::Database& db, const std::string& id, std::string_view assignments,
                                      const A&... values);
   static Result<void> write_change(sqlite::Database& db, const std::string& id, const SandboxChange& change);
-  template <typename... A>
-  Result<SandboxRecord> one_sandbox(std::string_view missing, std::string_view where, const A&... values);
   template <typename... A>
   Result<ProjectRecord> one_project(std::string_view missing, std::string_view where, const A&... values);
 

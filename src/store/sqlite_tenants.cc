@@ -82,6 +82,20 @@ Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
   });
 }
 
+Result<void> SqliteStore::remove_project(const std::string& id) {
+  return write_projects([&](Database& db) -> Result<void> {
+    for (const char* of : {"SELECT 1 FROM keys WHERE project = ?", "SELECT 1 FROM sandboxes WHERE project = ?"}) {
+      ISOLA_TRY(auto query, db.prepare(of));
+      ISOLA_TRY(bool used, query.bind(id).step());
+      if (used) return fail(Code::exists, "project " + id + " is in use");
+    }
+    ISOLA_TRY(auto remove, db.prepare("DELETE FROM projects WHERE id = ?"));
+    ISOLA_CHECK(remove.bind(id).run());
+    if (db.changed() == 0) return no_project(id);
+    return {};
+  });
+}
+
 template <typename... A>
 Result<ProjectRecord> SqliteStore::one_project(std::string_view missing, std::string_view where, const A&... values) {
   std::lock_guard lock(reader_.mutex);
@@ -105,10 +119,14 @@ Result<ProjectRecord> SqliteStore::find_project(const std::string& id) {
 
 Result<void> SqliteStore::write_projects(const std::function<Result<void>(sqlite::Database&)>& work) {
   auto done = write(work);
+  forget_projects();
+  return done;
+}
+
+void SqliteStore::forget_projects() {
   std::lock_guard lock(projects_.mutex);
   ++projects_.changes;
   projects_.known.clear();
-  return done;
 }
 
 Result<ProjectRecord> SqliteStore::find_project_by_name(const std::string& name) {

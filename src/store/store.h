@@ -4,7 +4,7 @@
 // it happened. All of it may be called from any thread; a call takes some tens of microseconds, a list more.
 //
 //   ISOLA_CHECK(store.insert_sandbox(record));                       // exists: name or key taken; exhausted: a limit
-//   ISOLA_CHECK(store.set_started(id, Birth::pooled, digest, now));
+//   ISOLA_CHECK(store.set_state(id, State::running));
 //   ISOLA_CHECK(store.set_end(id, EndReason::deadline, "", now));
 //
 // The codes: not_found (no such id, or no such project), exists (a name or key is taken), exhausted (a limit of the
@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,8 +68,6 @@ class Store {
   // A sandbox that comes back from paused, stopped or archived is held against the project's limits again (exhausted).
   // `to` may not be ended: that is set_end. `why` is kept with ending and frozen. What is ending only ends (invalid).
   virtual Result<void> set_state(const std::string& id, State to, const Why& why = {}) = 0;
-  // What a create knows once the sandbox runs.
-  virtual Result<void> set_started(const std::string& id, Birth birth, const std::string& digest, Millis when) = 0;
   // The first end stands: setting it again changes nothing and is no error. Frees the name and the key.
   virtual Result<void> set_end(const std::string& id, EndReason reason, const std::string& detail, Millis when) = 0;
   // In one transaction.
@@ -80,9 +79,6 @@ class Store {
   // last_active of many at once, never backwards; unknown and ended ones are passed over.
   virtual Result<void> touch(const Touched& sandboxes) = 0;
   virtual Result<SandboxRecord> find_sandbox(const std::string& id) = 0;
-  // The one that has not ended.
-  virtual Result<SandboxRecord> find_by_name(const std::string& project, const std::string& name) = 0;
-  virtual Result<SandboxRecord> find_by_key(const std::string& project, const std::string& key) = 0;
   // `cursor`: empty, or `next` of the page before. invalid: not one of ours.
   virtual Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) = 0;
   // All that have not ended: what a server that starts has to look after.
@@ -94,7 +90,9 @@ class Store {
   // exists: the name is taken; exhausted: the project's limit of stored bytes.
   virtual Result<void> insert_snapshot(const ImageRecord& image) = 0;
   // The sandbox sleeps from now on, and this is what it is made from again. Its image before, if it had one, is spent.
-  virtual Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when) = 0;
+  // `why` is kept with it. What is ending only ends (not_found), here and below.
+  virtual Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when,
+                                  const std::string& why = {}) = 0;
   // It sleeps, to be made again from a snapshot; a pause that it had is spent.
   virtual Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) = 0;
   // It runs again: what it was made from is spent, if that was a pause.
@@ -115,7 +113,36 @@ class Store {
   virtual Result<void> touch_image(const std::string& id, Millis when) = 0;
   // A snapshot goes. unavailable (EBUSY): a sandbox that sleeps is made of it.
   virtual Result<void> spend_snapshot(const std::string& id) = 0;
+  // Before the launcher makes it, so that nothing is left behind that nobody knows.
+  virtual Result<void> insert_warm(const ImageRecord& image) = 0;
+  virtual Result<void> spend_warm(const std::string& id) = 0;    // idempotent
   virtual Result<void> forget_image(const std::string& id) = 0;  // its bytes are gone; idempotent
+
+  // --- templates that were built ---
+  virtual Result<void> insert_template(const TemplateRecord& record) = 0;  // exists: the name is taken
+  virtual Result<TemplateRecord> find_template(const std::string& project, const std::string& id_or_name) = 0;
+  virtual Result<std::vector<TemplateRecord>> list_templates(const std::string& project) = 0;  // by name
+  virtual Result<void> remove_template(const std::string& id) = 0;                             // with its builds
+  virtual Result<void> put_build(const BuildRecord& build) = 0;                                // new, or changed
+  virtual Result<BuildRecord> find_build(const std::string& template_id, const std::string& id) = 0;
+  virtual Result<std::vector<BuildRecord>> list_builds(const std::string& template_id) = 0;  // newest first
+  // All but the newest so many: those that are over, and that no tag means.
+  virtual Result<void> forget_old_builds(const std::string& template_id, size_t keep) = 0;
+  // The build that a tag means; Code::not_found.
+  virtual Result<BuildRecord> tagged_build(const std::string& template_id, const std::string& tag) = 0;
+  virtual Result<void> put_tags(const std::string& template_id, const std::vector<std::string>& tags,
+                                const std::string& build) = 0;
+  virtual Result<void> remove_tags(const std::string& template_id, const std::vector<std::string>& tags) = 0;
+  virtual Result<std::map<std::string, std::string>> tags_of(const std::string& template_id) = 0;  // tag → build
+  virtual Result<void> add_build_lines(const std::string& build, const std::vector<BuildLine>& lines) = 0;
+  virtual Result<std::vector<BuildLine>> build_lines(const std::string& build, uint64_t from, size_t most) = 0;
+  // At the start: nobody builds them any more.
+  virtual Result<void> fail_unfinished_builds(const std::string& why, Millis when) = 0;
+  // Images of builds: steps and what came out.
+  virtual Result<void> insert_build_image(const ImageRecord& image) = 0;  // exhausted: the limit of stored bytes
+  virtual Result<ImageRecord> find_step(const std::string& project, const std::string& key) = 0;
+  // Used last before `when`, and no tag means a build that needs it: they are spent.
+  virtual Result<std::vector<std::string>> spend_build_images(Millis when) = 0;
 
   // --- volumes --- (the files are the launcher's)
   // As `making`: the name and the bytes are taken. exists: the name is taken; exhausted: the limit of stored bytes.
@@ -141,7 +168,11 @@ class Store {
   virtual Result<void> forget_volume(const std::string& id) = 0;  // its bytes are gone; idempotent
 
   // --- projects ---
+  // Somebody else may have changed projects: what was kept of them in memory is read anew.
+  virtual void forget_projects() = 0;
   virtual Result<void> insert_project(const ProjectRecord& project) = 0;
+  // One that nobody was told of: refused (exists) once it has keys or sandboxes.
+  virtual Result<void> remove_project(const std::string& id) = 0;
   virtual Result<ProjectRecord> find_project(const std::string& id) = 0;
   virtual Result<ProjectRecord> find_project_by_name(const std::string& name) = 0;
   virtual Result<std::vector<ProjectRecord>> list_projects() = 0;  // by name

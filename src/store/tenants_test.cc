@@ -11,6 +11,16 @@ namespace {
 
 using TenantsTest = StoreTest;
 
+TEST_F(TenantsTest, AProjectOfWhichNobodyWasToldGoes) {
+  ASSERT_TRUE(store_->insert_project({.id = "p9", .name = "nine"}));
+  ASSERT_TRUE(store_->find_project("p9"));
+  ASSERT_TRUE(store_->remove_project("p9"));
+  EXPECT_EQ(store_->find_project("p9").error().code, Code::not_found);
+  EXPECT_EQ(store_->remove_project("p9").error().code, Code::not_found);
+  ASSERT_TRUE(store_->insert_sandbox(example()));
+  EXPECT_EQ(store_->remove_project("default").error().code, Code::exists);
+}
+
 TEST_F(TenantsTest, ProjectsRoundTrip) {
   ProjectRecord project{.id = new_project_id(), .name = "acme", .created = 12};
   project.limits = {.live_sandboxes = 5, .cpus = 2.5, .memory = 6, .disk = 7, .creates_per_second = 0.5};
@@ -72,6 +82,8 @@ TEST(Keys, AScopeIncludesTheOnesBefore) {
   EXPECT_FALSE(allows(Scope::use, Scope::admin));
   for (Scope scope : {Scope::read, Scope::use, Scope::admin}) EXPECT_EQ(parse_scope(to_string(scope)), scope);
   for (AtEnd action : {AtEnd::kill, AtEnd::pause, AtEnd::stop}) EXPECT_EQ(parse_at_end(to_string(action)), action);
+  for (AtLimit action : {AtLimit::end, AtLimit::freeze, AtLimit::pause})
+    EXPECT_EQ(parse_at_limit(to_string(action)), action);
   EXPECT_FALSE(parse_scope("root"));
   EXPECT_FALSE(parse_at_end(""));
 }
@@ -130,7 +142,7 @@ TEST_F(TenantsTest, KeysListedAndRefused) {
 }
 
 TEST_F(TenantsTest, BudgetsOfTasks) {
-  TaskRecord task{"default", "t", {.cpu_seconds = 1.5, .commands = 2, .freeze = true}};
+  TaskRecord task{"default", "t", {.cpu_seconds = 1.5, .commands = 2, .at_limit = AtLimit::pause}};
   ASSERT_TRUE(store_->put_task(task));
   reopen();
   EXPECT_EQ(store_->find_task("default", "t")->budget, task.budget);

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <sstream>
+#include <thread>
 
 #include "base/file.h"
 #include "boundary/jail/protections.h"
@@ -134,6 +136,47 @@ class StressTest : public SharedIsland {
   std::string folder_, loader_;
 };
 
+// What the kernel says of the one sandbox that runs, as often as it can be asked, until this goes.
+class Watcher {
+ public:
+  explicit Watcher(launcher::Client client) : client_(std::move(client)), thread_([this] { watch(); }) {}
+  ~Watcher() { stop(); }
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+  void stop() {
+    over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  launcher::StatsReply most;  // of each amount, ever
+  double cpus = 0;            // between the first look at a sandbox and the last
+  int looks = 0;
+
+ private:
+  void watch() {
+    std::string id;
+    auto begun = std::chrono::steady_clock::now();
+    uint64_t cpu_before = 0;
+    while (!over_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (auto all = client_.list(); id.empty() && all)
+        for (const auto& one : *all)
+          if (!one.parked) id = one.id;
+      auto now = id.empty() ? Result<launcher::StatsReply>(fail(Code::not_found, "")) : client_.stats(id);
+      if (!now) continue;
+      auto at = std::chrono::steady_clock::now();
+      if (looks++ == 0) begun = at, cpu_before = now->cpu_usec;
+      std::chrono::duration<double, std::micro> passed = at - begun;
+      if (passed > std::chrono::seconds(1)) cpus = static_cast<double>(now->cpu_usec - cpu_before) / passed.count();
+      most.memory_peak_bytes = std::max(most.memory_peak_bytes, now->memory_peak_bytes);
+      most.processes = std::max(most.processes, now->processes);
+      most.disk_bytes = std::max(most.disk_bytes, now->disk_bytes);
+    }
+  }
+  launcher::Client client_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
 TEST_F(StressTest, UnderLimits) {
   std::printf("%s",
               full_suite() ? "" : "reduced: each stressor for 3 s instead of 30 s (ISOLA_TEST_FULL=1 does all)\n");
@@ -147,7 +190,14 @@ TEST_F(StressTest, UnderLimits) {
                         {"--pipe", "2"},
                         {"--enosys", "1"}};
   for (const auto& stressors : cases) {
+    Watcher watcher(island().client());
     auto done = stress({"--memory", "128M", "--cpus", "0.5", "--pids", "64", "--disk", "64M"}, stressors);
+    watcher.stop();
+    EXPECT_GT(watcher.looks, 2) << stressors[0];  // how often it can look depends on what else runs here
+    EXPECT_LE(watcher.most.memory_peak_bytes, uint64_t{128} << 20) << stressors[0];
+    EXPECT_LE(watcher.most.processes, 64u) << stressors[0];
+    EXPECT_LE(watcher.most.disk_bytes, uint64_t{64} << 20) << stressors[0];
+    EXPECT_LE(watcher.cpus, 0.6) << stressors[0] << ": half a processor, and what one period lets through";
     // It may fail inside, be killed for memory, or end well; it ends, stays within its limits, and harms nobody.
     EXPECT_FALSE(done.timed_out) << stressors[0] << "\n" << done.text();
     EXPECT_NE((done.out + done.err).find("dispatching hogs"), std::string::npos) << stressors[0] << " did not start\n"

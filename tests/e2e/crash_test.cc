@@ -82,6 +82,40 @@ TEST(Crash, ALivingSandboxIsAdopted) {
   island.expect_unchanged();
 }
 
+// The wall time of a sandbox goes on while there is no launcher, and its end comes from the one that adopted it.
+TEST(Crash, ADeadlineOutlivesTheLauncher) {
+  NEEDS_TEMPLATE("minimal");
+  Island island;
+  // On a busy machine the first may be over before the new launcher can be asked to tell of it.
+  for (auto wall_time : {std::chrono::seconds(2), std::chrono::seconds(10), std::chrono::seconds(40)}) {
+    std::string id;
+    {
+      auto client = island.client();
+      auto sandbox =
+          launch(client, {.digest = island.digest(), .limits = {.wall_time = wall_time}, .ephemeral = false});
+      ASSERT_OK(sandbox);
+      id = sandbox->id;
+      island.kill_launcher();
+    }
+    auto started = island.start();
+    ASSERT_OK(started);
+    auto client = island.client();
+    if (auto owned = client.own(id); !owned) {
+      ASSERT_EQ(owned.error().code, Code::not_found) << owned.error().message;
+      continue;
+    }
+    pollfd ready{client.fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&ready, 1, 60000), 1) << "it lives on";
+    auto event = client.next_event();
+    ASSERT_OK(event);
+    ASSERT_TRUE(*event);
+    EXPECT_EQ((*event)->id, id);
+    EXPECT_EQ((*event)->reason, EndReason::deadline);
+    break;
+  }
+  island.expect_unchanged();
+}
+
 TEST(Crash, EphemeralAndParkedOnesEndWithTheLauncher) {
   NEEDS_TEMPLATE("minimal");
   Island island;

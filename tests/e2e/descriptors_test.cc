@@ -1,6 +1,7 @@
 // Nothing of the host leaks in: descriptors, environment, limits.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -99,6 +100,19 @@ TEST(Descriptors, TheGuestHasItsOwnAndNoOther) {
   }
   island.expect_unchanged();
   ::close(secret), ::close(folder), ::close(50), ::close(200);
+}
+
+TEST(Descriptors, LimitsOfWhoeverStartedTheLauncherStayOutside) {
+  NEEDS_TEMPLATE("minimal");
+  rlimit before{}, small{1 << 30, 1 << 30};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  small.rlim_max = before.rlim_max;  // a hard one might not be ours to lift again
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  Island island;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  auto done = island.run({"--", "sh", "-c", "ulimit -f; ulimit -t"});
+  EXPECT_EQ(done.out, "unlimited\nunlimited\n") << done.text();
+  island.expect_unchanged();
 }
 
 TEST(Descriptors, LimitsAreTheSandboxsOwn) {

@@ -17,7 +17,7 @@ std::string line_about(const std::string& text, const std::string& about) {
 TEST(Doctor, SaysWhichDiskTrafficIsLimited) {
   Island island({.start = false});
   auto done = island.isola({"doctor"});
-  auto layout = kernel::find_cgroup_layout({.disk = island.data()});
+  auto layout = kernel::find_cgroup_layout({.disks = {island.data()}});
   ASSERT_OK(layout);
   std::string line = line_about(done.out, "disk traffic");
   ASSERT_NE(line, "") << done.text();
@@ -45,6 +45,27 @@ TEST(Doctor, SaysWhichControllersAreMissing) {
   for (const char* name : {"cpu", "memory", "pids"}) EXPECT_NE(line.find(name), std::string::npos) << line;
   EXPECT_TRUE(line_about(done.out, "boundary jail").starts_with("FAILS ")) << done.text();
   EXPECT_EQ(difference({}, island.census()), "") << "doctor leaves something behind";
+}
+
+// As on a machine that has not needed them yet, where the modules are not loaded: the list does not have them.
+TEST(Doctor, AsksTheKernelForFilesystemsAndNotItsList) {
+  Island island({.start = false});
+  std::string script = "mount --bind /dev/null /proc/filesystems && exec \"$0\" doctor";
+  auto done =
+      run_program({"unshare", "-m", "--propagation", "private", "sh", "-c", script, kIsola}, island.with_data({}));
+  for (const char* type : {"overlay", "erofs"})
+    EXPECT_TRUE(line_about(done.out, type).starts_with("works ")) << done.text();
+}
+
+// A container that may make no mounts: the kernel is not to blame, and nothing is said to work that was not tried.
+TEST(Doctor, DoesNotSayWhatItMayNotFindOut) {
+  Island island({.start = false});
+  auto done = run_program({"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", kIsola, "doctor"},
+                          island.with_data({}));
+  EXPECT_NE(done.code, 0) << done.text();
+  EXPECT_TRUE(line_about(done.out, "privileges").starts_with("FAILS ")) << done.text();
+  for (const char* type : {"overlay", "erofs"})
+    EXPECT_TRUE(line_about(done.out, type).starts_with("note ")) << done.text();
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 // What must not be the same in two sandboxes made of one image, and what must be of one instant.
 #include <fmt/format.h>
+#include <sys/wait.h>
 
+#include <algorithm>
 #include <set>
 
 #include "e2e/images.h"
+#include "kernel/fault.h"
+#include "kernel/process.h"
 
 namespace isola::e2e {
 namespace {
@@ -119,6 +123,34 @@ class Forks : public SharedIsland {
   std::optional<launcher::Client> client_;
 };
 
+// Process 1 of a restored sandbox is its helper's child until that has ended: the end of the sandbox waits for it.
+TEST(RestoredByASlowHelper, IsWaitedForBeforeItsEndIsTold) {
+  NEEDS_CRIU();
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  Island island({.env = {"ISOLA_FAULT=helper_end:1:1500"}});
+  auto client = island.client();
+  auto parent = Counting::start(client, island.digest());
+  ASSERT_OK(parent);
+  auto image = parent->save(client, true, true);
+  ASSERT_OK(image);
+  LaunchRequest request{.image = image->image, .forked = true};
+  auto child = client.launch(request);
+  ASSERT_OK(child);
+  auto there = client.list();
+  ASSERT_OK(there);
+  auto one = std::find_if(there->begin(), there->end(), [&](const auto& it) { return it.id == child->reply.id; });
+  ASSERT_NE(one, there->end());
+  auto started = kernel::start_time(one->pid);
+  ASSERT_OK(started);
+  auto ended = client.kill(child->reply.id);
+  ASSERT_OK(ended);
+  EXPECT_TRUE(WIFSIGNALED(ended->status)) << ended->status;
+  auto now = kernel::start_time(one->pid);
+  EXPECT_FALSE(now && *now == *started) << "it is still there, if only as a zombie";
+  (void)client.kill(parent->id());
+  (void)client.drop_image(image->image);
+}
+
 const Argv kPython = {"python3", "-u", "-c",
                       "import ssl, sys\nfor line in sys.stdin: print(ssl.RAND_bytes(16).hex(), flush=True)"};
 const Argv kNode = {"node", "-e",
@@ -152,6 +184,108 @@ TEST_F(Forks, WithoutTheCareNodeWould) {
   std::set<std::string> drawn;
   answers(kNode, kWithout, drawn);
   EXPECT_EQ(drawn.size(), 1u) << "then the test above shows nothing";
+}
+
+class RestoredAhead : public Forks {
+ protected:
+  bool has_parked(uint32_t count) {
+    return eventually([&] { return client().info()->parked == count; });
+  }
+  LaunchRequest of(const std::string& image) { return {.image = image, .forked = true}; }
+};
+
+TEST_F(RestoredAhead, OnesAreClaimedWithTheirProcesses) {
+  auto parent = Counting::start(client(), island().digest());
+  ASSERT_OK(parent);
+  auto image = parent->save(client(), true, true);
+  ASSERT_OK(image);
+  ASSERT_TRUE(client().park(image->image, 2));
+  ASSERT_TRUE(has_parked(2));
+  std::set<std::string> parked;
+  auto listed = client().list();
+  ASSERT_OK(listed);
+  for (const auto& one : *listed)
+    if (one.parked) parked.insert(one.id);
+  std::set<std::string> claimed;
+  for (int i = 0; i < 2; ++i) {
+    auto child = Counting::resume(client(), of(image->image), *parent);
+    ASSERT_OK(child);
+    EXPECT_EQ(child->birth(), Birth::pooled);
+    claimed.insert(child->id());
+    ASSERT_TRUE(child->next());  // the word that only its memory has
+    ASSERT_TRUE(client().kill(child->id()));
+  }
+  EXPECT_EQ(claimed, parked);
+  // The pool is filled again, and goes with its image.
+  ASSERT_TRUE(has_parked(2));
+  ASSERT_TRUE(client().drop_image(image->image));
+  EXPECT_TRUE(has_parked(0));
+  auto gone = client().launch(of(image->image));
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code, Code::not_found);
+}
+
+TEST_F(RestoredAhead, OneIsNotTakenWhereItDoesNotFit) {
+  auto parent = Counting::start(client(), island().digest());
+  ASSERT_OK(parent);
+  auto image = parent->save(client(), true, true);
+  ASSERT_OK(image);
+  ASSERT_TRUE(client().park(image->image, 1));
+  ASSERT_TRUE(has_parked(1));
+  auto births = [&](LaunchRequest request) {
+    auto child = client().launch(request);
+    EXPECT_TRUE(child) << child.error().message;
+    if (!child) return Birth::cold;
+    EXPECT_TRUE(client().kill(child->reply.id));
+    return child->reply.birth;
+  };
+  auto smaller = of(image->image), cold = of(image->image), files = of(image->image), larger = of(image->image);
+  smaller.limits.memory /= 2;
+  EXPECT_EQ(births(smaller), Birth::forked);
+  cold.cold = true;
+  EXPECT_EQ(births(cold), Birth::forked);
+  files.files_only = true;
+  EXPECT_EQ(births(files), Birth::cold);
+  EXPECT_EQ(client().info()->parked, 1u) << "and it waits for the next";
+  larger.limits.memory *= 2;
+  larger.limits.pids *= 2;
+  EXPECT_EQ(births(larger), Birth::pooled);
+}
+
+TEST_F(RestoredAhead, AnImageOfFilesIsParkedLikeATemplate) {
+  auto parent = Counting::start(client(), island().digest());
+  ASSERT_OK(parent);
+  launcher::CheckpointRequest request{.id = parent->id(), .memory = false, .keep_running = true};
+  auto image = client().checkpoint(request);
+  ASSERT_OK(image);
+  ASSERT_TRUE(client().park(image->image, 1));
+  ASSERT_TRUE(has_parked(1));
+  auto child = client().launch(of(image->image));
+  ASSERT_OK(child);
+  EXPECT_EQ(child->reply.birth, Birth::pooled);
+  ASSERT_TRUE(client().kill(child->reply.id));
+  ASSERT_TRUE(client().drop_image(image->image));
+  EXPECT_EQ(client().park("m00000000000000000000", 1).error().code, Code::not_found);
+}
+
+TEST_F(RestoredAhead, NoTwoDrawTheSame) {
+  NEEDS_TEMPLATE("base");
+  auto parent = Answering::start(client(), digest_of("base"), kPython);
+  ASSERT_OK(parent);
+  ASSERT_TRUE(parent->ask());
+  auto image = parent->snapshot(client());
+  ASSERT_OK(image);
+  ASSERT_TRUE(client().park(image->image, 2));
+  ASSERT_TRUE(has_parked(2));
+  std::set<std::string> drawn;
+  for (int i = 0; i < 2; ++i) {
+    auto child = Answering::fork(client(), image->image, *parent);
+    ASSERT_OK(child);
+    auto word = child->ask();
+    ASSERT_OK(word);
+    drawn.insert(*word);
+  }
+  EXPECT_EQ(drawn.size(), 2u);
 }
 
 // A program that writes what it has just counted, and looks whether the file still says so.
@@ -205,7 +339,9 @@ def work():
     db.execute('create table if not exists t (a integer primary key, b text)')
     i = 0
     while True:
-        with db: db.executemany('insert into t (b) values (?)', [(str(i) * 50,)] * 20)
+        with db:
+            db.executemany('insert into t (b) values (?)', [(str(i) * 50,)] * 20)
+            db.execute('delete from t where a < (select max(a) from t) - 20000')
         i += 1
 threading.Thread(target=work, daemon=True).start()
 for line in sys.stdin: print('here', flush=True)

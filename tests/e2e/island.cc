@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/file.h"
 #include "image/template_cache.h"
 
 namespace isola::e2e {
@@ -38,6 +39,10 @@ Island::Island(IslandOptions options) : options_(std::move(options)), digest_(di
   } else {
     data_ = options_.folder;
   }
+  // What was chosen once stays, so a choice that is written down is as good as the launcher's option.
+  if (!options_.layer_store.empty() &&
+      (!make_dirs(data_ + "/storage", 0700) || !replace_file(data_ + "/storage/provider", options_.layer_store, 0600)))
+    std::abort();
   taker_ = std::make_unique<CensusTaker>(data_);
   if (options_.start) {
     auto started = start();
@@ -80,7 +85,10 @@ Done Island::sh(const std::string& script, Argv flags, ProgramOptions options) {
 }
 
 Result<void> Island::start() {
-  for (const auto& entry : options_.env) ::putenv(::strdup(entry.c_str()));
+  for (const auto& entry : options_.env) {
+    auto equals = entry.find('=');
+    ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+  }
   auto client = launcher::Client::connect_or_start(
       {.data_dir = data_, .program = kIsola, .user = options_.user, .linger = std::chrono::seconds(300)});
   for (const auto& entry : options_.env) ::unsetenv(entry.substr(0, entry.find('=')).c_str());

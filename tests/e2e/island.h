@@ -42,6 +42,7 @@ struct IslandOptions {
   std::vector<std::string> env;  // of the launcher, NAME=value
   std::string folder;            // the data directory; empty: a fresh one below /tmp
   std::string user;              // who may use the launcher besides root
+  std::string layer_store;       // its kind; empty: the first that works
 };
 
 class Island {

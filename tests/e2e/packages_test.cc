@@ -140,5 +140,79 @@ z.close()
   }
 }
 
+// What an agent reaches for first, as the user that its commands run as.
+class BaseTest : public SharedIsland {
+ protected:
+  void SetUp() override {
+    NEEDS_TEMPLATE("base");
+    SharedIsland::SetUp();
+  }
+  // The last line of what a script says in a fresh folder of the user's.
+  static void expect_says(const std::string& script, const std::string& wanted) {
+    SCOPED_TRACE(script);
+    auto done = island().isola(
+        {"run", "--template", "base", "-u", "user", "--", "sh", "-ec", "mkdir ~/work; cd ~/work; " + script},
+        {.limit = std::chrono::seconds(120)});
+    EXPECT_EQ(done.code, 0) << done.text();
+    EXPECT_TRUE(("\n" + done.out).ends_with("\n" + wanted + "\n")) << done.text();
+  }
+};
+
+TEST_F(BaseTest, TheUserIsAnOrdinaryOneAndSudoNeedsNoPassword) {
+  expect_says("id -un; id -u", "1000");
+  expect_says("touch /etc/mine 2>/dev/null || echo refused", "refused");
+  expect_says("sudo -n id -u", "0");
+  expect_says("sudo -n touch /etc/mine; stat -c %U /etc/mine", "root");
+}
+
+TEST_F(BaseTest, Git) {
+  expect_says(
+      "git init -q; git config user.name a; git config user.email a@example.org; echo x >file; git add file; "
+      "git commit -qm first; git clone -q . ../copy; git -C ../copy log --format=%s",
+      "first");
+}
+
+TEST_F(BaseTest, PythonPipAndVenv) {
+  expect_says("python -c 'import sys, ssl, sqlite3; print(sys.version_info[0])'", "3");
+  expect_says("test \"$(python --version)\" = \"$(python3 --version)\" && echo same", "same");
+  expect_says("pip --version >/dev/null; python -m pip --version >/dev/null; echo there", "there");
+  expect_says(
+      "python -m venv v; v/bin/python -c 'import sys; print(sys.prefix != sys.base_prefix)'; v/bin/pip --version "
+      ">/dev/null; echo there",
+      "there");
+  // A package of one's own needs no network.
+  expect_says(
+      "mkdir p; printf 'def say(): return 7\\n' >p/mine.py; printf 'from setuptools import setup\\n"
+      "setup(name=\"mine\", version=\"1\", py_modules=[\"mine\"])\\n' >p/setup.py; python -m venv "
+      "--system-site-packages v; v/bin/pip install -q --no-index --no-build-isolation ./p; cd /; "
+      "~/work/v/bin/python -c 'import mine; print(mine.say())'",
+      "7");
+}
+
+TEST_F(BaseTest, NodeAndNpm) {
+  expect_says("node -e 'console.log([1, 2, 3].map((n) => n * 2).join())'", "2,4,6");
+  expect_says(
+      "mkdir dep; cd dep; npm init -y >/dev/null; echo 'module.exports = 7' >index.js; cd ..; mkdir app; cd app; npm "
+      "init "
+      "-y >/dev/null; npm install --offline --no-audit --no-fund ../dep >/dev/null; node -p 'require(\"dep\")'",
+      "7");
+}
+
+TEST_F(BaseTest, CompilerAndMake) {
+  expect_says(
+      "printf '#include <stdio.h>\\nint main(void) { puts(\"built\"); }\\n' >a.c; "
+      "printf 'a: a.c\\n\\tcc -Wall -o $@ $<\\n' >Makefile; make -s; ./a",
+      "built");
+  expect_says("printf '#include <iostream>\\nint main() { std::cout << \"built\\\\n\"; }\\n' >a.cc; c++ -o a a.cc; ./a",
+              "built");
+}
+
+TEST_F(BaseTest, CurlReachesAServiceInside) {
+  expect_says(
+      "echo served >file; python -m http.server --bind 127.0.0.1 8000 >/dev/null 2>&1 & "
+      "curl -sS --retry 50 --retry-connrefused --retry-delay 1 http://127.0.0.1:8000/file",
+      "served");
+}
+
 }  // namespace
 }  // namespace isola::e2e

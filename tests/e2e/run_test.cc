@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "e2e/island.h"
 
@@ -78,6 +79,37 @@ TEST_F(RunTest, OutputAndErrorStayApart) {
   auto done = island().sh("echo out; echo err >&2; printf '\\000\\377\\r\\n'");
   EXPECT_EQ(done.out, std::string("out\n\0\377\r\n", 8));
   EXPECT_EQ(done.err, "err\n");
+}
+
+// Peak of a process that lives, in MiB.
+uint64_t most_memory(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) >> 10;
+  return 0;
+}
+
+TEST_F(RunTest, AJsonResultIsBoundedAndTheCommandRunsToItsEnd) {
+  constexpr uint64_t kKept = 16 << 20, kFlood = 320 << 20;
+  std::string flood = fmt::format("echo begin; head -c {} /dev/zero | tr '\\0' x; echo end >&2; exit 3", kFlood - 6);
+  Program program(island().run_words({"--json", "--", "sh", "-c", flood}), island().with_data({}));
+  // It stands with the whole result in its hands: a pipe takes only a part of it.
+  ASSERT_TRUE(program.out_has("{")) << program.so_far().text();
+  uint64_t mebibytes = most_memory(program.pid());
+  EXPECT_GT(mebibytes, 0u);
+  EXPECT_LT(mebibytes, 480u) << "a flood of 320 MiB was kept";
+  auto done = program.finish();
+  EXPECT_EQ(done.code, 3) << done.text();
+  auto result = nlohmann::json::parse(done.out, nullptr, false);
+  ASSERT_TRUE(result.is_object());
+  EXPECT_EQ(result["stdout"].get<std::string>().size(), kKept);
+  EXPECT_TRUE(result["stdout"].get<std::string>().starts_with("begin\nxxx"));
+  uint64_t missing = result.value("stdout_dropped_bytes", uint64_t{0}) + result.value("lost_bytes", uint64_t{0});
+  EXPECT_EQ(missing, kFlood - kKept);
+  EXPECT_TRUE(result.contains("stdout_dropped_bytes"));
+  EXPECT_EQ(result["stderr"], "end\n");
+  EXPECT_FALSE(result.contains("stderr_dropped_bytes"));
+  EXPECT_EQ(result["exit_code"], 3);
 }
 
 TEST_F(RunTest, ClosedOutputEndsTheCommand) {

@@ -154,8 +154,8 @@ void prepare_outside(const Program& program, Stage& stage) {
   if (program.flags & kControlTracking) prepare_tracking();
   char name[65] = "control-host";
   must(::sethostname(name, ::strlen(name)) == 0, "name the host");
-  stage.variables.push_back(
-      fmt::format("ISOLA_HOST_WORDS=control-host,isola-control,hostile_control_test,{}", stage.shared));
+  stage.variables.push_back(fmt::format("ISOLA_HOST_WORDS=isola-control,hostile_control_test,{}", stage.shared));
+  stage.variables.push_back("ISOLA_HOST_NAME=control-host");
   stage.variables.push_back("SERVICE_API_KEY=not-for-you");
   int fd = ::open((stage.root + "/etc/hostname").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   must(fd >= 0 && ::write(fd, "control-host\n", 13) == 13, "write /etc/hostname");

@@ -4,13 +4,15 @@ import http.client
 import io
 import json
 import os
+import re
 import socket
 import tarfile
 import threading
 import time
 import unittest
 
-from island import Server, eventually, quote
+from island import Server, contract, eventually, quote
+from wire import WebSocket
 
 server = None
 
@@ -22,6 +24,36 @@ def setUpModule():
 
 def tearDownModule():
     server.close()
+
+
+# A WebSocket server in a few lines: says where it was called, then sends back what it gets.
+ECHO_SOCKET = br"""
+import base64, hashlib, socket, struct, threading
+def frame(opcode, data):
+    size = bytes([len(data)]) if len(data) < 126 else b'\x7e' + struct.pack('!H', len(data))
+    return bytes([0x80 | opcode]) + size + data
+def serve(peer):
+    stream = peer.makefile('rb')
+    target = stream.readline().split()[1]
+    headers = {}
+    while (line := stream.readline().strip()):
+        name, value = line.split(b':', 1)
+        headers[name.lower()] = value.strip()
+    accept = hashlib.sha1(headers[b'sec-websocket-key'] + b'258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest()
+    peer.sendall(b'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n'
+                 b'Sec-WebSocket-Protocol: ' + headers[b'sec-websocket-protocol'] + b'\r\n'
+                 b'Sec-WebSocket-Accept: ' + base64.b64encode(accept) + b'\r\n\r\n' + frame(1, b'at ' + target))
+    while True:
+        head = stream.read(2)
+        if len(head) < 2 or head[0] & 15 == 8: return
+        size = head[1] & 127
+        if size == 126: size = struct.unpack('!H', stream.read(2))[0]
+        mask, body = stream.read(4), stream.read(size)
+        peer.sendall(frame(2, bytes(b ^ mask[i % 4] for i, b in enumerate(body))))
+listener = socket.create_server(('0.0.0.0', 8003))
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
 
 
 class Sandboxes(unittest.TestCase):
@@ -164,6 +196,10 @@ class Sandboxes(unittest.TestCase):
         self.assertEqual((reply.status, reply.json["stdout"], reply.json["exit_code"]), (200, "one two", 7))
         gone = eventually(lambda: (r := server.get(f"/v1/sandboxes/{reply.json['sandbox']}").json)["state"] == "ended" and r)
         self.assertEqual(gone["end_reason"], "exited")
+        data = bytes(range(256))
+        reply = server.post("/v1/run", {"command": "cat /tmp/bytes", "encoding": "base64",
+                                        "files": {"/tmp/bytes": {"base64": base64.b64encode(data).decode()}}})
+        self.assertEqual(base64.b64decode(reply.json["stdout"]), data)
         late = server.post("/v1/run", {"command": "sleep 60", "timeout": 1})
         self.assertEqual(late.status, 504, late)
 
@@ -405,6 +441,37 @@ class Ports(unittest.TestCase):
         page = self.by_host(port=9, Accept="text/html", **headers)
         self.assertIn(b"<h1>", page.body)
 
+    def test_websockets(self):
+        server.request("PUT", f"/v1/sandboxes/{self.id}/files?path=/srv/echo.py", ECHO_SOCKET)
+        server.post(f"/v1/sandboxes/{self.id}/commands", {"command": "python3 /srv/echo.py", "background": True})
+        eventually(lambda: 8003 in [p["port"] for p in server.get(f"/v1/sandboxes/{self.id}/ports").json["ports"]])
+        token = {"X-Isola-Token": self.made["port_token"], "Sec-WebSocket-Protocol": "chat"}
+        ways = ((f"127.0.0.1:{server.port}", f"/v1/sandboxes/{self.id}/ports/8003/room?x=1",
+                 {"Authorization": "Bearer " + server.key, "Sec-WebSocket-Protocol": "chat"}),
+                (f"8003-{self.id}.isola.test", "/room?x=1", token),
+                (f"127.0.0.1:{server.port}", "/room?x=1", {**token, "X-Isola-Sandbox": self.id, "X-Isola-Port": "8003"}))
+        for host, target, headers in ways:
+            socket_ = WebSocket(socket.create_connection(("127.0.0.1", server.port), timeout=20), host, target, headers)
+            self.assertEqual(socket_.status, 101, target)
+            self.assertEqual(socket_.read(), (1, b"at /room?x=1"))
+            for message in (b"hello", bytes(range(256)) * 100):
+                socket_.send(message)
+                self.assertEqual(socket_.read(), (2, message))
+            socket_.connection.close()
+        refused = WebSocket(socket.create_connection(("127.0.0.1", server.port), timeout=20),
+                            f"8003-{self.id}.isola.test", "/room", {})
+        self.assertEqual(refused.status, 403)
+        refused.connection.close()
+
+    def test_what_it_answers_is_marked(self):
+        for reply in (server.get(f"/v1/sandboxes/{self.id}/ports/8000/index.html"),
+                      self.by_host("/index.html", **{"X-Isola-Token": self.made["port_token"]})):
+            self.assertEqual((reply.status, reply.headers["x-isola-untrusted"]), (200, "body"))
+        path = f"/v1/sandboxes/{self.id}"
+        for below in ("/ports", "/commands", "/network", "/files/stat?path=/srv", "/files/list?path=/srv"):
+            self.assertEqual(server.get(path + below).headers["x-isola-untrusted"], "data", below)
+        self.assertEqual(server.get(path + "/files?path=/srv/web.py").headers["x-isola-untrusted"], "body")
+
     def test_nobody_switches_protocols_unasked(self):
         self.assertEqual(server.get(f"/v1/sandboxes/{self.id}/ports/8000/switch").status, 502)
 
@@ -464,11 +531,16 @@ class Tenants(unittest.TestCase):
         project = server.post("/v1/projects", {"name": "other", "limits": {"live_sandboxes": 2}}).json
         key = server.post("/v1/keys", {"project": project["id"], "scope": "admin"}).json["secret"]
         mine = server.create(name="mine")
-        for method, path in (("GET", ""), ("DELETE", ""), ("PATCH", ""), ("POST", "/commands"), ("GET", "/commands"),
-                             ("GET", "/files?path=/"), ("GET", "/metrics"), ("GET", "/events"), ("GET", "/ports/80/")):
-            for name in (mine["id"], "mine"):
-                reply = server.request(method, f"/v1/sandboxes/{name}{path}", "{}" if method != "GET" else None, key=key)
-                self.assertEqual(reply.status, 404, (method, path, reply))
+        # Every call that the contract has of a sandbox: none of them knows this one.
+        for path, calls in contract.all["paths"].items():
+            if not path.startswith("/v1/sandboxes/{id}"):
+                continue
+            for method in calls:
+                for name in (mine["id"], "mine"):
+                    at = path.replace("{id}", name).replace("{port}", "80").replace("{path}", "")
+                    at = re.sub(r"\{\w+\}", "python", at) + ("?path=/" if "/files" in path else "")
+                    reply = server.request(method.upper(), at, None if method == "get" else "{}", key=key)
+                    self.assertEqual(reply.status, 404, (method, at, reply))
         self.assertEqual(server.get("/v1/sandboxes", key=key).json["sandboxes"], [])
         for inside in ("allow 127.0.0.1/32", "allow 169.254.169.254/32", "allow 10.0.0.0/8", "allow x.example local"):
             self.assertEqual(server.post("/v1/sandboxes", {"network": inside}, key=key).status, 403, inside)
@@ -479,6 +551,14 @@ class Tenants(unittest.TestCase):
         full = server.post("/v1/sandboxes", {}, key=key)
         self.assertEqual((full.status, full.json["error"]["code"]), (429, "exhausted"))
         self.assertIn("retry-after", full.headers)
+        slow = server.request("PATCH", f"/v1/projects/{project['id']}", {"limits": {"creates_per_second": 0.05}})
+        self.assertEqual(slow.status, 200)
+        self.assertEqual(server.post("/v1/sandboxes", {}, key=key).status, 201)
+        for path, body in (("/v1/sandboxes", {}), ("/v1/run", {"command": "true"})):
+            early = server.post(path, body, key=key)
+            self.assertEqual((early.status, early.json["error"]["code"]), (429, "exhausted"))
+            self.assertIn("a second", early.json["error"]["message"])
+            self.assertIn(int(early.headers["retry-after"]), range(10, 21), "one in twenty seconds")
         for sandbox in server.get("/v1/sandboxes?state=running", key=key).json["sandboxes"]:
             server.delete(f"/v1/sandboxes/{sandbox['id']}", key=key)
         server.delete(f"/v1/sandboxes/{mine['id']}")
@@ -504,6 +584,23 @@ class BadInput(unittest.TestCase):
         self.refused(server.post("/v1/sandboxes", {"boundary": "microvm"}), "jail", status=501)
         self.refused(server.get("/v1/sandboxes?colour=red"), "colour")
         self.refused(server.get("/v1/sandboxes?cursor=garbage"), "cursor")
+        for path in ("/v1/sandboxes", "/v1/snapshots", "/v1/volumes", "/v1/ledger"):
+            for number in ("abc", "0", "1001", "-1", "1x", "", "99999999999999999999"):
+                self.refused(server.get(f"{path}?limit={number}"), "limit")
+        self.refused(server.get("/v1/ledger?after=last"), "after")
+        box = "/v1/sandboxes/" + server.create(name="asked")["id"]
+        for path in ("/v1/usage", "/v1/ledger", "/v1/events", box + "/events", box + "/files", box + "/files/stat",
+                     box + "/files/list", box + "/files/watch"):
+            self.refused(server.get(f"{path}?path=/&form=2026-01-01"), "path" if "/files" not in path else "form")
+        self.refused(server.get(f"{box}/files/list?path=/&depth=deep"), "depth")
+        self.refused(server.get(f"{box}/files/stat?path=/&follow=perhaps"), "follow")
+        started = server.post(box + "/commands", {"command": "true", "background": True}).json["id"]
+        self.refused(server.get(f"{box}/commands/{started}/output?encoding=hex"), "encoding")
+        self.refused(server.get(f"{box}/commands/{started}/output?from=then"), "from")
+        server.delete(box)
+        self.refused(server.post("/v1/run", {"command": "true", "files": {"/tmp/x": {"base64": "*"}}}), "base64")
+        self.refused(server.post("/v1/run", {"command": "true", "files": {"/tmp/x": 7}}), "/tmp/x")
+        self.refused(server.post("/v1/sandboxes", {"budget": {"cpu_seconds": 1, "at_limit": "sleep"}}), "at_limit")
         self.refused(server.get("/v1/nothing"), status=404)
         self.refused(server.request("PUT", "/v1/sandboxes", "{}"), status=405)
 

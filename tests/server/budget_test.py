@@ -149,6 +149,68 @@ class AtTheLimit(unittest.TestCase):
         self.assertEqual(server.run(made["id"], "echo on")["stdout"], "on\n")
         server.delete(path)
 
+    def test_a_paused_one_can_be_resumed_once_there_is_more(self):
+        if not server.launcher_status().get("checkpointer"):
+            self.skipTest("no criu here; `./dev criu` provides one")
+        made = server.create(budget={"cpu_seconds": 0.3, "at_limit": "pause"})
+        path = f"/v1/sandboxes/{made['id']}"
+        server.post(path + "/commands", {"command": BUSY, "background": True})
+        paused = eventually(lambda: (r := server.get(path).json)["state"] == "paused" and r, what="the pause")
+        self.assertEqual(paused["paused_reason"], "its budget of cpu_seconds is spent")
+        for refused in (server.post(path + "/resume"), server.post(path + "/commands", {"command": "true"})):
+            self.assertEqual((refused.status, refused.json["error"]["code"]), (429, "exhausted"))
+        server.stop(signal.SIGKILL)
+        server.start(server.port)
+        self.assertEqual(server.get(path).json["paused_reason"], "its budget of cpu_seconds is spent")
+        server.request("PATCH", path, {"budget": {"cpu_seconds": 600}})
+        self.assertEqual(server.run(made["id"], "pgrep -c yes || pgrep -c sh; echo on")["stdout"].split()[-1], "on")
+        self.assertNotIn("paused_reason", server.get(path).json)
+        server.delete(path)
+
+    def test_commands_hold_what_they_paused(self):
+        if not server.launcher_status().get("checkpointer"):
+            self.skipTest("no criu here; `./dev criu` provides one")
+        for action, state, back in (("pause", "paused", "/resume"), ("freeze", "frozen", "/thaw")):
+            made = server.create(budget={"commands": 1, "at_limit": action})
+            path = f"/v1/sandboxes/{made['id']}"
+            self.assertEqual(server.run(made["id"], "echo one")["stdout"], "one\n")
+            kept = server.post(path + "/snapshot")
+            self.assertEqual(kept.status, 201, kept)
+            self.assertEqual(server.post(path + "/commands", {"command": "true"}).status, 429)
+            eventually(lambda: server.get(path).json["state"] == state, what=action)
+            for refused in (server.post(path + back), server.post(path + "/commands", {"command": "true"})):
+                self.assertIn(refused.status, (409, 429), refused)
+                self.assertEqual(server.get(path).json["state"], state)
+            if action == "freeze":  # nor is it freed by being put to sleep
+                self.assertEqual(server.post(path + "/pause").status, 200)
+                self.assertEqual(server.get(path).json["paused_reason"], "its budget of commands is spent")
+                self.assertEqual(server.post(path + "/resume").status, 429)
+                back = "/resume"
+            if action == "pause":
+                self.assertEqual(server.get(path + "/files/stat?path=/").status, 429, "a call does not resume it")
+                self.assertEqual(server.post(path + "/rollback", {"snapshot": kept.json["id"]}).status, 429)
+            server.delete("/v1/snapshots/" + kept.json["id"])
+            server.request("PATCH", path, {"budget": {"commands": 5}})
+            self.assertEqual(server.post(path + back).status, 200)
+            self.assertEqual(server.run(made["id"], "echo on")["stdout"], "on\n")
+            server.delete(path)
+
+    def test_a_one_shot_run_says_which_limit_it_reached(self):
+        spent = server.post("/v1/run", {"command": BUSY, "budget": {"cpu_seconds": 0.3}, "timeout": 60})
+        self.assertEqual((spent.status, spent.json["error"]["code"]), (429, "exhausted"))
+        self.assertEqual(spent.json["error"]["message"], "its budget of cpu_seconds is spent")
+        for action in ("freeze", "pause"):
+            self.assertEqual(server.post("/v1/run", {"command": "true", "budget": {"commands": 1, "at_limit": action}}).status, 400)
+
+    def test_what_the_service_runs_itself_does_not_count(self):
+        made = server.create(budget={"commands": 1}, on_create=["true", "true"], probe="true")
+        path = f"/v1/sandboxes/{made['id']}"
+        server.request("PUT", path + "/files?path=/tmp/x", b"x")
+        self.assertEqual(server.get(path + "/files/tar?path=/tmp").status, 200)
+        self.assertEqual(server.run(made["id"], "echo first")["stdout"], "first\n")
+        self.assertEqual(server.post(path + "/commands", {"command": "true"}).status, 429)
+        self.assertEqual(ended(made["id"])["end_detail"], "its budget of commands is spent")
+
     def test_wall_time_stands_still_in_the_ice(self):
         made = server.create()
         path = f"/v1/sandboxes/{made['id']}"

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -297,6 +298,10 @@ class Shell(WithSandbox):
         again.type(b"exit\r")
         self.assertEqual(again.finish(), 0)
 
+    def test_without_any_input(self):
+        for words in ((), ("cat",)):  # one that prompts, and one that says nothing
+            isola("shell", self.id, *words)
+
     def test_exec_with_a_terminal(self):
         terminal = OnTerminal("exec", "-t", "-e", "A=it's", self.id, "sh", "-c", "tty; echo \"$A\"; exit 8")
         terminal.shows(b"/dev/pts/")
@@ -404,9 +409,39 @@ class Completion(unittest.TestCase):
         done = subprocess.run(["bash", "--norc", "-c", script + '\nCOMP_WORDS=(isola sandbox ext); COMP_CWORD=2; _isola; echo "${COMPREPLY[*]}"'],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout, "extend\n", done.stderr)
+        self.assertEqual(isola("help").stdout, isola("--help").stdout)
         for shell in ("zsh", "fish"):
             self.assertIn(b"sandbox", isola("completion", shell).stdout)
         isola("completion", "tcsh", code=125)
+
+
+class UpAndDown(unittest.TestCase):
+    def test_one_command_and_there_is_a_server(self):
+        data = tempfile.mkdtemp(prefix="isola-up-", dir="/var/tmp")
+        try:
+            env = environment(ISOLA_DATA=data)
+            up = subprocess.run([ISOLA, "up", "--listen", f"127.0.0.1:{server.free_port()}", "--defaults-template", "minimal"],
+                                capture_output=True, env=env, timeout=60)
+            self.assertEqual(up.returncode, 0, up)
+            with open(data + "/key") as file:
+                key = file.read().strip()
+            self.assertEqual(os.stat(data + "/key").st_mode & 0o777, 0o600)
+            self.assertIn(key, up.stdout.decode(), "the first key, printed once")
+            url = re.search(r"http://127.0.0.1:(\d+)", up.stdout.decode())
+            connection = http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=20)
+            connection.request("GET", "/readyz")
+            self.assertEqual(connection.getresponse().status, 200)
+            again = subprocess.run([ISOLA, "up"], capture_output=True, env=env, timeout=60)
+            self.assertNotIn(key, again.stdout.decode())
+            said = subprocess.run([ISOLA, "run", "--", "echo", "there"], capture_output=True, env=env, timeout=60)
+            self.assertEqual(said.stdout, b"there\n", said)
+            down = subprocess.run([ISOLA, "--json", "down"], capture_output=True, env=env, timeout=60)
+            self.assertEqual(json.loads(down.stdout), {"down": True, "data": data})
+            with self.assertRaises(OSError):
+                http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=5).request("GET", "/readyz")
+        finally:
+            subprocess.run([ISOLA, "down", "--data", data], capture_output=True)
+            shutil.rmtree(data, ignore_errors=True)
 
 
 if __name__ == "__main__":

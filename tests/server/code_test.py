@@ -9,16 +9,11 @@ import sys
 import threading
 import unittest
 
-from island import FULL, ISOLA, Server, eventually
+from island import FULL, ISOLA, Server, built, eventually
 
 CHART, FRAME = "application/vnd.isola.chart+json", "application/vnd.isola.frame+json"
 server = None
 sandbox = None
-
-
-def built():
-    listed = subprocess.run([ISOLA, "template", "ls", "--json"], capture_output=True, text=True)
-    return any(one["name"] == "code-interpreter" for one in json.loads(listed.stdout or "[]"))
 
 
 def make(**more):
@@ -32,7 +27,7 @@ def make(**more):
 
 def setUpModule():
     global server, sandbox
-    if not built():
+    if not built("code-interpreter"):
         raise unittest.SkipTest("the template code-interpreter is not built on this machine")
     server = Server()
     sandbox = make()
@@ -441,6 +436,74 @@ class Scale(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(answers, [True] * 200)
+
+
+class Budgets(unittest.TestCase):
+    """A cell is a command: counted, and in the ledger with its end."""
+
+    def commands(self, where):
+        return [e for e in server.get(f"/v1/ledger?sandbox={where}&kind=command.&limit=1000").json["events"]
+                if "isola-kernels" not in str(e["data"])]
+
+    def test_cells_count(self):
+        where = make(budget={"commands": 2}, task="count")
+        self.assertEqual(run("1 + 1", where)["status"], "ok")
+        self.assertEqual(ask("2 + 2", where, actor="ada").status, 200)
+        over = ask("3 + 3", where)
+        self.assertEqual((over.status, over.json["error"]["code"]), (429, "exhausted"))
+        eventually(lambda: server.get(f"/v1/sandboxes/{where}").json["state"] == "ended")
+        started = [e for e in self.commands(where) if e["kind"] == "command.started" and "context" in e["data"]]
+        ended = [e for e in self.commands(where) if e["kind"] == "command.ended" and "status" in e["data"]]
+        self.assertEqual([e["data"]["command"] for e in started], ["1 + 1", "2 + 2"])
+        self.assertEqual([e["data"]["status"] for e in ended], ["ok", "ok"])
+        self.assertEqual({e["task"] for e in started + ended}, {"count"})
+        self.assertEqual(started[1]["actor"], "ada")
+        self.assertEqual(server.get(f"/v1/usage?sandbox={where}").json["usage"][0]["commands"], 2)
+
+    def test_a_visiting_tasks_cell_is_stopped_alone(self):
+        where = make(task="host")
+        run("x = 5", where)
+        server.request("PUT", "/v1/tasks/visit", {"budget": {"cpu_seconds": 0.5}})
+        stopped = ask("while True: pass", where, task="visit")
+        self.assertEqual((stopped.status, stopped.json["error"]["message"]), (429, "its task's budget is spent"))
+        self.assertEqual(run("x", where)["results"][0]["data"]["text/plain"], "5", "the context lives on")
+        last = [e for e in self.commands(where) if e["kind"] == "command.ended" and e["task"] == "visit"]
+        self.assertEqual((last[-1]["data"]["reason"], last[-1]["data"]["detail"]), ("limit", "its task's budget is spent"))
+        server.delete(f"/v1/sandboxes/{where}")
+
+    def test_one_that_sleeps_is_not_ended_by_a_cell_too_many(self):
+        if not server.launcher_status().get("checkpointer"):
+            self.skipTest("no criu here; `./dev criu` provides one")
+        where = make(budget={"commands": 1}, auto_resume=False)
+        run("1", where)
+        self.assertEqual(server.post(f"/v1/sandboxes/{where}/pause").status, 200)
+        self.assertEqual(ask("2", where).status, 409)
+        self.assertEqual(server.get(f"/v1/sandboxes/{where}").json["state"], "paused")
+        server.delete(f"/v1/sandboxes/{where}")
+
+    def test_one_whose_caller_leaves_ends_in_the_ledger(self):
+        connection = server.connection()
+        connection.request("POST", f"/v1/sandboxes/{sandbox}/code", json.dumps({"code": "import time; time.sleep(500) # left"}),
+                           {"Authorization": "Bearer " + server.key})
+        def cells(kind):
+            return [e for e in self.commands(sandbox) if e["kind"] == kind]
+        start = eventually(lambda: [e for e in cells("command.started") if "# left" in e["data"]["command"]])[0]
+        connection.sock.close()
+        connection.close()
+        end = eventually(lambda: [e for e in cells("command.ended") if e["data"]["command_id"] == start["data"]["command_id"]])[0]
+        self.assertEqual(end["data"]["status"], "abandoned")
+
+    def test_those_of_e2b(self):
+        made = server.post("/sandboxes", {"templateID": "code-interpreter-v1"}, key="", headers={"X-API-Key": server.key})
+        self.assertEqual(made.status, 201, made)
+        inside = {"E2b-Sandbox-Id": made.json["sandboxID"], "E2b-Sandbox-Port": "49999",
+                  "X-Access-Token": made.json["envdAccessToken"], "Content-Type": "application/json"}
+        said = server.post("/execute", {"code": "20 + 22"}, key="", headers=inside)
+        self.assertEqual(said.status, 200, said)
+        self.assertIn(b'"42"', said.body)
+        events = [e for e in self.commands(made.json["sandboxID"]) if e["data"].get("command") == "20 + 22"]
+        self.assertEqual([(e["kind"], e["actor"], e["key"]) for e in events], [("command.started", "sandbox-token", "sandbox-token")])
+        server.delete("/sandboxes/" + made.json["sandboxID"], key="", headers={"X-API-Key": server.key})
 
 
 if __name__ == "__main__":

@@ -314,6 +314,33 @@ class Proxy(unittest.TestCase):
         server.delete(f"/v1/sandboxes/{made['id']}")
 
 
+class ManyCommands(unittest.TestCase):
+    def test_more_than_there_are_watchers(self):
+        """Each end is recorded, and its owner's calls find a channel all the while."""
+        made = server.create(pids=1024, memory="512M")
+        path = f"/v1/sandboxes/{made['id']}/commands"
+        connection = server.connection()
+        ids = [server.post(path, {"argv": ["sleep", "1000"], "background": True}, connection=connection).json["id"]
+               for _ in range(320)]
+        self.assertEqual(server.run(made["id"], "echo here")["stdout"], "here\n")
+        sandbox = f"/v1/sandboxes/{made['id']}"
+        self.assertEqual(server.post(sandbox + "/freeze").status, 200)
+        time.sleep(2)
+        self.assertEqual(server.post(sandbox + "/thaw").status, 200)
+        server.run(made["id"], "pkill sleep")
+        def ended():
+            found = []
+            after = 0
+            while after is not None:
+                page = server.get(f"/v1/ledger?sandbox={made['id']}&kind=command.ended&limit=1000&after={after}").json
+                found += [e["data"]["command_id"] for e in page["events"]]
+                after = page["next"]
+            return found
+        eventually(lambda: set(ids) <= set(ended()), what="the end of each")
+        self.assertEqual(len(ended()), len(set(ended())), "each once")
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+
 class Deaths(unittest.TestCase):
     def setUp(self):
         self.own = Server("--sample", "300ms")

@@ -92,6 +92,11 @@ class Server:
         if self.own:
             shutil.rmtree(self.data, ignore_errors=True)
 
+    def sanitized(self):
+        """Built with the address sanitizer, whose own memory grows."""
+        with open(f"/proc/{self.process.pid}/maps") as file:
+            return "libasan" in file.read()
+
     def launcher_status(self):
         out = subprocess.run([ISOLA, "launcher", "status", "--json", "--data", self.data], capture_output=True, text=True)
         return json.loads(out.stdout)
@@ -173,6 +178,11 @@ class Server:
                     name, data = "message", None
         finally:
             connection.close()
+
+
+def built(template):
+    listed = subprocess.run([ISOLA, "template", "ls", "--json"], capture_output=True, text=True)
+    return any(one["name"] == template for one in json.loads(listed.stdout or "[]"))
 
 
 def eventually(look, seconds=30, what="it"):

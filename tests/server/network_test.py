@@ -97,7 +97,7 @@ class OneWriter(unittest.TestCase):
         server.delete(f"/v1/sandboxes/{made['id']}", key=key)
 
     def test_a_sandbox_that_no_server_has_is_the_launchers(self):
-        run = subprocess.Popen([ISOLA, "run", "--latency", "--net", "allow a.example", "--", "sleep", "60"],
+        run = subprocess.Popen([ISOLA, "run", "--template", "minimal", "--latency", "--net", "allow a.example", "--", "sleep", "60"],
                                env={**os.environ, "ISOLA_DATA": server.data}, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
         try:

@@ -19,6 +19,9 @@ class JailCell : public Cell {
   Result<void> kill() override;
   Result<bool> quiesced() override;
   std::optional<int> exit_status() override;
+  int parent_fd() const override { return parent_.get(); }
+  // The helper that restored it.
+  void set_parent(Fd helper) { parent_ = kept(std::move(helper)); }
 
   // A parked cell waits long for whoever takes it.
   void set_first_link(Link link) { first_ = Link{kept(std::move(link.to_guest)), kept(std::move(link.from_guest))}; }
@@ -37,6 +40,7 @@ class JailCell : public Cell {
   kernel::ProcessName process_;
   Fd pidfd_;
   bool own_child_;  // ours to wait for; an adopted one is init's
+  Fd parent_;
   std::optional<Link> first_;
   Fd current_;             // our copy of the out-pipe's read end: hangs up when the guest has made new pipes
   IslandSockets sockets_;  // held for the gate

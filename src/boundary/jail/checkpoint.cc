@@ -118,10 +118,11 @@ class JailCheckpointing : public Checkpointing {
   Stopwatch watch_;
 };
 
-// Where nothing can be written any more, criu's own log may be cut off before it says so.
+// Where nothing can be written any more, criu's own log may be cut off before it says so. It writes large pieces, so a
+// disk on which one has no room any more can have some megabytes left.
 std::string full_disk(const Fd& folder) {
   struct statvfs disk{};
-  bool full = ::fstatvfs(folder.get(), &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize < (1 << 20);
+  bool full = ::fstatvfs(folder.get(), &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize < (16 << 20);
   return full ? ": No space left on device" : "";
 }
 

@@ -98,6 +98,8 @@ std::vector<MountRule> standard_mounts() {
   return rules;
 }
 
+std::string shown_limit(uint64_t value) { return value == RLIM_INFINITY ? "unlimited" : fmt::format("{}", value); }
+
 std::vector<ResourceLimit> resource_limits(uint32_t open_files) {
   return {{RLIMIT_NOFILE, "Max open files", open_files},
           // Nothing of the launcher's own: a real-time priority would even escape the processor limit.
@@ -105,6 +107,12 @@ std::vector<ResourceLimit> resource_limits(uint32_t open_files) {
           {RLIMIT_NICE, "Max nice priority", 0},
           {RLIMIT_MEMLOCK, "Max locked memory", 8 << 20},
           {RLIMIT_MSGQUEUE, "Max msgqueue size", 819200},
+          // Control groups limit these. What a shell had when it started the launcher is nobody's wish.
+          {RLIMIT_CPU, "Max cpu time", RLIM_INFINITY},
+          {RLIMIT_FSIZE, "Max file size", RLIM_INFINITY},
+          {RLIMIT_AS, "Max address space", RLIM_INFINITY},
+          {RLIMIT_DATA, "Max data size", RLIM_INFINITY},
+          {RLIMIT_NPROC, "Max processes", RLIM_INFINITY},
           // 1, not 0: with 0 the kernel would still start a core handler of the host that is set as a pipe.
           {RLIMIT_CORE, "Max core file size", 1}};
 }
@@ -114,7 +122,8 @@ std::string Protections::describe() const {
                                  id_count, capabilities, filter_hash, cgroup);
   for (const char* kind : kOwnNamespaces) text += fmt::format(" {}", kind);
   text += "\n";
-  for (const auto& limit : resource_limits(open_files)) text += fmt::format("limit {} {}\n", limit.name, limit.value);
+  for (const auto& limit : resource_limits(open_files))
+    text += fmt::format("limit {} {}\n", limit.name, shown_limit(limit.value));
   for (const auto& rule : mounts) text += "mount " + mount_line(rule) + "\n";
   return text + network;
 }

@@ -45,6 +45,7 @@ struct ResourceLimit {
   uint64_t value;
 };
 std::vector<ResourceLimit> resource_limits(uint32_t open_files);
+std::string shown_limit(uint64_t value);  // as /proc/<pid>/limits has it, too
 
 struct Protections {
   uint32_t id_base = 0;

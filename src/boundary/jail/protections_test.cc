@@ -23,7 +23,7 @@ namespace {
 
 TEST(MountLines, ReadsTheKernelsTable) {
   auto lines = mount_lines(
-      "22 1 0:21 / / rw,nodev,relatime - overlay isola rw,lowerdir=lower,upperdir=upper/upper\n"
+      "22 1 0:21 / / rw,nodev,relatime - overlay isola rw,lowerdir=0,upperdir=upper/upper\n"
       "23 22 0:22 / /proc rw,nosuid,nodev,noexec,relatime shared:5 master:1 - proc isola rw\n"
       "24 23 0:22 /sys /proc/sys ro,nosuid,nodev,noexec - proc isola rw\n"
       "25 22 0:30 /dev /dev ro,nosuid - tmpfs isola rw,size=65536k\n"

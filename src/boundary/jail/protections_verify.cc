@@ -137,6 +137,7 @@ Result<void> verify_mounts(pid_t pid, const Protections& wanted) {
   ISOLA_TRY(std::string text, read_file(fmt::format("/proc/{}/mountinfo", pid)));
   ISOLA_TRY(auto found, mount_lines(text));
   std::vector<std::string> lines;
+  lines.reserve(wanted.mounts.size());
   for (const auto& rule : wanted.mounts) lines.push_back(mount_line(rule));
   std::sort(lines.begin(), lines.end());
   std::sort(found.begin(), found.end());
@@ -155,7 +156,7 @@ Result<void> verify_resources(pid_t pid, const Protections& wanted) {
   for (const auto& limit : resource_limits(wanted.open_files)) {
     rlimit own{};
     if (::getrlimit(static_cast<__rlimit_resource>(limit.resource), &own) < 0) return sys_error("cannot read a limit");
-    const std::string value = fmt::format("{}", std::min<uint64_t>(limit.value, own.rlim_max));
+    const std::string value = shown_limit(std::min<uint64_t>(limit.value, own.rlim_max));
     size_t at = text.find(fmt::format("\n{} ", limit.name));
     std::string_view columns =
         at == std::string::npos ? "" : std::string_view(text).substr(at + 1 + std::strlen(limit.name), 64);
@@ -258,6 +259,12 @@ Result<void> verify_companions(pid_t first, const std::vector<pid_t>& pids, cons
       for (auto [name, value] : fields)
         if (auto found = status_field(status, name); found != value)
           return differ(fmt::format("{} of process {}", name, pid), value, found);
+      for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"}) {
+        auto found = status_field(status, set);
+        uint64_t held = std::strtoull(std::string(found).c_str(), nullptr, 16);
+        if (found.empty() || (held & ~wanted.capabilities))
+          return differ(fmt::format("{} of process {}", set, pid), "within " + caps, found);
+      }
     }
   }
   return {};

@@ -282,6 +282,7 @@ class JailRestoring : public Launching {
     watch_.lap(Step::verify);
     // It becomes our child when the helper, which criu made its parent, has ended.
     auto cell = std::make_unique<JailCell>(kernel::ProcessName{pid, started}, std::move(pidfd), true);
+    cell->set_parent(helper_.take_pidfd());
     cell->set_network(std::move(sockets_));
     handed_over_ = true;
     return cell;

@@ -82,14 +82,21 @@ Result<Root> make_by_descriptor(const std::vector<std::string>& lowers, const st
   return root;
 }
 
+// All names go into one option, of which the kernel takes 255 characters: one letter for each of the first layers and
+// two for the rest are what 106 of them have room for.
+std::string lower_point(size_t number) {
+  constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  std::string name(1, kLetters[number % kLetters.size()]);
+  return number < kLetters.size() ? name : kLetters[number / kLetters.size() % kLetters.size()] + name;
+}
+
 Result<Root> make_by_name(const std::vector<std::string>& lowers, const std::string& layer, int userns,
                           uint32_t id_base, const kernel::MountAttributes& attributes) {
   std::vector<StagedMount> below;
   std::string names;
   for (const auto& lower : lowers) {
-    // The stage has a mount point for the first; the others' are made as they are needed, and stay.
-    std::string point = kLowerPoint + (below.empty() ? "" : std::to_string(below.size()));
-    if (!below.empty()) ISOLA_CHECK(make_dirs(point));
+    std::string point = lower_point(below.size());
+    ISOLA_CHECK(make_dirs(point));  // on the stage, where it stays
     ISOLA_TRY(auto mount, StagedMount::make(lower, point, {.read_only = true, .idmap = userns}));
     below.push_back(std::move(mount));
     names += (names.empty() ? "" : ":") + point;

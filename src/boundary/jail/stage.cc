@@ -88,7 +88,7 @@ Result<void> set_stage(const StageOptions& options) {
   if (!folder) return sys_error("cannot open " + options.folder);
   ISOLA_CHECK(kernel::attach(tmpfs.get(), folder.get(), "."));
   if (::chdir(options.folder.c_str()) < 0) return sys_error("cannot enter " + options.folder);
-  for (const char* dir : {"dev", kRestoredDev, "sys", "empty", kNewRoot, kLowerPoint, kUpperPoint, kImages})
+  for (const char* dir : {"dev", kRestoredDev, "sys", "empty", kNewRoot, kUpperPoint, kImages})
     ISOLA_CHECK(make_dirs(dir));
   for (size_t i = 0; i < kMostShown; ++i) ISOLA_CHECK(make_dirs(fmt::format("{}/{}", kShown, i)));
   ISOLA_CHECK(make_dirs(kCriuRun, 0700));

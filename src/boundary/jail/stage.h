@@ -23,7 +23,6 @@ inline constexpr const char* kGuestProgram = "/dev/.isola-guest";  // as the san
 inline constexpr const char* kRestoredDev = "dev.restored";        // mount point: /dev through the ids of one restore
 inline constexpr const char* kShown = "shown";  // mount points shown/0…: folders that one restore shows
 inline constexpr const char* kNewRoot = "root";
-inline constexpr const char* kLowerPoint = "lower";
 inline constexpr const char* kUpperPoint = "upper";
 inline constexpr const char* kImages = "images";
 inline constexpr const char* kCriuRun = "criu.run";  // what criu has for /run

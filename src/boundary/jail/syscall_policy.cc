@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -19,7 +20,6 @@ namespace {
 using kernel::ArgumentTest;
 using kernel::SeccompAction;
 using kernel::SeccompCall;
-using kernel::SeccompRule;
 
 // Calls newer than the headers we may be built with. From 424 on, numbers are the same on every architecture.
 enum NewCall : uint32_t {
@@ -80,7 +80,7 @@ constexpr uint32_t kAllowed[] = {
     __NR_setuid, __NR_setgid, __NR_setreuid, __NR_setregid, __NR_setresuid, __NR_setresgid, __NR_setfsuid,
     __NR_setfsgid, __NR_setgroups, __NR_capget, __NR_capset, __NR_seccomp,
     // limits, scheduling, accounting
-    __NR_getrlimit, __NR_setrlimit, __NR_prlimit64, __NR_getrusage, __NR_times, __NR_getpriority, __NR_setpriority,
+    __NR_getrlimit, __NR_getrusage, __NR_times, __NR_getpriority, __NR_setpriority,
     __NR_ioprio_get, __NR_ioprio_set, __NR_sched_yield, __NR_sched_getaffinity, __NR_sched_setaffinity,
     __NR_sched_getparam, __NR_sched_setparam, __NR_sched_getscheduler, __NR_sched_setscheduler, __NR_sched_getattr,
     __NR_sched_setattr, __NR_sched_get_priority_max, __NR_sched_get_priority_min, __NR_sched_rr_get_interval,
@@ -197,6 +197,20 @@ SeccompCall fcntl_call() {
   return {.number = __NR_fcntl, .rules = {{{ArgumentTest::is(1, F_SETLEASE)}, SeccompAction::error(EPERM)}}};
 }
 
+// The limit of core files stays 1, the one value with which the kernel starts no core handler of the host that is a
+// pipe (umh, as root, outside). Lowering it is what cautious programs do, so they are told that it worked; whoever
+// wants the value before as well would get garbage, and is refused.
+SeccompCall setrlimit_call() {
+  return {.number = __NR_setrlimit, .rules = {{{ArgumentTest::is(0, RLIMIT_CORE)}, SeccompAction::error(0)}}};
+}
+SeccompCall prlimit_call() {
+  auto none = [](uint8_t argument) { return ArgumentTest::masked64(argument, ~uint64_t{0}, 0); };
+  return {.number = __NR_prlimit64,
+          .rules = {{{none(2)}, SeccompAction::allow()},
+                    {{ArgumentTest::is(1, RLIMIT_CORE), none(3)}, SeccompAction::error(0)},
+                    {{ArgumentTest::is(1, RLIMIT_CORE)}, SeccompAction::error(EPERM)}}};
+}
+
 // An unsigned int: asking (0xffffffff), the plain Linux one, its 32-bit name for uname, gdb's and setarch's -R, and
 // the old version number. None of those brings back the old executable-stack or zero-page behaviours.
 SeccompCall personality_call() {
@@ -220,6 +234,8 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(ioctl_call());
   calls.push_back(fcntl_call());
   calls.push_back(personality_call());
+  calls.push_back(setrlimit_call());
+  calls.push_back(prlimit_call());
   for (uint32_t number : {__NR_sync, __NR_syncfs})
     calls.push_back({.number = number, .otherwise = SeccompAction::error(0)});
   // It shares data where the filesystem can (see ioctl). Whoever copies by it has another way for older kernels.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -245,6 +246,21 @@ TEST(SyscallPolicy, NoLeasesButAllOtherFileControls) {
   EXPECT_EQ(answer(__NR_fcntl, {3, F_SETLEASE | (1ULL << 32), F_RDLCK}), EPERM);  // the kernel looks at 32 bits
   for (int command : {F_DUPFD, F_GETFD, F_SETFD, F_SETFL, F_SETLK, F_GETLEASE, F_ADD_SEALS})
     EXPECT_EQ(answer(__NR_fcntl, {3, static_cast<uint64_t>(command)}), kAllowed) << command;
+}
+
+TEST(SyscallPolicy, TheLimitOfCoreFilesStays) {
+  const uint64_t there = 0x7ffc00000000;
+  EXPECT_EQ(answer(__NR_setrlimit, {RLIMIT_CORE, there}), 0);
+  EXPECT_EQ(answer(__NR_setrlimit, {RLIMIT_CORE | (1ULL << 32), there}), 0);  // the kernel looks at 32 bits
+  EXPECT_EQ(answer(__NR_prlimit64, {0, RLIMIT_CORE, there, 0}), 0);
+  EXPECT_EQ(answer(__NR_prlimit64, {1, RLIMIT_CORE | (1ULL << 32), there, 0}), 0);
+  EXPECT_EQ(answer(__NR_prlimit64, {0, RLIMIT_CORE, there, there}), EPERM);
+  EXPECT_EQ(answer(__NR_prlimit64, {0, RLIMIT_CORE, 1ULL << 32, 0}), 0);    // a pointer with an empty low half
+  EXPECT_EQ(answer(__NR_prlimit64, {0, RLIMIT_CORE, 0, there}), kAllowed);  // asking
+  for (uint64_t other : {RLIMIT_NOFILE, RLIMIT_STACK, RLIMIT_AS}) {
+    EXPECT_EQ(answer(__NR_setrlimit, {other, there}), kAllowed);
+    EXPECT_EQ(answer(__NR_prlimit64, {0, other, there, there}), kAllowed);
+  }
 }
 
 TEST(SyscallPolicy, InstallsAndAnswersForReal) {

@@ -1,5 +1,5 @@
-// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As builds,
-// vault and interpreter are built, lines go from here to files of their own.
+// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As vault
+// and webhooks are built, lines go from here to files of their own.
 #include "base/log.h"
 #include "dialect/e2b/api.h"
 
@@ -13,7 +13,7 @@ struct Line {
   const char* what;
 };
 
-constexpr const char* kBuild = "building templates through the API";
+constexpr const char* kBuild = "building templates by pushing an image";
 constexpr const char* kSecrets = "secrets";
 constexpr const char* kWebhooks = "webhooks";
 
@@ -21,16 +21,9 @@ constexpr Line kLines[] = {
     {"POST", "/templates", kBuild},
     {"POST", "/templates/{template}", kBuild},
     {"PATCH", "/templates/{template}", kBuild},
-    {"POST", "/templates/tags", "tagging templates"},
-    {"DELETE", "/templates/tags", "tagging templates"},
     {"POST", "/templates/{template}/builds/{build}", kBuild},
-    {"GET", "/templates/{template}/builds/{build}/status", kBuild},
     {"GET", "/templates/{template}/builds/{build}/logs", kBuild},
-    {"GET", "/templates/{template}/files/{hash}", kBuild},
-    {"POST", "/v2/templates", kBuild},
     {"PATCH", "/v2/templates/{template}", kBuild},
-    {"POST", "/v2/templates/{template}/builds/{build}", kBuild},
-    {"POST", "/v3/templates", kBuild},
     {"GET", "/secrets", kSecrets},
     {"POST", "/secrets", kSecrets},
     {"GET", "/secrets/{secret}", kSecrets},

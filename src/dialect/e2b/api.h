@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "builder/builder.h"
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/network.h"
 #include "dialect/e2b/tokens.h"
@@ -32,7 +33,8 @@ struct Options {
 
 class Api {
  public:
-  Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRing> keys, Options options);
+  Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Builder> builder,
+      std::shared_ptr<store::KeyRing> keys, Options options);
   // After the other dialects: it looks at hosts first, and leaves them what is not its own.
   void add_to(http::Router& router);
 
@@ -41,6 +43,7 @@ class Api {
   void add_sandboxes(http::Router& router);
   void add_images(http::Router& router);  // pause, resume, fork, snapshots
   void add_templates(http::Router& router);
+  void add_builds(http::Router& router);
   void add_volumes(http::Router& router);
   void add_observation(http::Router& router);  // metrics, logs, lifecycle events
   void add_absent(http::Router& router);
@@ -49,6 +52,7 @@ class Api {
   http::RouteGroup& group(http::Router& router, const char* prefix);
 
   std::shared_ptr<sandbox::Service> service_;
+  std::shared_ptr<builder::Builder> builder_;
   std::shared_ptr<store::KeyRing> keys_;
   Options options_;
   dialect::Door door_;

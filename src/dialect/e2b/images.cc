@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "dialect/e2b/body.h"
 #include "dialect/e2b/connect.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
@@ -17,17 +18,6 @@ namespace {
 constexpr uint32_t kMostForks = 100;
 constexpr size_t kPage = 100;
 
-Task<Result<json>> read_body(http::Exchange& ex) {
-  ISOLA_CO_TRY(std::string text, co_await ex.read_all(1 << 20));
-  if (text.empty()) co_return json::object();
-  co_return parse_object(text);
-}
-
-bool given(const json& body, const char* name) {
-  auto at = body.find(name);
-  return at != body.end() && !at->is_null();
-}
-
 Result<std::optional<store::Millis>> timeout_of(const json& body) {
   if (!given(body, "timeout")) return std::nullopt;
   if (!body["timeout"].is_number() || !(body["timeout"].get<double>() >= 0))
@@ -39,7 +29,7 @@ bool rests(const BoxPtr& box) { return store::is_asleep(box->state()); }
 
 Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex, true));
   if (rests(box)) co_return sandbox::conflict("Sandbox " + log::quoted(box->id()) + " is already paused");
   sandbox::PauseRequest request;
   request.memory = !(given(body, "memory") && body["memory"] == false);
@@ -51,7 +41,7 @@ Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
 
 Task<Result<void>> resume(sandbox::Service& service, http::Exchange& ex, const Options& options) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex, true));
   if (!rests(box)) co_return sandbox::conflict("Sandbox " + log::quoted(box->id()) + " is already running");
   sandbox::ResumeRequest request;
   ISOLA_CO_TRY(request.timeout, timeout_of(body));
@@ -64,7 +54,7 @@ Task<Result<void>> resume(sandbox::Service& service, http::Exchange& ex, const O
 
 Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex, const Options& options) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex, true));
   sandbox::ForkRequest request;
   ISOLA_CO_TRY(request.timeout, timeout_of(body));
   if (given(body, "count")) {
@@ -91,7 +81,7 @@ json view(const store::ImageRecord& snapshot) {
 
 Task<Result<void>> snapshot(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  ISOLA_CO_TRY(json body, co_await read_body(ex, true));
   sandbox::SnapshotRequest request;
   if (given(body, "name")) {
     if (!body["name"].is_string()) co_return fail(Code::invalid, "name: must be a string");

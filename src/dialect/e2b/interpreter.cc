@@ -10,19 +10,16 @@
 namespace isola::e2b {
 
 using namespace boost::asio::experimental::awaitable_operators;
+using dialect::number_of;
+using dialect::text_of;
 using nlohmann::json;
 using sandbox::BoxPtr;
 
 namespace {
 
 constexpr size_t kMaxBody = 64 << 20;
+constexpr size_t kShown = 2000;  // of a cell, in the ledger
 constexpr auto kKeepalive = std::chrono::milliseconds(5000);
-
-std::string text_of(const json& object, const char* name) {
-  if (!object.is_object()) return {};
-  auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 // 'abc' as it is written in Python and JavaScript: clients want the text itself.
 std::string unquoted(std::string text) {
@@ -86,6 +83,7 @@ void refuse(http::Exchange& ex, int status, const std::string& message) {
 int status_for(const json& failure, bool named) {
   std::string code = text_of(failure, "code");
   if (code == to_string(Code::not_found)) return named ? 404 : 400;
+  if (code == to_string(Code::exhausted)) return 429;
   if (code == to_string(Code::invalid) || code == to_string(Code::unsupported)) return 400;
   return 500;
 }
@@ -109,6 +107,9 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
   std::string context = text_of(body, "context_id"), language = text_of(body, "language");
   if (!context.empty() && !language.empty())
     co_return refuse(ex, 400, "Only one of context_id or language can be provided");
+  sandbox::CodeRun::Spec spec{.code = body["code"].get_ref<const std::string&>().substr(0, kShown),
+                              .task = {},
+                              .by = sandbox::Caller(sandbox::kOwnToken)};
   json request = {{"op", "execute"}, {"code", std::move(body["code"])}};
   if (!context.empty()) request["context"] = context;
   if (!language.empty()) request["language"] = language;
@@ -116,20 +117,29 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
   if (auto record = box->record(); !record.env.empty()) request["sandbox_env"] = record.env;
   std::string line = dialect::dump(request);
   request.clear();
+  auto run = co_await service.begin_code(box, std::move(spec));
+  if (!run) co_return refuse(ex, run.error().code == Code::exhausted ? 429 : 400, run.error().message);
   auto talk = co_await interpreter::ask(service, box, std::move(line));
   if (!talk) co_return refuse(ex, box, talk.error());
+  if (context.empty() && language.empty()) language = "python";
+  (*run)->started(language, context.empty() ? language : context);
   bool begun = false;
   for (;;) {
-    auto first = co_await ((*talk)->next(kKeepalive) || ex.gone());
-    if (first.index() == 1) co_return co_await (*talk)->interrupt();
-    auto& next = std::get<0>(first);
+    auto first = co_await ((*talk)->next(kKeepalive) || ex.gone() || (*run)->stopped());
+    if (first.index() != 0) co_await (*talk)->interrupt();
+    if (first.index() == 1) co_return;
     json event = {{"type", "ping"}};
-    if (!next || !*next)
+    if (first.index() == 2) {
+      event = {{"type", "failure"}, {"code", "exhausted"}, {"message", std::get<2>(first)}};
+    } else if (auto& next = std::get<0>(first); !next || !*next) {
       event = {{"type", "failure"}, {"code", "internal"}, {"message", "the interpreter ended in the middle of a cell"}};
-    else if (!(*next)->empty())
+    } else if (!(*next)->empty()) {
       event = json::parse(**next, nullptr, false);
+    }
     if (!event.is_object()) co_return ex.abort();
     std::string type = text_of(event, "type");
+    if (type == "failure") (*run)->ended("failure", 0);
+    if (type == "end") (*run)->ended(text_of(event, "status"), number_of(event, "duration_ms"));
     if (type == "failure" && !begun)
       co_return refuse(ex, status_for(event, !context.empty()), text_of(event, "message"));
     if (!begun) {

@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "dialect/e2b/body.h"
 #include "dialect/e2b/connect.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
@@ -22,22 +23,6 @@ namespace {
 
 constexpr double kLongest = 10.0 * 365 * 24 * 3600;
 constexpr size_t kPage = 100;  // at most, and where nothing is said
-
-Task<Result<json>> read_body(http::Exchange& ex) {
-  ISOLA_CO_TRY(std::string text, co_await ex.read_all(1 << 20));
-  co_return parse_object(text);
-}
-
-bool given(const json& body, const char* name) {
-  auto at = body.find(name);
-  return at != body.end() && !at->is_null();
-}
-
-Result<std::string> text(const json& body, const char* name) {
-  if (!given(body, name)) return std::string();
-  if (!body[name].is_string()) return fail(Code::invalid, std::string(name) + ": must be a string");
-  return body[name].get<std::string>();
-}
 
 Result<store::Labels> labels(const json& body, const char* name) {
   store::Labels out;
@@ -132,6 +117,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   ISOLA_CO_TRY(json body, co_await read_body(ex));
   sandbox::CreateRequest request;
   request.limits = service.settings().default_limits;
+  request.usual_limits = true;
   request.project = dialect::project_of(ex);
   request.by = request.actor = std::string(ex.noted("key"));
   ISOLA_CO_TRY(request.template_name, text(body, "templateID"));

@@ -26,7 +26,7 @@ TEST(Starting, TheDataPlanesSayComeAgain) {
                               .settings = {}});
   auto keys = std::make_shared<store::KeyRing>(**store);
   Options options{.hosts = {}, .domain = "isola.test", .port = {}, .secret = "secret"};
-  Api api(service, keys, options);
+  Api api(service, nullptr, keys, options);
   http::TestServer server([&](http::Router& router) { api.add_to(router); });
   const std::string id = "iabcdefghij0123456789";
   struct {

@@ -1,4 +1,4 @@
-// Templates as far as there are any: those that the operator built, readable by everybody and changed by nobody here.
+// Templates: those of this machine, readable by everybody and changed by nobody here, and those that a project built.
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -40,12 +40,57 @@ json view(const sandbox::Service::Template& one, const sandbox::Settings& settin
           {"envdVersion", kEnvdVersion}};
 }
 
+std::string_view status_of(store::BuildState state) {
+  return state == store::BuildState::failed ? "error" : to_string(state);
+}
+
+json build_view(const store::BuildRecord& build, const sandbox::Settings& settings) {
+  const auto& limits = settings.default_limits;
+  json out = {{"buildID", build.id},
+              {"status", status_of(build.state)},
+              {"createdAt", dialect::when(build.created)},
+              {"updatedAt", dialect::when(build.finished ? build.finished : build.created)},
+              {"cpuCount", static_cast<int>(std::max(1.0, build.cpus > 0 ? build.cpus : limits.cpus))},
+              {"memoryMB", (build.memory_limit ? build.memory_limit : limits.memory) >> 20},
+              {"diskSizeMB", limits.disk >> 20},
+              {"envdVersion", kEnvdVersion}};
+  if (build.finished) out["finishedAt"] = dialect::when(build.finished);
+  return out;
+}
+
+// One that the project built.
+json view(const store::TemplateRecord& one, const std::vector<store::BuildRecord>& builds,
+          const sandbox::Settings& settings) {
+  json out = {{"templateID", one.id},
+              {"public", false},
+              {"aliases", {one.name}},
+              {"names", {one.name}},
+              {"createdBy", nullptr},
+              {"lastSpawnedAt", nullptr},
+              {"createdAt", dialect::when(one.created)},
+              {"spawnCount", 0},
+              {"buildCount", builds.size()}};
+  store::BuildRecord none;
+  json newest = build_view(builds.empty() ? none : builds.front(), settings);
+  newest["buildStatus"] = newest["status"];
+  newest.erase("status");
+  newest.erase("createdAt");
+  newest.erase("finishedAt");
+  out.update(newest);
+  return out;
+}
+
+// Of this machine, for everybody.
 Result<sandbox::Service::Template> find(sandbox::Service& service, std::string name) {
   name = without_tag(std::move(name));
   ISOLA_TRY(auto all, service.templates());
   for (const auto& one : all)
     if (one.name == name) return one;
   return fail(Code::not_found, "there is no template " + log::quoted(name));
+}
+
+Result<store::TemplateRecord> find_built(sandbox::Service& service, const http::Exchange& ex, std::string name) {
+  return service.store().find_template(dialect::project_of(ex), name.substr(0, name.find(':')));
 }
 
 }  // namespace
@@ -56,6 +101,11 @@ void Api::add_templates(http::Router& router) {
   auto list = handled([service](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(auto all, service->templates());
     json out = json::array();
+    ISOLA_CO_TRY(auto built, service->store().list_templates(dialect::project_of(ex)));
+    for (const auto& one : built) {
+      ISOLA_CO_TRY(auto builds, service->store().list_builds(one.id));
+      out.push_back(view(one, builds, service->settings()));
+    }
     for (const auto& one : all) out.push_back(view(one, service->settings()));
     ex.reply(200, dialect::dump(out));
     co_return Result<void>();
@@ -63,11 +113,23 @@ void Api::add_templates(http::Router& router) {
   templates.add("GET", "/templates", list);
   group(router, "/v2/templates").add("GET", "/v2/templates", list);
   templates.add("GET", "/templates/aliases/{alias}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
+                  if (auto built = find_built(*service, ex, std::string(ex.param("alias")))) {
+                    ex.reply(200, dialect::dump({{"templateID", built->id}, {"public", false}}));
+                    co_return Result<void>();
+                  }
                   ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("alias"))));
                   ex.reply(200, dialect::dump({{"templateID", one.name}, {"public", true}}));
                   co_return Result<void>();
                 }));
   templates.add("GET", "/templates/{template}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
+                  if (auto built = find_built(*service, ex, std::string(ex.param("template")))) {
+                    ISOLA_CO_TRY(auto builds, service->store().list_builds(built->id));
+                    json out = view(*built, builds, service->settings());
+                    out["builds"] = json::array();
+                    for (const auto& build : builds) out["builds"].push_back(build_view(build, service->settings()));
+                    ex.reply(200, dialect::dump(out));
+                    co_return Result<void>();
+                  }
                   ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
                   json out = view(one, service->settings());
                   out["builds"] = json::array({{{"buildID", out["buildID"]},
@@ -83,11 +145,17 @@ void Api::add_templates(http::Router& router) {
                   co_return Result<void>();
                 }));
   // This is also how snapshots are deleted.
-  templates.add("DELETE", "/templates/{template}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
+  templates.add("DELETE", "/templates/{template}",
+                handled([service, builder = builder_](http::Exchange& ex) -> Task<Result<void>> {
                   std::string project = dialect::project_of(ex);
                   std::string name = without_tag(std::string(ex.param("template")));
                   if (service->find_snapshot(project, name)) {
                     ISOLA_CO_CHECK(co_await service->remove_snapshot(std::move(project), std::move(name)));
+                    ex.reply(204);
+                    co_return Result<void>();
+                  }
+                  if (find_built(*service, ex, name)) {
+                    ISOLA_CO_CHECK(builder->remove(project, name.substr(0, name.find(':'))));
                     ex.reply(204);
                     co_return Result<void>();
                   }
@@ -96,6 +164,16 @@ void Api::add_templates(http::Router& router) {
                                  "the template " + one.name + " is the operator's: `isola template` manages it");
                 }));
   templates.add("GET", "/templates/{template}/tags", handled([service](http::Exchange& ex) -> Task<Result<void>> {
+                  if (auto built = find_built(*service, ex, std::string(ex.param("template")))) {
+                    ISOLA_CO_TRY(auto tags, service->store().tags_of(built->id));
+                    json out = json::array();
+                    for (const auto& [tag, id] : tags) {
+                      ISOLA_CO_TRY(auto build, service->store().find_build(built->id, id));
+                      out.push_back({{"tag", tag}, {"buildID", id}, {"createdAt", dialect::when(build.finished)}});
+                    }
+                    ex.reply(200, dialect::dump(out));
+                    co_return Result<void>();
+                  }
                   ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
                   ex.reply(200,
                            dialect::dump(json::array(

@@ -57,6 +57,11 @@ std::optional<VolumeToken> read_volume_token(const std::string& secret, std::str
   return named;
 }
 
+std::string upload_token(const std::string& secret, const std::string& project, const std::string& hash,
+                         const std::string& key) {
+  return seal(secret, "isola-e2b-upload-1\n" + project + "\n" + hash + "\n" + key);
+}
+
 std::string Tokens::of(const std::string& sandbox, const std::string& made_by) const {
   store::Millis revoked = revoked_ ? revoked_(made_by) : 0;
   {

@@ -31,6 +31,10 @@ struct VolumeToken {
 };
 std::optional<VolumeToken> read_volume_token(const std::string& secret, std::string_view token);
 
+// What lets the files of a build in, once it is known who may: the word of the key that asked where to put them.
+std::string upload_token(const std::string& secret, const std::string& project, const std::string& hash,
+                         const std::string& key);
+
 // The tokens of living sandboxes, remembered: one is made once. Any thread.
 class Tokens {
  public:

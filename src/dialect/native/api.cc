@@ -1,5 +1,6 @@
 #include "dialect/native/api.h"
 
+#include "base/log.h"
 #include "dialect/native/code.h"
 
 namespace isola::native {
@@ -16,8 +17,10 @@ http::Guards guards_of(const Options& options) {
 
 }  // namespace
 
-Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRing> keys, Options options)
+Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Builder> builder,
+         std::shared_ptr<store::KeyRing> keys, Options options)
     : service_(std::move(service)),
+      builder_(std::move(builder)),
       keys_(std::move(keys)),
       options_(std::move(options)),
       door_(service_, keys_, guards_of(options_)) {}
@@ -30,6 +33,7 @@ void Api::add_to(http::Router& router) {
   });
   add_sandboxes(group);
   add_images(group);
+  add_templates(group);
   add_volumes(group);
   add_commands(group);
   add_code(group, service_);
@@ -46,6 +50,14 @@ Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& 
 }
 
 Task<Result<std::string>> small_body(http::Exchange& ex) { return ex.read_all(kSmallBody); }
+
+Task<Result<sandbox::Created>> create_for(sandbox::Service& service, http::Exchange& ex,
+                                          sandbox::CreateRequest request) {
+  auto created = co_await service.create(std::move(request));
+  if (!created && created.error().code == Code::exhausted)
+    ex.note(kRetryAfter, std::to_string(service.seconds_until_create(project_of(ex))));
+  co_return created;
+}
 
 http::Handler handled(Step step) { return handled(store::Scope::read, std::move(step)); }
 
@@ -67,8 +79,12 @@ http::Handler handled(store::Scope needed, Step step) {
         ex.fail(http::ErrorReply{409, "conflict", done.error().message, {}});
         co_return;
       }
+      // The caller gets one sentence; whoever looks into it finds the cause under the same id.
+      if (done.error().code == Code::internal || done.error().code == Code::corrupt)
+        log::error("api", "request {}: {}", ex.request_id(), log::quoted(done.error().text()));
       std::optional<int> retry;
-      if (done.error().code == Code::exhausted || done.error().code == Code::unavailable) retry = 1;
+      if (done.error().code == Code::exhausted || done.error().code == Code::unavailable)
+        retry = std::max(1, std::atoi(std::string(ex.noted(kRetryAfter)).c_str()));
       ex.fail(done.error(), retry);
     }
   };

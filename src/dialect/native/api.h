@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "builder/builder.h"
 #include "dialect/shared/door.h"
 #include "http/exchange.h"
 #include "http/router.h"
@@ -27,7 +28,8 @@ struct Options {
 
 class Api {
  public:
-  Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<store::KeyRing> keys, Options options);
+  Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Builder> builder,
+      std::shared_ptr<store::KeyRing> keys, Options options);
 
   // Everything of this dialect.
   void add_to(http::Router& router);
@@ -37,6 +39,7 @@ class Api {
   // One file each.
   void add_sandboxes(http::RouteGroup& group);
   void add_images(http::RouteGroup& group);
+  void add_templates(http::RouteGroup& group);
   void add_volumes(http::RouteGroup& group);
   void add_commands(http::RouteGroup& group);
   void add_terminals(http::RouteGroup& group);
@@ -47,6 +50,7 @@ class Api {
   void add_system(http::Router& router, http::RouteGroup& group);
 
   std::shared_ptr<sandbox::Service> service_;
+  std::shared_ptr<builder::Builder> builder_;
   std::shared_ptr<store::KeyRing> keys_;
   Options options_;
   dialect::Door door_;
@@ -69,6 +73,16 @@ inline bool is_operator(const http::Exchange& ex) {
 // The living sandbox of the path's {id}, of the caller's project.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 Task<Result<std::string>> small_body(http::Exchange& ex);
+// What the reply holds comes from inside a sandbox. `what`: body, all of it; data, names and texts in it.
+inline void mark_untrusted(http::Exchange& ex, std::string_view what = "data") {
+  ex.set_header("X-Isola-Untrusted", what);
+}
+
+// A create that is refused says when to come again.
+Task<Result<sandbox::Created>> create_for(sandbox::Service& service, http::Exchange& ex,
+                                          sandbox::CreateRequest request);
+// Seconds, noted by a step that knows how long whoever is refused had better wait.
+inline constexpr const char* kRetryAfter = "retry_after";
 
 // A handler that returns its failure instead of dressing it itself.
 using Step = std::function<Task<Result<void>>(http::Exchange&)>;

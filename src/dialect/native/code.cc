@@ -3,7 +3,6 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <nlohmann/json.hpp>
 
-#include "base/ids.h"
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
 #include "dialect/native/output.h"
@@ -15,6 +14,8 @@ namespace isola::native {
 
 using namespace boost::asio::experimental::awaitable_operators;
 using dialect::dump;
+using dialect::number_of;
+using dialect::text_of;
 using interpreter::Conversation;
 using nlohmann::json;
 using sandbox::BoxPtr;
@@ -25,21 +26,16 @@ constexpr size_t kMaxCode = 64 << 20;
 constexpr size_t kShown = 2000;  // of a cell, in the ledger
 constexpr auto kPing = std::chrono::milliseconds(15000);
 
-// Lines come from inside the sandbox: a field can be anything.
-std::string text_of(const json& object, const char* name, const char* otherwise = "") {
-  auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
-}
-
-int64_t number_of(const json& object, const char* name) {
-  auto found = object.find(name);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+std::string cleaned(const std::string& text) {
+  TextFeed feed(Clean::yes);
+  return feed.feed(text) + feed.finish();
 }
 
 // What isola-kernels could not do, as an Error.
 Error failure_of(const json& line) {
   std::string word = text_of(line, "code", "internal");
-  Error error{Code::internal, text_of(line, "message", "the interpreter inside failed")};
+  Error error{Code::internal, "the interpreter inside failed"};
+  if (auto said = text_of(line, "message"); !said.empty()) error.message = cleaned(said.substr(0, kShown));
   for (Code code : {Code::invalid, Code::not_found, Code::exists, Code::denied, Code::unsupported, Code::exhausted,
                     Code::unavailable, Code::timeout, Code::corrupt})
     if (to_string(code) == word) error.code = code;
@@ -52,11 +48,6 @@ Result<json> parsed(const std::string& line) {
   json event = json::parse(line, nullptr, false);
   if (!event.is_object()) return fail(Code::corrupt, "the interpreter inside sent something malformed");
   return event;
-}
-
-std::string cleaned(const std::string& text) {
-  TextFeed feed(Clean::yes);
-  return feed.feed(text) + feed.finish();
 }
 
 // Without what steers a terminal or misleads a reader, where the caller asked for that.
@@ -75,8 +66,8 @@ void clean(json& event) {
 struct Asked {
   json request = {{"op", "execute"}};
   bool clean = false, stream = false;
-  std::string task, shown, id;
-  sandbox::Caller by;
+  sandbox::CodeRun::Spec run;
+  std::string language, context;  // as the interpreter will understand it
 };
 
 Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std::string& body) {
@@ -95,40 +86,26 @@ Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std:
   if (auto most = fields.size("max_output")) asked.request["max_output"] = *most;
   asked.clean = fields.flag("clean");
   asked.stream = fields.flag("stream");
-  asked.task = fields.text("task");
-  asked.by = sandbox::Caller(std::string(ex.noted("key")), fields.text("actor"));
+  asked.run.task = fields.text("task");
+  asked.run.by = sandbox::Caller(std::string(ex.noted("key")), fields.text("actor"));
   ISOLA_CHECK(fields.done());
-  asked.shown = code->substr(0, kShown);
-  asked.id = new_command_id();
+  asked.run.code = code->substr(0, kShown);
+  asked.language = context.empty() && language.empty() ? "python" : language;
+  asked.context = context.empty() ? asked.language : context;
   asked.request["code"] = std::move(*code);
   return asked;
-}
-
-void write_down(sandbox::Service& service, const BoxPtr& box, const Asked& asked, const json& start) {
-  json data = {{"command_id", asked.id},
-               {"command", asked.shown},
-               {"language", text_of(start, "language")},
-               {"context", text_of(start, "context")}};
-  service.record(ledger::Kind::command_started, box, dump(data), asked.by, asked.task);
-}
-
-void write_down_end(sandbox::Service& service, const BoxPtr& box, const Asked& asked, const json& end) {
-  json data = {
-      {"command_id", asked.id}, {"status", text_of(end, "status")}, {"duration_ms", number_of(end, "duration_ms")}};
-  service.record(ledger::Kind::command_ended, box, dump(data), asked.by, asked.task);
 }
 
 // All events of a cell, to `use` (false from it: nobody takes them). False: the caller has left, and the cell was
 // stopped.
 using UseEvent = std::function<Task<bool>(json&)>;
-Task<Result<bool>> follow(sandbox::Service& service, http::Exchange& ex, BoxPtr box, const Asked& asked,
-                          Conversation& talk, const UseEvent& use) {
+Task<Result<bool>> follow(http::Exchange& ex, sandbox::CodeRun& run, bool cleans, Conversation& talk,
+                          const UseEvent& use) {
   for (;;) {
-    auto first = co_await (talk.next(kPing) || ex.gone());
-    if (first.index() == 1) {
-      co_await talk.interrupt();
-      co_return false;
-    }
+    auto first = co_await (talk.next(kPing) || ex.gone() || run.stopped());
+    if (first.index() != 0) co_await talk.interrupt();
+    if (first.index() == 1) co_return false;
+    if (first.index() == 2) co_return fail(Code::exhausted, std::get<2>(first));
     ISOLA_CO_TRY(auto line, std::move(std::get<0>(first)));
     if (!line) co_return fail(Code::unavailable, "the interpreter inside ended in the middle of a cell");
     json event = {{"type", "ping"}};
@@ -136,10 +113,12 @@ Task<Result<bool>> follow(sandbox::Service& service, http::Exchange& ex, BoxPtr 
       ISOLA_CO_TRY(event, parsed(*line));
     }
     std::string type = text_of(event, "type");
-    if (type == "failure") co_return std::unexpected(failure_of(event));
-    if (type == "start") write_down(service, box, asked, event);
-    if (type == "end") write_down_end(service, box, asked, event);
-    if (asked.clean) clean(event);
+    if (type == "failure") {
+      run.ended("failure", 0);
+      co_return std::unexpected(failure_of(event));
+    }
+    if (type == "end") run.ended(text_of(event, "status"), number_of(event, "duration_ms"));
+    if (cleans) clean(event);
     bool taken = co_await use(event);
     if (!taken) {
       co_await talk.interrupt();
@@ -149,20 +128,19 @@ Task<Result<bool>> follow(sandbox::Service& service, http::Exchange& ex, BoxPtr 
   }
 }
 
-Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, BoxPtr box, const Asked& asked,
-                          Conversation& talk) {
+Task<Result<void>> stream(http::Exchange& ex, sandbox::CodeRun& run, bool cleans, Conversation& talk) {
   bool begun = false;
   UseEvent use = [&](json& event) -> Task<bool> {
     if (!begun) {
       begun = true;
-      ex.set_header("X-Isola-Untrusted", "data");
+      mark_untrusted(ex);
       ex.begin(200, "application/x-ndjson");
     }
     std::string line = dump(event) + "\n";
     auto sent = co_await ex.write(line);
     co_return sent.has_value();
   };
-  auto done = co_await follow(service, ex, box, asked, talk, use);
+  auto done = co_await follow(ex, run, cleans, talk, use);
   if (!done && !begun) co_return std::unexpected(std::move(done).error());
   if (!done) {
     json error = {{"type", "failure"}, {"code", to_string(done.error().code)}, {"message", done.error().message}};
@@ -174,8 +152,7 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, BoxPtr 
 }
 
 // The whole of it, for who waits; nothing: nobody does any more.
-Task<Result<std::optional<json>>> collect(sandbox::Service& service, http::Exchange& ex, BoxPtr box, const Asked& asked,
-                                          Conversation& talk) {
+Task<Result<std::optional<json>>> collect(http::Exchange& ex, sandbox::CodeRun& run, bool cleans, Conversation& talk) {
   json out = {{"stdout", ""},
               {"stderr", ""},
               {"results", json::array()},
@@ -201,7 +178,7 @@ Task<Result<std::optional<json>>> collect(sandbox::Service& service, http::Excha
     co_return true;
   };
   std::optional<json> result;
-  ISOLA_CO_TRY(bool there, co_await follow(service, ex, box, asked, talk, use));
+  ISOLA_CO_TRY(bool there, co_await follow(ex, run, cleans, talk, use));
   if (there) result = std::move(out);
   co_return result;
 }
@@ -213,14 +190,16 @@ Task<Result<void>> execute(sandbox::Service& service, http::Exchange& ex) {
   body.clear();
   std::string request = dump(asked.request);
   asked.request.clear();
+  ISOLA_CO_TRY(auto run, co_await service.begin_code(box, std::move(asked.run)));
   ISOLA_CO_TRY(auto talk, co_await interpreter::ask(service, box, std::move(request)));
-  if (asked.stream) co_return co_await stream(service, ex, box, asked, *talk);
-  ISOLA_CO_TRY(auto result, co_await collect(service, ex, box, asked, *talk));
+  run->started(asked.language, asked.context);
+  if (asked.stream) co_return co_await stream(ex, *run, asked.clean, *talk);
+  ISOLA_CO_TRY(auto result, co_await collect(ex, *run, asked.clean, *talk));
   if (!result) {
     ex.abort();  // nobody waits for it
     co_return Result<void>();
   }
-  ex.set_header("X-Isola-Untrusted", "data");
+  mark_untrusted(ex);
   ex.reply(200, dump(*result));
   co_return Result<void>();
 }
@@ -243,6 +222,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   auto record = box->record();
   if (!record.env.empty()) request["sandbox_env"] = record.env;
   ISOLA_CO_TRY(json context, co_await one(service, box, std::move(request), "context"));
+  mark_untrusted(ex);
   ex.reply(201, dump(context));
   co_return Result<void>();
 }
@@ -254,6 +234,7 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex, std::stri
   ISOLA_CO_TRY(json all, co_await one(service, box, std::move(request), name.c_str()));
   json reply = json::object();
   reply[name] = all;
+  mark_untrusted(ex);
   ex.reply(200, dump(reply));
   co_return Result<void>();
 }
@@ -265,7 +246,7 @@ Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex, std::st
   if (op == "delete")
     ex.reply(204);
   else
-    ex.reply(200, dump(context));
+    mark_untrusted(ex), ex.reply(200, dump(context));
   co_return Result<void>();
 }
 

@@ -9,6 +9,7 @@
 #include "dialect/native/api.h"
 #include "dialect/native/create_fields.h"
 #include "dialect/native/output.h"
+#include "dialect/native/query.h"
 #include "dialect/native/views.h"
 #include "http/error_reply.h"
 
@@ -105,8 +106,10 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   if (auto snapshot = service.find_snapshot(project_of(ex), fields.text("snapshot")))
     settings.default_limits = snapshot->limits;
   ISOLA_CO_TRY(auto request, read_create(fields, settings));
-  auto files = fields.labels("files");
+  auto files = fields.contents("files");
   if (asked.background) fields.wrong("background", "a one-shot run ends with its command");
+  if (request.budget.at_limit != store::AtLimit::end)
+    fields.wrong("budget.at_limit", "a one-shot run is thrown away, and cannot go on later");
   if (!request.key.empty()) fields.wrong("key", "a one-shot run is thrown away; create a sandbox by key instead");
   ISOLA_CO_CHECK(fields.done());
   request.project = project_of(ex);
@@ -117,7 +120,7 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   request.one_shot = true;
   sandbox::Caller by(request.by, request.actor);
   bool deadline = request.timeout && *request.timeout > 0;
-  ISOLA_CO_TRY(sandbox::Created created, co_await service.create(std::move(request)));
+  ISOLA_CO_TRY(sandbox::Created created, co_await create_for(service, ex, std::move(request)));
   BoxPtr box = created.box;
   auto work = [&]() -> ::isola::Task<Result<void>> {
     for (const auto& [path, content] : files)
@@ -145,6 +148,8 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
     ex.fail(http::ErrorReply{504, "deadline", "the run took longer than its timeout and was ended", {}});
   else if (!worked && over && !ex.replied() && record.end_reason == EndReason::oom)
     ex.fail(http::ErrorReply{503, "oom", "the sandbox reached its memory limit and was ended", {}});
+  else if (!worked && over && !ex.replied() && record.end_reason == EndReason::limit)
+    ex.fail(http::ErrorReply{429, "exhausted", record.end_detail, {}});
   // The caller has the answer before the sandbox is gone; a caller that left must not keep it.
   if (worked && ex.replied()) (void)co_await ex.send();
   (void)co_await service.kill(box, EndReason::exited, "the run was over", by);
@@ -208,13 +213,15 @@ Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
   if (!running.info.takes_input)
     co_return sandbox::conflict(
         "the command takes no input: it was started without open_stdin, or the end of its input was sent");
+  ISOLA_CO_CHECK(only_queries(ex, {"eof"}));
+  ISOLA_CO_TRY(bool eof, query_flag(ex, "eof"));
   ex.body_limit(http::Exchange::kNoLimit);
   for (;;) {
     ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
     if (piece.empty()) break;
     ISOLA_CO_CHECK(co_await running.channel->write(piece));
   }
-  if (ex.query("eof").value_or("") == "true") {
+  if (eof) {
     running.channel->close_write();
     // A frame behind it in the same channel: when the guest has answered another question, it has seen this one.
     ISOLA_CO_TRY(auto link, co_await service.link(box));
@@ -225,26 +232,18 @@ Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Result<uint64_t> sequence(const http::Exchange& ex) {
-  auto from = ex.query("from");
-  if (!from || *from == "0" || from->empty()) return uint64_t(0);
-  if (*from == "now") return guest::kFromNow;
-  char* end = nullptr;
-  std::string text(*from);
-  errno = 0;
-  uint64_t number = std::strtoull(text.c_str(), &end, 10);
-  if (*end || errno || text[0] == '-') return fail(Code::invalid, "from: must be a sequence number, or now");
-  return number;
-}
-
 Task<Result<void>> output(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  ISOLA_CO_TRY(uint64_t from, sequence(ex));
+  ISOLA_CO_CHECK(only_queries(ex, {"from", "clean", "encoding", "follow"}));
+  ISOLA_CO_TRY(uint64_t from, query_sequence(ex));
   OutputOptions options;
-  if (ex.query("clean").value_or("") == "true") options.clean = Clean::yes;
-  if (ex.query("encoding").value_or("") == "base64") options.encoding = Encoding::base64;
+  ISOLA_CO_TRY(bool clean, query_flag(ex, "clean"));
+  ISOLA_CO_TRY(options.follow, query_flag(ex, "follow", true));
+  if (clean) options.clean = Clean::yes;
+  auto encoding = ex.query("encoding").value_or("text");
+  if (encoding != "text" && encoding != "base64") co_return fail(Code::invalid, "encoding: must be text or base64");
+  if (encoding == "base64") options.encoding = Encoding::base64;
   options.from = from;
-  options.follow = ex.query("follow").value_or("true") != "false";
   ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), from));
   // How much there is now: the line that says "caught up" comes behind it.
   ISOLA_CO_TRY(auto link, co_await service.link(box));
@@ -274,6 +273,7 @@ void Api::add_commands(http::RouteGroup& group) {
               }
               json list = json::array();
               for (const auto& command : all) list.push_back(view(command));
+              mark_untrusted(ex);
               ex.reply(200, dump({{"commands", list}}));
               co_return Result<void>();
             }));
@@ -286,6 +286,7 @@ void Api::add_commands(http::RouteGroup& group) {
                 ISOLA_CO_TRY(info, co_await service->find_command(box, id));
               }
               if (!info) co_return fail(Code::not_found, "no command " + id + " is known of sandbox " + box->id());
+              mark_untrusted(ex);
               ex.reply(200, dump(view(*info)));
               co_return Result<void>();
             }));

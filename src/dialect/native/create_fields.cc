@@ -11,9 +11,9 @@ store::Budget read_budget(Fields& fields, const char* name) {
   budget.commands = inner->count("commands").value_or(0);
   budget.bytes_out = inner->count("bytes_out").value_or(0);
   budget.money = inner->number("money").value_or(0);
-  auto then = inner->text("at_limit", "end");
-  if (then != "end" && then != "freeze") inner->wrong("at_limit", "must be end or freeze");
-  budget.freeze = then == "freeze";
+  auto then = store::parse_at_limit(inner->text("at_limit", "end"));
+  if (!then) inner->wrong("at_limit", "must be end, freeze or pause");
+  budget.at_limit = then.value_or(store::AtLimit::end);
   fields.adopt(*inner, name);
   return budget;
 }
@@ -51,8 +51,11 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
     request.boundary = parse_boundary(*word);
     if (!request.boundary) fields.wrong("boundary", "must be auto, jail, gvisor, uml or microvm");
   }
-  if (auto cpus = fields.number("cpus", 0.01, 1024)) request.limits.cpus = *cpus;
-  if (auto memory = fields.size("memory")) request.limits.memory = *memory;
+  auto cpus = fields.number("cpus", 0.01, 1024);
+  auto memory = fields.size("memory");
+  if (cpus) request.limits.cpus = *cpus;
+  if (memory) request.limits.memory = *memory;
+  request.usual_limits = !cpus && !memory;
   if (auto disk = fields.size("disk")) request.limits.disk = *disk;
   if (auto pids = fields.count("pids", 1 << 22)) request.limits.pids = static_cast<uint32_t>(*pids);
   if (auto files = fields.count("open_files", 1 << 20)) request.limits.open_files = static_cast<uint32_t>(*files);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dialect/native/api.h"
+#include "dialect/native/query.h"
 #include "dialect/native/views.h"
 
 namespace isola::native {
@@ -11,8 +12,10 @@ using nlohmann::json;
 namespace {
 
 Task<Result<void>> follow(sandbox::Service& service, http::Exchange& ex, std::string sandbox) {
+  ISOLA_CO_CHECK(only_queries(ex, {}));
   auto events = service.events().subscribe(project_of(ex), std::move(sandbox));
   ex.set_header("Cache-Control", "no-store");
+  mark_untrusted(ex);
   ex.begin(200, "text/event-stream");
   std::string text = ": listening\n\n";
   while (co_await ex.write(text)) {
@@ -48,6 +51,7 @@ Result<std::string> asked_project(const http::Exchange& ex) {
 }
 
 Result<ledger::EventFilter> event_filter(const http::Exchange& ex) {
+  ISOLA_CHECK(only_queries(ex, {"project", "sandbox", "task", "kind", "from", "to", "order", "after", "limit"}));
   ledger::EventFilter filter;
   ISOLA_TRY(filter.project, asked_project(ex));
   filter.sandbox = std::string(ex.query("sandbox").value_or(""));
@@ -59,10 +63,9 @@ Result<ledger::EventFilter> event_filter(const http::Exchange& ex) {
   if (order != "oldest" && order != "newest") return fail(Code::invalid, "order: must be oldest or newest");
   filter.newest_first = order == "newest";
   // What `next` of the page before said: to go on from there, whichever way.
-  auto next = std::strtoull(std::string(ex.query("after").value_or("0")).c_str(), nullptr, 10);
+  ISOLA_TRY(uint64_t next, query_number(ex, "after", 0));
   (filter.newest_first ? filter.before : filter.after) = next;
-  filter.limit =
-      std::clamp<size_t>(std::strtoull(std::string(ex.query("limit").value_or("100")).c_str(), nullptr, 10), 1, 1000);
+  ISOLA_TRY(filter.limit, query_number(ex, "limit", 100, 1, 1000));
   return filter;
 }
 
@@ -98,11 +101,13 @@ void Api::add_events(http::RouteGroup& group) {
               ISOLA_CO_TRY(auto events, service->ledger().query(filter));
               json list = json::array();
               for (const auto& event : events) list.push_back(view(event));
+              mark_untrusted(ex);
               ex.reply(200, dump({{"events", list},
                                   {"next", events.size() == filter.limit ? json(events.back().seq) : json(nullptr)}}));
               co_return Result<void>();
             }));
   group.add("GET", "/v1/usage", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              ISOLA_CO_CHECK(only_queries(ex, {"project", "sandbox", "task", "from", "to", "by"}));
               ledger::UsageFilter filter;
               ISOLA_CO_TRY(filter.project, asked_project(ex));
               filter.sandbox = std::string(ex.query("sandbox").value_or(""));

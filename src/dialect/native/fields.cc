@@ -5,6 +5,7 @@
 #include "base/json_bound.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "dialect/shared/base64.h"
 
 namespace isola::native {
 
@@ -145,6 +146,22 @@ store::Labels Fields::labels(const char* name) {
   for (const auto& [key, item] : value->items()) {
     if (!item.is_string()) return wrong(name, "the value of " + log::quoted(key) + " must be a string"), all;
     all[key] = item.get<std::string>();
+  }
+  return all;
+}
+
+store::Labels Fields::contents(const char* name) {
+  const json* value = get(name);
+  store::Labels all;
+  if (!value) return all;
+  if (!value->is_object()) return wrong(name, "must be an object of contents"), all;
+  for (const auto& [key, item] : value->items()) {
+    std::optional<std::string> bytes;
+    if (item.is_string()) bytes = item.get<std::string>();
+    if (item.is_object() && item.size() == 1 && item.contains("base64") && item["base64"].is_string())
+      bytes = dialect::from_base64(item["base64"].get_ref<const std::string&>());
+    if (!bytes) return wrong(name, log::quoted(key) + " must be a text, or {\"base64\": …}"), all;
+    all[key] = std::move(*bytes);
   }
   return all;
 }

@@ -37,7 +37,8 @@ class Fields {
   std::optional<store::Millis> seconds(const char* name);  // a number of seconds, or "10m"
   std::optional<uint64_t> size(const char* name);          // a number of bytes, or "512M"
   std::vector<std::string> texts(const char* name);
-  store::Labels labels(const char* name);  // an object of strings
+  store::Labels labels(const char* name);    // an object of strings
+  store::Labels contents(const char* name);  // likewise; bytes that are no text as {"base64": …}
   std::optional<Fields> object(const char* name);
   std::vector<Fields> objects(const char* name);  // a list of them; adopt() each
 

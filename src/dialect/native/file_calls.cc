@@ -5,30 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "dialect/native/api.h"
+#include "dialect/native/query.h"
 #include "dialect/native/views.h"
 #include "dialect/shared/file_stream.h"
 
 namespace isola::native {
 
 using nlohmann::json;
-
-namespace {
-
-bool is_true(const http::Exchange& ex, std::string_view name) { return ex.query(name).value_or("") == "true"; }
-
-Result<uint64_t> number(const http::Exchange& ex, std::string_view name, uint64_t otherwise) {
-  auto text = ex.query(name);
-  if (!text) return otherwise;
-  uint64_t value = 0;
-  if (text->empty() || text->size() > 18) return fail(Code::invalid, std::string(name) + ": must be a whole number");
-  for (char c : *text) {
-    if (c < '0' || c > '9') return fail(Code::invalid, std::string(name) + ": must be a whole number");
-    value = value * 10 + static_cast<uint64_t>(c - '0');
-  }
-  return value;
-}
-
-}  // namespace
 
 Result<std::string> path_of(const http::Exchange& ex) {
   std::string path(ex.query("path").value_or(""));
@@ -58,7 +41,7 @@ Task<Result<void>> send_file(http::Exchange& ex, sandbox::GuestLink& link, const
   auto channel = link.open(guest::Op::read, guest::encode(args), 1 << 20);
   ISOLA_CO_TRY(std::string reply, co_await channel->reply());
   ISOLA_CO_TRY(guest::Stat stat, guest::decode<guest::Stat>(reply));
-  ex.set_header("X-Isola-Untrusted", "body");
+  mark_untrusted(ex, "body");
   // The length is the guest's word, and a file may grow or shrink while it is read: chunks, not a promise.
   ex.set_header("X-Isola-File-Size", std::to_string(stat.size));
   co_await dialect::stream_file(ex, channel, type);
@@ -66,16 +49,20 @@ Task<Result<void>> send_file(http::Exchange& ex, sandbox::GuestLink& link, const
 }
 
 Task<Result<void>> read_file(http::Exchange& ex, sandbox::GuestLink& link, std::string path, std::string user) {
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user", "offset", "length"}));
   guest::Read args{.path = path, .user = user};
-  ISOLA_CO_TRY(args.offset, number(ex, "offset", 0));
-  ISOLA_CO_TRY(args.length, number(ex, "length", UINT64_MAX));
+  ISOLA_CO_TRY(args.offset, query_number(ex, "offset", 0));
+  ISOLA_CO_TRY(args.length, query_number(ex, "length", UINT64_MAX));
   co_return co_await send_file(ex, link, args, "application/octet-stream");
 }
 
 Task<Result<uint64_t>> write_file(http::Exchange& ex, sandbox::GuestLink& link, std::string path, std::string user) {
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user", "append", "create_new", "mode", "owner"}));
   guest::Write args{.path = path, .user = user, .how = guest::WriteMode::replace, .parents = true};
-  if (is_true(ex, "append")) args.how = guest::WriteMode::append;
-  if (is_true(ex, "create_new")) args.how = guest::WriteMode::create_new;
+  ISOLA_CO_TRY(bool append, query_flag(ex, "append"));
+  ISOLA_CO_TRY(bool create_new, query_flag(ex, "create_new"));
+  if (append) args.how = guest::WriteMode::append;
+  if (create_new) args.how = guest::WriteMode::create_new;
   if (auto mode = ex.query("mode")) {
     char* end = nullptr;
     std::string text(*mode);
@@ -98,22 +85,23 @@ Task<Result<uint64_t>> write_file(http::Exchange& ex, sandbox::GuestLink& link, 
 }
 
 Task<Result<void>> stat_file(http::Exchange& ex, sandbox::GuestLink& link, std::string path, std::string user) {
-  guest::StatArgs args{path, user, is_true(ex, "follow")};
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user", "follow"}));
+  ISOLA_CO_TRY(bool follow, query_flag(ex, "follow"));
+  guest::StatArgs args{path, user, follow};
   ISOLA_CO_TRY(auto stat, co_await sandbox::call_for<guest::Stat>(link, guest::Op::stat, args));
   json out = view(stat);
   out["path"] = path;
+  mark_untrusted(ex);
   ex.reply(200, dump(out));
   co_return Result<void>();
 }
 
 Task<Result<void>> list_folder(http::Exchange& ex, sandbox::GuestLink& link, std::string path, std::string user) {
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user", "depth", "limit"}));
   guest::List args{.path = path, .user = user};
-  ISOLA_CO_TRY(uint64_t depth, number(ex, "depth", 1));
-  if (depth < 1 || depth > guest::kMaxListDepth)
-    co_return fail(Code::invalid, fmt::format("depth: must be between 1 and {}", guest::kMaxListDepth));
+  ISOLA_CO_TRY(uint64_t depth, query_number(ex, "depth", 1, 1, guest::kMaxListDepth));
   args.depth = static_cast<uint32_t>(depth);
-  ISOLA_CO_TRY(args.limit, number(ex, "limit", 10000));
-  if (args.limit > 100000) co_return fail(Code::invalid, "limit: must be at most 100000");
+  ISOLA_CO_TRY(args.limit, query_number(ex, "limit", 10000, 0, 100000));
   auto channel = link.open(guest::Op::list, guest::encode(args));
   json entries = json::array();
   size_t bytes = 0;
@@ -139,12 +127,15 @@ Task<Result<void>> list_folder(http::Exchange& ex, sandbox::GuestLink& link, std
     ISOLA_CO_TRY(std::string end, co_await channel->end());
     ISOLA_CO_TRY(listed, guest::decode<guest::Listed>(end));
   }
+  mark_untrusted(ex);
   ex.reply(200, dump({{"path", path}, {"entries", entries}, {"truncated", listed.truncated}}));
   co_return Result<void>();
 }
 
 Task<Result<bool>> remove_file(http::Exchange& ex, sandbox::GuestLink& link, std::string path, std::string user) {
-  guest::Remove args{path, user, is_true(ex, "recursive")};
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user", "recursive"}));
+  ISOLA_CO_TRY(bool recursive, query_flag(ex, "recursive"));
+  guest::Remove args{path, user, recursive};
   ISOLA_CO_TRY(std::string done, co_await link.call(guest::Op::remove, guest::encode(args)));
   co_return args.recursive;
 }

@@ -10,6 +10,7 @@
 #include "dialect/native/fields.h"
 #include "dialect/native/file_calls.h"
 #include "dialect/native/output.h"
+#include "dialect/native/query.h"
 #include "dialect/native/views.h"
 
 namespace isola::native {
@@ -91,12 +92,15 @@ http::Handler changes(std::shared_ptr<sandbox::Service> service, guest::Op op, R
 
 Task<Result<void>> watch(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::Watch args{at.path, at.user, ex.query("recursive").value_or("true") == "true"};
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user", "recursive"}));
+  ISOLA_CO_TRY(bool recursive, query_flag(ex, "recursive", true));
+  guest::Watch args{at.path, at.user, recursive};
   auto channel = at.link->open(guest::Op::watch, guest::encode(args));
   ISOLA_CO_TRY(std::string ready, co_await channel->reply());
   static constexpr std::string_view kWords[] = {"none",     "created",    "modified", "removed", "moved_from",
                                                 "moved_to", "attributes", "overflow", "limit"};
   ex.set_header("Cache-Control", "no-store");
+  mark_untrusted(ex);
   ex.begin(200, "text/event-stream");
   std::string text = ": watching\n\n";
   while (co_await ex.write(text)) {
@@ -128,6 +132,7 @@ Task<Result<void>> tar_out(sandbox::Service& service, http::Exchange& ex) {
     spec.argv = {"tar", "-C", at.path, "-cf", packed, "."};
     spec.user = at.user;
     spec.by = std::string(ex.noted("key"));
+    spec.counted = false;
     ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
     OutputOptions options;
     ISOLA_CO_TRY(json result, co_await collect(service, running, options));
@@ -150,6 +155,7 @@ Task<Result<void>> tar_in(sandbox::Service& service, http::Exchange& ex) {
   spec.user = at.user;
   spec.by = std::string(ex.noted("key"));
   spec.stdin_mode = guest::Stdin::pipe;
+  spec.counted = false;
   ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
   for (;;) {
     auto piece = co_await ex.read_some();

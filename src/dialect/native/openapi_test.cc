@@ -49,7 +49,7 @@ std::vector<Operation> operations() {
 // Nothing is called, so that nothing has to be there to be called.
 http::Router routed() {
   http::Router router;
-  Api api(nullptr, nullptr, {});
+  Api api(nullptr, nullptr, nullptr, {});
   api.add_to(router);
   return router;
 }

@@ -132,7 +132,7 @@ Task<Result<json>> collect(sandbox::Service& service, Running& running, const Ou
 
 Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running running,
                           const OutputOptions& options) {
-  ex.set_header("X-Isola-Untrusted", "data");
+  mark_untrusted(ex);
   ex.begin(200, "application/x-ndjson");
   std::string line = dump({{"type", "start"}, {"command_id", running.info.id}, {"pid", running.info.pid}}) + "\n";
   TextFeed feeds[2] = {TextFeed(options.clean), TextFeed(options.clean)};

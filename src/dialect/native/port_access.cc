@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <openssl/hmac.h>
 
+#include <charconv>
+
 #include "base/hash/sha256.h"
 #include "http/url.h"
 
@@ -25,18 +27,44 @@ Result<std::string> signature(const std::string& secret, const Grant& grant) {
 }
 
 // A path that climbs or hides a slash could leave what was granted, whatever the service makes of it.
-bool plain(std::string_view path) {
-  auto decoded = http::percent_decode(path);
-  if (!decoded) return false;
-  return decoded->find("/../") == std::string::npos && !decoded->ends_with("/..") &&
-         decoded->find('\\') == std::string::npos && decoded->find("/./") == std::string::npos &&
-         decoded->find('\0') == std::string::npos;
+// Some decode twice, and some take "..;x" for "..".
+bool climbs(std::string_view path) {
+  while (!path.empty()) {
+    auto slash = path.find('/');
+    auto part = path.substr(0, slash);
+    part = part.substr(0, part.find(';'));
+    if (part == "." || part == "..") return true;
+    if (slash == std::string_view::npos) break;
+    path.remove_prefix(slash + 1);
+  }
+  return false;
 }
 
-bool covers(const std::string& granted, std::string_view path) {
-  if (!plain(path)) return false;
-  if (granted.ends_with('*')) return path.starts_with(std::string_view(granted).substr(0, granted.size() - 1));
-  return path == granted;
+// As lenient as the most lenient: what is no escape stays as it is.
+std::string loosely_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2)
+      out += static_cast<char>(value), i += 2;
+    else
+      out += text[i];
+  }
+  return out;
+}
+
+bool plain(std::string_view path) {
+  if (!http::percent_decode(path)) return false;
+  std::string text(path);
+  for (int again = 0; again < 4; ++again) {
+    std::string decoded = loosely_decoded(text);
+    if (climbs(decoded) || decoded.find('\\') != std::string::npos || decoded.find('\0') != std::string::npos)
+      return false;
+    if (decoded == text) return true;
+    text = std::move(decoded);
+  }
+  return false;
 }
 
 std::string cookie(std::string_view header, std::string_view name) {
@@ -53,6 +81,12 @@ std::string cookie(std::string_view header, std::string_view name) {
 }
 
 }  // namespace
+
+bool covers(const std::string& granted, std::string_view path) {
+  if (!plain(path)) return false;
+  if (granted.ends_with('*')) return path.starts_with(std::string_view(granted).substr(0, granted.size() - 1));
+  return path == granted;
+}
 
 Result<std::string> sign(const std::string& secret, const Grant& grant) {
   ISOLA_TRY(std::string mac, signature(secret, grant));

@@ -24,6 +24,9 @@ Result<std::string> sign(const std::string& secret, const Grant& grant);
 
 Result<void> may_enter(http::Exchange& ex, const sandbox::Box& box, uint16_t port, const std::string& secret);
 
+// Whether a granted path is this one, or leads to it, whatever the service makes of dots and escapes.
+bool covers(const std::string& granted, std::string_view path);
+
 // The target without our own query parameters: they are not the service's business.
 std::string without_grant(std::string_view target);
 

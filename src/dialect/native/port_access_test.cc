@@ -12,6 +12,19 @@ TEST(PortAccess, OurQueryParametersStayOutside) {
   EXPECT_EQ(without_grant("/a?x=1&isola_signature=s&isola_expires=1&isola_path=%2F&y=2"), "/a?x=1&y=2");
 }
 
+TEST(PortAccess, WhatAGrantCovers) {
+  EXPECT_TRUE(covers("/sub/*", "/sub/page"));
+  EXPECT_TRUE(covers("/sub/*", "/sub/a%20b;v=1/x..y/..z"));
+  EXPECT_TRUE(covers("/sub/*", "/sub/100%25"));
+  EXPECT_TRUE(covers("/a", "/a"));
+  EXPECT_FALSE(covers("/a", "/a/"));
+  EXPECT_FALSE(covers("/sub/*", "/other"));
+  for (const char* path : {"/sub/../x", "/sub/..", "/sub/%2e%2e/x", "/sub/%252e%252e/x", "/sub/..;/x", "/sub/..;a=b/x",
+                           "/sub/./x", "/sub/%2e;/x", "/sub/..%2fx", "/sub/..%5cx", "/sub/a%00", "/sub/%",
+                           "/sub/%25252e%25252e/x", "/sub/%252e%252e/100%25", "/sub/a%2500/%25", "/sub/%255c%25"})
+    EXPECT_FALSE(covers("/sub/*", path)) << path;
+}
+
 TEST(PortAccess, EveryPartOfAGrantIsSigned) {
   Grant grant{"i1", 80, "/a", 1000};
   auto mac = [](const std::string& secret, const Grant& g) {

@@ -53,6 +53,7 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   for (const auto& port : ports.list)
     if (port.port != boundary::kGatePort && port.port != boundary::kDnsPort)  // the gate's; nobody inside can have them
       all.push_back({{"port", port.port}, {"ipv6", port.v6}, {"loopback", port.loopback}, {"uid", port.uid}});
+  mark_untrusted(ex);
   ex.reply(200, dump({{"ports", all}}));
   co_return Result<void>();
 }
@@ -101,6 +102,7 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
       rest = at == std::string_view::npos ? std::string_view() : rest.substr(at);
     }
     std::string target = rest.empty() ? "/" : std::string(rest);
+    mark_untrusted(ex, "body");
     co_await forward(*service, ex, box, *port, target);
     co_return Result<void>();
   });
@@ -129,6 +131,7 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
         co_return;
       }
       ex.body_limit(http::Exchange::kNoLimit);
+      mark_untrusted(ex, "body");
       co_await forward(*service, ex, *box, target->port, without_grant(ex.target()));
     };
   });

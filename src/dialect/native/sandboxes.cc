@@ -3,6 +3,7 @@
 
 #include "dialect/native/api.h"
 #include "dialect/native/create_fields.h"
+#include "dialect/native/query.h"
 #include "dialect/native/views.h"
 
 namespace isola::native {
@@ -26,7 +27,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   request.by = std::string(ex.noted("key"));
   if (request.actor.empty()) request.actor = request.by;
   auto begun = std::chrono::steady_clock::now();
-  ISOLA_CO_TRY(sandbox::Created created, co_await service.create(std::move(request)));
+  ISOLA_CO_TRY(sandbox::Created created, co_await create_for(service, ex, std::move(request)));
   json out = view(created.box->record());
   out["existed"] = created.existed;
   if (latency) {
@@ -45,11 +46,7 @@ Result<void> list(sandbox::Service& service, http::Exchange& ex) {
   std::string cursor;
   for (const auto& [name, value] : ex.queries()) {
     if (name == "limit") {
-      char* end = nullptr;
-      unsigned long number = std::strtoul(value.c_str(), &end, 10);
-      if (value.empty() || *end || number < 1 || number > 1000)
-        return fail(Code::invalid, "limit: must be between 1 and 1000");
-      limit = number;
+      ISOLA_TRY(limit, whole_number(name, value, 1, 1000));
     } else if (name == "cursor") {
       cursor = value;
     } else if (name == "state") {
@@ -129,6 +126,7 @@ Task<Result<void>> network(sandbox::Service& service, http::Exchange& ex) {
   } else if (report.error().code != Code::not_found) {
     co_return std::unexpected(report.error());
   }
+  mark_untrusted(ex);  // names that it asked for
   ex.reply(200, dump(out));
   co_return Result<void>();
 }

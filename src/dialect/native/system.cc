@@ -26,6 +26,8 @@ std::string prometheus(sandbox::Service& service) {
   };
   const auto& c = service.counters;
   line("sandboxes", "gauge", "Living sandboxes.", service.living());
+  line("sandboxes_idle", "gauge", "Running sandboxes that nobody used for ten minutes.",
+       service.idle(std::chrono::minutes(10)));
   line("sandboxes_created_total", "counter", "Sandboxes created.", c.created.load());
   line("sandboxes_ended_total", "counter", "Sandboxes ended.", c.ended.load());
   line("sandbox_create_failures_total", "counter", "Creates that failed.", c.create_failures.load());
@@ -98,7 +100,8 @@ void Api::add_system(http::Router& router, http::RouteGroup& group) {
               co_return Result<void>();
             }));
   // For scrapers, which have no key: counts of the whole server, nothing of any tenant.
-  router.add("GET", "/metrics", [service](http::Exchange& ex) -> ::isola::Task<void> {
+  router.add("GET", "/metrics", [this, service](http::Exchange& ex) -> ::isola::Task<void> {
+    if (!door_.welcomes(ex)) co_return;
     ex.reply(200, prometheus(*service), "text/plain; version=0.0.4");
     co_return;
   });
@@ -114,13 +117,6 @@ void Api::add_system(http::Router& router, http::RouteGroup& group) {
                                   {"project", project_of(ex)},
                                   {"scope", std::string(ex.noted("scope"))},
                                   {"protections", info.protections}}));
-              co_return Result<void>();
-            }));
-  group.add("GET", "/v1/templates", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
-              ISOLA_CO_TRY(auto all, service->templates());
-              json list = json::array();
-              for (const auto& one : all) list.push_back({{"name", one.name}, {"digest", one.digest}});
-              ex.reply(200, dump({{"templates", list}}));
               co_return Result<void>();
             }));
 }

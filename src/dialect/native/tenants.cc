@@ -103,18 +103,24 @@ Task<Result<void>> create_project(sandbox::Service& service, http::Exchange& ex)
   ISOLA_CO_CHECK(service.add_project(project));
   json data = {{"name", project.name}};
   std::string by(ex.noted("key"));
-  ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_created, project.id, by, data));
+  auto logged = co_await log_key(service, ledger::Kind::project_created, project.id, by, data);
+  if (!logged) {  // nobody was told of it
+    (void)service.store().remove_project(project.id);
+    co_return logged;
+  }
   ex.reply(201, dump(view(project)));
   co_return Result<void>();
 }
 
 Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(operator_only(ex));
-  ISOLA_CO_TRY(auto project, service.store().find_project(std::string(ex.param("project"))));
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(auto project, service.store().find_project(std::string(ex.param("project"))));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
-  if (fields.has("limits")) project.limits = read_limits(fields);
-  if (fields.has("budget")) project.budget = read_budget(fields, "budget");
+  std::optional<store::ProjectLimits> limits;
+  std::optional<store::Budget> budget;
+  if (fields.has("limits")) limits = read_limits(fields);
+  if (fields.has("budget")) budget = read_budget(fields, "budget");
   auto ceiling = fields.maybe_text("ceiling");
   json changed = json::array();
   for (const char* name : {"limits", "budget", "ceiling"})
@@ -122,9 +128,12 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
   ISOLA_CO_CHECK(fields.done());
   if (ceiling) {
     ISOLA_CO_CHECK(co_await service.set_ceiling(project.id, *ceiling));
-    ISOLA_CO_TRY(project, service.store().find_project(project.id));
   }
-  ISOLA_CO_CHECK(service.set_project_limits(project));
+  // Only what was named, over what is there now.
+  ISOLA_CO_TRY(project, service.store().find_project(project.id));
+  if (limits) project.limits = *limits;
+  if (budget) project.budget = *budget;
+  if (limits || budget) ISOLA_CO_CHECK(service.set_project_limits(project));
   json data = {{"changed", changed}};
   std::string by(ex.noted("key"));
   ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_updated, project.id, by, data));

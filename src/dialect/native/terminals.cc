@@ -10,6 +10,7 @@
 
 #include "dialect/native/api.h"
 #include "dialect/native/output.h"
+#include "dialect/native/query.h"
 #include "dialect/native/views.h"
 #include "http/websocket.h"
 
@@ -20,12 +21,6 @@ using sandbox::BoxPtr;
 using sandbox::Running;
 
 namespace {
-
-uint16_t dimension(const http::Exchange& ex, std::string_view name, uint16_t otherwise) {
-  auto text = ex.query(name);
-  int number = text ? std::atoi(std::string(*text).c_str()) : 0;
-  return number > 0 && number < 4096 ? static_cast<uint16_t>(number) : otherwise;
-}
 
 Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& running) {
   for (;;) {
@@ -76,9 +71,11 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
   using namespace boost::asio::experimental::awaitable_operators;
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_CHECK(ex.check_websocket());  // before anything is started for it
+  ISOLA_CO_CHECK(
+      only_queries(ex, {"attach", "from", "command", "cwd", "user", "task", "actor", "rows", "cols", "term"}));
   std::optional<Running> running;
   if (auto attach = ex.query("attach")) {
-    uint64_t from = std::strtoull(std::string(ex.query("from").value_or("0")).c_str(), nullptr, 10);
+    ISOLA_CO_TRY(uint64_t from, query_sequence(ex));
     ISOLA_CO_TRY(Running found, co_await service.attach(box, std::string(*attach), from));
     running.emplace(std::move(found));
   } else {
@@ -92,8 +89,10 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
     spec.by = std::string(ex.noted("key"));
     spec.pty = true;
     spec.stdin_mode = guest::Stdin::pipe;
-    spec.rows = dimension(ex, "rows", 24);
-    spec.cols = dimension(ex, "cols", 80);
+    ISOLA_CO_TRY(uint64_t rows, query_number(ex, "rows", 24, 1, 4095));
+    ISOLA_CO_TRY(uint64_t cols, query_number(ex, "cols", 80, 1, 4095));
+    spec.rows = static_cast<uint16_t>(rows);
+    spec.cols = static_cast<uint16_t>(cols);
     spec.env["TERM"] = std::string(ex.query("term").value_or("xterm-256color"));
     auto started = co_await service.run(box, std::move(spec));
     if (!started) {
@@ -104,6 +103,7 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
   }
   http::WebSocketOptions options;
   options.subprotocols = {"isola.terminal.v1"};
+  mark_untrusted(ex);
   auto socket = co_await ex.upgrade(options);
   if (!socket) {
     service.detach(std::move(*running));

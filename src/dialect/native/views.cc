@@ -20,7 +20,7 @@ json view(const store::Budget& budget) {
   if (budget.commands > 0) out["commands"] = budget.commands;
   if (budget.bytes_out > 0) out["bytes_out"] = budget.bytes_out;
   if (budget.money > 0) out["money"] = budget.money;
-  if (!out.empty()) out["at_limit"] = budget.freeze ? "freeze" : "end";
+  if (!out.empty()) out["at_limit"] = to_string(budget.at_limit);
   return out;
 }
 
@@ -68,7 +68,10 @@ json view(const store::SandboxRecord& sandbox) {
     out["frozen_reason"] = sandbox.end_detail;
   }
   if (!sandbox.volumes.empty()) out["volumes"] = view(sandbox.volumes);
-  if (store::is_asleep(sandbox.state)) out["paused"] = moment(sandbox.asleep);
+  if (store::is_asleep(sandbox.state)) {
+    out["paused"] = moment(sandbox.asleep);
+    if (!sandbox.end_detail.empty()) out["paused_reason"] = sandbox.end_detail;
+  }
   if (sandbox.state != State::ended && !sandbox.traffic_token.empty()) {
     out["port_token"] = sandbox.traffic_token;
   }

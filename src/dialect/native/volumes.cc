@@ -3,6 +3,7 @@
 
 #include "dialect/native/api.h"
 #include "dialect/native/file_calls.h"
+#include "dialect/native/query.h"
 #include "dialect/native/views.h"
 
 namespace isola::native {
@@ -49,10 +50,7 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   std::string cursor;
   for (const auto& [name, value] : ex.queries()) {
     if (name == "limit") {
-      char* end = nullptr;
-      limit = std::strtoul(value.c_str(), &end, 10);
-      if (value.empty() || *end || limit < 1 || limit > 1000)
-        co_return fail(Code::invalid, "limit: must be between 1 and 1000");
+      ISOLA_CO_TRY(limit, whole_number(name, value, 1, 1000));
     } else if (name == "cursor") {
       cursor = value;
     } else {

@@ -2,20 +2,30 @@
 
 namespace isola::dialect {
 
-bool Door::lets_in(http::Exchange& ex, std::string_view key) const {
-  auto refuse = [&](int status, const char* code, std::string message) {
-    ex.fail(http::ErrorReply{status, code, std::move(message), {}});
-    return false;
-  };
+namespace {
+
+bool refuse(http::Exchange& ex, int status, const char* code, std::string message) {
+  ex.fail(http::ErrorReply{status, code, std::move(message), {}});
+  return false;
+}
+
+}  // namespace
+
+bool Door::welcomes(http::Exchange& ex) const {
   // A page that got its own name to point here (DNS rebinding) sends that name; a page of another origin sends that.
   if (!http::host_allowed(guards_, ex.host()))
-    return refuse(421, "wrong_host", "this server does not answer to that host name");
+    return refuse(ex, 421, "wrong_host", "this server does not answer to that host name");
   if (!http::origin_allowed(guards_, ex.origin(), ex.host_header()))
-    return refuse(403, "wrong_origin", "pages of other origins may not call this API");
+    return refuse(ex, 403, "wrong_origin", "pages of other origins may not call this API");
+  return true;
+}
+
+bool Door::lets_in(http::Exchange& ex, std::string_view key) const {
+  if (!welcomes(ex)) return false;
   auto found = keys_->authenticate(key, sandbox::now_millis());
   if (!found && found.error().code == Code::denied) {
     ex.set_header("WWW-Authenticate", "Bearer");
-    return refuse(401, "unauthenticated", unknown_.empty() ? found.error().message : unknown_);
+    return refuse(ex, 401, "unauthenticated", unknown_.empty() ? found.error().message : unknown_);
   }
   if (!found) {
     ex.fail(found.error());

@@ -27,6 +27,8 @@ class Door {
         guards_(std::move(guards)),
         unknown_(std::move(unknown)) {}
 
+  // The host name and the page's origin, whoever calls; or replies, and then it is false.
+  bool welcomes(http::Exchange& ex) const;
   // Notes who calls; or replies, and then it is false.
   bool lets_in(http::Exchange& ex, std::string_view key) const;
 

@@ -21,4 +21,16 @@ std::string when(store::Millis time) {
   return std::string(text, size).append(tail, sizeof tail);
 }
 
+std::string text_of(const nlohmann::json& object, const char* name, const char* otherwise) {
+  if (!object.is_object()) return otherwise;
+  auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
+int64_t number_of(const nlohmann::json& object, const char* name) {
+  if (!object.is_object()) return 0;
+  auto found = object.find(name);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
 }  // namespace isola::dialect

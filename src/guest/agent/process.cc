@@ -66,11 +66,13 @@ std::string joined(const std::vector<std::string>& argv) {
   return out.substr(0, 512);
 }
 
+constexpr size_t kMaxTag = 2048;  // the host signs what it puts there: one that is cut is nobody's
+
 }  // namespace
 
 Process::Process(Loop& loop, const Start& start)
     : loop_(loop),
-      tag_(start.tag.substr(0, 256)),
+      tag_(start.tag.substr(0, kMaxTag)),
       command_(joined(start.argv)),
       cwd_(start.cwd.substr(0, 1024)),
       user_(start.user.substr(0, 64)),

@@ -207,6 +207,7 @@ void Server::line(ClientId id, const std::string& text) {
   client.asked = true;
   if (op == "execute") return execute(id, request);
   if (op == "create") return create(id, request);
+  if (op == "warm") return warm(id, request);
   if (op == "list") return list(id);
   if (op == "languages") return languages(id);
   if (op == "restart" || op == "interrupt" || op == "delete") return on_context(id, op, request);
@@ -249,6 +250,19 @@ void Server::create(ClientId id, const Json& request) {
       return refuse(id, ready ? Error{Code::not_found, "the context is gone"} : ready.error());
     }
     say(id, {{"type", "context"}, {"context", (*context)->describe()}}, true);
+  });
+}
+
+// The default context of a language is started before anybody has a cell for it.
+void Server::warm(ClientId id, const Json& request) {
+  auto context = usual(text_of(request, "language", "python"));
+  if (!context) return refuse(id, context.error());
+  std::string name = (*context)->info().id;
+  (*context)->set_lasting(variables(request, "sandbox_env"));
+  (*context)->when_ready([this, id, name](const Result<void>& ready) {
+    auto there = find(name);
+    if (!ready) return refuse(id, ready.error());
+    if (there) say(id, {{"type", "context"}, {"context", (*there)->describe()}}, true);
   });
 }
 

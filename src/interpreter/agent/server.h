@@ -55,6 +55,7 @@ class Server {
   void line(ClientId id, const std::string& text);
   void execute(ClientId id, const Json& request);
   void create(ClientId id, const Json& request);
+  void warm(ClientId id, const Json& request);
   void list(ClientId id);
   void languages(ClientId id);
   void on_context(ClientId id, const std::string& op, const Json& request);

@@ -1,5 +1,6 @@
-// What a guest learns about the host. Words that the runner knows from the host (ISOLA_HOST_WORDS, by commas: host
-// name, storage folder, canary folder) must not be readable anywhere.
+// What a guest learns about the host. Words that the runner knows from the host (ISOLA_HOST_WORDS, by commas: storage
+// folder, template folder, canary folder, control groups) must not be readable anywhere. Nor must the host's name
+// (ISOLA_HOST_NAME), which is looked for as a whole word: a short one may well be part of another.
 #include <stdio.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -67,15 +68,39 @@ Outcome host_identity(const Args&) {
   return attempts.outcome();
 }
 
-Outcome host_name_seen(const Args&) {
-  auto words = host_words();
-  if (words.empty()) return untried("ISOLA_HOST_WORDS is not set");
-  utsname name{};
-  ::uname(&name);
-  for (const std::string& word : words) {
-    if (word == name.nodename || word == name.domainname) return breach(fmt::format("uname says {}", word));
+// The name itself, or the name with a domain behind it.
+bool names_host(std::string_view word, const std::string& name) { return word == name || word.starts_with(name + "."); }
+
+bool says_name(const std::string& text, const std::string& name) {
+  constexpr std::string_view kBetween = " \t\n";
+  for (size_t at = 0; (at = text.find_first_not_of(kBetween, at)) != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    if (names_host(std::string_view(text).substr(at, end - at), name)) return true;
+    at = end;
   }
-  return look_for_words({"/proc/sys/kernel/hostname", "/etc/hostname", "/etc/hosts"});
+  return false;
+}
+
+Outcome host_name_seen(const Args&) {
+  const std::string name = env("ISOLA_HOST_NAME");
+  if (name.empty()) return untried("ISOLA_HOST_NAME is not set");
+  Attempts attempts;
+  utsname own{};
+  ::uname(&own);
+  if (names_host(own.nodename, name))
+    attempts.worked("uname says " + name);
+  else
+    attempts.refused("uname", own.nodename);
+  for (const char* path : {"/proc/sys/kernel/hostname", "/etc/hostname", "/etc/hosts"}) {
+    auto text = slurp(path);
+    if (!text)
+      attempts.add(path, -1);
+    else if (says_name(*text, name))
+      attempts.worked(fmt::format("{} says {}", path, name));
+    else
+      attempts.refused(path, "clean");
+  }
+  return attempts.outcome();
 }
 
 // A command line in /proc that is not ours is somebody else's secret.
@@ -97,6 +122,7 @@ Outcome host_processes(const Args&) {
 
 Outcome host_environment(const Args&) {
   auto words = host_words();
+  const std::string name = env("ISOLA_HOST_NAME");
   Attempts attempts;
   for (char** entry = ::environ; *entry; ++entry) {
     std::string_view text = *entry;
@@ -104,6 +130,8 @@ Outcome host_environment(const Args&) {
     for (const std::string& word : words) {
       if (text.find(word) != std::string_view::npos) attempts.worked(fmt::format("{} says {}", text, word));
     }
+    if (!name.empty() && names_host(text.substr(text.find('=') + 1), name))
+      attempts.worked(fmt::format("{} says {}", text, name));
     for (std::string_view secret : {"TOKEN", "SECRET", "PASSWORD", "API_KEY", "SSH_AUTH_SOCK", "SUDO_USER"}) {
       if (text.substr(0, text.find('=')).find(secret) != std::string_view::npos)
         attempts.worked(fmt::format("{} is set", text.substr(0, text.find('='))));

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "../probe.h"
+#include "cli/canary_ping.h"
 #include "families.h"
 
 namespace isola::hostile {
@@ -86,10 +87,16 @@ void ask(Attempts& attempts, const Place& place, int type) {
   ::close(fd);
 }
 
-Outcome ask_all(const char* variable, const char* fallback, int type) {
+// The runner's own services first: whether they can be reached is known, so no answer means something. `usual` are
+// places that count where they exist; nobody asks them when the host has answered already.
+Outcome ask_all(const char* variable, const char* usual, int type) {
   Attempts attempts;
-  std::string list = env(variable);
-  for (const Place& place : places(list.empty() ? fallback : list)) ask(attempts, place, type);
+  const std::string canaries = env(variable);
+  if (canaries.empty()) return untried(fmt::format("{} is not set", variable));
+  for (const std::string& list : {canaries, std::string(usual)}) {
+    for (const Place& place : places(list)) ask(attempts, place, type);
+    if (attempts.any_worked()) break;
+  }
   return attempts.outcome();
 }
 
@@ -105,41 +112,65 @@ Outcome metadata(const Args&) {
                  SOCK_STREAM);
 }
 
-// All addresses may be local inside (then we ping ourselves): only an answer from another address counts.
+enum class Echo { none, own_stack, somebody, host };
+
+// All addresses may be local inside (then we ping ourselves): only an answer from another address counts, or one in
+// which the host's own words are.
+Echo await_echo(int fd, bool to_ourselves) {
+  Echo best = Echo::none;
+  char answer[512];
+  const long end = now_ms() + 1000;
+  for (long left; (left = end - now_ms()) > 0;) {
+    pollfd wait{fd, POLLIN, 0};
+    if (::poll(&wait, 1, static_cast<int>(left)) != 1) break;
+    const ssize_t n = ::recv(fd, answer, sizeof answer, 0);
+    if (n <= 0) break;
+    const std::string_view text(answer, static_cast<size_t>(n));
+    if (text.find(cli::kPingAnswer) != std::string_view::npos) return Echo::host;
+    if (!to_ourselves) return Echo::somebody;
+    best = Echo::own_stack;
+  }
+  return best;
+}
+
+void ping(Attempts& attempts, int fd, const Place& place) {
+  const std::string what = "ping " + place.text;
+  const std::string question =
+      cli::echo_message({.type = ICMP_ECHO, .code = 0, .checksum = 0, .un = {}}, cli::kPingQuestion);
+  sockaddr_in local{};
+  socklen_t size = sizeof local;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&place.address), place.size) < 0)
+    return attempts.add("route to " + place.text, -1);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size);
+  const bool ourselves = local.sin_addr.s_addr == reinterpret_cast<const sockaddr_in*>(&place.address)->sin_addr.s_addr;
+  if (::send(fd, question.data(), question.size(), 0) < 0) return attempts.add(what, -1);
+  switch (await_echo(fd, ourselves)) {
+    case Echo::none: return attempts.refused(what, "no answer");
+    case Echo::own_stack: return attempts.refused(what, "answered by our own stack");
+    case Echo::somebody: return attempts.worked(what);
+    case Echo::host: return attempts.worked(what + ": the host answered");
+  }
+}
+
 Outcome ping_out(const Args&) {
-  std::string list = env("ISOLA_CANARY_PING");
+  const std::string canaries = env("ISOLA_CANARY_PING");
+  if (canaries.empty()) return untried("ISOLA_CANARY_PING is not set");
   Attempts attempts;
-  for (const Place& place : places(list.empty() ? "1.1.1.1 0,10.0.0.1 0" : list)) {
-    int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_ICMP);
-    if (fd < 0) fd = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP);
-    if (fd < 0) {
-      attempts.add("icmp socket", -1);
-      break;
+  for (const std::string& list : {canaries, std::string("1.1.1.1 0,10.0.0.1 0")}) {
+    for (const Place& place : places(list)) {
+      int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_ICMP);
+      if (fd < 0) {
+        attempts.add("ping socket", -1);
+        fd = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP);
+      }
+      if (fd < 0) {
+        attempts.add("icmp socket", -1);
+        return attempts.outcome();
+      }
+      ping(attempts, fd, place);
+      ::close(fd);
     }
-    icmphdr echo{};
-    echo.type = ICMP_ECHO;
-    echo.checksum = static_cast<uint16_t>(~ICMP_ECHO);
-    sockaddr_in local{};
-    socklen_t size = sizeof local;
-    int connected = ::connect(fd, reinterpret_cast<const sockaddr*>(&place.address), place.size);
-    if (connected < 0) {
-      attempts.add("route to " + place.text, -1);
-    } else {
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size);
-      bool ourselves = local.sin_addr.s_addr == reinterpret_cast<const sockaddr_in*>(&place.address)->sin_addr.s_addr;
-      char answer[512];
-      pollfd wait{fd, POLLIN, 0};
-      ssize_t n = ::send(fd, &echo, sizeof echo, 0);
-      if (n < 0)
-        attempts.add("ping " + place.text, -1);
-      else if (::poll(&wait, 1, 1000) != 1 || ::recv(fd, answer, sizeof answer, 0) <= 0)
-        attempts.refused("ping " + place.text, "no answer");
-      else if (ourselves)
-        attempts.refused("ping " + place.text, "answered by our own stack");
-      else
-        attempts.worked("ping " + place.text);
-    }
-    ::close(fd);
+    if (attempts.any_worked()) break;
   }
   return attempts.outcome();
 }

@@ -54,7 +54,14 @@ Outcome raise_rlimit(const Args&) {
   for (auto which : {RLIMIT_NOFILE, RLIMIT_CORE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE}) {
     rlimit lower{.rlim_cur = 16, .rlim_max = 16}, higher{.rlim_cur = 32, .rlim_max = 32};
     if (::setrlimit(which, &lower) != 0) continue;
-    attempts.add(fmt::format("raise hard limit {}", static_cast<int>(which)), ::setrlimit(which, &higher));
+    // By what it is afterwards: whoever is told that it worked may have been told a tale.
+    int said = ::setrlimit(which, &higher);
+    rlimit now{};
+    std::string what = fmt::format("raise hard limit {}", static_cast<int>(which));
+    if (said == 0 && ::getrlimit(which, &now) == 0 && now.rlim_max != higher.rlim_max)
+      attempts.refused(what, "it stays as it was");
+    else
+      attempts.add(what, said);
   }
   return attempts.outcome();
 }

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +26,25 @@ Outcome write_all(std::initializer_list<const char*> paths) {
 Outcome sysrq(const Args&) { return judge("write sysrq-trigger", spill("/proc/sysrq-trigger", "h")); }
 Outcome core_pattern(const Args&) {
   return write_all({"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/core_pipe_limit"});
+}
+// With a limit of 1 the kernel starts no core handler for whoever crashes here; with 0, or more, it does.
+Outcome core_limit(const Args&) {
+  Attempts attempts;
+  auto look = [&](const char* how) {
+    rlimit now{};
+    if (::getrlimit(RLIMIT_CORE, &now) == 0 && now.rlim_cur == 1)
+      attempts.refused(how, "it is still 1");
+    else
+      attempts.worked(how);
+  };
+  rlimit none{0, 0}, before{};
+  (void)::syscall(SYS_setrlimit, RLIMIT_CORE, &none);
+  look("setrlimit");
+  (void)::syscall(SYS_prlimit64, 0, RLIMIT_CORE, &none, nullptr);
+  look("prlimit64");
+  (void)::syscall(SYS_prlimit64, ::getpid(), RLIMIT_CORE | (1ULL << 32), &none, &before);
+  look("prlimit64 of its own number, asking for the value before");
+  return attempts.outcome();
 }
 Outcome modprobe(const Args&) {
   return write_all({"/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd"});
@@ -124,6 +145,8 @@ constexpr Program kPrograms[] = {
      kControlMayLack},
     {"core-pattern", "procfs", "writes kernel.core_pattern, the road to a host process", "EROFS or EACCES",
      core_pattern},
+    {"core-limit", "procfs", "changes its limit of core files, which keeps the host's core handler from running",
+     "it stays 1", core_limit},
     {"modprobe-path", "procfs", "writes the paths of the programs that the kernel starts as root", "EROFS or EACCES",
      modprobe},
     {"sysctl-host", "procfs", "writes the machine's sysctls (vm, kernel, fs)", "EROFS or EACCES", sysctls},

@@ -4,7 +4,6 @@ import { absent, rejects, skip, test } from './harness.mjs'
 import { box, own, sdk, template } from './sdk.mjs'
 
 const { Sandbox, Template, Secret } = sdk
-const builds = 'template builds are not built yet'
 const vault = 'the vault is not built yet'
 const notYet = /501|not available/
 const has = (thing, what) => thing ?? skip(`this line has no ${what}`)
@@ -16,19 +15,6 @@ test('Sandbox.deleteSnapshot', 'says false for what is not there', async () => {
 absent('Sandbox.getMcpUrl', 'there is no mcp-gateway template', async () => {
   has(Sandbox.prototype.getMcpUrl, 'MCP')
   assert.match((await box()).getMcpUrl(), /^https:\/\/50005-/)
-})
-absent('Template.build', builds, async () => {
-  has(Template, 'templates')
-  const built = Template.build(Template().fromImage('ubuntu:22.04'), { alias: 'x', name: 'x' })
-  await rejects(built, Error, notYet)
-})
-absent('Template.buildInBackground', builds, async () => {
-  has(Template?.buildInBackground, 'background builds')
-  await rejects(Template.buildInBackground(Template().fromImage('ubuntu:22.04'), 'x'), Error, notYet)
-})
-absent('Template.getBuildStatus', builds, async () => {
-  has(Template?.getBuildStatus, 'build status')
-  await rejects(Template.getBuildStatus({ templateId: 'a', buildId: 'b' }), Error, notYet)
 })
 test('Template.exists', 'knows what is there', async () => {
   has(Template?.exists, 'exists')
@@ -43,14 +29,6 @@ test('Template.aliasExists', 'knows what is there', async () => {
 test('Template.getTags', 'has the one tag', async () => {
   has(Template?.getTags, 'tags')
   assert.equal((await Template.getTags(template))[0].tag, 'default')
-})
-absent('Template.assignTags', builds, async () => {
-  has(Template?.assignTags, 'tags')
-  await rejects(Template.assignTags(`${template}:default`, 'x'), Error, notYet)
-})
-absent('Template.removeTags', builds, async () => {
-  has(Template?.removeTags, 'tags')
-  await rejects(Template.removeTags(template, 'x'), Error, notYet)
 })
 test('Template.toDockerfile', 'needs no server', async () => {
   has(Template?.toDockerfile, 'toDockerfile')

@@ -8,6 +8,7 @@ import './pty.mjs'
 import './git.mjs'
 import './images.mjs'
 import './absent.mjs'
+import './builds.mjs'
 import './volumes.mjs'
 
 await runAll(process.env.ISOLA_FILTER)

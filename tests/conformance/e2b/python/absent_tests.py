@@ -3,7 +3,6 @@ import e2b
 from flavour import ASYNC, TEMPLATE, Sandbox, _settle
 from harness import Skip, raises, test
 
-BUILDS = "template builds are not built yet"
 NOT_YET = "not available"
 
 
@@ -25,15 +24,6 @@ def _():
         raise Skip("this line has no such call")
     assert _settle(kind.exists(TEMPLATE)) is True
     assert _settle(kind.exists("no-such-template")) is False
-
-
-@test("Template.build", "says that it is not there yet", absent=BUILDS)
-def _():
-    kind = getattr(e2b, "AsyncTemplate" if ASYNC else "Template", None)
-    if kind is None:
-        raise Skip("this line has no templates")
-    with raises(Exception, NOT_YET):
-        _settle(kind.build(kind().from_image("ubuntu:22.04"), alias="x"))
 
 
 @test("Secret", "says that it is not there yet", absent="the vault is not built yet")

@@ -9,6 +9,7 @@ import importlib.abc
 import importlib.machinery
 import math
 import os
+import random
 import sys
 
 import isola_charts
@@ -19,17 +20,28 @@ MOST_RECORDS, MOST_COLUMNS = 1000, 200
 
 # ---- variables of one cell ----
 
+def draw_anew():
+    """Before the first cell: this kernel may have been started once for many sandboxes, and random numbers of two of
+    them must not be the same. (OpenSSL sees to itself, and what asks the kernel each time needs nothing.)"""
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+
+
 class Variables:
     """The environment that a cell's request carries (metadata.isola): set before it, taken back after it."""
 
     def __init__(self, shell):
-        self.shell, self.before = shell, {}
+        self.shell, self.before, self.first = shell, {}, True
 
     def asked(self):
         parent = self.shell.kernel.get_parent("shell") or {}
         return (parent.get("metadata") or {}).get("isola") or {}
 
     def begin(self, *_):
+        if self.first:
+            self.first = False
+            draw_anew()
         asked = self.asked()
         os.environ.update(asked.get("lasting") or {})
         for name, value in (asked.get("env") or {}).items():
@@ -151,6 +163,6 @@ def load_ipython_extension(shell):
     shell.events.register("pre_run_cell", variables.begin)
     shell.events.register("post_run_cell", variables.end)
 
-    for name in os.environ.get("ISOLA_PREIMPORT", "").split(","):
+    for name in os.environ.pop("ISOLA_PREIMPORT", "").split(","):
         if name:
             __import__(name)

@@ -1,0 +1,16 @@
+// The body of a request of the control plane: an object of JSON, in which null is as good as nothing.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "http/exchange.h"
+
+namespace isola::e2b {
+
+// `may_be_empty`: nothing counts as an object without fields.
+Task<Result<nlohmann::json>> read_body(http::Exchange& ex, bool may_be_empty = false, size_t most = 1 << 20);
+bool given(const nlohmann::json& body, const char* name);
+Result<std::string> text(const nlohmann::json& body, const char* name);  // not given: empty
+
+}  // namespace isola::e2b

@@ -1,0 +1,310 @@
+// Template builds: a template is declared, its files are uploaded by hash, its steps are sent, and its status is asked
+// for until it is ready. What it is built in is a sandbox of the project (builder/).
+#include <nlohmann/json.hpp>
+
+#include "base/hash/sha256.h"
+#include "base/log.h"
+#include "builder/dockerfile_spec.h"
+#include "dialect/e2b/body.h"
+#include "dialect/e2b/views.h"
+#include "dialect/shared/text.h"
+
+namespace isola::e2b {
+
+using builder::Builder;
+using builder::Spec;
+using BuildStep = builder::Step;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMostEntries = 100;
+constexpr size_t kMostSteps = 1000;
+
+std::string_view status_of(store::BuildState state) {
+  return state == store::BuildState::failed ? "error" : to_string(state);
+}
+
+// Users that are not there are told of in the words that clients know.
+std::string reworded(std::string why) {
+  constexpr std::string_view kOurs = "no such user: ";
+  if (auto at = why.find(kOurs); at != std::string::npos)
+    why = why.substr(0, at) + "command failed: unauthenticated: invalid username: '" + why.substr(at + kOurs.size()) +
+          "'";
+  return why;
+}
+
+json entry(const store::BuildLine& line) {
+  json out = {{"timestamp", dialect::when(line.at)}, {"message", line.text}, {"level", line.level}};
+  if (!line.step.empty()) out["step"] = line.step;
+  return out;
+}
+
+Task<Result<void>> declare(Builder& builder, http::Exchange& ex, const char* name_field) {
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  Builder::Asked asked;
+  asked.project = dialect::project_of(ex);
+  ISOLA_CO_TRY(asked.name, text(body, name_field));
+  if (asked.name.empty()) co_return fail(Code::invalid, std::string(name_field) + ": is missing");
+  if (given(body, "tags")) {
+    if (!body["tags"].is_array()) co_return fail(Code::invalid, "tags: must be a list of strings");
+    for (const auto& tag : body["tags"]) {
+      if (!tag.is_string()) co_return fail(Code::invalid, "tags: must be a list of strings");
+      asked.tags.push_back(tag.get<std::string>());
+    }
+  }
+  for (auto [name, most] : {std::pair("cpuCount", 1024.0), std::pair("memoryMB", 1e7)})
+    if (given(body, name) &&
+        (!body[name].is_number() || !(body[name].get<double>() > 0) || body[name].get<double>() > most))
+      co_return fail(Code::invalid, std::string(name) + ": must be a number above 0");
+  if (given(body, "cpuCount")) asked.cpus = body["cpuCount"].get<double>();
+  if (given(body, "memoryMB")) asked.memory = static_cast<uint64_t>(body["memoryMB"].get<double>()) << 20;
+  ISOLA_CO_TRY(auto build, builder.declare(asked));
+  ISOLA_CO_TRY(auto spec, builder::spec_of(build.spec));
+  std::string plain = asked.name.substr(0, asked.name.find(':'));
+  ex.reply(202, dialect::dump({{"templateID", build.template_id},
+                               {"buildID", build.id},
+                               {"public", false},
+                               {"names", {plain}},
+                               {"tags", spec.tags},
+                               {"aliases", {plain}}}));
+  co_return Result<void>();
+}
+
+// ---- steps ----------------------------------------------------------------------------------------------------------
+
+Result<std::vector<std::string>> arguments(const json& step) {
+  std::vector<std::string> out;
+  if (!given(step, "args")) return out;
+  if (!step["args"].is_array()) return fail(Code::invalid, "args: must be a list of strings");
+  for (const auto& one : step["args"]) {
+    if (!one.is_string()) return fail(Code::invalid, "args: must be a list of strings");
+    out.push_back(one.get<std::string>());
+  }
+  return out;
+}
+
+Result<BuildStep> read_step(const json& in, std::string& user) {
+  if (!in.is_object()) return fail(Code::invalid, "must be an object");
+  ISOLA_TRY(std::string type, text(in, "type"));
+  ISOLA_TRY(auto args, arguments(in));
+  auto needs = [&](size_t count) { return args.size() >= count && !args[0].empty(); };
+  BuildStep step;
+  step.line = type;
+  for (const auto& one : args) step.line += " " + one;
+  step.line.resize(std::min<size_t>(step.line.size(), 1000));
+  step.force = given(in, "force") && in["force"] == true;
+  if (type == "RUN" && needs(1)) {
+    step.kind = BuildStep::Kind::run;
+    step.command = args[0];
+    if (args.size() > 1) step.run_as = args[1];
+    return step;
+  }
+  if (type == "COPY" && needs(2)) {
+    step.kind = BuildStep::Kind::copy;
+    step.sources = {args[0]};
+    step.target = args[1];
+    step.owner = args.size() > 2 && !args[2].empty() ? args[2] : user;
+    if (args.size() > 3) step.mode = args[3];
+    ISOLA_TRY(step.context, text(in, "filesHash"));
+    while (step.sources[0].starts_with("./")) step.sources[0].erase(0, 2);
+    if (step.sources[0].empty() || step.sources[0] == ".") step.sources[0] = "*";
+    if (step.sources[0].starts_with('/') || step.sources[0].starts_with("..") ||
+        step.sources[0].find("/../") != std::string::npos)
+      return fail(Code::invalid, "the source leaves the folder of the build");
+    return step;
+  }
+  if (type == "ENV" && args.size() >= 2 && args.size() % 2 == 0) {
+    step.kind = BuildStep::Kind::env;
+    for (size_t i = 0; i < args.size(); i += 2) {
+      if (args[i].empty() || args[i].find('=') != std::string::npos) return fail(Code::invalid, "a name is wrong");
+      step.env.emplace_back(args[i], args[i + 1]);
+    }
+    return step;
+  }
+  if (type == "WORKDIR" && needs(1)) {
+    step.kind = BuildStep::Kind::workdir;
+    step.value = args[0];
+    return step;
+  }
+  if (type == "USER" && needs(1)) {
+    step.kind = BuildStep::Kind::user;
+    step.value = user = args[0];
+    return step;
+  }
+  return fail(Code::invalid,
+              "there is no step " + log::quoted(type) + " with " + std::to_string(args.size()) + " arguments");
+}
+
+Result<Spec> read_spec(const json& body) {
+  Spec spec;
+  spec.user = kDefaultUser;
+  ISOLA_TRY(std::string image, text(body, "fromImage"));
+  ISOLA_TRY(spec.from, text(body, "fromTemplate"));
+  if (!spec.from.empty() && !image.empty())
+    return fail(Code::invalid, "fromImage and fromTemplate: a template is made from one of them");
+  if (spec.from.empty()) {
+    ISOLA_TRY(spec.from, builder::template_for(image.empty() ? "e2bdev/base" : image));
+  }
+  spec.from = without_tag(spec.from);
+  spec.force = given(body, "force") && body["force"] == true;
+  ISOLA_TRY(spec.start, text(body, "startCmd"));
+  ISOLA_TRY(spec.ready, text(body, "readyCmd"));
+  if (!given(body, "steps")) return spec;
+  if (!body["steps"].is_array() || body["steps"].size() > kMostSteps)
+    return fail(Code::invalid, "steps: must be a list of at most " + std::to_string(kMostSteps));
+  std::string user = spec.user;
+  for (const auto& one : body["steps"]) {
+    auto step = read_step(one, user);
+    if (!step) return std::unexpected(step.error().in("step " + std::to_string(spec.steps.size() + 1)));
+    spec.steps.push_back(std::move(*step));
+  }
+  return spec;
+}
+
+Task<Result<void>> begin(Builder& builder, http::Exchange& ex) {
+  ISOLA_CO_TRY(json body, co_await read_body(ex, false, 8 << 20));
+  ISOLA_CO_TRY(auto build, builder.find(dialect::project_of(ex), std::string(ex.param("template")),
+                                        std::string(ex.param("build"))));
+  ISOLA_CO_TRY(Spec spec, read_spec(body));
+  ISOLA_CO_CHECK(builder.begin(build.template_id, build.id, std::move(spec), dialect::caller_of(ex)));
+  ex.reply(202);
+  co_return Result<void>();
+}
+
+Task<Result<void>> status(Builder& builder, http::Exchange& ex) {
+  ISOLA_CO_TRY(auto build, builder.find(dialect::project_of(ex), std::string(ex.param("template")),
+                                        std::string(ex.param("build"))));
+  uint64_t offset = 0;
+  if (auto asked = ex.query("logsOffset")) offset = std::strtoull(std::string(*asked).c_str(), nullptr, 10);
+  ISOLA_CO_TRY(auto lines, builder.store().build_lines(build.id, offset, kMostEntries));
+  json out = {{"templateID", build.template_id},
+              {"buildID", build.id},
+              {"status", status_of(build.state)},
+              {"logs", json::array()},
+              {"logEntries", json::array()}};
+  for (const auto& line : lines) {
+    out["logs"].push_back(line.text);
+    out["logEntries"].push_back(entry(line));
+  }
+  if (build.state == store::BuildState::failed)
+    out["reason"] = {{"message", reworded(build.why)}, {"step", build.step}, {"logEntries", json::array()}};
+  ex.reply(200, dialect::dump(out));
+  co_return Result<void>();
+}
+
+// ---- files ----------------------------------------------------------------------------------------------------------
+
+Task<Result<void>> where_to(Builder& builder, http::Exchange& ex, const std::string& secret) {
+  std::string project = dialect::project_of(ex), hash(ex.param("hash")), key(ex.noted("key"));
+  // Looking is for everybody, but what is handed out here lets files in.
+  if (!store::allows(dialect::scope_of(ex), store::Scope::use)) co_return fail(Code::denied, "this key may only read");
+  if (!builder::is_context_hash(hash)) co_return fail(Code::invalid, "the hash must be 64 hex digits");
+  ISOLA_CO_TRY(auto known, builder.store().find_template(project, std::string(ex.param("template"))));
+  std::string origin = std::string(ex.secure() ? "https://" : "http://") + std::string(ex.host_header());
+  // Said also when they are here: a client may want to put them anew.
+  json out = {{"present", builder.contexts().has(project, hash)},
+              {"url", origin + "/build-files/" + project + "/" + hash + "?key=" + key +
+                          "&token=" + upload_token(secret, project, hash, key)}};
+  ex.reply(201, dialect::dump(out));
+  co_return Result<void>();
+}
+
+Task<Result<void>> take_files(Builder& builder, http::Exchange& ex) {
+  ISOLA_CO_TRY(auto draft, builder.contexts().begin(std::string(ex.param("project")), std::string(ex.param("hash"))));
+  ex.keep_encoding();  // the packed bytes are the file
+  for (;;) {
+    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
+    if (piece.empty()) break;
+    ISOLA_CO_CHECK(draft.write(piece));
+  }
+  ISOLA_CO_CHECK(builder.contexts().keep(std::move(draft)));
+  ex.reply(200);
+  co_return Result<void>();
+}
+
+// ---- tags -----------------------------------------------------------------------------------------------------------
+
+Result<std::vector<std::string>> read_tags(const json& body) {
+  std::vector<std::string> tags;
+  if (!given(body, "tags") || !body["tags"].is_array() || body["tags"].empty() || body["tags"].size() > 100)
+    return fail(Code::invalid, "tags: must be a list of 1 to 100 strings");
+  for (const auto& tag : body["tags"]) {
+    if (!tag.is_string() || !builder::is_tag(tag.get<std::string>()))
+      return fail(Code::invalid, "tags: use letters, digits, '-', '_' and '.'");
+    tags.push_back(tag.get<std::string>());
+  }
+  return tags;
+}
+
+Task<Result<void>> assign_tags(Builder& builder, http::Exchange& ex) {
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  ISOLA_CO_TRY(std::string target, text(body, "target"));
+  ISOLA_CO_TRY(auto tags, read_tags(body));
+  auto colon = target.find(':');
+  ISOLA_CO_TRY(auto known, builder.store().find_template(dialect::project_of(ex), target.substr(0, colon)));
+  std::string tag = colon == target.npos ? sandbox::kUsualTag : target.substr(colon + 1);
+  ISOLA_CO_TRY(auto build, builder.store().tagged_build(known.id, tag));
+  ISOLA_CO_CHECK(builder.store().put_tags(known.id, tags, build.id));
+  ex.reply(201, dialect::dump({{"buildID", build.id}, {"tags", tags}}));
+  co_return Result<void>();
+}
+
+Task<Result<void>> remove_tags(Builder& builder, http::Exchange& ex) {
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  ISOLA_CO_TRY(std::string name, text(body, "name"));
+  ISOLA_CO_TRY(auto tags, read_tags(body));
+  ISOLA_CO_TRY(auto known, builder.store().find_template(dialect::project_of(ex), name.substr(0, name.find(':'))));
+  ISOLA_CO_CHECK(builder.store().remove_tags(known.id, tags));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+}  // namespace
+
+void Api::add_builds(http::Router& router) {
+  auto step = [builder = builder_](auto what) {
+    return handled([builder, what](http::Exchange& ex) -> Task<Result<void>> { return what(*builder, ex); });
+  };
+  auto named = [builder = builder_](const char* field) {
+    return handled([builder, field](http::Exchange& ex) -> Task<Result<void>> { return declare(*builder, ex, field); });
+  };
+  auto& templates = group(router, "/templates");
+  group(router, "/v3/templates").add("POST", "/v3/templates", named("name"));
+  auto& second = group(router, "/v2/templates");
+  second.add("POST", "/v2/templates", named("alias"));
+  second.add("POST", "/v2/templates/{template}/builds/{build}", step(begin)).body_limit = 8 << 20;
+  templates.add("GET", "/templates/{template}/builds/{build}/status", step(status));
+  templates.add("GET", "/templates/{template}/files/{hash}",
+                handled([builder = builder_, secret = options_.secret](http::Exchange& ex) -> Task<Result<void>> {
+                  return where_to(*builder, ex, secret);
+                }));
+  templates.add("POST", "/templates/tags", step(assign_tags));
+  templates.add("DELETE", "/templates/tags", step(remove_tags));
+
+  // Clients put files where they are told to, without a key.
+  auto& files = router.group("/build-files");
+  files.dress(dress);
+  files.filter([service = service_, keys = keys_, secret = options_.secret](http::Exchange& ex) -> Task<bool> {
+    std::string key(ex.query("key").value_or("")), token(ex.query("token").value_or(""));
+    std::string_view path = ex.path();
+    path.remove_prefix(std::min(path.size(), std::string_view("/build-files/").size()));
+    auto slash = path.find('/');
+    std::string project(path.substr(0, slash)), hash(slash == path.npos ? "" : path.substr(slash + 1));
+    std::string right = upload_token(secret, project, hash, key);
+    if (right.empty() || !equal_secrets(right, token) || keys->revoked_at(key)) {
+      ex.fail(http::ErrorReply{401, "unauthenticated", "this address does not take the files of a build", {}});
+      co_return false;
+    }
+    if (!service->ready()) {
+      ex.fail(Error{Code::unavailable, "the server is starting"}, 1);
+      co_return false;
+    }
+    ex.note("key", key);
+    ex.note("project", project);
+    co_return true;
+  });
+  files.add("PUT", "/build-files/{project}/{hash}", step(take_files)).body_limit = http::Exchange::kNoLimit;
+}
+
+}  // namespace isola::e2b

@@ -1,0 +1,317 @@
+"""Template builds over E2B's wire: steps, files, start commands, the cache, tags, failures."""
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+import urllib.request
+
+from island import ISOLA, Server, eventually
+
+server = None
+
+
+def setUpModule():
+    global server
+    server = Server("--sweep", "1s")
+
+
+def tearDownModule():
+    if server:
+        server.close()
+
+
+def call(method, path, body=None):
+    return server.request(method, path, body, key="", headers={"X-API-Key": server.key})
+
+
+def begin(name, **spec):
+    made = call("POST", "/v3/templates", {"name": name})
+    assert made.status == 202, made
+    build = made.json
+    reply = call("POST", f"/v2/templates/{build['templateID']}/builds/{build['buildID']}", {"fromTemplate": "minimal", **spec})
+    assert reply.status == 202, reply
+    return build
+
+
+def finished(build, seconds=90):
+    def look():
+        status = call("GET", f"/templates/{build['templateID']}/builds/{build['buildID']}/status").json
+        return status if status["status"] in ("ready", "error") else None
+    return eventually(look, seconds, "the end of the build")
+
+
+def lines(build):
+    out, offset = [], 0
+    while True:
+        page = call("GET", f"/templates/{build['templateID']}/builds/{build['buildID']}/status?logsOffset={offset}").json
+        if not page["logEntries"]:
+            return out
+        out += [entry["message"] for entry in page["logEntries"]]
+        offset += len(page["logEntries"])
+
+
+def built(name, **spec):
+    build = begin(name, **spec)
+    status = finished(build)
+    assert status["status"] == "ready", (status, lines(build))
+    return build
+
+
+def step(kind, *args, **more):
+    return {"type": kind, "args": list(args), **more}
+
+
+def tar_of(files):
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), 0o644
+            tar.addfile(info, io.BytesIO(content))
+    return raw.getvalue()
+
+
+def upload(template, content, name=None):
+    digest = name or hashlib.sha256(content).hexdigest()
+    place = call("GET", f"/templates/{template}/files/{digest}")
+    assert place.status == 201, place
+    request = urllib.request.Request(place.json["url"], data=content, method="PUT")
+    assert urllib.request.urlopen(request).status == 200
+    assert call("GET", f"/templates/{template}/files/{digest}").json["present"] is True
+    return digest
+
+
+def sh(made, line, **more):
+    return server.run(made["id"], line, **more)["stdout"]
+
+
+class Builds(unittest.TestCase):
+    def test_steps(self):
+        built("steps", steps=[step("ENV", "COLOUR", "blue", "SHAPE", "round"), step("WORKDIR", "/opt/work"),
+                              step("RUN", "echo $COLOUR > made; whoami >> made; pwd >> made"),
+                              step("USER", "root"), step("RUN", "whoami > /opt/by-root")])
+        made = server.create(template="steps")
+        self.assertEqual(sh(made, "cat made"), "blue\nuser\n/opt/work\n", "in the template's own folder")
+        self.assertEqual(sh(made, "cat /opt/by-root; whoami; echo $SHAPE"), "root\nroot\nround\n")
+        again = server.create(template="steps", env={"SHAPE": "square"})
+        self.assertEqual(sh(again, "echo $SHAPE"), "square\n", "a create's own goes before")
+        kept = server.post(f"/v1/sandboxes/{made['id']}/snapshot", {"memory": False}).json
+        self.assertEqual(sh(server.create(snapshot=kept["id"]), "whoami; pwd"), "root\n/opt/work\n", "also through a snapshot")
+
+    def test_a_folder_at_the_end(self):
+        built("ending", steps=[step("WORKDIR", "/opt/last")])
+        self.assertEqual(sh(server.create(template="ending"), "pwd"), "/opt/last\n")
+
+    def test_a_name_of_this_machine(self):
+        call("POST", "/v3/templates", {"name": "minimal"})
+        self.assertEqual(sh(server.create(template="minimal"), "echo here"), "here\n", "nothing is built yet")
+        built("minimal", steps=[step("RUN", "echo mine > /home/user/mark")])
+        self.assertEqual(sh(server.create(template="minimal"), "cat /home/user/mark"), "mine\n")
+        built("minimal", steps=[step("RUN", "echo again >> /home/user/mark")])
+        self.assertEqual(sh(server.create(template="minimal"), "cat /home/user/mark"), "mine\nagain\n", "on top of its own")
+        self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
+
+    def test_files(self):
+        made = call("POST", "/v3/templates", {"name": "files"}).json
+        content = tar_of({"src/a.txt": b"one", "src/deep/b.txt": b"two", "single.txt": b"three"})
+        digest = upload(made["templateID"], content)
+        reply = call("POST", f"/v2/templates/{made['templateID']}/builds/{made['buildID']}", {
+            "fromTemplate": "minimal", "steps": [
+                step("COPY", "src", "/opt/tree", "", "", filesHash=digest),
+                step("COPY", "single.txt", "/opt/renamed.txt", "root", "0600", filesHash=digest),
+                step("COPY", "src/*.txt", "/opt/many/", filesHash=digest)]})
+        self.assertEqual(reply.status, 202, reply)
+        self.assertEqual(finished(made)["status"], "ready", lines(made))
+        box = server.create(template="files")
+        self.assertEqual(sh(box, "cat /opt/tree/a.txt /opt/tree/deep/b.txt /opt/many/a.txt"), "onetwoone")
+        self.assertEqual(sh(box, "stat -c '%U %a' /opt/renamed.txt /opt/tree/a.txt", user="root"), "root 600\nuser 644\n")
+        self.assertEqual(sh(box, "ls -A /tmp"), "", "nothing of the transfer is left")
+
+    def test_files_need_a_token(self):
+        made = call("POST", "/v3/templates", {"name": "tokens"}).json
+        digest = "0" * 64
+        url = call("GET", f"/templates/{made['templateID']}/files/{digest}").json["url"]
+        path = url[url.index("/build-files"):]
+        for wrong in (path[:-1] + ("0" if path[-1] != "0" else "1"), path.replace(digest, "1" * 64), path.split("?")[0]):
+            self.assertEqual(server.request("PUT", wrong, b"x", key="").status, 401, wrong)
+        self.assertEqual(call("GET", f"/templates/{made['templateID']}/files/nonsense").status, 400)
+        reads = server.post("/v1/keys", {"scope": "read"}).json["secret"]
+        asked = server.get(f"/templates/{made['templateID']}/files/{digest}", key="", headers={"X-API-Key": reads})
+        self.assertEqual(asked.status, 403, "who may only read is not told where to write")
+
+    def test_what_it_starts_runs_in_every_one(self):
+        # The template has the smallest Python, without http.server.
+        serve = '''
+import socket
+listener = socket.create_server(("127.0.0.1", 8000))
+while True:
+    one = listener.accept()[0]
+    if one.recv(4096):
+        one.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 6\\r\\nConnection: close\\r\\n\\r\\nhello\\n")
+    one.close()
+'''
+        built("web", steps=[step("RUN", "cat > serve.py <<'END'" + serve + "END")], startCmd="python3 serve.py",
+              readyCmd="bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000'")
+        births = set()
+        for _ in range(3):
+            box = server.create(template="web")
+            births.add(box["birth"])
+            reply = server.get(f"/v1/sandboxes/{box['id']}/ports/8000/")
+            self.assertEqual((reply.status, reply.body), (200, b"hello\n"))
+            server.delete(f"/v1/sandboxes/{box['id']}")
+            time.sleep(0.5)
+        self.assertLessEqual(births, {"forked", "pooled"})
+        eventually(lambda: server.create(template="web")["birth"] == "pooled", what="a pooled one")
+
+    def test_the_cache(self):
+        first = built("cached", steps=[step("RUN", "echo $RANDOM > n"), step("RUN", "echo a > a")])
+        number = sh(server.create(template="cached"), "cat n")
+        second = built("cached", steps=[step("RUN", "echo $RANDOM > n"), step("RUN", "echo b > b")])
+        box = server.create(template="cached")
+        self.assertEqual(sh(box, "cat n; ls"), number + "b\nn\n")
+        self.assertIn("CACHED RUN echo $RANDOM > n", lines(second))
+        self.assertNotIn("CACHED RUN echo $RANDOM > n", lines(first))
+        third = built("cached", steps=[step("RUN", "echo $RANDOM > n"), step("RUN", "echo b > b")], force=True)
+        self.assertFalse([line for line in lines(third) if line.startswith("CACHED")])
+
+    def test_a_step_that_fails(self):
+        build = begin("broken", steps=[step("RUN", "true"), step("RUN", "echo so far; echo oops >&2; exit 7")])
+        status = finished(build)
+        self.assertEqual(status["status"], "error")
+        self.assertEqual(status["reason"]["step"], "2")
+        self.assertIn("exit status 7", status["reason"]["message"])
+        self.assertLessEqual({"so far", "oops"}, set(lines(build)))
+        self.assertEqual(server.post("/v1/sandboxes", {"template": "broken"}).status, 404)
+        eventually(lambda: not [s for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"]
+                                if s["metadata"].get("isola.build") == build["buildID"] and s["state"] != "ended"],
+                   what="the end of its sandbox")
+
+    def test_who_runs_it(self):
+        status = finished(begin("nobody", steps=[step("RUN", "whoami", "root123")]))
+        self.assertEqual(status["reason"]["message"],
+                         "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'")
+
+    def test_tags(self):
+        one = built("tagged:v1", steps=[step("RUN", "echo 1 > n")])
+        two = built("tagged:v2", steps=[step("RUN", "echo 2 > n")])
+        self.assertEqual(sh(server.create(template="tagged:v1"), "cat n"), "1\n")
+        self.assertEqual(sh(server.create(template="tagged:v2"), "cat n"), "2\n")
+        self.assertEqual(server.post("/v1/sandboxes", {"template": "tagged"}).status, 404)
+        self.assertEqual(call("POST", "/templates/tags", {"target": "tagged:v2", "tags": ["default", "stable"]}).json["buildID"],
+                         two["buildID"])
+        self.assertEqual(sh(server.create(template="tagged"), "cat n"), "2\n")
+        tags = {t["tag"]: t["buildID"] for t in call("GET", "/templates/tagged/tags").json}
+        self.assertEqual(tags, {"v1": one["buildID"], "v2": two["buildID"], "default": two["buildID"], "stable": two["buildID"]})
+        self.assertEqual(call("DELETE", "/templates/tags", {"name": "tagged", "tags": ["stable"]}).status, 204)
+        self.assertEqual(call("DELETE", "/templates/tags", {"name": "tagged", "tags": ["stable"]}).status, 404)
+
+    def test_one_on_top_of_another(self):
+        built("lower", steps=[step("ENV", "WHERE", "below"), step("RUN", "echo below > n")])
+        built("upper", fromTemplate="lower", steps=[step("RUN", "echo $WHERE again >> n")])
+        self.assertEqual(sh(server.create(template="upper"), "cat n"), "below\nbelow again\n")
+
+    def test_gone(self):
+        build = built("gone", steps=[step("RUN", "echo x > x")])
+        self.assertIn("gone", [n for t in call("GET", "/templates").json for n in t["names"]])
+        box = server.create(template="gone")
+        self.assertEqual(call("DELETE", "/templates/" + build["templateID"]).status, 204)
+        self.assertEqual(call("GET", "/templates/aliases/gone").status, 404)
+        self.assertEqual(server.post("/v1/sandboxes", {"template": "gone"}).status, 404)
+        self.assertEqual(sh(box, "cat x"), "x\n", "what runs goes on")
+
+    def test_another_project_sees_nothing(self):
+        build = built("mine", steps=[])
+        project = server.post("/v1/projects", {"name": "elsewhere"}).json
+        key = server.post("/v1/keys", {"project": project["id"], "scope": "admin"}).json["secret"]
+        self.assertEqual(server.post("/v1/sandboxes", {"template": "mine"}, key=key).status, 404)
+        status = f"/templates/{build['templateID']}/builds/{build['buildID']}/status"
+        self.assertEqual(server.get(status, key="", headers={"X-API-Key": key}).status, 404)
+
+    def test_bad_input(self):
+        made = call("POST", "/v3/templates", {"name": "bad"}).json
+        path = f"/v2/templates/{made['templateID']}/builds/{made['buildID']}"
+        for body in ({"steps": "x"}, {"steps": [{"type": "JUMP"}]}, {"steps": [step("ENV", "A")]}, {"fromImage": 5},
+                     {"fromImage": "a", "fromTemplate": "b"}, {"steps": [step("COPY", "../etc", "/x", filesHash="0" * 64)]}):
+            self.assertEqual(call("POST", path, body).status, 400, body)
+        self.assertEqual(call("POST", path, {"fromImage": "ubuntu:22.04"}).status, 501)
+        for name in ("", "a b", "x:y z", "/"):
+            self.assertEqual(call("POST", "/v3/templates", {"name": name}).status, 400, name)
+        self.assertEqual(call("POST", path, {"fromTemplate": "nosuch"}).status, 202)
+        status = finished(made)
+        self.assertEqual((status["status"], status["reason"]["step"]), ("error", "base"))
+        self.assertEqual(call("POST", path, {"fromTemplate": "minimal"}).status, 409, "a build is begun once")
+
+    def test_a_server_that_dies(self):
+        build = begin("dies", steps=[step("RUN", "sleep 100")])
+        eventually(lambda: "RUN sleep 100" in lines(build))
+        server.stop(9)
+        server.start(server.port)
+        status = finished(build)
+        self.assertIn("restarted", status["reason"]["message"])
+        self.assertFalse([s for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"]
+                          if s["metadata"].get("isola.build") == build["buildID"] and s["state"] != "ended"])
+
+
+class Dockerfiles(unittest.TestCase):
+    """The same through the native API and the command line."""
+
+    def cli(self, *words, code=0):
+        ran = subprocess.run([ISOLA, *words, "--url", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True,
+                             env={**os.environ, "ISOLA_API_KEY": server.key})
+        self.assertEqual(ran.returncode, code, ran.stderr)
+        return ran
+
+    def test_from_a_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {"Dockerfile": "FROM minimal AS one\nARG WORD=none\nENV SAID=$WORD\nWORKDIR /srv/app\n"
+                                             "COPY --chown=user . .\nRUN cat a.txt > copied && echo $WORD >> copied\n"
+                                             "FROM one\nUSER user\nHEALTHCHECK CMD true\n",
+                               "a.txt": "from the folder\n", "secret.log": "left out", ".dockerignore": "*.log\n"}.items():
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+            ran = self.cli("template", "build", "docked:v1", "--file", folder + "/Dockerfile", "--build-arg", "WORD=hi", "--tag", "default")
+            self.assertEqual(ran.stdout, "docked:v1: ready\n")
+            self.assertIn("HEALTHCHECK", ran.stderr)
+            again = self.cli("template", "build", "docked:v2", "--file", folder + "/Dockerfile", "--build-arg", "WORD=hi", "--json")
+            self.assertEqual(json.loads(again.stdout)["state"], "ready")
+            self.assertIn("CACHED RUN", again.stderr)
+            wrong = self.cli("template", "build", "docked", "--file", folder + "/Dockerfile", "--build-arg", "OTHER=1", code=125)
+            self.assertIn("OTHER", wrong.stderr)
+        box = server.create(template="docked")
+        self.assertEqual(sh(box, "cat copied; pwd; whoami; echo $SAID; ls"), "from the folder\nhi\n/srv/app\nuser\nhi\nDockerfile\na.txt\ncopied\n")
+        listed = {t["name"]: t for t in server.get("/v1/templates").json["templates"]}
+        self.assertEqual(set(listed["docked"]["tags"]), {"v1", "v2", "default"})
+        self.assertEqual(server.delete("/v1/templates/docked").status, 204)
+        self.assertEqual(server.delete("/v1/templates/docked").status, 404)
+
+    def test_what_is_wrong_is_named(self):
+        for fields, status, word in (({"dockerfile": "FROM minimal\nRUNN x\n"}, 400, "line 2"),
+                                     ({"dockerfile": "FROM nosuchimage:9\n"}, 501, "nosuchimage:9"),
+                                     ({"dockerfile": ""}, 400, "dockerfile"),
+                                     ({"dockerfile": "FROM minimal\nCOPY a b\n"}, 400, "COPY a b"),
+                                     ({"dockerfile": "FROM minimal\n", "context": "0" * 64}, 400, "context"),
+                                     ({"dockerfile": "FROM minimal\n", "nonsense": 1}, 400, "nonsense"),
+                                     ({"dockerfile": "FROM minimal\n", "name": "a b"}, 400, "name")):
+            reply = server.post("/v1/templates", {"name": "wrong", **fields})
+            self.assertEqual(reply.status, status, reply)
+            self.assertIn(word, reply.json["error"]["message"])
+        self.assertNotIn("wrong", [t["name"] for t in server.get("/v1/templates").json["templates"]], "nothing is half-made")
+
+    def test_cancel(self):
+        begun = server.post("/v1/templates", {"name": "long", "dockerfile": "FROM minimal\nRUN echo begun; sleep 1000\n"})
+        self.assertEqual(begun.status, 202, begun)
+        at = begun.headers["location"]
+        eventually(lambda: "begun" in [line["text"] for line in server.get(at).json["log"]])
+        self.assertEqual(server.post(at + "/cancel").status, 204)
+        eventually(lambda: server.get(at).json["state"] == "failed", what="its end")
+        self.assertIn("cancelled", server.get(at).json["error"]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2 if "-v" in sys.argv else 1)

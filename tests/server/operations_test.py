@@ -1,0 +1,156 @@
+"""What an operator does and sees: reloading, metrics, and a server that comes back after kill -9."""
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import unittest
+
+from island import ISOLA, Server, eventually
+
+
+class Reload(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        os.chmod(self.folder.name, 0o755)  # the server reads it again when it is root no more
+        self.file = os.path.join(self.folder.name, "isola.toml")
+        self.write("")
+        self.server = Server("--config", self.file)
+
+    def tearDown(self):
+        self.server.close()
+        self.folder.cleanup()
+
+    def write(self, text):
+        with open(self.file, "w") as file:
+            file.write(text)
+
+    def reload(self):
+        done = self.server.log().count("reloaded keys")
+        self.server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: self.server.log().count("reloaded keys") > done, what="the reload")
+
+    def change(self, sql, *values):
+        """As somebody with access to the store would, behind the server's back."""
+        store = sqlite3.connect(os.path.join(self.server.data, "server/store.db"))
+        with store:
+            self.assertEqual(store.execute(sql, values).rowcount, 1)
+        store.close()
+
+    def test_keys(self):
+        made = self.server.post("/v1/keys", {"name": "other"}).json
+        self.assertEqual(self.server.get("/v1/sandboxes", key=made["secret"]).status, 200)
+        self.change("UPDATE keys SET revoked = 1 WHERE id = ?", made["id"])
+        self.assertEqual(self.server.get("/v1/sandboxes", key=made["secret"]).status, 200, "nobody has told it yet")
+        self.reload()
+        self.assertEqual(self.server.get("/v1/sandboxes", key=made["secret"]).status, 401)
+        self.assertEqual(self.server.get("/v1/sandboxes").status, 200)
+
+    def test_limits(self):
+        first = self.server.create()
+        self.change("UPDATE projects SET limit_live = 1 WHERE id = ?", "default")
+        self.reload()
+        full = self.server.post("/v1/sandboxes", {})
+        self.assertEqual((full.status, full.json["error"]["code"]), (429, "exhausted"))
+        self.assertEqual(self.server.get(f"/v1/sandboxes/{first['id']}").json["state"], "running")
+
+    def test_settings(self):
+        self.assertNotEqual(self.server.create()["memory"], 64 << 20)
+        self.write('[defaults]\ntimeout = "0"\nmemory = "64M"\n')
+        self.reload()
+        made = self.server.create()
+        self.assertEqual((made["memory"], made["deadline"]), (64 << 20, None))
+        self.write("[defaults]\nmemory = 'lots'\n")
+        self.server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "was not reloaded" in self.server.log(), what="the complaint")
+        self.assertEqual(self.server.create()["memory"], 64 << 20, "what was in force stays")
+
+
+class Metrics(unittest.TestCase):
+    def test_whom_they_answer(self):
+        server = Server()
+        try:
+            self.assertIn(b"isola_sandboxes_idle 0\n", server.get("/metrics", key="").body)
+            self.assertEqual(server.get("/metrics", key="", headers={"Host": "evil.example"}).status, 421)
+            self.assertEqual(server.get("/metrics", key="", headers={"Origin": "http://evil.example"}).status, 403)
+            self.assertEqual(server.get("/readyz", key="", headers={"Host": "balancer.example"}).status, 200)
+        finally:
+            server.close()
+
+    def test_idle_ones(self):
+        server = Server()
+        try:
+            idle, busy = server.create(), server.create()
+            server.stop(signal.SIGKILL)
+            store = sqlite3.connect(os.path.join(server.data, "server/store.db"))
+            with store:
+                store.execute("UPDATE sandboxes SET last_active = last_active - 7200000, created = created - 7200000")
+            store.close()
+            server.start()
+            server.run(busy["id"], "true")
+            self.assertIn(b"isola_sandboxes_idle 1\n", server.get("/metrics", key="").body)
+            shown = subprocess.run([ISOLA, "sandbox", "ls", "--data", server.data], capture_output=True, text=True).stdout
+            lines = {line.split()[0]: line for line in shown.splitlines()}
+            self.assertIn("running (idle 1h", lines[idle["id"]].replace("idle 2h", "idle 1h"))
+            self.assertNotIn("idle", lines[busy["id"]])
+        finally:
+            server.close()
+
+
+class ComesBack(unittest.TestCase):
+    def test_with_many_living(self):
+        server = Server()
+        try:
+            made = [server.create(name=f"n{i}")["id"] for i in range(60)]
+            gone = made.pop()
+            server.delete(f"/v1/sandboxes/{gone}")
+            server.stop(signal.SIGKILL)
+            server.start()
+            listed = server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"]
+            self.assertEqual({one["id"] for one in listed}, set(made))
+            for one in made:
+                self.assertEqual(server.run(one, "echo here")["stdout"], "here\n")
+        finally:
+            server.close()
+
+    def test_a_long_task_does_not_hide_its_commands(self):
+        """What a guest keeps for us is signed, and as long as what callers may say."""
+        server = Server()
+        try:
+            made = server.create()
+            words = {"task": "t" * 256, "actor": "a" * 256}
+            path = f"/v1/sandboxes/{made['id']}/commands"
+            started = server.post(path, {"command": "sleep 1000", "background": True, **words}).json["id"]
+            for _ in range(2):
+                listed = server.get(path).json["commands"]
+                self.assertEqual([(c["id"], c["task"], c["actor"]) for c in listed], [(started, *words.values())])
+                server.stop(signal.SIGKILL)
+                server.start()
+            server.delete(f"/v1/sandboxes/{made['id']}")
+        finally:
+            server.close()
+
+    def test_starts_that_were_not_written_are_made_good(self):
+        """The ledger gathers what happens for a moment: a server that is killed in it has started what nobody wrote."""
+        server = Server()
+        try:
+            made = server.create(task="t")
+            ids = []
+            for _ in range(5):
+                ids.append(server.post(f"/v1/sandboxes/{made['id']}/commands",
+                                       {"command": "sleep 1000", "background": True, "actor": "ada"}).json["id"])
+                server.stop(signal.SIGKILL)
+                server.start()
+            def starts():
+                events = server.get(f"/v1/ledger?sandbox={made['id']}&kind=command.started").json["events"]
+                return sorted(event["data"]["command_id"] for event in events)
+            eventually(lambda: starts() == sorted(ids), what=f"each start of {ids} once, not {starts()}")
+            events = server.get(f"/v1/ledger?sandbox={made['id']}&kind=command.started").json["events"]
+            self.assertEqual({(event["task"], event["actor"]) for event in events}, {("t", "ada")})
+        finally:
+            server.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
