@@ -8,7 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/file.h"
 #include "launcher/reply.h"
@@ -17,8 +20,14 @@ namespace isola::launcher {
 
 namespace {
 
-// Starts `isola launcher` as a daemon and waits for its word: "ready", or why not.
-Result<void> start(const StartOptions& options) {
+// How long a launcher that somebody else started may take until it listens: it adopts what lives first.
+constexpr auto kOtherStarts = std::chrono::seconds(30);
+constexpr auto kLongestPause = std::chrono::milliseconds(100);
+
+enum class Started { ready, by_another };
+
+// Starts `isola launcher` as a daemon and waits for its word: "ready", "running" (another one has the folder), or why not.
+Result<Started> start(const StartOptions& options) {
   std::string program = options.program;
   if (program.empty()) {
     char self[4096];
@@ -56,7 +65,8 @@ Result<void> start(const StartOptions& options) {
     answer.append(buffer, static_cast<size_t>(n));
   }
   ::waitpid(pid, nullptr, 0);  // the daemon's parent, which leaves at once
-  if (answer == "ready\n" || answer == "running\n") return {};
+  if (answer == "ready\n") return Started::ready;
+  if (answer == "running\n") return Started::by_another;
   while (answer.ends_with('\n')) answer.pop_back();
   return fail(Code::unavailable, "the launcher did not start: " + (answer.empty() ? std::string("it died") : answer));
 }
@@ -92,19 +102,23 @@ Result<Client> Client::connect(const std::string& data_dir) {
 }
 
 Result<Client> Client::connect_or_start(const StartOptions& options) {
-  // A launcher that is just leaving, or one that somebody else just started, makes the first tries fail.
-  Error last{Code::unavailable, "no launcher"};
-  for (int attempt = 0; attempt < 5; ++attempt) {
+  // A launcher that is just leaving, or one that somebody else started and that does not listen yet, has the folder's
+  // lock without answering: we come back until one of them is done.
+  const auto until = std::chrono::steady_clock::now() + kOtherStarts;
+  std::chrono::milliseconds pause(1);
+  do {
     auto client = connect(options.data_dir);
     if (client) {
       if (client->info()) return client;
     } else if (client.error().code != Code::unavailable) {
       return client;
     }
-    auto started = start(options);
-    if (!started) return std::unexpected(started.error());
-  }
-  return std::unexpected(last);
+    ISOLA_TRY(Started started, start(options));
+    if (started == Started::ready) continue;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  } while (std::chrono::steady_clock::now() < until);
+  return fail(Code::unavailable, "a launcher has " + options.data_dir + " but does not answer");
 }
 
 Result<kernel::Message> Client::call(Op op, const std::string& arguments, const std::vector<int>& fds) {

@@ -6,6 +6,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "e2e/island.h"
 #include "kernel/process.h"
@@ -449,6 +451,27 @@ TEST(Launcher, StopLeavesSandboxesAlive) {
     EXPECT_TRUE(client.kill(id));
   }
   island.expect_unchanged();
+}
+
+// One that somebody else started has the folder before it listens, for as long as it adopts what lives.
+TEST(Launcher, OneThatIsStartingIsWaitedFor) {
+  NEEDS_TEMPLATE("minimal");
+  Island island({.start = false});
+  std::filesystem::create_directories(island.data());
+  Fd lock(::open((island.data() + "/launcher.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(lock);
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+  std::jthread other([&] {
+    EXPECT_TRUE(eventually([&] {
+      std::ifstream log(island.data() + "/launcher.log");
+      int tries = 0;
+      for (std::string line; std::getline(log, line);) tries += line.contains("already");
+      return tries > 6;
+    }));
+    lock.reset();
+  });
+  auto started = island.start();
+  ASSERT_OK(started);
 }
 
 TEST(Launcher, LingersOnlyWhenIdle) {
