@@ -26,7 +26,8 @@ constexpr auto kLongestPause = std::chrono::milliseconds(100);
 
 enum class Started { ready, by_another };
 
-// Starts `isola launcher` as a daemon and waits for its word: "ready", "running" (another one has the folder), or why not.
+// Starts `isola launcher` as a daemon and waits for its word: "ready", "running" (another one has the folder), or why
+// not.
 Result<Started> start(const StartOptions& options) {
   std::string program = options.program;
   if (program.empty()) {
