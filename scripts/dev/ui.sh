@@ -9,8 +9,15 @@ finish() {
   exit "$rc"
 }
 trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
+# What was done so far stays: the same command goes on from there.
+interrupted() {
+  trap - INT TERM
+  echo >&2
+  echo "dev: interrupted; the same command goes on from here" >&2
+  exit "$1"
+}
 
 say() { printf '\033[1m==\033[0m %s\n' "$*" | if [[ -t 1 ]]; then cat; else sed 's/\x1b\[[0-9]*m//g'; fi; }
 die() {
@@ -26,7 +33,12 @@ elapsed() {
   local s=$((SECONDS - $1))
   if ((s < 60)); then echo "${s}s"; else echo "$((s / 60))m$((s % 60))s"; fi
 }
-need_root() { [[ $EUID -eq 0 ]] || die "$1 must run as root (it installs packages, makes namespaces and mounts): sudo ./dev $1"; }
+need_root() {
+  [[ $EUID -eq 0 ]] && return
+  local why="it installs packages, makes namespaces and mounts"
+  [[ $1 != down ]] || why="the server and its sandboxes are root's to end"
+  die "$1 must run as root ($why): sudo ./dev $1"
+}
 
 # Runs beside a step: on a terminal one line that is written over, elsewhere a line every ten seconds, each with the time
 # and the last line of the log. The wait is a read that times out: no sleep process is left holding our output open.
@@ -67,6 +79,8 @@ try_step() {
   heart_stop
   if ((rc == 0)); then
     say "$title ($(elapsed "$start"))"
+  elif ((rc == 130)); then
+    interrupted 130
   else
     tail -n 80 "$STEP_LOG" >&2
     echo "dev: '$title' failed with status $rc (the end of its output is above)" >&2

@@ -1,5 +1,6 @@
 #include "gate/registries.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,8 @@ class Reading {
   explicit Reading(const RegistrySources& from) : from_(from) {
     home_ = from.home;
     if (const char* home = std::getenv("HOME"); home_.empty() && home) home_ = home;
+    // A service may have no HOME; npm would make a folder that is called "~" where it stands.
+    if (const passwd* self = home_.empty() ? ::getpwuid(::getuid()) : nullptr) home_ = self->pw_dir;
   }
 
   Registries run() {
