@@ -3,14 +3,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+
 #include "base/log_lines.h"
 
 namespace isola::log {
 
 namespace {
 
-Level threshold = Level::info;
-Format form = Format::text;
+// Set by a reload while others write.
+std::atomic<Level> threshold = Level::info;
+std::atomic<Format> form = Format::text;
 constexpr std::string_view kNames[] = {"debug", "info", "warn", "error"};
 
 constexpr std::string_view kKey = "e2b_";
@@ -43,11 +47,19 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+// In text a value stands as it is where nobody could take it for more than one word.
+std::string one_word(std::string_view value) {
+  bool plain = !value.empty() &&
+               std::ranges::all_of(value, [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '"' && c != '='; });
+  return plain ? std::string(value) : quoted(value);
+}
+
 }  // namespace
 
 void set_format(Format format) { form = format; }
 
-std::string line(Format format, int64_t ms, Level level, std::string_view room, std::string_view message) {
+std::string line(Format format, int64_t ms, Level level, std::string_view room, std::string_view message,
+                 Fields fields) {
   time_t seconds = ms / 1000;
   tm utc{};
   ::gmtime_r(&seconds, &utc);
@@ -55,18 +67,28 @@ std::string line(Format format, int64_t ms, Level level, std::string_view room, 
                           utc.tm_hour, utc.tm_min, utc.tm_sec, ms % 1000);
   auto name = kNames[static_cast<int>(level)];
   auto words = masked(message);
-  if (format == Format::text) return fmt::format("{} {} {}: {}\n", time, name, room, words);
-  return fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"room\":\"{}\",\"message\":\"{}\"}}\n", time, name, room,
-                     escaped(words));
+  std::string out;
+  if (format == Format::text) {
+    out = fmt::format("{} {} {}: {}", time, name, room, words);
+    for (const Field& field : fields) out.append(fmt::format(" {}={}", field.name, one_word(masked(field.value))));
+    return out += '\n';
+  }
+  out = fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"room\":\"{}\",\"message\":\"{}\"", time, name, room,
+                    escaped(words));
+  for (const Field& field : fields) {
+    std::string_view mark = field.number ? "" : "\"";
+    out.append(fmt::format(",\"{}\":{}{}{}", field.name, mark, escaped(masked(field.value)), mark));
+  }
+  return out += "}\n";
 }
 
 void set_level(Level level) { threshold = level; }
 
-void write(Level level, std::string_view room, std::string_view message) {
+void write(Level level, std::string_view room, std::string_view message, Fields fields) {
   if (level < threshold) return;
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  auto text = line(form, now.tv_sec * 1000 + now.tv_nsec / 1000000, level, room, message);
+  auto text = line(form, now.tv_sec * 1000 + now.tv_nsec / 1000000, level, room, message, fields);
   // One write per line keeps lines whole; a log that cannot be written is not worth failing for.
   [[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
 }

@@ -8,10 +8,12 @@
 
 namespace isola::log {
 
-enum class Format { text, json };  // `time level room: message`, or an object with these four a line
+// `time level room: message name=value…`, or an object with the same members a line.
+enum class Format { text, json };
 void set_format(Format format);
 
 // One line, with its end. Whatever looks like an API key is masked, wherever it came from: a path, a request id.
-std::string line(Format format, int64_t ms, Level level, std::string_view room, std::string_view message);
+std::string line(Format format, int64_t ms, Level level, std::string_view room, std::string_view message,
+                 Fields fields = {});
 
 }  // namespace isola::log

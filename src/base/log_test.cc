@@ -22,5 +22,19 @@ TEST(Log, LinesOfBothForms) {
             "\"message\":\"x \\\"y\\\"\\\\\\u000a\"}\n");
 }
 
+TEST(Log, FieldsStandByThemselves) {
+  Fields fields = {{"request_id", "5f0c"}, {"status", "200", true}, {"host", "a b"}, {"key", kSecret}, {"none", ""}};
+  EXPECT_EQ(line(Format::text, 0, Level::info, "http", "GET", fields),
+            "1970-01-01T00:00:00.000Z info http: GET request_id=5f0c status=200 host=\"a b\" key=e2b_*** none=\"\"\n");
+  EXPECT_EQ(line(Format::json, 0, Level::info, "http", "GET", fields),
+            "{\"time\":\"1970-01-01T00:00:00.000Z\",\"level\":\"info\",\"room\":\"http\",\"message\":\"GET\","
+            "\"request_id\":\"5f0c\",\"status\":200,\"host\":\"a b\",\"key\":\"e2b_***\",\"none\":\"\"}\n");
+}
+
+TEST(Log, NoValueForgesAnotherField) {
+  auto text = line(Format::text, 0, Level::info, "http", "GET", {{"host", "x request_id=1"}, {"peer", "a\nb"}});
+  EXPECT_NE(text.find("host=\"x request_id=1\" peer=\"a\\x0ab\"\n"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace isola::log

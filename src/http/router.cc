@@ -246,13 +246,14 @@ Task<void> Router::dispatch(Exchange& ex) const {
     }
     if (handler) co_await (*handler)(ex);
   } catch (const std::exception& e) {
-    log::error("http", "request {}: the handler threw: {}", ex.request_id(), log::quoted(e.what()));
+    log::write(log::Level::error, "http", "the handler threw: " + log::quoted(e.what()),
+               {{"request_id", ex.request_id()}});
     threw = true;
   }
   if (threw && ex.replied() && !state.pending) {
     ex.abort();  // half of a stream is out: say that it is not the whole
   } else if (threw || !ex.replied()) {
-    if (!threw) log::error("http", "request {}: the handler gave no reply", ex.request_id());
+    if (!threw) log::write(log::Level::error, "http", "the handler gave no reply", {{"request_id", ex.request_id()}});
     ex.fail(Error{Code::internal, "the server failed at this request; its log knows it by this id"});
   }
 }

@@ -78,9 +78,17 @@ Result<Fd> connect_launcher(const std::string& data, Keeper& keeper) {
 }
 
 void log_access(const http::AccessEntry& entry) {
-  log::info("http", "{} {} {} {} {:.1f}ms in={} out={} peer={} id={}", entry.method, log::quoted(entry.path),
-            entry.status, entry.host, std::chrono::duration<double, std::milli>(entry.duration).count(), entry.bytes_in,
-            entry.bytes_out, entry.peer, entry.request_id);
+  auto status = fmt::to_string(entry.status), in = fmt::to_string(entry.bytes_in),
+       out = fmt::to_string(entry.bytes_out);
+  auto ms = fmt::format("{:.1f}", std::chrono::duration<double, std::milli>(entry.duration).count());
+  log::write(log::Level::info, "http", fmt::format("{} {}", entry.method, log::quoted(entry.path)),
+             {{"status", status, true},
+              {"ms", ms, true},
+              {"in", in, true},
+              {"out", out, true},
+              {"host", entry.host},
+              {"peer", entry.peer},
+              {"request_id", entry.request_id}});
 }
 
 enum class Word { stop, reload, nothing };

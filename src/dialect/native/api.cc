@@ -81,7 +81,7 @@ http::Handler handled(store::Scope needed, Step step) {
       }
       // The caller gets one sentence; whoever looks into it finds the cause under the same id.
       if (done.error().code == Code::internal || done.error().code == Code::corrupt)
-        log::error("api", "request {}: {}", ex.request_id(), log::quoted(done.error().text()));
+        log::write(log::Level::error, "api", log::quoted(done.error().text()), {{"request_id", ex.request_id()}});
       std::optional<int> retry;
       if (done.error().code == Code::exhausted || done.error().code == Code::unavailable)
         retry = std::max(1, std::atoi(std::string(ex.noted(kRetryAfter)).c_str()));
