@@ -68,6 +68,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<bool> drain(Exchange::State& s);
   Task<void> refuse(int status, std::string_view code, std::string_view message);
   Task<void> linger(bool unread);
+  Task<Result<void>> send_packed(Exchange::State& s);
+  Task<Result<void>> send_packed_piece(Exchange::State& s, std::string_view bytes);
+  Task<Result<void>> send_chunk(Exchange::State& s, std::string_view bytes);
+  std::unexpected<Error> give_up(Exchange::State& s, Error error);
+  bool decide_packing(Exchange::State& s);
   void put_head(Exchange::State& s);
   void decide_keep(Exchange::State& s);
   void log(Exchange::State& s);

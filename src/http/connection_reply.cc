@@ -2,19 +2,22 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 #include <ctime>
 
 #include "http/connection.h"
-#include "http/text.h"
+#include "http/encoding.h"
 
 namespace isola::http {
 
 namespace {
 
 constexpr size_t kBodyBuffer = 64 << 10;
-constexpr size_t kSmall = 1 << 10,
-                 kLarge = 1 << 20;  // replies between them are worth compressing, and quick to compress
+constexpr size_t kSmall = 1 << 10;    // smaller replies are not worth compressing
+constexpr size_t kLarge = 1 << 20;    // larger ones take long enough for others to wait: they go out in pieces
+constexpr size_t kPiece = 128 << 10;  // of those: about a millisecond of packing
 
 // "Sun, 06 Nov 1994 08:49:37 GMT", made once a second.
 std::string_view http_date() {
@@ -38,22 +41,13 @@ void put_number(std::string& out, uint64_t number) {
   out.append(digits, end);
 }
 
+void put_chunk_size(std::string& out, size_t size) {
+  char digits[16];
+  auto [end, ec] = std::to_chars(digits, digits + sizeof digits, size, 16);
+  out.append(digits, end).append("\r\n");
+}
+
 bool bodyless(int status) { return status < 200 || status == 204 || status == 304; }
-
-bool compressible(std::string_view type) {
-  return type.starts_with("text/") || type.starts_with("application/json") ||
-         type.starts_with("application/javascript") || type.starts_with("application/xml") ||
-         type.starts_with("image/svg+xml") || type.starts_with("application/x-ndjson");
-}
-
-bool accepts_gzip(std::string_view accepted) {
-  return any_item(accepted, [](std::string_view item) {
-    size_t semicolon = item.find(';');
-    std::string_view weight = semicolon == item.npos ? std::string_view() : trim(item.substr(semicolon + 1));
-    bool refused = weight == "q=0" || weight == "q=0.0" || weight == "q=0.00" || weight == "q=0.000";
-    return equal_nocase(trim(item.substr(0, semicolon)), "gzip") && !refused;
-  });
-}
 
 }  // namespace
 
@@ -170,16 +164,24 @@ void Connection::put_head(Exchange::State& s) {
   s.head_sent = true;
 }
 
+// Whether what this reply has of a body is to be packed; says in its head what was decided.
+bool Connection::decide_packing(Exchange::State& s) {
+  if (!compressible(s.type) || !s.raw_head.empty() || s.status == 206 || bodyless(s.status)) return false;
+  if (s.headers.find("Content-Encoding:") != s.headers.npos) return false;
+  s.headers += "Vary: Accept-Encoding\r\n";
+  return accepts_gzip(find_field(parser_.fields, "Accept-Encoding"));
+}
+
 Task<Result<void>> Connection::send_reply(Exchange::State& s) {
   bool head_only = parser_.method == "HEAD";
-  if (s.body.size() > kSmall && s.body.size() <= kLarge && compressible(s.type) && s.status != 206) {
-    s.headers += "Vary: Accept-Encoding\r\n";
-    if (accepts_gzip(find_field(parser_.fields, "Accept-Encoding")) &&
-        s.headers.find("Content-Encoding:") == s.headers.npos) {
-      if (auto packed = gzip(s.body); packed && packed->size() < s.body.size()) {
-        s.body = std::move(*packed);
-        s.headers += "Content-Encoding: gzip\r\n";
-      }
+  if (s.body.size() > kSmall && decide_packing(s)) {
+    if (s.body.size() > kLarge && !head_only) {
+      Result<void> sent = co_await send_packed(s);
+      co_return sent;
+    }
+    if (auto packed = gzip(s.body); packed && packed->size() < s.body.size()) {
+      s.body = std::move(*packed);
+      s.headers += "Content-Encoding: gzip\r\n";
     }
   }
   s.length = s.body.size();
@@ -196,7 +198,49 @@ Task<Result<void>> Connection::send_reply(Exchange::State& s) {
   co_return sent;
 }
 
+// For replies that cannot become what their head says: an orderly end would be a lie.
+std::unexpected<Error> Connection::give_up(Exchange::State& s, Error error) {
+  reset();
+  s.aborted = true;
+  return std::unexpected(std::move(error));
+}
+
+// A large reply as a stream, packed piece by piece, with turns for others between the pieces.
+Task<Result<void>> Connection::send_packed(Exchange::State& s) {
+  s.pending = false;
+  s.begun = true;
+  s.packer = std::make_unique<Deflater>();
+  s.headers += "Content-Encoding: gzip\r\n";
+  for (std::string_view rest = s.body; !rest.empty(); rest.remove_prefix(std::min(kPiece, rest.size()))) {
+    auto packed = s.packer->feed(rest.substr(0, kPiece));
+    if (!packed) co_return give_up(s, std::move(packed).error());
+    Result<void> sent = co_await send_chunk(s, *packed);
+    if (!sent) co_return sent;
+    co_await boost::asio::post(transport_.get_executor(), boost::asio::use_awaitable);
+  }
+  Result<void> sent = co_await send_end(s);
+  co_return sent;
+}
+
 Task<Result<void>> Connection::send_piece(Exchange::State& s, std::string_view bytes) {
+  if (s.begun && !s.head_sent && !s.length && decide_packing(s)) {
+    s.packer = std::make_unique<Deflater>(1, Deflater::Window::small);
+    s.headers += "Content-Encoding: gzip\r\n";
+  }
+  bool packs = s.packer && !bytes.empty() && parser_.method != "HEAD";
+  return packs ? send_packed_piece(s, bytes) : send_chunk(s, bytes);
+}
+
+// Each piece is an event that somebody waits for: it is packed to its end, so that it can be read when it comes.
+Task<Result<void>> Connection::send_packed_piece(Exchange::State& s, std::string_view bytes) {
+  auto packed = s.packer->feed_all(bytes);
+  if (!packed) co_return give_up(s, std::move(packed).error());
+  Result<void> sent = co_await send_chunk(s, *packed);
+  co_return sent;
+}
+
+// Bytes of a streamed reply as they go out; the head before the first.
+Task<Result<void>> Connection::send_chunk(Exchange::State& s, std::string_view bytes) {
   if (!s.begun || s.finished || s.broken || s.aborted) co_return fail(Code::invalid, "this reply takes no more bytes");
   out_.clear();
   if (!s.head_sent) {
@@ -212,16 +256,11 @@ Task<Result<void>> Connection::send_piece(Exchange::State& s, std::string_view b
     co_return fail(Code::unavailable, "only the head of this reply was asked for");
   }
   if (bodyless(s.status)) bytes = {};
-  if (s.length && bytes.size() > *s.length - s.sent) {
-    reset();
-    s.aborted = true;
-    co_return fail(Code::internal, "a reply outgrew its Content-Length");
-  }
+  if (s.length && bytes.size() > *s.length - s.sent)
+    co_return give_up(s, {Code::internal, "a reply outgrew its Content-Length"});
   std::string_view tail;
   if (s.chunks && !bytes.empty()) {
-    char digits[16];
-    auto [end, ec] = std::to_chars(digits, digits + sizeof digits, bytes.size(), 16);
-    out_.append(digits, end).append("\r\n");
+    put_chunk_size(out_, bytes.size());
     tail = "\r\n";
   }
   s.sent += bytes.size();
@@ -236,11 +275,15 @@ Task<Result<void>> Connection::send_end(Exchange::State& s) {
   if (!s.head_sent) put_head(s);
   s.finished = true;
   bool head_only = parser_.method == "HEAD" || bodyless(s.status);
-  if (s.length && s.sent < *s.length && !head_only) {
-    // Shorter than promised: an orderly end would be a lie.
-    reset();
-    s.aborted = true;
-    co_return fail(Code::internal, "a reply fell short of its Content-Length");
+  if (s.length && s.sent < *s.length && !head_only)
+    co_return give_up(s, {Code::internal, "a reply fell short of its Content-Length"});
+  if (s.packer && !head_only) {
+    auto last = s.packer->finish();
+    if (!last) co_return give_up(s, std::move(last).error());
+    s.sent += last->size();
+    if (s.chunks) put_chunk_size(out_, last->size());
+    out_ += *last;
+    if (s.chunks) out_ += "\r\n";
   }
   if (s.chunks && !head_only) out_ += "0\r\n\r\n";
   Result<void> sent = co_await send(out_);

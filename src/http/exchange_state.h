@@ -41,7 +41,8 @@ struct Exchange::State {
   bool broken = false;   // the stream lost its framing or the peer
   std::string raw_head;  // of begin_raw()
   std::optional<uint64_t> length;
-  uint64_t sent = 0;  // of the body
+  std::unique_ptr<Deflater> packer;  // of a stream that goes out compressed
+  uint64_t sent = 0;                 // of the body, as it went out
 };
 
 }  // namespace isola::http

@@ -79,12 +79,15 @@ struct Deflater::Impl {
   }
 };
 
-Deflater::Deflater(int level) : impl_(std::make_unique<Impl>()) {
-  impl_->ready = ::deflateInit2(&impl_->z, level, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY) == Z_OK;
+Deflater::Deflater(int level, Window window) : impl_(std::make_unique<Impl>()) {
+  constexpr int kGzip = 16;  // added to the window's bits: with the head and tail of gzip
+  int bits = window == Window::large ? 15 : 12, memory = window == Window::large ? 8 : 5;
+  impl_->ready = ::deflateInit2(&impl_->z, level, Z_DEFLATED, kGzip + bits, memory, Z_DEFAULT_STRATEGY) == Z_OK;
 }
 Deflater::~Deflater() = default;
 
 Result<std::string> Deflater::feed(std::string_view input) { return run(input, Z_NO_FLUSH); }
+Result<std::string> Deflater::feed_all(std::string_view input) { return run(input, Z_SYNC_FLUSH); }
 Result<std::string> Deflater::finish() { return run({}, Z_FINISH); }
 
 Result<std::string> Deflater::run(std::string_view input, int flush) {

@@ -2,24 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "http/testing.h"
+
 namespace isola::http {
-
-namespace {
-
-std::string unpacked(std::string_view packed) {
-  Inflater inflater;
-  std::string out;
-  for (;;) {
-    auto piece = inflater.feed(packed);
-    if (!piece) return "not gzip";
-    out += piece->data;
-    packed.remove_prefix(piece->used);
-    if (piece->used == 0 && piece->data.empty()) break;
-  }
-  return inflater.end() ? out : "not whole";
-}
-
-}  // namespace
 
 TEST(Deflater, PiecesMakeOneStream) {
   std::string text, packed;
@@ -42,6 +27,26 @@ TEST(Deflater, PiecesMakeOneStream) {
   packed += *last;
   EXPECT_EQ(unpacked(packed), text);
   EXPECT_LT(packed.size(), text.size());
+}
+
+TEST(Deflater, WhatIsFedWholeCanBeReadAtOnce) {
+  for (auto window : {Deflater::Window::large, Deflater::Window::small}) {
+    Deflater pack(1, window);
+    Inflater inflater;
+    for (std::string text : {std::string("one"), std::string("two"), std::string(60'000, 'x')}) {
+      auto bytes = pack.feed_all(text);
+      ASSERT_TRUE(bytes);
+      auto piece = inflater.feed(*bytes);
+      ASSERT_TRUE(piece);
+      EXPECT_EQ(piece->used, bytes->size());
+      EXPECT_TRUE(piece->data == text);
+    }
+    EXPECT_FALSE(inflater.end());
+    auto last = pack.finish();
+    ASSERT_TRUE(last);
+    ASSERT_TRUE(inflater.feed(*last));
+    EXPECT_TRUE(inflater.end());
+  }
 }
 
 TEST(Deflater, NothingIsAStreamToo) {

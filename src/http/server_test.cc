@@ -196,25 +196,6 @@ TEST(Server, RefusesBombs) {
   EXPECT_EQ(client.reply().status, 400);
 }
 
-TEST(Server, CompressesLargeTextForThoseWhoAsk) {
-  std::string large(10'000, 'a');
-  TestServer server([&](Router& r) {
-    r.add("GET", "/", [&](Exchange& ex) -> Task<void> {
-      ex.reply(200, large, "text/plain");
-      co_return;
-    });
-  });
-  RawClient client(server.port());
-  RawReply plain = client.get("/");
-  EXPECT_EQ(plain.body, large);
-  EXPECT_EQ(client.get("/", "Accept-Encoding: gzip;q=0\r\n").body, large);
-  RawReply packed = client.get("/", "Accept-Encoding: br, gzip\r\n");
-  EXPECT_EQ(packed.header("Content-Encoding"), "gzip");
-  EXPECT_LT(packed.body.size(), 1000u);
-  Inflater inflater;
-  EXPECT_EQ(inflater.feed(packed.body)->data, large);
-}
-
 TEST(Server, StreamsEachPieceAtOnce) {
   std::atomic<bool> go = false;
   TestServer server([&](Router& r) {

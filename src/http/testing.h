@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "base/fd.h"
+#include "http/gzip.h"
 #include "http/message.h"
 #include "http/server.h"
 
@@ -48,6 +49,20 @@ class TestServer {
   Workers workers_;
   std::unique_ptr<Server> server_;
 };
+
+// What a gzip holds; words that say so where it is none, or not all of one.
+inline std::string unpacked(std::string_view packed) {
+  Inflater inflater;
+  std::string out;
+  for (;;) {
+    auto piece = inflater.feed(packed);
+    if (!piece) return "not gzip";
+    out += piece->data;
+    packed.remove_prefix(piece->used);
+    if (piece->used == 0 && piece->data.empty()) break;
+  }
+  return inflater.end() ? out : "not whole";
+}
 
 struct RawReply {
   int status = 0;  // 0: the connection ended before a whole head
