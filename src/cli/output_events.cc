@@ -68,6 +68,7 @@ Result<OutputEvent> parse_output(std::string_view line, bool encoded) {
   if (type == "start") {
     event.kind = OutputEvent::start;
     event.command_id = text_of(parsed, "command_id", "");
+    event.sandbox = text_of(parsed, "sandbox", "");
   } else if (type == "stdout" || type == "stderr") {
     event.kind = type == "stdout" ? OutputEvent::out : OutputEvent::err;
     event.data = text_of(parsed, "data", "");
@@ -80,6 +81,7 @@ Result<OutputEvent> parse_output(std::string_view line, bool encoded) {
   } else if (type == "exit") {
     event.kind = OutputEvent::exit;
     event.exit_code = static_cast<int>(number(parsed, "exit_code"));
+    event.signal = static_cast<int>(number(parsed, "signal"));
     event.timed_out = flag(parsed, "timed_out");
     event.out_of_memory = flag(parsed, "killed_by_memory_limit");
   } else if (type == "error") {
@@ -115,6 +117,7 @@ Result<void> OutputPrinter::take(std::string_view line) {
     case OutputEvent::start:
       if (command_id_.empty() && options_.started) options_.started(event.command_id);
       command_id_ = event.command_id;
+      sandbox_ = event.sandbox;
       break;
     case OutputEvent::out:
     case OutputEvent::err: {
@@ -144,12 +147,14 @@ Result<void> OutputPrinter::take(std::string_view line) {
 json OutputPrinter::result() const {
   json out = collected_.result();
   if (!command_id_.empty()) out["command_id"] = command_id_;
+  if (!sandbox_.empty()) out["sandbox"] = sandbox_;
   if (!end_) return out;
   if (end_->kind == OutputEvent::error) {
     out["error"] = {{"code", end_->code}, {"message", end_->message}};
     return out;
   }
   out["exit_code"] = end_->exit_code;
+  if (end_->signal) out["signal"] = end_->signal;
   if (end_->timed_out) out["timed_out"] = true;
   if (end_->out_of_memory) out["killed_by_memory_limit"] = true;
   return out;

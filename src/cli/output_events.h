@@ -19,11 +19,11 @@ namespace isola::cli {
 
 struct OutputEvent {
   enum Kind { start, out, err, gap, exit, error, other } kind = other;
-  std::string command_id;  // start
-  std::string data;        // out, err: the bytes
-  uint64_t seq = 0;        // out, err, gap, exit: where to go on
-  uint64_t lost = 0;       // gap
-  int exit_code = 0;       // exit
+  std::string command_id, sandbox;  // start
+  std::string data;                 // out, err: the bytes
+  uint64_t seq = 0;                 // out, err, gap, exit: where to go on
+  uint64_t lost = 0;                // gap
+  int exit_code = 0, signal = 0;    // exit
   bool timed_out = false, out_of_memory = false;
   std::string message, code, end_reason;  // error; end_reason: the sandbox went with the command, and why
 };
@@ -54,7 +54,7 @@ class OutputPrinter {
  private:
   Result<void> take(std::string_view line);
   Options options_;
-  std::string line_, command_id_;
+  std::string line_, command_id_, sandbox_;
   CollectedOutput collected_;
   uint64_t seq_ = 0;
   bool unread_ = false;

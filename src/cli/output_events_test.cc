@@ -108,6 +108,18 @@ TEST(OutputPrinter, WhatIsCollectedIsBounded) {
   EXPECT_EQ(result["exit_code"], 4);
 }
 
+TEST(OutputPrinter, AResultSaysWhereAndHow) {
+  OutputPrinter printer({.encoded = false, .collect = true});
+  ASSERT_TRUE(
+      printer.feed("{\"type\":\"start\",\"command_id\":\"c9\",\"sandbox\":\"i1\"}\n"
+                   "{\"type\":\"exit\",\"exit_code\":137,\"signal\":9,\"killed_by_memory_limit\":true}\n"));
+  auto result = printer.result();
+  EXPECT_EQ(result["sandbox"], "i1");
+  EXPECT_EQ(result["command_id"], "c9");
+  EXPECT_EQ(result["signal"], 9);
+  EXPECT_EQ(result["killed_by_memory_limit"], true);
+}
+
 TEST(OutputPrinter, NoticesThatNobodyReads) {
   ::signal(SIGPIPE, SIG_IGN);
   OutputPrinter printer({});

@@ -208,8 +208,9 @@ Result<guest::Exit> Session::run(const guest::Start& start) {
 int exit_code(const guest::Exit& exit) { return exit.signal ? 128 + exit.signal : exit.code; }
 
 // The same shape as that of a command through the API.
-void print_result(const guest::Exit& exit, const Session& session) {
+void print_result(const guest::Exit& exit, const Session& session, const std::string& sandbox) {
   nlohmann::json out = session.collected.result();
+  out["sandbox"] = sandbox;
   out["exit_code"] = exit_code(exit);
   if (exit.signal) out["signal"] = exit.signal;
   if (exit.oom_hint) out["killed_by_memory_limit"] = true;
@@ -299,7 +300,7 @@ int run(const Common& common, const RunOptions& options) {
     auto first = session.first_output == Clock::time_point{} ? Clock::now() : session.first_output;
     print_latency(sandbox->reply, t1 - t0, t2 - t1, first - t2);
   }
-  if (common.json && exit) print_result(*exit, session);
+  if (common.json && exit) print_result(*exit, session, sandbox->reply.id);
   int code = exit ? exit_code(*exit) : report_failure(exit.error(), session, options);
   if (exit && exit->oom_hint) complain(kKilledText);
   // When this returns, nothing of the sandbox is left.

@@ -1,4 +1,5 @@
 // Commands: starting, following, finding them again, and writing down how they ended.
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <nlohmann/json.hpp>
@@ -124,6 +125,13 @@ Task<Result<Running>> Service::attach(BoxPtr box, std::string command, uint64_t 
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
 }
 
+Task<guest::Exit> Service::judged(BoxPtr box, guest::Exit exit) {
+  if (!exit.oom_hint) co_return exit;
+  auto stats = co_await parts_.launcher->stats(box->id());
+  if (stats && stats->oom_kills == 0) exit.oom_hint = false;
+  co_return exit;
+}
+
 void Service::command_ended(const BoxPtr& box, const std::string& command, const guest::Exit& exit) {
   auto info = box->find_command(command);
   if (!info || !box->command_ended(command, exit)) return;
@@ -172,7 +180,9 @@ Task<void> Service::watch_command(BoxPtr box, std::string command, uint32_t pid)
   box->unwatch(command);
   if (bytes) {
     auto exit = guest::decode<guest::Exit>(*bytes);
-    if (exit) command_ended(box, command, *exit);
+    if (!exit) co_return;
+    guest::Exit end = co_await judged(box, *exit);
+    command_ended(box, command, end);
     co_return;
   }
   // The link broke: the next one brings a new watcher.
@@ -267,7 +277,11 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
   ISOLA_CO_TRY(guest::Processes processes, guest::decode<guest::Processes>(bytes));
   std::set<std::string> unknown;
   std::set<uint32_t> there;
-  for (const auto& process : processes.list) {
+  bool suspected = std::ranges::any_of(processes.list, [](const auto& process) { return process.exit.oom_hint; });
+  guest::Exit killed{.oom_hint = suspected};
+  killed = co_await judged(box, killed);
+  for (auto& process : processes.list) {
+    process.exit.oom_hint = process.exit.oom_hint && killed.oom_hint;
     there.insert(process.pid);
     auto ours = read_tag(parts_.secret, box->id(), process.tag);
     if (ours && !box->find_command(ours->id)) unknown.insert(ours->id);

@@ -50,7 +50,7 @@ bool is_plain_name(const std::string& name) {
 struct Service::Reservation {
   Service& service;
   std::string name, key;
-  std::string mark = "?" + new_command_id();  // what stands there until the sandbox does
+  std::string mark;  // what stands there until the sandbox does
   bool kept = false;
   ~Reservation() {
     if (kept) return;
@@ -182,9 +182,10 @@ net::io_context& Service::home_near(net::io_context* caller) {
 Task<Result<Created>> Service::create(CreateRequest request) {
   auto begun = std::chrono::steady_clock::now();
   ISOLA_CO_CHECK(check(request));
-  Reservation reserved{*this, {}, {}};
+  Reservation reserved{*this, {}, {}, {}};
   std::string key = request.key.empty() ? "" : slot(request.project, request.key);
   std::string name = request.name.empty() ? "" : slot(request.project, request.name);
+  if (!key.empty() || !name.empty()) reserved.mark = "?" + new_command_id();
   for (;;) {
     uint64_t ticket = key_bell_.ticket();
     std::string existing;

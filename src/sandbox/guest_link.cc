@@ -192,9 +192,11 @@ std::shared_ptr<GuestLink> GuestLink::start(net::io_context& home, boundary::Lin
                                             std::chrono::milliseconds patience) {
   std::shared_ptr<GuestLink> link(new GuestLink(home));
   link->io_ = std::make_shared<Io>(home, patience);
-  for (int fd : {fds.from_guest.get(), fds.to_guest.get()}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   link->io_->from.assign(fds.from_guest.release());
   link->io_->to.assign(fds.to_guest.release());
+  boost::system::error_code ignored;  // of descriptors that are there
+  link->io_->from.native_non_blocking(true, ignored);
+  link->io_->to.native_non_blocking(true, ignored);
   net::post(home, [io = link->io_] { io->read(); });
   return link;
 }

@@ -1,18 +1,15 @@
 // What a sandbox may reach: its policy on the way to the gate, and what the gate tells on the way to the ledger.
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/post.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "gate/control.h"
 #include "gate/policy.h"
 #include "sandbox/service.h"
+#include "sandbox/untold.h"
 
 namespace isola::sandbox {
 
-namespace net = boost::asio;
 using nlohmann::json;
 
 // Presets and policies alike become the text that the store keeps: what a preset meant at the time stays what it was.
@@ -73,17 +70,6 @@ Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool c
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
-namespace {
-
-Task<void> tell_gate(std::shared_ptr<Service> keep, LauncherLink& launcher, launcher::PolicyRequest request) {
-  auto told = co_await launcher.set_policy(request);
-  if (!told && told.error().code != Code::not_found)
-    log::warn("sandbox", "what {} tries is not recorded: {}", request.id, told.error().message);
-  (void)keep;
-}
-
-}  // namespace
-
 // The caller has the turn. `fresh`: the gate does not know it yet.
 Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
   std::string policy = box->record().network;
@@ -92,11 +78,8 @@ Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
   launcher::PolicyRequest request{.id = box->id(), .ceiling = ceiling_of(project), .first = true};
   // Under a ceiling that somebody set it is waited for: whoever gives it a policy while no server runs stays below it.
   if (!project.ceiling.empty()) co_return co_await parts_.launcher->set_policy(std::move(request));
-  // One that reaches nothing is as closed without the gate, which only knows better what was tried: whoever made it has
-  // the answer first. A policy that is set meanwhile is not undone by it.
-  net::post(box->home(), [self = shared_from_this(), box, request = std::move(request)] {
-    net::co_spawn(box->home(), tell_gate(self, *self->parts_.launcher, request), net::detached);
-  });
+  // A policy that is set meanwhile is not undone by it.
+  tell_gate_later(box->home(), parts_.launcher, std::move(request));
   co_return Result<void>();
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/untold.h"
 
 namespace isola::sandbox {
 
@@ -182,6 +183,14 @@ void Service::publish(const BoxPtr& box) {
 
 // ---- looking --------------------------------------------------------------------------------------------------------
 
+namespace {
+std::string what_became_of(const store::SandboxRecord& record) {
+  std::string what = "sandbox " + record.id + " has ended (" + std::string(to_string(record.end_reason)) + ")";
+  if (!record.end_detail.empty()) what += ": " + record.end_detail;
+  return what;
+}
+}  // namespace
+
 BoxPtr Service::living_one(const std::string& project, const std::string& id_or_name) const {
   std::shared_lock lock(mutex_);
   auto at = boxes_.find(id_or_name);
@@ -197,9 +206,7 @@ Result<BoxPtr> Service::find(const std::string& project, const std::string& id_o
   if (auto box = living_one(project, id_or_name)) return box;
   auto record = look(project, id_or_name);
   if (!record) return std::unexpected(record.error());
-  std::string what = "sandbox " + record->id + " has ended (" + std::string(to_string(record->end_reason)) + ")";
-  if (!record->end_detail.empty()) what += ": " + record->end_detail;
-  return fail(Code::not_found, what);
+  return fail(Code::not_found, what_became_of(*record));
 }
 
 Result<BoxPtr> Service::find_any(const std::string& id) {
@@ -224,6 +231,9 @@ Result<store::SandboxRecord> Service::look(const std::string& project, const std
     if (record && record->project == project) return record;
     if (!record && record.error().code != Code::not_found) return record;
   }
+  // A name is free again when its sandbox has ended: it leads to no record, but whoever asks may learn why.
+  if (auto ended = parts_.store.find_ended(project, id_or_name))
+    return fail(Code::not_found, log::quoted(id_or_name) + " is nobody's name now: " + what_became_of(*ended));
   return fail(Code::not_found, "there is no sandbox " + log::quoted(id_or_name));
 }
 
@@ -419,6 +429,11 @@ Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detai
   auto self = shared_from_this();
   if (box->state() == State::ended) co_return Result<void>();
   (void)begin_end(box, reason, detail, by);
+  if (untold().has(box->id())) {
+    net::any_io_executor here = co_await net::this_coro::executor;
+    net::co_spawn(here, tell_gate(parts_.launcher, box->id()), net::detached);
+    co_await net::post(here, net::use_awaitable);  // it is on its way by now: the same as the kill's, and so before it
+  }
   for (int attempt = 0;; ++attempt) {
     auto ended = co_await parts_.launcher->kill(box->id());
     if (ended || ended.error().code == Code::not_found) {

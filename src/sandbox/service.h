@@ -294,6 +294,9 @@ class Service : public std::enable_shared_from_this<Service> {
   // ---- commands ----
   Task<Result<Running>> run(BoxPtr box, CommandSpec spec);
   Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from);
+  // The guest takes a kill that nobody asked it for to be the memory limit's. The kernel counts those: where it has
+  // counted none, somebody inside did it.
+  Task<guest::Exit> judged(BoxPtr box, guest::Exit exit);
   // After the channel's end was read: records it. Called by whoever read it.
   void command_ended(const BoxPtr& box, const std::string& command, const guest::Exit& exit);
   // The caller stops reading before the end: the service watches for it.

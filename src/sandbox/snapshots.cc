@@ -74,6 +74,7 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
 }
 
 Result<store::ImageRecord> Service::find_snapshot(const std::string& project, const std::string& id_or_name) {
+  if (id_or_name.empty()) return fail(Code::not_found, "nothing has no name");  // asked by every create
   return parts_.store.find_snapshot(project, id_or_name);
 }
 

@@ -437,6 +437,27 @@ TEST_F(SandboxesTest, LivingAndForgotten) {
   EXPECT_TRUE(store_->find_sandbox(c.id));
 }
 
+TEST_F(SandboxesTest, WhatBecameOfANameIsKnown) {
+  EXPECT_EQ(store_->find_ended("default", "walrus").error().code, Code::not_found);
+  EXPECT_EQ(store_->find_ended("default", "").error().code, Code::not_found);
+  std::vector<std::string> ids;
+  for (Millis when : {100, 300}) {
+    auto a = example();
+    a.name = "walrus";
+    ASSERT_TRUE(store_->insert_sandbox(a));
+    EXPECT_EQ(store_->find_ended("default", "walrus").has_value(), !ids.empty()) << "while another lives";
+    ASSERT_TRUE(store_->set_end(a.id, EndReason::oom, "too large", when));
+    ids.push_back(a.id);
+  }
+  auto last = store_->find_ended("default", "walrus");
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->id, ids[1]);
+  EXPECT_EQ(last->end_reason, EndReason::oom);
+  EXPECT_FALSE(store_->find_ended("another", "walrus"));
+  EXPECT_EQ(store_->forget_ended_before(1000, 100).value(), 2u);
+  EXPECT_FALSE(store_->find_ended("default", "walrus"));
+}
+
 TEST_F(SandboxesTest, AChangeIsMadeWholeOrNotAtAll) {
   auto a = example();
   ASSERT_TRUE(store_->insert_sandbox(a));

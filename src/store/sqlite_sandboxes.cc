@@ -230,6 +230,17 @@ Result<SandboxRecord> SqliteStore::find_sandbox(const std::string& id) {
   return read_sandbox(query);
 }
 
+Result<SandboxRecord> SqliteStore::find_ended(const std::string& project, const std::string& name) {
+  if (name.empty()) return fail(Code::not_found, "nothing has no name");
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(fmt::format("SELECT {} FROM sandboxes WHERE project = ? AND name = ? AND "
+                                                       "name <> '' AND state = 'ended' ORDER BY ended DESC LIMIT 1",
+                                                       kSandboxColumns)));
+  ISOLA_TRY(bool found, query.bind(project, name).step());
+  if (!found) return fail(Code::not_found, "no sandbox called " + name + " has ended");
+  return read_sandbox(query);
+}
+
 Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) {
   ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
   std::string sql = fmt::format("SELECT {} FROM sandboxes WHERE 1", kSandboxColumns);

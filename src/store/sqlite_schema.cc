@@ -218,7 +218,12 @@ CREATE TABLE build_lines (
 ) WITHOUT ROWID;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
+// What became of a name's last holder, without a walk over all that ever lived.
+constexpr std::string_view kVersion8 = R"sql(
+CREATE INDEX sandboxes_ended_by_name ON sandboxes(project, name, ended) WHERE name <> '' AND state = 'ended';
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8};
 
 }  // namespace
 

@@ -7,8 +7,10 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -32,6 +34,7 @@ class SqliteStore final : public Store {
   Result<void> set_budget(const std::string& id, const Budget& budget) override;
   Result<void> touch(const Touched& sandboxes) override;
   Result<SandboxRecord> find_sandbox(const std::string& id) override;
+  Result<SandboxRecord> find_ended(const std::string& project, const std::string& name) override;
   Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) override;
   Result<std::vector<SandboxRecord>> living() override;
   Result<size_t> forget_ended_before(Millis when, size_t most) override;
@@ -131,6 +134,7 @@ class SqliteStore final : public Store {
   Result<ProjectRecord> one_project(std::string_view missing, std::string_view where, const A&... values);
 
   Result<void> write_projects(const std::function<Result<void>(sqlite::Database&)>& work);
+  Result<void> write_templates(const std::function<Result<void>(sqlite::Database&)>& work);
 
   Connection writer_;
   Connection reader_;
@@ -140,6 +144,12 @@ class SqliteStore final : public Store {
     std::atomic<uint64_t> changes = 0;
     std::unordered_map<std::string, ProjectRecord> known;
   } projects_;
+  // The same of templates, by project and name or id; most creates name one that no project has.
+  struct {
+    std::mutex mutex;
+    std::atomic<uint64_t> changes = 0;
+    std::map<std::pair<std::string, std::string>, std::optional<TemplateRecord>> known;
+  } templates_;
   std::unique_ptr<Checkpointer> checkpointer_;  // after writer_: goes first
 };
 

@@ -43,6 +43,7 @@ Result<BuildRecord> read_build(const sqlite::Statement& statement) {
 }
 
 constexpr size_t kMostTags = 100;
+constexpr size_t kMostKnown = 1000;
 
 std::unexpected<Error> no_build(const std::string& id) { return fail(Code::not_found, "there is no build " + id); }
 
@@ -50,7 +51,7 @@ std::unexpected<Error> no_build(const std::string& id) { return fail(Code::not_f
 
 Result<void> SqliteStore::insert_template(const TemplateRecord& record) {
   if (record.id.empty() || record.name.empty()) return fail(Code::invalid, "a template needs an id and a name");
-  return write([&](Database& db) -> Result<void> {
+  return write_templates([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM templates WHERE project = ? AND name = ?"));
     ISOLA_TRY(bool taken, query.bind(record.project, record.name).step());
     if (taken) return fail(Code::exists, fmt::format("there is a template \"{}\" already", record.name));
@@ -61,12 +62,40 @@ Result<void> SqliteStore::insert_template(const TemplateRecord& record) {
 }
 
 Result<TemplateRecord> SqliteStore::find_template(const std::string& project, const std::string& id_or_name) {
-  std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query,
-            reader_.db.prepare(std::string(kTemplate) + "project = ? AND (id = ? OR name = ?) ORDER BY id = ? DESC"));
-  ISOLA_TRY(bool found, query.bind(project, id_or_name, id_or_name, id_or_name).step());
-  if (!found) return fail(Code::not_found, "there is no template " + id_or_name);
-  return read_template(query);
+  auto none = [&] { return fail(Code::not_found, "there is no template " + id_or_name); };
+  std::pair<std::string, std::string> key{project, id_or_name};
+  {
+    std::lock_guard lock(templates_.mutex);
+    if (auto at = templates_.known.find(key); at != templates_.known.end()) {
+      if (!at->second) return none();
+      return *at->second;
+    }
+  }
+  uint64_t before = templates_.changes;
+  std::optional<TemplateRecord> record;
+  {
+    std::lock_guard lock(reader_.mutex);
+    ISOLA_TRY(auto query,
+              reader_.db.prepare(std::string(kTemplate) + "project = ? AND (id = ? OR name = ?) ORDER BY id = ? DESC"));
+    ISOLA_TRY(bool found, query.bind(project, id_or_name, id_or_name, id_or_name).step());
+    if (found) record = read_template(query);
+  }
+  {
+    std::lock_guard lock(templates_.mutex);
+    // Names that are none can be made up without end.
+    if (templates_.known.size() >= kMostKnown) templates_.known.clear();
+    if (templates_.changes == before) templates_.known[std::move(key)] = record;
+  }
+  if (!record) return none();
+  return *record;
+}
+
+Result<void> SqliteStore::write_templates(const std::function<Result<void>(sqlite::Database&)>& work) {
+  auto done = write(work);
+  std::lock_guard lock(templates_.mutex);
+  ++templates_.changes;
+  templates_.known.clear();
+  return done;
 }
 
 Result<std::vector<TemplateRecord>> SqliteStore::list_templates(const std::string& project) {
@@ -82,7 +111,7 @@ Result<std::vector<TemplateRecord>> SqliteStore::list_templates(const std::strin
 }
 
 Result<void> SqliteStore::remove_template(const std::string& id) {
-  return write([&](Database& db) -> Result<void> {
+  return write_templates([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto remove, db.prepare("DELETE FROM templates WHERE id = ?"));
     ISOLA_CHECK(remove.bind(id).run());
     if (db.changed() == 0) return fail(Code::not_found, "there is no template " + id);

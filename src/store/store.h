@@ -79,6 +79,8 @@ class Store {
   // last_active of many at once, never backwards; unknown and ended ones are passed over.
   virtual Result<void> touch(const Touched& sandboxes) = 0;
   virtual Result<SandboxRecord> find_sandbox(const std::string& id) = 0;
+  // The last of that name that has ended.
+  virtual Result<SandboxRecord> find_ended(const std::string& project, const std::string& name) = 0;
   // `cursor`: empty, or `next` of the page before. invalid: not one of ours.
   virtual Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) = 0;
   // All that have not ended: what a server that starts has to look after.

@@ -25,6 +25,17 @@ TEST_F(StoredTemplates, NamesAreUniqueInAProject) {
   EXPECT_EQ(store_->find_template("other", "app").error().code, Code::not_found);
 }
 
+TEST_F(StoredTemplates, WhatWasLookedForIsForgottenWhenItChanges) {
+  EXPECT_FALSE(store_->find_template("default", "app"));
+  EXPECT_FALSE(store_->find_template("default", "tapp"));
+  auto one = made("app");
+  EXPECT_EQ(store_->find_template("default", "app").value().id, one.id);
+  EXPECT_EQ(store_->find_template("default", "tapp").value().id, one.id);
+  ASSERT_TRUE(store_->remove_template(one.id));
+  EXPECT_EQ(store_->find_template("default", "app").error().code, Code::not_found);
+  EXPECT_EQ(store_->find_template("default", "tapp").error().code, Code::not_found);
+}
+
 TEST_F(StoredTemplates, ABuildIsReadBackWhole) {
   auto one = made("app");
   auto wrote = build(one, "b1");

@@ -21,10 +21,6 @@ namespace {
 constexpr size_t kMostEntries = 100;
 constexpr size_t kMostSteps = 1000;
 
-std::string_view status_of(store::BuildState state) {
-  return state == store::BuildState::failed ? "error" : to_string(state);
-}
-
 // Users that are not there are told of in the words that clients know.
 std::string reworded(std::string why) {
   constexpr std::string_view kOurs = "no such user: ";

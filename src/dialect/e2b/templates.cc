@@ -40,10 +40,6 @@ json view(const sandbox::Service::Template& one, const sandbox::Settings& settin
           {"envdVersion", kEnvdVersion}};
 }
 
-std::string_view status_of(store::BuildState state) {
-  return state == store::BuildState::failed ? "error" : to_string(state);
-}
-
 json build_view(const store::BuildRecord& build, const sandbox::Settings& settings) {
   const auto& limits = settings.default_limits;
   json out = {{"buildID", build.id},

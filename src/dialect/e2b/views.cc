@@ -25,6 +25,10 @@ json domain_of(const Options& options) {
   return port == 0 || port == 443 ? json(options.domain) : json(options.domain + ":" + std::to_string(port));
 }
 
+std::string_view status_of(store::BuildState state) {
+  return state == store::BuildState::failed ? "error" : to_string(state);
+}
+
 json created_view(const store::SandboxRecord& record, const Options& options) {
   return {{"sandboxID", record.id},
           {"templateID", record.template_name},

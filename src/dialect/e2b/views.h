@@ -1,4 +1,4 @@
-// What clients of this dialect get to see of a sandbox.
+// What clients of this dialect get to see of a sandbox, and of a build.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -14,6 +14,7 @@ nlohmann::json domain_of(const Options& options);  // null: headers only
 nlohmann::json created_view(const store::SandboxRecord& record, const Options& options);
 nlohmann::json listed_view(const store::SandboxRecord& record);
 nlohmann::json detail_view(const store::SandboxRecord& record, const Options& options);
+std::string_view status_of(store::BuildState state);
 
 // Seconds since 1970 or RFC 3339, in milliseconds. Nothing: neither.
 std::optional<store::Millis> parse_time(std::string_view text);

@@ -11,6 +11,7 @@
 #include "dialect/native/file_calls.h"
 #include "dialect/native/output.h"
 #include "dialect/native/query.h"
+#include "dialect/native/unpack.h"
 #include "dialect/native/views.h"
 
 namespace isola::native {
@@ -148,31 +149,8 @@ Task<Result<void>> tar_out(sandbox::Service& service, http::Exchange& ex) {
 
 Task<Result<void>> tar_in(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
-  guest::Mkdir folder{.path = at.path, .user = at.user};
-  ISOLA_CO_TRY(std::string made, co_await at.link->call(guest::Op::mkdir, guest::encode(folder)));
-  sandbox::CommandSpec spec;
-  spec.argv = {"tar", "-C", at.path, "-xf", "-"};
-  spec.user = at.user;
-  spec.by = std::string(ex.noted("key"));
-  spec.stdin_mode = guest::Stdin::pipe;
-  spec.counted = false;
-  ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
-  for (;;) {
-    auto piece = co_await ex.read_some();
-    if (!piece) {
-      guest::Signal stop{running.info.pid, 9, guest::Target::session};
-      (void)co_await at.link->call(guest::Op::signal, guest::encode(stop));
-      service.detach(std::move(running));
-      co_return std::unexpected(std::move(piece).error());
-    }
-    if (piece->empty()) break;
-    if (auto sent = co_await running.channel->write(*piece); !sent) break;  // tar has ended: see why below
-  }
-  running.channel->close_write();
-  OutputOptions options;
-  ISOLA_CO_TRY(json result, co_await collect(service, running, options));
-  if (result["exit_code"] != 0)
-    co_return fail(Code::invalid, "tar: " + log::quoted(result["stderr"].get<std::string>()));
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user"}));
+  ISOLA_CO_CHECK(co_await unpack(service, ex, at.box, at.link, at.path, at.user));
   ex.reply(204);
   co_return Result<void>();
 }

@@ -59,7 +59,9 @@ Task<Result<guest::Exit>> finish(sandbox::Service& service, Running& running) {
     co_return std::unexpected(std::move(end).error());
   }
   auto exit = guest::decode<guest::Exit>(*end);
-  if (exit) service.command_ended(running.box, running.info.id, *exit);
+  if (!exit) co_return exit;
+  *exit = co_await service.judged(running.box, *exit);
+  service.command_ended(running.box, running.info.id, *exit);
   co_return exit;
 }
 
@@ -134,7 +136,9 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
                           const OutputOptions& options) {
   mark_untrusted(ex);
   ex.begin(200, "application/x-ndjson");
-  std::string line = dump({{"type", "start"}, {"command_id", running.info.id}, {"pid", running.info.pid}}) + "\n";
+  json start = {
+      {"type", "start"}, {"command_id", running.info.id}, {"pid", running.info.pid}, {"sandbox", running.box->id()}};
+  std::string line = dump(start) + "\n";
   TextFeed feeds[2] = {TextFeed(options.clean), TextFeed(options.clean)};
   bool here = true, marked = !options.there;
   uint64_t position = options.from;
@@ -182,7 +186,7 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
   for (bool err : {false, true}) {
     std::string last = feeds[err].finish();  // a character that was cut off
     if (last.empty()) continue;
-    line = dump({{"type", err ? "stderr" : "stdout"}, {"data", last}}) + "\n";
+    line = dump({{"type", err ? "stderr" : "stdout"}, {"data", last}, {"seq", position}}) + "\n";
     (void)co_await ex.write(line);
   }
   if (exit) {

@@ -56,6 +56,7 @@ Task<void> screen(sandbox::Service& service, http::WebSocket& socket, Running& r
   auto exit = end ? guest::decode<guest::Exit>(*end) : Result<guest::Exit>(std::unexpected(end.error()));
   json last = {{"type", "exit"}};
   if (exit) {
+    *exit = co_await service.judged(running.box, *exit);
     service.command_ended(running.box, running.info.id, *exit);
     last.update(view(*exit));
   } else {
