@@ -367,6 +367,7 @@ class Run(unittest.TestCase):
             result = json.loads(done.stdout)
             self.assertEqual((result["stdout"], result["stderr"], result["exit_code"]), ("in\n", "no\n", 3))
             self.assertEqual((result["untrusted"], done.stderr), (["stdout", "stderr"], b""))
+            self.assertRegex(result["sandbox"], "^i[a-z0-9]{20}$")
         isola("--json", "run", "no-such-program", code=127)
 
     def test_without_it_where_it_must(self):

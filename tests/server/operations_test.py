@@ -67,6 +67,36 @@ class Reload(unittest.TestCase):
         self.assertEqual(self.server.create()["memory"], 64 << 20, "what was in force stays")
 
 
+class Logs(unittest.TestCase):
+    def test_lines_that_programs_read(self):
+        server = Server("--log-format", "json")
+        try:
+            made = server.create()
+            reply = server.get(f"/v1/sandboxes/{made['id']}", headers={"X-Request-Id": "find-me"})
+            self.assertEqual(reply.headers["x-request-id"], "find-me")
+            refused = server.delete("/v1/keys/" + server.key, key="e2b_" + "0" * 40)  # keys where none belong
+            self.assertEqual(refused.status, 401)
+
+            def lines_of(request):  # each is written when its answer is on the way
+                with open(os.path.join(server.data, "test.log")) as file:
+                    lines.extend(json.loads(line) for line in file.read().splitlines()[len(lines):])
+                return [line for line in lines if line.get("request_id") == request]
+
+            lines = []
+            by_id = eventually(lambda: lines_of(refused.json["error"]["request_id"]), what="the line of the refusal")
+            for line in lines:
+                self.assertLessEqual({"time", "level", "room", "message"}, set(line), line)
+            asked = lines_of("find-me")
+            self.assertEqual([(line["room"], line["status"], line["message"]) for line in asked],
+                             [("http", 200, f'GET "/v1/sandboxes/{made["id"]}"')])
+            self.assertEqual((asked[0]["out"], asked[0]["peer"]), (len(reply.body), "127.0.0.1"))
+            self.assertGreater(asked[0]["ms"], 0)
+            self.assertEqual([line["status"] for line in by_id], [401])
+            self.assertNotIn(server.key, json.dumps(lines))
+        finally:
+            server.close()
+
+
 class Metrics(unittest.TestCase):
     def test_whom_they_answer(self):
         server = Server()

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from api_test import WEB_SERVER
+from inside import WEB_SERVER
 from island import ISOLA, Server, eventually
 from wire import WebSocket
 

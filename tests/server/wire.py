@@ -17,11 +17,15 @@ class WebSocket:
         while self.stream.readline().strip():
             pass
 
-    def send(self, data, text=False):
+    def send(self, data, text=False, opcode=None):
         mask = os.urandom(4)
         size = struct.pack("!B", 0x80 | len(data)) if len(data) < 126 else struct.pack("!BH", 0xFE, len(data))
         body = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
-        self.connection.sendall((b"\x81" if text else b"\x82") + size + mask + body)
+        self.connection.sendall(bytes([0x80 | (opcode or (1 if text else 2))]) + size + mask + body)
+
+    def close(self, code, reason=b""):
+        """Says goodbye; the connection is the other side's to close."""
+        self.send(struct.pack("!H", code) + reason, opcode=8)
 
     def read(self):
         """The next message as (opcode, bytes); None at the end."""

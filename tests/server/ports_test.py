@@ -1,0 +1,138 @@
+"""What listens inside, reached from outside: by path, by host name, by headers; HTTP and WebSockets."""
+import socket
+import struct
+import time
+import unittest
+
+from inside import ECHO_SOCKET, WEB_SERVER
+from island import Server, eventually
+from wire import WebSocket
+
+server = None
+
+
+def setUpModule():
+    global server
+    server = Server("--domain", "isola.test")
+
+
+def tearDownModule():
+    server.close()
+
+
+class Ports(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.made = server.create()
+        cls.id = cls.made["id"]
+        for path, content in (("/srv/www/index.html", b"hello from inside"), ("/srv/www/sub/page", b"a page"),
+                              ("/srv/web.py", WEB_SERVER)):
+            server.request("PUT", f"/v1/sandboxes/{cls.id}/files?path={path}", content)
+        server.post(f"/v1/sandboxes/{cls.id}/commands", {"command": "python3 /srv/web.py", "background": True})
+        eventually(lambda: 8000 in [p["port"] for p in server.get(f"/v1/sandboxes/{cls.id}/ports").json["ports"]])
+
+    @classmethod
+    def tearDownClass(cls):
+        server.delete(f"/v1/sandboxes/{cls.id}")
+
+    def by_host(self, path="/", port=8000, **headers):
+        return server.get(path, key="", headers={"Host": f"{port}-{self.id}.isola.test", **headers})
+
+    def test_by_path_with_a_key(self):
+        reply = server.get(f"/v1/sandboxes/{self.id}/ports/8000/index.html")
+        self.assertEqual((reply.status, reply.body), (200, b"hello from inside"))
+        self.assertEqual(server.get(f"/v1/sandboxes/{self.id}/ports/8000/nope").status, 404)
+
+    def test_private_unless_asked(self):
+        self.assertEqual(self.by_host().status, 403)
+        self.assertEqual(self.by_host(**{"X-Isola-Token": "wrong"}).status, 403)
+        self.assertEqual(self.by_host("/index.html", **{"X-Isola-Token": self.made["port_token"]}).body, b"hello from inside")
+        headers = {"X-Isola-Sandbox": self.id, "X-Isola-Port": "8000", "X-Isola-Token": self.made["port_token"]}
+        self.assertEqual(server.get("/index.html", key="", headers=headers).body, b"hello from inside")
+
+    def test_signed_urls(self):
+        signed = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/sub/page", "expires_in": 600}).json
+        self.assertEqual(self.by_host("/sub/page?" + signed["query"]).body, b"a page")
+        self.assertEqual(self.by_host("/index.html?" + signed["query"]).status, 403)
+        self.assertEqual(self.by_host("/sub/../sub/page?" + signed["query"]).status, 403)
+        self.assertEqual(self.by_host("/sub/page?" + signed["query"], port=8001).status, 403)
+        self.assertEqual(self.by_host("/sub/page?" + signed["query"].replace("isola_expires=", "isola_expires=9")).status, 403)
+        below = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/sub/*"}).json
+        self.assertEqual(self.by_host("/sub/page?" + below["query"]).body, b"a page")
+        self.assertEqual(self.by_host("/index.html?" + below["query"]).status, 403)
+        self.assertEqual(self.by_host("/sub/%2e%2e/index.html?" + below["query"]).status, 403)
+        short = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/*", "expires_in": 1}).json
+        time.sleep(1.5)
+        self.assertEqual(self.by_host("/index.html?" + short["query"]).status, 403)
+
+    def test_a_dead_port_is_readable(self):
+        headers = {"X-Isola-Token": self.made["port_token"]}
+        dead = self.by_host(port=9, **headers)
+        self.assertEqual((dead.status, dead.json["error"]["code"]), (502, "bad_gateway"))
+        page = self.by_host(port=9, Accept="text/html", **headers)
+        self.assertIn(b"<h1>", page.body)
+
+    def test_websockets(self):
+        server.request("PUT", f"/v1/sandboxes/{self.id}/files?path=/srv/echo.py", ECHO_SOCKET)
+        server.post(f"/v1/sandboxes/{self.id}/commands", {"command": "python3 /srv/echo.py", "background": True})
+        eventually(lambda: 8003 in [p["port"] for p in server.get(f"/v1/sandboxes/{self.id}/ports").json["ports"]])
+        token = {"X-Isola-Token": self.made["port_token"], "Sec-WebSocket-Protocol": "chat"}
+        ways = ((f"127.0.0.1:{server.port}", f"/v1/sandboxes/{self.id}/ports/8003/room?x=1",
+                 {"Authorization": "Bearer " + server.key, "Sec-WebSocket-Protocol": "chat"}),
+                (f"8003-{self.id}.isola.test", "/room?x=1", token),
+                (f"127.0.0.1:{server.port}", "/room?x=1", {**token, "X-Isola-Sandbox": self.id, "X-Isola-Port": "8003"}))
+        for host, target, headers in ways:
+            socket_ = WebSocket(socket.create_connection(("127.0.0.1", server.port), timeout=20), host, target, headers)
+            self.assertEqual(socket_.status, 101, target)
+            self.assertEqual(socket_.read(), (1, b"at /room?x=1"))
+            for message in (b"hello", bytes(range(256)) * 100):
+                socket_.send(message)
+                self.assertEqual(socket_.read(), (2, message))
+            for text in ("grüß dich", "x" * 5000):
+                socket_.send(text.encode(), text=True)
+                self.assertEqual(socket_.read(), (1, text.encode()))
+            socket_.connection.close()
+            # Codes and words of a goodbye pass both ways, and the connection ends with it.
+            for goes_first in ("outside", "inside"):
+                socket_ = WebSocket(socket.create_connection(("127.0.0.1", server.port), timeout=20), host, target, headers)
+                self.assertEqual(socket_.read()[0], 1)
+                if goes_first == "outside":
+                    socket_.close(4001, b"enough")
+                    self.assertEqual(socket_.read(), (8, struct.pack("!H", 4001) + b"enough"), target)
+                else:
+                    socket_.send(b"bye 4321", text=True)
+                    self.assertEqual(socket_.read(), (8, struct.pack("!H", 4321) + b"as you wish"), target)
+                self.assertIsNone(socket_.read())
+                socket_.connection.close()
+        refused = WebSocket(socket.create_connection(("127.0.0.1", server.port), timeout=20),
+                            f"8003-{self.id}.isola.test", "/room", {})
+        self.assertEqual(refused.status, 403)
+        refused.connection.close()
+
+    def test_what_it_answers_is_marked(self):
+        for reply in (server.get(f"/v1/sandboxes/{self.id}/ports/8000/index.html"),
+                      self.by_host("/index.html", **{"X-Isola-Token": self.made["port_token"]})):
+            self.assertEqual((reply.status, reply.headers["x-isola-untrusted"]), (200, "body"))
+        path = f"/v1/sandboxes/{self.id}"
+        for below in ("/ports", "/commands", "/network", "/files/stat?path=/srv", "/files/list?path=/srv"):
+            self.assertEqual(server.get(path + below).headers["x-isola-untrusted"], "data", below)
+        self.assertEqual(server.get(path + "/files?path=/srv/web.py").headers["x-isola-untrusted"], "body")
+
+    def test_nobody_switches_protocols_unasked(self):
+        self.assertEqual(server.get(f"/v1/sandboxes/{self.id}/ports/8000/switch").status, 502)
+
+    def test_keys_do_not_get_in(self):
+        seen = server.get(f"/v1/sandboxes/{self.id}/ports/8000/headers").body.decode()
+        self.assertIn("Host: localhost:8000", seen)
+        self.assertNotIn(server.key, seen)
+        self.assertNotIn("uthorization", seen)
+        headers = {"X-Isola-Sandbox": self.id, "X-Isola-Port": "8000", "X-API-Key": server.key,
+                   "Cookie": f"a=b; isola_token={self.made['port_token']}"}
+        seen = server.get("/headers", headers=headers).body.decode()
+        self.assertNotIn(server.key, seen)
+        self.assertNotIn(self.made["port_token"], seen)
+        self.assertIn("a=b", seen)
+
+
+if __name__ == "__main__":
+    unittest.main()
