@@ -1,4 +1,5 @@
 """TLS end to end: certificates made here, clients that check them."""
+import json
 import os
 import shutil
 import signal
@@ -9,7 +10,7 @@ import tempfile
 import unittest
 
 from inside import WEB_SERVER
-from island import ISOLA, Server, eventually
+from island import ISOLA, Server, contract, eventually
 from wire import WebSocket
 
 server = None
@@ -126,13 +127,14 @@ class Tls(unittest.TestCase):
                 terminal = WebSocket(secure, f"localhost:{server.port}", f"/v1/sandboxes/{made['id']}/terminal?command=cat",
                                      {"Authorization": "Bearer " + server.key})
                 self.assertEqual(terminal.status, 101)
-                self.assertEqual(terminal.json()["type"], "start")
+                contract.named("TerminalStart", terminal.json())
                 terminal.send(b"echoed\n\x04")
                 seen = b""
                 while b"echoed\r\nechoed\r\n" not in seen:
                     seen += terminal.read()[1]
                 code, data = terminal.read()
-                self.assertEqual((code, b'"exit"' in data), (1, True), data)
+                self.assertEqual(code, 1, data)
+                contract.named("TerminalExit", json.loads(data))
         server.delete(f"/v1/sandboxes/{made['id']}")
 
     def test_a_new_certificate_without_a_restart(self):
