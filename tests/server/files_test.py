@@ -118,13 +118,15 @@ class Files(unittest.TestCase):
         self.assertEqual(self.tree("/srv/closed"), ["."])
 
     def test_a_broken_tar_leaves_what_was_there(self):
-        server.run(self.id, "mkdir -p /tmp/whole/folder; echo -n old > /tmp/whole/one; echo -n file > /tmp/whole/plain")
+        server.run(self.id, "mkdir -p /tmp/whole/folder; echo -n old > /tmp/whole/one; echo -n file > /tmp/whole/plain; "
+                            "ln -s /nowhere /tmp/whole/astray")
         before = self.tree("/tmp/whole")
         good = archive({"one": b"new", "two": b"2" * 100_000, "three": b"3"})
         bad = {"cut off": (good[:60_000], 400), "no tar": (b"this is no tar" * 100, 400),
                "garbage behind a file": (good[:1024] + os.urandom(5000), 400),
                "a file where a folder is": (archive({"one": b"new", "folder": b"x"}), 409),
-               "a folder where a file is": (archive({"one": b"new", "plain/x": b"x"}, folders=("plain",)), 409)}
+               "a folder where a file is": (archive({"one": b"new", "plain/x": b"x"}, folders=("plain",)), 409),
+               "a folder where a link leads nowhere": (archive({"one": b"new", "astray/x": b"x"}, folders=("astray",)), 409)}
         for what, (body, status) in bad.items():
             reply = server.request("PUT", self.path + "/tar?path=/tmp/whole", body)
             self.assertEqual(reply.status, status, (what, reply))

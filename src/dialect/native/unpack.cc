@@ -53,7 +53,7 @@ class Unpacking {
     return link_->call(op, guest::encode(std::move(args)));
   }
 
-  Task<Result<bool>> is_there(const std::string& path) {
+  Task<Result<bool>> is_there(std::string path) {
     guest::StatArgs args{path, user_, false};
     auto stat = co_await call(Op::stat, args);
     if (!stat && stat.error().code != Code::not_found) co_return std::unexpected(std::move(stat).error());
@@ -160,13 +160,18 @@ class Unpacking {
       const guest::Entry& entry = entries[i];
       std::string inner = below + "/" + entry.path;
       auto reply = co_await asked[i]->end();
-      bool folder = entry.stat.type == FileType::dir, folder_there = false;
+      bool folder = entry.stat.type == FileType::dir, folder_there = false, in_the_way = false;
       if (reply) {
         ISOLA_CO_TRY(guest::Stat stat, guest::decode<guest::Stat>(*reply));
         folder_there = stat.type == FileType::dir;
-        if (folder != folder_there && !(folder_there && !stat.target.empty()))
-          co_return fail(Code::exists, in_place(below, entry) + ": a file and a folder are in each other's way");
+        in_the_way = folder ? !folder_there : folder_there && stat.target.empty();
+      } else if (reply.error().code != Code::not_found) {
+        co_return std::unexpected(std::move(reply).error());
+      } else if (folder && step == Step::look) {
+        ISOLA_CO_TRY(in_the_way, co_await is_there(in_place(below, entry)));  // a link that leads nowhere
       }
+      if (in_the_way)
+        co_return fail(Code::exists, in_place(below, entry) + ": a file and a folder are in each other's way");
       if (folder && folder_there) {
         ISOLA_CO_CHECK(co_await join(inner, step));
         if (step == Step::look) continue;
