@@ -174,8 +174,10 @@ bool Connection::decide_packing(Exchange::State& s) {
 
 Task<Result<void>> Connection::send_reply(Exchange::State& s) {
   bool head_only = parser_.method == "HEAD";
-  if (s.body.size() > kSmall && decide_packing(s)) {
-    if (s.body.size() > kLarge && !head_only) {
+  bool large = s.body.size() > kLarge;
+  // Nobody waits for a large one to be packed whose head alone was asked for.
+  if (s.body.size() > kSmall && !(large && head_only) && decide_packing(s)) {
+    if (large) {
       Result<void> sent = co_await send_packed(s);
       co_return sent;
     }
