@@ -1,5 +1,7 @@
 #include "ledger/chain_writer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -13,10 +15,13 @@ constexpr auto kRetry = std::chrono::seconds(1);
 constexpr auto kGather = std::chrono::milliseconds(5);
 }  // namespace
 
-ChainWriter::ChainWriter(sqlite::Database db, Head head, size_t most_items, size_t most_bytes)
-    : db_(std::move(db)), most_items_(most_items), most_bytes_(most_bytes), head_(std::move(head)), thread_([this] {
-        run();
-      }) {}
+ChainWriter::ChainWriter(sqlite::Database db, Head head, Ratchet ratchet, Options options)
+    : db_(std::move(db)),
+      ratchet_(std::move(ratchet)),
+      checkpoint_(head.seq),
+      options_(std::move(options)),
+      head_(std::move(head)),
+      thread_([this] { run(); }) {}
 
 ChainWriter::~ChainWriter() {
   {
@@ -107,6 +112,7 @@ void ChainWriter::run() {
         queue_.push_front(std::move(*item));
       }
     }
+    uint64_t newest = done && done->seq != from.seq ? done->seq : 0;
     bool give_up = stop_ && failure_;
     if (give_up) {
       log::error("ledger", "closed with {} entries that could not be written", queue_.size());
@@ -119,6 +125,7 @@ void ChainWriter::run() {
     lock.unlock();
     room_.notify_all();
     for (size_t i = 0; i < answers.size(); ++i) answers[i](std::move(said[i]));
+    if (newest && options_.written) options_.written(newest);
     if (give_up) return;
     lock.lock();
   }
@@ -130,22 +137,47 @@ Result<Head> ChainWriter::commit(std::deque<Item>& batch, Head head) {
     return head;
   }
   ISOLA_TRY(auto change, sqlite::Transaction::begin(db_));
+  ChainKey key = ratchet_.key();
   for (auto& item : batch) {
-    if (item.event) ISOLA_CHECK(write(item, head));
+    if (item.event) ISOLA_CHECK(write(item, head, key));
     item.at = head.seq;
   }
+  bool checkpoint = checkpoint_due(head);
+  if (checkpoint) {
+    using namespace std::chrono;
+    Item item{.event = Event{.kind = Kind::ledger_checkpoint}};
+    item.event->time = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+    item.event->data = fmt::format(R"({{"head":"{}"}})", to_text(head));
+    ISOLA_CHECK(write(item, head, key));
+  }
   ISOLA_CHECK(change.commit());
+  if (checkpoint) {
+    checkpoint_ = head.seq;
+    checkpoint_time_ = std::chrono::steady_clock::now();
+  }
+  // What was committed stays, whatever becomes of the key: an older one leads to every later one.
+  if (auto moved = ratchet_.move_to(key); !moved) log::error("ledger", "{}", moved.error().message);
   return head;
 }
 
-Result<void> ChainWriter::write(Item& item, Head& head) {
+bool ChainWriter::checkpoint_due(const Head& head) const {
+  if (options_.checkpoint_entries && head.seq - checkpoint_ >= options_.checkpoint_entries) return true;
+  return options_.checkpoint_every.count() > 0 &&
+         std::chrono::steady_clock::now() - checkpoint_time_ >= options_.checkpoint_every;
+}
+
+Result<void> ChainWriter::write(Item& item, Head& head, ChainKey& key) {
   Event& e = *item.event;
   e.seq = head.seq + 1;
   std::string_view kind = to_string(e.kind);
-  ISOLA_TRY(e.hash, chain_hash(e, kind, head.hash));
-  ISOLA_TRY(auto insert, db_.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  if (key.seq() != e.seq) return fail(Code::internal, "the ledger's key is not the one of its next entry");
+  ISOLA_TRY(e.hash, chain_hash(e, kind, head.hash, true));
+  ISOLA_TRY(e.mac, key.mac(e.hash));
+  ISOLA_CHECK(key.forward());
+  ISOLA_TRY(auto insert, db_.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   ISOLA_CHECK(
-      insert.bind(e.seq, e.time, e.project, e.sandbox, e.task, e.actor, kind, e.data, head.hash, e.hash, e.key).run());
+      insert.bind(e.seq, e.time, e.project, e.sandbox, e.task, e.actor, kind, e.data, head.hash, e.hash, e.key, e.mac)
+          .run());
   if (item.usage) {
     const UsageRow& row = *item.usage;
     const Usage& u = row.used;

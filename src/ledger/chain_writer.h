@@ -6,6 +6,7 @@
 // happened". A full queue makes callers wait; a full queue that cannot be written refuses at once.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,7 @@
 
 #include "base/error.h"
 #include "ledger/event.h"
+#include "ledger/ratchet.h"
 #include "ledger/usage.h"
 #include "store/sqlite.h"
 
@@ -33,7 +35,14 @@ class ChainWriter {
     uint64_t at = 0;  // the newest entry when it was its turn
   };
 
-  ChainWriter(sqlite::Database db, Head head, size_t most_items, size_t most_bytes);
+  struct Options {
+    size_t most_items, most_bytes;
+    uint64_t checkpoint_entries = 0;                // a ledger.checkpoint after so many entries; 0: never
+    std::chrono::milliseconds checkpoint_every{0};  // … and when so long after the last one something is written
+    std::function<void(uint64_t)> written = {};     // hears the newest entry after each commit; must not wait
+  };
+  // The ratchet's key is the one of the entry after `head`.
+  ChainWriter(sqlite::Database db, Head head, Ratchet ratchet, Options options);
   ~ChainWriter();  // writes what is queued
   ChainWriter(const ChainWriter&) = delete;
   ChainWriter& operator=(const ChainWriter&) = delete;
@@ -47,15 +56,19 @@ class ChainWriter {
   void run();
   // Writes the batch in one transaction. The head moves only if all of it is there.
   Result<Head> commit(std::deque<Item>& batch, Head head);
-  Result<void> write(Item& item, Head& head);
+  Result<void> write(Item& item, Head& head, ChainKey& key);
+  bool checkpoint_due(const Head& head) const;
   static constexpr size_t kMostPerCommit = 1024;
-  bool full() const { return queue_.size() >= most_items_ || bytes_ >= most_bytes_; }
+  bool full() const { return queue_.size() >= options_.most_items || bytes_ >= options_.most_bytes; }
   // There is enough for a commit of its own.
   bool hurried() const { return queue_.size() >= kMostPerCommit || full(); }
   static size_t weight(const Item& item);
 
   sqlite::Database db_;  // the thread's alone
-  const size_t most_items_, most_bytes_;
+  Ratchet ratchet_;      // likewise
+  uint64_t checkpoint_ = 0;
+  std::chrono::steady_clock::time_point checkpoint_time_ = std::chrono::steady_clock::now();
+  const Options options_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_, room_;

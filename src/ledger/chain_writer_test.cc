@@ -87,6 +87,7 @@ int fill_the_disk(const std::string& folder) {
   WANT(::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
   WANT(::mount("none", folder.c_str(), "tmpfs", 0, "size=1m") == 0);
   std::string path = folder + "/ledger.db";
+  WANT(provide_key(path, folder + "/ledger.key", ::getuid(), ::getgid()));
   auto opened = Ledger::open(path, {.queue_items = 100});
   WANT(opened);
   auto& ledger = **opened;
@@ -118,7 +119,9 @@ int fill_the_disk(const std::string& folder) {
   WANT(ledger.append_durably(e).value() == written + kept + 1);
   auto head = ledger.head();
   opened->reset();
-  auto verdict = verify_file(path, head);
+  auto keys = VerificationKeys::read(folder + "/ledger.key");
+  WANT(keys);
+  auto verdict = verify_file(path, {.expected = head, .keys = &*keys});
   WANT(verdict && verdict->good() && verdict->entries == head.seq);
   return 0;
 #undef WANT
@@ -175,10 +178,12 @@ TEST_F(ChainWriterTest, NothingAcknowledgedIsLostByAKill) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the writer failed by itself: " << WEXITSTATUS(status);
     ASSERT_GT(last, before);
-    auto verdict = verify_file(path());
+    auto keys = this->keys();
+    auto verdict = verify_file(path(), {.keys = &keys});
     ASSERT_TRUE(verdict) << verdict.error().message;
     EXPECT_TRUE(verdict->good()) << verdict->what;
     EXPECT_GE(verdict->entries, last);
+    EXPECT_EQ(verdict->keyed, verdict->entries);
     before = verdict->entries;
   }
 }

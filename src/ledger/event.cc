@@ -11,21 +11,22 @@
 namespace isola::ledger {
 
 namespace {
-// Of the bytes below; another form gets another number. An entry without a key has the form that all had before keys.
-constexpr uint8_t kForm = 1, kFormWithKey = 2;
+// Of the bytes below; another form gets another number. What has no mac is from a time before them, and without an
+// API key from the time before those.
+constexpr uint8_t kForm = 1, kFormWithKey = 2, kFormWithMac = 3;
 }  // namespace
 
-Result<std::string> chain_hash(const Event& event, std::string_view kind_word, std::string_view prev) {
+Result<std::string> chain_hash(const Event& event, std::string_view kind_word, std::string_view prev, bool keyed) {
   // Lengths in front of the texts: "ab" + "c" is not "a" + "bc".
   Writer bytes;
-  bytes.u8(event.key.empty() ? kForm : kFormWithKey);
+  bytes.u8(keyed ? kFormWithMac : event.key.empty() ? kForm : kFormWithKey);
   bytes.str(prev);
   bytes.u64(event.seq);
   bytes.i64(event.time);
   for (const std::string* text : {&event.project, &event.sandbox, &event.task, &event.actor}) bytes.str(*text);
   bytes.str(kind_word);
   bytes.str(event.data);
-  if (!event.key.empty()) bytes.str(event.key);
+  if (keyed || !event.key.empty()) bytes.str(event.key);
   return sha256(bytes.data());
 }
 

@@ -1,5 +1,6 @@
 // One entry of the ledger, and how it is chained: the hash of an entry covers the hash of the one before it and every
-// field of its own, so that none can be changed, removed or moved without all later hashes changing.
+// field of its own, so that none can be changed, removed or moved without all later hashes changing; and its mac, made
+// with a key that exists no more (ratchet.h), covers the hash, so that nobody can make the later ones anew.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct Event {
   Kind kind = Kind::sandbox_updated;
   std::string data;        // JSON text; empty: {}
   std::string prev, hash;  // hex; given by the ledger
+  std::string mac = {};    // hex, likewise; empty: from before the ledger had keys
 };
 
 // The newest entry: kept somewhere else, it lets verify() notice that the end was cut off or everything rewritten.
@@ -34,7 +36,8 @@ struct Head {
 inline const std::string kNoHash(64, '0');
 
 // The words of an entry as they are stored: what verify() reads must not pass through an enum first.
-Result<std::string> chain_hash(const Event& event, std::string_view kind_word, std::string_view prev);
+// `keyed`: of an entry that has a mac.
+Result<std::string> chain_hash(const Event& event, std::string_view kind_word, std::string_view prev, bool keyed);
 
 std::string to_text(const Head& head);  // 17:ab12…
 Result<Head> parse_head(std::string_view text);

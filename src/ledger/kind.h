@@ -39,6 +39,18 @@ enum class Kind : uint8_t {
   volume_updated,
   volume_removed,
   volume_full,
+  secret_created,
+  secret_rotated,
+  secret_deleted,
+  secret_exposed,  // given to a command as it is
+  grant_created,   // a binding: which secret, for whom, at which names
+  grant_revoked,
+  secret_used,  // put into a request by the gate: its name, never its value
+  scan_hit,     // a value was found in a stream: which secret, in which form, where
+  key_used,     // the first use of an API key in an hour
+  ledger_checkpoint,
+  ledger_rotated,  // the first entry of a new file
+  ledger_gap,      // entries that were written are not there any more
 };
 
 std::string_view to_string(Kind kind);  // sandbox.created

@@ -1,13 +1,17 @@
 #include "ledger/ledger.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 
 #include <chrono>
 #include <cmath>
 #include <future>
 
+#include "base/hash/sha256.h"
+#include "base/log.h"
 #include "ledger/schema.h"
+#include "ledger/segments.h"
 
 namespace isola::ledger {
 
@@ -31,22 +35,67 @@ Result<Fd> take_lock(const std::string& path) {
   return lock;
 }
 
-Result<Head> last_entry(sqlite::Database& db) {
-  ISOLA_TRY(auto query, db.prepare("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"));
-  ISOLA_TRY(bool any, query.step());
-  if (!any) return Head{.seq = 0, .hash = kNoHash};
-  return Head{.seq = static_cast<uint64_t>(query.integer(0)), .hash = query.text(1)};
+// A writer that was killed after a commit has left a key that is some entries behind: it moves on over those, and only
+// over those that were made with it. Over entries of the time before keys it moves when it was never used.
+Result<void> catch_up(sqlite::Database& db, Ratchet& ratchet, const Head& head) {
+  ChainKey key = ratchet.key();
+  if (key.seq() > head.seq) return {};
+  ISOLA_TRY(auto query, db.prepare("SELECT seq, hash, mac FROM events WHERE seq >= ? ORDER BY seq"));
+  query.bind(key.seq());
+  ISOLA_TRY(int64_t keyed, db.integer("SELECT EXISTS (SELECT 1 FROM events WHERE mac <> '')"));
+  for (;;) {
+    ISOLA_TRY(bool row, query.step());
+    if (!row) break;
+    ISOLA_TRY(std::string mac, key.mac(query.text(1)));
+    bool older = !keyed && query.text(2).empty();
+    if (key.seq() != static_cast<uint64_t>(query.integer(0)) || (!older && !equal_secrets(mac, query.text(2))))
+      return fail(Code::corrupt,
+                  fmt::format("entry {} of the ledger was not written by this server: `isola audit verify` says more",
+                              query.integer(0)));
+    ISOLA_CHECK(key.forward());
+  }
+  return ratchet.move_to(key);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, const LedgerOptions& options) {
+Result<Fd> take_ledger(const std::string& path) {
   ISOLA_TRY(Fd lock, take_lock(path));
+  ISOLA_CHECK(finish_rotation(path));
+  return lock;
+}
+
+Result<Head> last_entry(sqlite::Database& db) {
+  ISOLA_TRY(auto query, db.prepare("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"));
+  ISOLA_TRY(bool any, query.step());
+  if (any) return Head{.seq = static_cast<uint64_t>(query.integer(0)), .hash = query.text(1)};
+  return segment_start(db);
+}
+
+Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, const LedgerOptions& options) {
+  ISOLA_TRY(Fd lock, take_ledger(path));
+  ISOLA_TRY(Ratchet ratchet, Ratchet::open(path));
   ISOLA_TRY(auto db, sqlite::Database::open(path, kLedgerSchema, options.sync));
   ISOLA_TRY(Head head, last_entry(db));
+  ISOLA_CHECK(catch_up(db, ratchet, head));
+  // The key is further on than the entries: they were cut off, or went with the power. Their numbers stay empty.
+  const uint64_t next = ratchet.key().seq(), gap = head.seq + 1;
+  if (next > gap) {
+    log::error("ledger", "entries {} to {} were written and are not there any more", gap, next - 1);
+    head.seq = next - 1;
+  }
   ISOLA_TRY(auto reader, sqlite::Database::open_reader(path));
-  auto writer = std::make_unique<ChainWriter>(std::move(db), std::move(head), options.queue_items, options.queue_bytes);
-  return std::unique_ptr<Ledger>(new Ledger(path, std::move(lock), std::move(writer), std::move(reader)));
+  auto writer = std::make_unique<ChainWriter>(std::move(db), std::move(head), std::move(ratchet),
+                                              ChainWriter::Options{.most_items = options.queue_items,
+                                                                   .most_bytes = options.queue_bytes,
+                                                                   .checkpoint_entries = options.checkpoint_entries,
+                                                                   .checkpoint_every = options.checkpoint_every,
+                                                                   .written = options.written});
+  std::unique_ptr<Ledger> ledger(new Ledger(path, std::move(lock), std::move(writer), std::move(reader)));
+  if (next > gap)
+    ISOLA_CHECK(ledger->append_durably(
+        {.kind = Kind::ledger_gap, .data = fmt::format(R"({{"from":{},"to":{}}})", gap, next - 1)}));
+  return ledger;
 }
 
 Result<void> Ledger::submit(Event event, std::optional<UsageRow> usage, ChainWriter::Done done) {

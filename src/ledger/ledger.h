@@ -1,6 +1,7 @@
 // The ledger: what happened, to whom, for which task, on whose behalf; append-only, in an order that cannot be changed
-// unnoticed. One file, DIR/ledger.db, one process that writes.
+// unnoticed. One file, DIR/ledger.db, one process that writes; older ones beside it, once it was rotated (segments.h).
 //
+//   ISOLA_CHECK(ledger::provide_key(data + "/ledger.db", "/root/ledger.key", uid, gid));  // once, as root: ratchet.h
 //   ISOLA_TRY(auto ledger, ledger::Ledger::open(data + "/ledger.db"));
 //   ISOLA_CHECK(ledger->append({.project = p, .sandbox = id, .task = t, .actor = a, .kind = Kind::command_started,
 //                               .data = R"({"argv":["ls"]})"}));                     // returns at once
@@ -12,6 +13,7 @@
 // milliseconds. append_durably() promises both. Everything may be called from any thread.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -31,6 +33,7 @@ namespace isola::ledger {
 struct EventFilter {
   std::string project, sandbox, task;  // empty: any
   std::string kind_prefix;             // "sandbox.", or a whole word
+  std::string secret;                  // what happened with the secret of this name; empty: everything
   Millis from = 0, to = 0;             // [from, to); 0: no bound
   uint64_t after = 0;                  // entries with a larger seq
   uint64_t before = 0;                 // … with a smaller one; 0: no bound
@@ -40,6 +43,7 @@ struct EventFilter {
 
 struct Verdict {
   uint64_t entries = 0;  // that are right, from the first on
+  uint64_t keyed = 0;    // of them: whose mac was checked
   Head head;             // the last of them
   std::optional<uint64_t> broken;
   std::string what;  // one sentence about the broken entry
@@ -51,11 +55,17 @@ struct LedgerOptions {
   sqlite::Sync sync = sqlite::Sync::normal;
   size_t queue_items = 65536;  // beyond either, append() waits
   size_t queue_bytes = 64 << 20;
+  uint64_t checkpoint_entries = 0;                // a ledger.checkpoint after so many entries; 0: never
+  std::chrono::milliseconds checkpoint_every{0};  // and after so long; 0: never
+  std::function<void(uint64_t)> written = {};     // hears the newest entry after each commit, on the writer's thread
 };
+
+// Of one file, through a connection of the caller's own.
+Result<std::vector<Event>> query_events(sqlite::Database& db, const EventFilter& filter);
 
 class Ledger {
  public:
-  // unavailable: another process has it open.
+  // unavailable: another process has it open. denied: it has no key. corrupt: what is in it was not written with it.
   static Result<std::unique_ptr<Ledger>> open(const std::string& path, const LedgerOptions& options = {});
 
   // Waits only while the queue is full. exhausted and others: the file cannot be written and the queue is full.
@@ -92,7 +102,12 @@ class Ledger {
   sqlite::Database reader_;
 };
 
-// verify() for a file that no Ledger has open, such as a backup.
-Result<Verdict> verify_file(const std::string& path, const std::optional<Head>& expected = std::nullopt);
+struct VerifyOptions {
+  std::optional<Head> expected = std::nullopt;  // that was kept elsewhere
+  const VerificationKeys* keys = nullptr;       // none: macs are not checked
+  std::optional<Head> follows = std::nullopt;   // where the file before it ended; none: what it says itself
+};
+// verify() for a file that no Ledger has open, such as a backup; also beside a server that writes to it.
+Result<Verdict> verify_file(const std::string& path, const VerifyOptions& options = {});
 
 }  // namespace isola::ledger

@@ -122,6 +122,26 @@ TEST_F(LedgerTest, Filters) {
   EXPECT_EQ(ledger_->query({.limit = 0}).error().code, Code::invalid);
 }
 
+TEST_F(LedgerTest, WhatHappenedWithASecret) {
+  auto put = [&](Kind kind, const char* sandbox, const char* data) {
+    ASSERT_TRUE(
+        ledger_->append({.time = 1, .project = "p", .sandbox = sandbox, .task = "t", .kind = kind, .data = data}));
+  };
+  put(Kind::secret_created, "", R"({"secret":"github"})");
+  put(Kind::secret_used, "i1", R"({"secret":"github","name":"api.example.org"})");
+  put(Kind::secret_used, "i2", R"({"secret":"other","name":"api.example.org"})");
+  put(Kind::command_started, "i1", R"({"secret":"github"})");  // not of the kinds
+  put(Kind::scan_hit, "i1", "no json");
+  put(Kind::scan_hit, "i3", R"({"secret":"github","form":"base64","where":"stdout"})");
+  ASSERT_TRUE(ledger_->flush());
+  auto found = ledger_->query({.secret = "github"});
+  ASSERT_TRUE(found) << found.error().message;
+  ASSERT_EQ(found->size(), 3u);
+  EXPECT_EQ((*found)[1].sandbox, "i1");
+  EXPECT_EQ((*found)[2].kind, Kind::scan_hit);
+  EXPECT_EQ(ledger_->query({.sandbox = "i3", .secret = "github"})->size(), 1u);
+}
+
 TEST_F(LedgerTest, QuestionsGoByAnIndex) {
   auto db = sqlite::Database::open_reader(path());
   ASSERT_TRUE(db);

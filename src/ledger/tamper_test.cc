@@ -28,15 +28,25 @@ class TamperTest : public LedgerTest {
     ASSERT_TRUE(done) << done.error().message;
   }
   void expect_broken(uint64_t seq, const std::string& what, const std::optional<Head>& expected = std::nullopt) {
-    auto verdict = verify_file(path(), expected);
+    auto verdict = verify_file(path(), {.expected = expected});
     ASSERT_TRUE(verdict) << verdict.error().message;
     ASSERT_TRUE(verdict->broken.has_value());
     EXPECT_EQ(*verdict->broken, seq) << verdict->what;
     EXPECT_NE(verdict->what.find(what), std::string::npos) << verdict->what;
+    if (verdict->what.find("went with the power") != std::string::npos) return;
     EXPECT_EQ(verdict->entries, seq - 1);
   }
+  // The same for whoever holds the key.
+  void expect_forged(uint64_t seq, const std::string& what) {
+    auto keys = this->keys();
+    auto verdict = verify_file(path(), {.keys = &keys});
+    ASSERT_TRUE(verdict) << verdict.error().message;
+    ASSERT_TRUE(verdict->broken.has_value());
+    EXPECT_EQ(*verdict->broken, seq) << verdict->what;
+    EXPECT_NE(verdict->what.find(what), std::string::npos) << verdict->what;
+  }
   // What a thorough forger does: makes every hash from `seq` on fit again.
-  void rechain(uint64_t from) {
+  void rechain(uint64_t from, bool keyed = true) {
     auto db = sqlite::Database::open(path(), kLedgerSchema, sqlite::Sync::normal);
     ASSERT_TRUE(db);
     std::string prev = kNoHash;
@@ -57,7 +67,7 @@ class TamperTest : public LedgerTest {
         e.data = row.text();
         std::string hash = row.text();
         if (e.seq >= from) {
-          hash = chain_hash(e, kind, prev).value();
+          hash = chain_hash(e, kind, prev, keyed).value();
           changes.push_back(
               fmt::format("UPDATE events SET prev = '{}', hash = '{}' WHERE seq = {}", prev, hash, e.seq));
         }
@@ -65,7 +75,25 @@ class TamperTest : public LedgerTest {
       }
     }
     for (const auto& change : changes) ASSERT_TRUE(db->run(change));
+    if (!keyed) head_.hash = prev;
   }
+  // As it was before there were macs.
+  void age() {
+    tamper("UPDATE events SET mac = ''");
+    rechain(1, false);
+    std::filesystem::remove(Ratchet::path_of(path()));
+    std::filesystem::remove(key_path());
+    ASSERT_TRUE(provide_key(path(), key_path(), ::getuid(), ::getgid()));
+  }
+  static constexpr const char* kWithoutMacs =
+      "DROP INDEX events_of_secrets; ALTER TABLE events DROP COLUMN mac; DROP TABLE segment; DROP VIEW usage_sums; "
+      "DROP TABLE usage_opening; "
+      "CREATE VIEW usage_sums AS SELECT kind, name, project, min(from_ms) AS from_ms, max(to_ms) AS to_ms, "
+      "sum(cpu_usec) AS cpu_usec, total(memory_byte_seconds) AS memory_byte_seconds, "
+      "total(disk_byte_seconds) AS disk_byte_seconds, sum(bytes_out) AS bytes_out, sum(commands) AS commands, "
+      "sum(wall_ms) AS wall_ms, count(*) AS samples, "
+      "sum(CASE WHEN cpu_usec < wall_ms * 10 THEN wall_ms ELSE 0 END) AS idle_ms "
+      "FROM usage_named GROUP BY kind, name, project; ";
   Head head_;
 };
 
@@ -88,8 +116,9 @@ TEST_F(TamperTest, TheKeyIsPartOfAnEntry) {
 
 // Entries of the time before keys keep their hashes, in the file as it was and as it is now.
 TEST_F(TamperTest, ALedgerFromBeforeKeysIsStillGood) {
-  tamper("ALTER TABLE events DROP COLUMN key; PRAGMA user_version = 2");
-  auto verdict = verify_file(path(), head_);
+  age();
+  tamper(std::string(kWithoutMacs) + "ALTER TABLE events DROP COLUMN key; PRAGMA user_version = 2");
+  auto verdict = verify_file(path(), {.expected = head_});
   ASSERT_TRUE(verdict) << verdict.error().message;
   EXPECT_TRUE(verdict->good()) << verdict->what;
   reopen();
@@ -98,10 +127,11 @@ TEST_F(TamperTest, ALedgerFromBeforeKeysIsStillGood) {
 }
 
 TEST_F(TamperTest, ALedgerFromBeforeTotalsIsStillGood) {
-  tamper(
-      "DROP VIEW usage_sums; DROP VIEW usage_named; DROP TABLE usage_totals; ALTER TABLE events DROP COLUMN key; "
-      "PRAGMA user_version = 1");
-  auto verdict = verify_file(path(), head_);
+  age();
+  tamper(std::string(kWithoutMacs) +
+         "DROP VIEW usage_sums; DROP VIEW usage_named; DROP TABLE usage_totals; ALTER TABLE events DROP COLUMN key; "
+         "PRAGMA user_version = 1");
+  auto verdict = verify_file(path(), {.expected = head_});
   ASSERT_TRUE(verdict) << verdict.error().message;
   EXPECT_TRUE(verdict->good()) << verdict->what;
   reopen();
@@ -149,7 +179,7 @@ TEST_F(TamperTest, TwoSwapped) {
 
 TEST_F(TamperTest, OneInserted) {
   tamper(
-      "INSERT INTO events SELECT 21, time, project, sandbox, task, actor, kind, data, prev, hash, key FROM events "
+      "INSERT INTO events SELECT 21, time, project, sandbox, task, actor, kind, data, prev, hash, key, mac FROM events "
       "WHERE seq "
       "= 20");
   expect_broken(21, "does not follow");
@@ -157,7 +187,7 @@ TEST_F(TamperTest, OneInserted) {
 
 TEST_F(TamperTest, OneInsertedBeforeTheFirst) {
   tamper(
-      "INSERT INTO events SELECT -5, time, project, sandbox, task, actor, kind, data, prev, hash, key FROM events "
+      "INSERT INTO events SELECT -5, time, project, sandbox, task, actor, kind, data, prev, hash, key, mac FROM events "
       "WHERE seq "
       "= 1");
   expect_broken(1, "something was put before it");
@@ -171,20 +201,97 @@ TEST_F(TamperTest, TheEndCutOff) {
   expect_broken(16, "is missing, and everything after it up to 20", head_);  // … the head that was kept tells
 }
 
+// The key knows how far the ledger was: the server leaves the numbers empty and says so.
 TEST_F(TamperTest, TheEndCutOffAndContinued) {
   tamper("DELETE FROM events WHERE seq > 15");
   reopen();
   add(10);
+  EXPECT_EQ(ledger_->head().seq, 31u);
+  auto gap = ledger_->query({.kind_prefix = "ledger.gap"});
+  ASSERT_TRUE(gap);
+  ASSERT_EQ(gap->size(), 1u);
+  EXPECT_EQ(gap->front().data, R"({"from":16,"to":20})");
   ledger_.reset();
-  EXPECT_TRUE(verify_file(path())->good());
-  expect_broken(20, "the ledger was rewritten", head_);
+  expect_broken(16, "entries 16 to 20 are missing: they were cut off, or went with the power");
+  expect_forged(16, "were cut off");
+  // What comes after it is looked at all the same.
+  tamper("UPDATE events SET actor = 'mallory' WHERE seq = 25");
+  expect_forged(16, "; and entry 25 was changed");
+  // Nobody else may call a hole one of these.
+  tamper("UPDATE events SET data = '{\"from\":15,\"to\":20}' WHERE seq = 21; DELETE FROM events WHERE seq = 15");
+  expect_forged(15, "; and entry 21");
 }
 
+TEST_F(TamperTest, AllOfItDeletedAndContinued) {
+  for (const char* end : {"", "-wal", "-shm"}) std::filesystem::remove(path() + end);
+  reopen();
+  add(1);
+  ledger_.reset();
+  expect_broken(1, "entries 1 to 20 are missing");
+}
+
+// Whoever has the file, and even the server's key of today, cannot make entries of yesterday: the hashes can be made to
+// fit, the macs cannot.
 TEST_F(TamperTest, EverythingRewrittenToFit) {
   tamper("UPDATE events SET actor = 'mallory' WHERE seq = 7");
   rechain(7);
-  EXPECT_TRUE(verify_file(path())->good());
+  EXPECT_TRUE(verify_file(path())->good());  // by the hashes alone nothing is to be seen …
   expect_broken(20, "the ledger was rewritten", head_);
+  expect_forged(7, "was not written with the ledger's key");  // … the key tells
+}
+
+TEST_F(TamperTest, EverythingRewrittenWithTheKeyOfToday) {
+  tamper("UPDATE events SET actor = 'mallory' WHERE seq = 7");
+  rechain(7);
+  ChainKey key = Ratchet::open(path())->key();
+  ASSERT_EQ(key.seq(), 21u);
+  auto db = sqlite::Database::open(path(), kLedgerSchema, sqlite::Sync::normal);
+  std::vector<std::string> hashes;
+  {
+    auto query = db->prepare("SELECT hash FROM events WHERE seq >= 7 ORDER BY seq");
+    while (query->step().value()) hashes.push_back(query->text(0));
+  }
+  for (size_t i = 0; i < hashes.size(); ++i)
+    ASSERT_TRUE(db->run(fmt::format("UPDATE events SET mac = '{}' WHERE seq = {}",
+                                    ChainKey(7 + i, key.key()).mac(hashes[i]).value(), 7 + i)));
+  expect_forged(7, "was not written with the ledger's key");
+}
+
+TEST_F(TamperTest, MacsTakenAway) {
+  auto keys = this->keys();
+  ASSERT_TRUE(verify_file(path(), {.keys = &keys})->good());
+  tamper("UPDATE events SET mac = '' WHERE seq = 12");
+  expect_forged(12, "was changed");
+  // As if the end were from the time before them: the hashes fit then.
+  tamper("UPDATE events SET mac = '' WHERE seq >= 12");
+  rechain(12, false);
+  expect_forged(12, "has no mac, though the one before it has");
+  // And all of it.
+  tamper("UPDATE events SET mac = ''");
+  rechain(1, false);
+  EXPECT_TRUE(verify_file(path())->good());
+  expect_forged(21, "none is left");
+}
+
+TEST_F(TamperTest, OneMacOfAnother) {
+  tamper("UPDATE events SET mac = (SELECT mac FROM events WHERE seq = 8) WHERE seq = 9");
+  expect_forged(9, "was not written with the ledger's key");
+}
+
+// Entries from before macs cannot be changed either once one with a mac follows.
+TEST_F(TamperTest, OlderEntriesAreHeldByTheNewerOnes) {
+  age();
+  reopen();
+  add(3);
+  ledger_.reset();
+  auto keys = this->keys();
+  auto verdict = verify_file(path(), {.keys = &keys});
+  ASSERT_TRUE(verdict) << verdict.error().message;
+  EXPECT_TRUE(verdict->good()) << verdict->what;
+  EXPECT_EQ(verdict->entries, 23u);
+  EXPECT_EQ(verdict->keyed, 3u);
+  tamper("UPDATE events SET actor = 'mallory' WHERE seq = 7");
+  expect_forged(7, "was changed");
 }
 
 TEST_F(TamperTest, AllOfItDeleted) {

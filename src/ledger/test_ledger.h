@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "ledger/ledger.h"
+#include "ledger/ratchet.h"
 #include "ledger/schema.h"
 
 namespace isola::ledger {
@@ -22,6 +24,7 @@ class LedgerTest : public ::testing::Test {
     char name[] = "/tmp/isola-ledger-XXXXXX";
     ASSERT_TRUE(::mkdtemp(name));
     folder_ = name;
+    ASSERT_TRUE(provide_key(path(), key_path(), ::getuid(), ::getgid()));
     reopen();
   }
   void TearDown() override {
@@ -35,6 +38,8 @@ class LedgerTest : public ::testing::Test {
     ledger_ = std::move(*opened);
   }
   std::string path() const { return folder_ + "/ledger.db"; }
+  std::string key_path() const { return folder_ + "/ledger.key"; }
+  VerificationKeys keys() const { return VerificationKeys::read(key_path()).value(); }
 
   static Event event(const std::string& sandbox, Kind kind = Kind::command_started, Millis time = 1000) {
     return {.time = time, .project = "p", .sandbox = sandbox, .task = "t", .actor = "a", .kind = kind};

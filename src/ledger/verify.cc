@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include "base/hash/sha256.h"
 #include "ledger/ledger.h"
+#include "ledger/segments.h"
 
 namespace isola::ledger {
 
@@ -12,17 +14,40 @@ constexpr size_t kPortion = 4096;
 // Walks the chain entry by entry; stops at the first that is wrong.
 class Walk {
  public:
-  explicit Walk(const std::optional<Head>& expected) : expected_(expected) {}
+  explicit Walk(const VerifyOptions& options) : options_(options), expected_(options.expected) {}
 
+  // A gap that the ledger itself tells of is a fault, and no reason not to look at what comes after it.
   Result<Verdict> over(sqlite::Database& db) {
-    verdict_.head = {.seq = 0, .hash = kNoHash};
-    // A backup may be of a version before keys.
+    ISOLA_TRY(Verdict verdict, walk(db));
+    if (gap_from_ == 0) return verdict;
+    std::string gap =
+        fmt::format("entries {} to {} are missing: they were cut off, or went with the power", gap_from_, gap_to_);
+    verdict.what = verdict.good() ? gap : gap + "; and " + verdict.what;
+    verdict.broken = gap_from_;
+    return verdict;
+  }
+
+ private:
+  Result<Verdict> walk(sqlite::Database& db) {
+    // A backup may be of a version before API keys, or before macs.
     ISOLA_TRY(int64_t keys, db.integer("SELECT count(*) FROM pragma_table_info('events') WHERE name = 'key'"));
+    ISOLA_TRY(int64_t macs, db.integer("SELECT count(*) FROM pragma_table_info('events') WHERE name = 'mac'"));
     has_keys_ = keys > 0;
+    has_macs_ = macs > 0;
+    ISOLA_TRY(start_, segment_start(db));
+    verdict_.head = start_;
+    if (options_.follows && *options_.follows != start_) {
+      ISOLA_CHECK(
+          broken(options_.follows->seq + 1, "is missing: the file does not begin where the one before it ended"));
+      return verdict_;
+    }
+    ISOLA_CHECK(check_opening(db));
     bool more = true;
     while (more && verdict_.good()) {
       ISOLA_TRY(more, portion(db));
     }
+    if (verdict_.good() && options_.keys && verdict_.entries > 0 && verdict_.keyed == 0)
+      ISOLA_CHECK(broken(verdict_.head.seq + 1, "is missing: of the entries that were made with the key none is left"));
     if (!verdict_.good()) return verdict_;
     // Every entry had its own sample, or none; what is left over belongs to entries that are gone.
     ISOLA_TRY(auto stray, db.prepare("SELECT count(*) FROM usage WHERE seq < 1 OR (seq > ? AND seq NOT IN (SELECT seq "
@@ -52,7 +77,35 @@ class Walk {
     return verdict_;
   }
 
- private:
+  // The sums that the file begins with are those that its first entry speaks of.
+  Result<void> check_opening(sqlite::Database& db) {
+    if (start_.seq == 0) return {};
+    ISOLA_TRY(auto first, db.prepare("SELECT kind, data FROM events WHERE seq = ?"));
+    ISOLA_TRY(bool row, first.bind(start_.seq + 1).step());
+    if (!row || first.text(0) != to_string(Kind::ledger_rotated))
+      return broken(start_.seq + 1, "does not begin a file");
+    ISOLA_TRY(std::string digest, opening_digest(db));
+    if (first.text(1).find("\"opening\":\"" + digest + "\"") == std::string::npos)
+      return broken(start_.seq + 1, "speaks of other sums of usage than the file begins with");
+    return {};
+  }
+
+  // The key for this entry: moved on from the last one, or that of a new beginning.
+  Result<void> check_mac(const Event& e) {
+    if (!options_.keys) return {};
+    if (key_.seq() > 0 && key_.seq() + 1 == e.seq && !options_.keys->begins_at(e.seq)) {
+      ISOLA_CHECK(key_.forward());
+    } else {
+      auto key = options_.keys->for_entry(e.seq);
+      if (!key) return broken(e.seq, "has a key that is not at hand");
+      key_ = std::move(*key);
+    }
+    ISOLA_TRY(std::string mac, key_.mac(e.hash));
+    if (!equal_secrets(mac, e.mac)) return broken(e.seq, "was not written with the ledger's key: it was made anew");
+    ++verdict_.keyed;
+    return {};
+  }
+
   // The walk itself went well: the Result is about reading.
   Result<void> broken(uint64_t seq, std::string_view what) {
     verdict_.broken = seq;
@@ -63,11 +116,11 @@ class Walk {
   Result<bool> portion(sqlite::Database& db) {
     ISOLA_TRY(auto query,
               db.prepare(fmt::format(
-                  "SELECT e.seq, time, e.project, e.sandbox, e.task, actor, kind, data, prev, hash, {}, u.seq, "
+                  "SELECT e.seq, time, e.project, e.sandbox, e.task, actor, kind, data, prev, hash, {}, {}, u.seq, "
                   "u.project, u.sandbox, u.task, from_ms, to_ms, cpu_usec, memory_byte_seconds, disk_byte_seconds, "
                   "bytes_out, commands, wall_ms FROM events e LEFT JOIN usage u ON u.seq = e.seq "
                   "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
-                  has_keys_ ? "e.key" : "''")));
+                  has_keys_ ? "e.key" : "''", has_macs_ ? "e.mac" : "''")));
     // From the very beginning: numbers below 1 are no place to hide.
     query.bind(verdict_.entries ? static_cast<int64_t>(verdict_.head.seq) : INT64_MIN, kPortion);
     for (size_t i = 0; i < kPortion; ++i) {
@@ -81,7 +134,8 @@ class Walk {
 
   Result<void> entry(const sqlite::Statement& statement) {
     sqlite::Row row(statement);
-    if (statement.integer(0) < 1) return broken(1, "is not the first: something was put before it");
+    if (statement.integer(0) <= static_cast<int64_t>(start_.seq) && verdict_.entries == 0)
+      return broken(start_.seq + 1, "is not the first: something was put before it");
     Event e{.seq = row.integer<uint64_t>(),
             .time = row.integer(),
             .project = row.text(),
@@ -93,11 +147,24 @@ class Walk {
     e.prev = row.text();
     e.hash = row.text();
     e.key = row.text();
+    e.mac = row.text();
     const Head& last = verdict_.head;
-    if (e.seq != last.seq + 1) return broken(last.seq + 1, "is missing");
+    if (e.seq != last.seq + 1) {
+      if (e.seq <= last.seq || kind != to_string(Kind::ledger_gap) ||
+          e.data != fmt::format(R"({{"from":{},"to":{}}})", last.seq + 1, e.seq - 1))
+        return broken(last.seq + 1, "is missing");
+      if (gap_from_ == 0) gap_from_ = last.seq + 1, gap_to_ = e.seq - 1;
+    }
     if (e.prev != last.hash) return broken(e.seq, "does not follow the one before it");
-    ISOLA_TRY(std::string hash, chain_hash(e, kind, last.hash));
+    const bool keyed = !e.mac.empty();
+    ISOLA_TRY(std::string hash, chain_hash(e, kind, last.hash, keyed));
     if (hash != e.hash) return broken(e.seq, "was changed after it was written");
+    if (!keyed && keyed_before_) return broken(e.seq, "has no mac, though the one before it has");
+    keyed_before_ = keyed;
+    if (keyed) {
+      ISOLA_CHECK(check_mac(e));
+      if (!verdict_.good()) return {};
+    }
     if (expected_ && expected_->seq == e.seq && expected_->hash != e.hash)
       return broken(e.seq, "is not the one whose hash was kept: the ledger was rewritten");
     bool has_sample = row.integer() != 0;
@@ -122,19 +189,26 @@ class Walk {
     return data && *data == e.data && u.project == e.project && u.sandbox == e.sandbox && u.task == e.task;
   }
 
+  const VerifyOptions& options_;
   const std::optional<Head>& expected_;
   Verdict verdict_;
-  bool has_keys_ = true;
+  Head start_;
+  uint64_t gap_from_ = 0, gap_to_ = 0;  // the first one
+  ChainKey key_;
+  bool keyed_before_ = false;
+  bool has_keys_ = true, has_macs_ = true;
 };
 
 }  // namespace
 
-Result<Verdict> verify_file(const std::string& path, const std::optional<Head>& expected) {
+Result<Verdict> verify_file(const std::string& path, const VerifyOptions& options) {
   ISOLA_TRY(auto db, sqlite::Database::open_reader(path));
-  return Walk(expected).over(db);
+  return Walk(options).over(db);
 }
 
 // By a connection of its own: a long walk holds up no query.
-Result<Verdict> Ledger::verify(const std::optional<Head>& expected) { return verify_file(path_, expected); }
+Result<Verdict> Ledger::verify(const std::optional<Head>& expected) {
+  return verify_file(path_, {.expected = expected});
+}
 
 }  // namespace isola::ledger

@@ -1,6 +1,7 @@
 #include "sandbox/accounts.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 
@@ -12,6 +13,7 @@ namespace {
 class AccountsTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    EXPECT_TRUE(ledger::provide_key(folder_ / "ledger.db", folder_ / "ledger.key", ::getuid(), ::getgid()));
     auto opened = ledger::Ledger::open(folder_ / "ledger.db");
     ASSERT_TRUE(opened);
     ledger_ = std::move(*opened);

@@ -18,6 +18,7 @@ class ServiceTest : public ::testing::Test {
  protected:
   ServiceTest() : keep_(net::make_work_guard(io_)), other_keep_(net::make_work_guard(other_io_)) {
     auto store = store::SqliteStore::open(folder_ / "store.db");
+    EXPECT_TRUE(ledger::provide_key(folder_ / "ledger.db", folder_ / "ledger.key", ::getuid(), ::getgid()));
     auto ledger = ledger::Ledger::open(folder_ / "ledger.db");
     if (!store || !ledger) std::abort();
     store_ = std::move(*store);

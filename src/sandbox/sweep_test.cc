@@ -7,6 +7,7 @@ namespace {
 TEST(Sweep, EndsWhatNobodyKnowsAndNothingElse) {
   store::TempFolder folder;
   auto store = store::SqliteStore::open(folder / "store.db");
+  EXPECT_TRUE(ledger::provide_key(folder / "ledger.db", folder / "ledger.key", ::getuid(), ::getgid()));
   auto ledger = ledger::Ledger::open(folder / "ledger.db");
   ASSERT_TRUE(store && ledger);
   ASSERT_TRUE((*store)->insert_project({.id = "default", .name = "default", .created = 1}));

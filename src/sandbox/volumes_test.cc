@@ -9,6 +9,7 @@ class ServiceVolumes : public ::testing::Test {
  protected:
   void SetUp() override {
     auto store = store::SqliteStore::open(folder_ / "store.db");
+    EXPECT_TRUE(ledger::provide_key(folder_ / "ledger.db", folder_ / "ledger.key", ::getuid(), ::getgid()));
     auto ledger = ledger::Ledger::open(folder_ / "ledger.db");
     ASSERT_TRUE(store && ledger);
     store_ = std::move(*store);

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "server/syslog.h"
 
 namespace isola::server {
 
@@ -124,6 +125,12 @@ constexpr Setting kSettings[] = {
     SETTING("prove.every", "time", "and again after so long; 0: never", prove_every),
     SETTING("prove.closes", "true or false", "after a failed proof no new sandboxes are made until one passes",
             prove_closes),
+    SETTING("audit.syslog", "address", "where entries of the ledger are told: unix:PATH, udp:HOST:PORT, tcp:HOST:PORT",
+            syslog),
+    SETTING("audit.checkpoint_entries", "number", "entries of the ledger between two checkpoints; 0: any number",
+            checkpoint_entries),
+    SETTING("audit.checkpoint_every", "time", "time between two checkpoints while something is written; 0: any time",
+            checkpoint_every),
     SETTING("prices.currency", "text", "what prices are in", prices.currency),
     SETTING("prices.cpu_hour", "number", "price of an hour of one busy CPU", prices.cpu_hour),
     SETTING("prices.memory_gib_hour", "number", "price of a GiB of memory for an hour", prices.memory_gib_hour),
@@ -207,6 +214,9 @@ Result<void> check(const Config& config) {
   if (config.sample.count() < 100) return fail(Code::invalid, "sample: must be at least 100ms");
   if (config.sweep.count() < 100) return fail(Code::invalid, "sweep: must be at least 100ms");
   if (config.patience.count() < 100) return fail(Code::invalid, "patience: must be at least 100ms");
+  if (!config.syslog.empty())
+    if (auto target = parse_syslog(config.syslog); !target)
+      return fail(Code::invalid, "audit.syslog: " + target.error().message);
   for (const auto& address : config.listen) {
     if (!is_loopback(address) && config.tls_certificate.empty() && !config.allow_plain)
       return fail(Code::denied, "listen: " + address +

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "ledger/ratchet.h"
 #include "sandbox/box.h"
 #include "store/keys.h"
 
@@ -71,6 +72,8 @@ Result<Identity> prepare_identity(const Config& config) {
   ISOLA_CHECK(make_dirs(config.data, 0711));
   if (::chmod(config.data.c_str(), 0711) < 0) return sys_error("cannot protect " + config.data);
   ISOLA_CHECK(own_folder(identity.folder, 0700, identity.uid, identity.gid));
+  ISOLA_CHECK(
+      ledger::provide_key(identity.folder + "/ledger.db", config.data + "/ledger.key", identity.uid, identity.gid));
   std::string path = config.data + "/key";
   if (auto text = read_file(path, 4096)) {
     while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();

@@ -2,7 +2,8 @@
 //
 //   DIR           0711 root    others may pass through, to reach launcher.sock if that lets them in
 //   DIR/key       0600 root    the first API key, for the CLI
-//   DIR/server    0700 isola   store.db, ledger.db, url-secret
+//   DIR/ledger.key 0600 root   the first key of the ledger, for those who verify it
+//   DIR/server    0700 isola   store.db, ledger.db and its key of the moment, url-secret
 #pragma once
 
 #include <string>

@@ -31,6 +31,7 @@
 #include "server/identity.h"
 #include "server/keeper.h"
 #include "server/prover.h"
+#include "server/syslog.h"
 #include "store/key_ring.h"
 #include "store/sqlite_store.h"
 
@@ -136,6 +137,15 @@ void record_server(ledger::Ledger& ledger, ledger::Kind kind) {
   (void)ledger.append(std::move(event));
 }
 
+void record_key(ledger::Ledger& ledger, const store::KeyRecord& key, uint64_t uses_before) {
+  ledger::Event event;
+  event.project = key.project;
+  event.actor = event.key = key.id;
+  event.kind = ledger::Kind::key_used;
+  event.data = fmt::format(R"({{"scope":"{}","uses_before":{}}})", to_string(key.scope), uses_before);
+  (void)ledger.append(std::move(event));
+}
+
 void record_proof(ledger::Ledger& ledger, const Verdict& verdict) {
   ledger::Event event;
   event.project = "default";
@@ -163,7 +173,24 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   ISOLA_CHECK(drop_privileges(identity));
 
   ISOLA_TRY(auto store, store::SqliteStore::open(identity.folder + "/store.db"));
-  ISOLA_TRY(auto ledger, ledger::Ledger::open(identity.folder + "/ledger.db"));
+  std::unique_ptr<SyslogExporter> syslog;
+  if (!config.syslog.empty()) {
+    ISOLA_TRY(auto target, parse_syslog(config.syslog));
+    syslog = std::make_unique<SyslogExporter>(std::move(target), identity.folder + "/syslog.position");
+  }
+  auto tell = [exporter = syslog.get()](uint64_t newest) {
+    if (exporter) exporter->written(newest);
+  };
+  ISOLA_TRY(auto ledger,
+            ledger::Ledger::open(identity.folder + "/ledger.db", {.checkpoint_entries = config.checkpoint_entries,
+                                                                  .checkpoint_every = config.checkpoint_every,
+                                                                  .written = tell}));
+  // Whatever ends this function: it reads the ledger, and must end before it does.
+  std::unique_ptr<SyslogExporter, void (*)(SyslogExporter*)> reading(syslog.get(),
+                                                                     [](SyslogExporter* it) { it->stop(); });
+  if (syslog)
+    syslog->start([&](uint64_t after, size_t most) { return ledger->query({.after = after, .limit = most}); },
+                  ledger->head().seq);
   ISOLA_TRY(bool first, provide_first_key(*store, identity.first_key));
   ISOLA_TRY(std::string secret, url_secret(identity));
   record_server(*ledger, ledger::Kind::server_started);
@@ -187,6 +214,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .folder = identity.folder + "/contexts"});
   ISOLA_CHECK(builder->start());
   auto keys = std::make_shared<store::KeyRing>(*store);
+  keys->on_hour([&ledger](const store::KeyRecord& key, uint64_t before) { record_key(*ledger, key, before); });
 
   auto port = std::make_shared<std::atomic<uint16_t>>(0);
   std::atomic<http::Server*> listening = nullptr;

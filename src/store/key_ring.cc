@@ -12,7 +12,19 @@ std::shared_ptr<const KeyRecord> KeyRing::recall(const std::string& hash, Millis
   auto found = known_.find(hash);
   if (found == known_.end() || !equal_secrets(found->first, hash)) return nullptr;
   found->second.used.store(now, std::memory_order_relaxed);
-  return found->second.key;
+  auto key = found->second.key;
+  auto before = count(found->second, now);
+  lock.unlock();
+  if (before && heard_) heard_(*key, *before);
+  return key;
+}
+
+std::optional<uint64_t> KeyRing::count(Entry& entry, Millis now) {
+  const Millis hour = now / (3600 * 1000);
+  Millis last = entry.hour.load(std::memory_order_relaxed);
+  if (last != hour && entry.hour.compare_exchange_strong(last, hour)) return entry.uses.exchange(1);
+  entry.uses.fetch_add(1, std::memory_order_relaxed);
+  return std::nullopt;
 }
 
 Result<std::shared_ptr<const KeyRecord>> KeyRing::authenticate(std::string_view text, Millis now) {
@@ -22,12 +34,17 @@ Result<std::shared_ptr<const KeyRecord>> KeyRing::authenticate(std::string_view 
     if (auto key = recall(hash, now, generation)) return key;
     ISOLA_TRY(KeyRecord record, store::authenticate(store_, text));
     auto key = std::make_shared<const KeyRecord>(std::move(record));
-    std::lock_guard lock(mutex_);
-    if (generation == generation_) {
-      Entry& entry = known_[hash];
-      entry.key = key;
-      entry.used = now;
+    std::optional<uint64_t> before;
+    {
+      std::lock_guard lock(mutex_);
+      if (generation == generation_) {
+        Entry& entry = known_[hash];
+        entry.key = key;
+        entry.used = now;
+        before = count(entry, now);
+      }
     }
+    if (before && heard_) heard_(*key, *before);
     return key;
   }
   ISOLA_TRY(KeyRecord never, store::authenticate(store_, text));  // says the refusal

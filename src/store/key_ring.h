@@ -9,7 +9,9 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <string_view>
@@ -24,6 +26,11 @@ namespace isola::store {
 class KeyRing {
  public:
   explicit KeyRing(Store& store) : store_(store) {}
+
+  // Hears of the first use of a key in each hour, and how often it was used in the last one that it was used in. Set it
+  // before the first authenticate(); it is called by whoever authenticates, and must not wait.
+  using Heard = std::function<void(const KeyRecord& key, uint64_t uses_before)>;
+  void on_hour(Heard heard) { heard_ = std::move(heard); }
 
   Result<std::shared_ptr<const KeyRecord>> authenticate(std::string_view text, Millis now);
   // Makes a key and keeps its record; the secret is in the answer and nowhere else.
@@ -40,10 +47,15 @@ class KeyRing {
     std::shared_ptr<const KeyRecord> key;
     std::atomic<Millis> used = 0;
     Millis saved = 0;
+    std::atomic<Millis> hour = -1;  // the last one in which it was used
+    std::atomic<uint64_t> uses = 0;
   };
   std::shared_ptr<const KeyRecord> recall(const std::string& hash, Millis now, uint64_t& generation);
+  // Gives what `heard_` is to be told, if this is the first use in its hour.
+  static std::optional<uint64_t> count(Entry& entry, Millis now);
 
   Store& store_;
+  Heard heard_;
   std::shared_mutex mutex_;
   std::unordered_map<std::string, Entry> known_;     // by hash
   bool read_ = false;                                // revoked_ is what the store says

@@ -77,5 +77,20 @@ TEST_F(KeyRingTest, NobodyGetsInAfterARevocationHasReturned) {
   }
 }
 
+TEST_F(KeyRingTest, TheFirstUseOfEachHourIsTold) {
+  KeyRing ring(*store_);
+  std::vector<std::pair<std::string, uint64_t>> heard;
+  ring.on_hour([&](const KeyRecord& key, uint64_t before) { heard.emplace_back(key.id, before); });
+  auto made = ring.issue("default", "a", Scope::use, 1);
+  ASSERT_TRUE(made);
+  constexpr Millis kHour = 3600 * 1000;
+  for (Millis now : {kHour, kHour + 1, kHour + 2, 2 * kHour, 2 * kHour + 5, 5 * kHour})
+    ASSERT_TRUE(ring.authenticate(made->secret, now));
+  EXPECT_FALSE(ring.authenticate("e2b_" + std::string(40, '0'), 9 * kHour));
+  using Pairs = std::vector<std::pair<std::string, uint64_t>>;
+  const std::string& id = made->record.id;
+  EXPECT_EQ(heard, (Pairs{{id, 0}, {id, 3}, {id, 2}}));
+}
+
 }  // namespace
 }  // namespace isola::store

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "http/testing.h"
 #include "sandbox/service.h"
@@ -25,6 +26,7 @@ class StartingServer {
 
   StartingServer() {
     auto store = store::SqliteStore::open(folder_ / "store.db");
+    (void)ledger::provide_key(folder_ / "ledger.db", folder_ / "ledger.key", ::getuid(), ::getgid());
     auto ledger = ledger::Ledger::open(folder_ / "ledger.db");
     if (!store || !ledger) throw std::runtime_error("no store or no ledger");
     store_ = std::move(*store);

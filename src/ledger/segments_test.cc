@@ -1,0 +1,157 @@
+#include "ledger/segments.h"
+
+#include "ledger/test_ledger.h"
+
+namespace isola::ledger {
+namespace {
+
+class SegmentsTest : public LedgerTest {
+ protected:
+  void use(uint64_t cpu) {
+    ASSERT_TRUE(ledger_->record_usage(
+        {.project = "p", .sandbox = "i1", .task = "t", .from = 5, .to = 10, .used = {.cpu_usec = cpu, .wall_ms = 5}}));
+    ASSERT_TRUE(ledger_->flush());
+  }
+  Verdict verified(const std::optional<Head>& expected = std::nullopt) {
+    auto keys = this->keys();
+    auto verdict = verify_all(path(), {.expected = expected, .keys = &keys});
+    EXPECT_TRUE(verdict) << verdict.error().message;
+    return verdict.value_or(Verdict{});
+  }
+  void tamper(const std::string& file, const std::string& sql) {
+    auto db = sqlite::Database::open(file, kLedgerSchema, sqlite::Sync::normal);
+    ASSERT_TRUE(db);
+    for (const char* trigger : {"events_stay", "events_remain"})
+      ASSERT_TRUE(db->run(std::string("DROP TRIGGER IF EXISTS ") + trigger));
+    auto done = db->run(sql);
+    ASSERT_TRUE(done) << done.error().message;
+  }
+};
+
+TEST_F(SegmentsTest, TheChainAndTheSumsGoOn) {
+  add(5);
+  use(70);
+  auto kept = ledger_->head();
+  ASSERT_FALSE(rotate(path())) << "a server has it open";
+  ledger_.reset();
+  auto first = rotate(path());
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(first->head, kept);
+  reopen();
+  EXPECT_EQ(ledger_->head().seq, 7u);  // ledger.rotated
+  use(7);
+  auto sums = ledger_->usage({.task = "t"}, GroupBy::all);
+  ASSERT_TRUE(sums);
+  EXPECT_EQ(sums->at(0).used.cpu_usec, 77u);
+  EXPECT_EQ(sums->at(0).samples, 2u);
+  add(3);
+  EXPECT_TRUE(ledger_->verify()->good()) << ledger_->verify()->what;
+  ledger_.reset();
+  ASSERT_TRUE(rotate(path()));
+  reopen();
+  add(2);
+  EXPECT_EQ(segments_of(path())->size(), 3u);
+  auto verdict = verified(ledger_->head());
+  EXPECT_TRUE(verdict.good()) << verdict.what;
+  EXPECT_EQ(verdict.entries, ledger_->head().seq);
+  EXPECT_EQ(verdict.keyed, verdict.entries);
+  EXPECT_TRUE(verified(kept).good());
+  // An old file that was taken away is not missed: the rest says itself where it begins.
+  std::filesystem::remove(first->file);
+  EXPECT_TRUE(verified().good()) << verified().what;
+}
+
+TEST_F(SegmentsTest, TamperingWithFilesThatAreOver) {
+  add(5);
+  ledger_.reset();
+  auto first = rotate(path());
+  ASSERT_TRUE(first);
+  reopen();
+  use(1);
+  ledger_.reset();
+  auto second = rotate(path());
+  ASSERT_TRUE(second) << second.error().message;
+  ASSERT_TRUE(verified().good());
+  tamper(first->file, "DELETE FROM events WHERE seq = 5");
+  EXPECT_EQ(verified().broken, 5u) << verified().what;
+  std::filesystem::remove(first->file);
+  EXPECT_TRUE(verified().good());
+  tamper(second->file, "UPDATE events SET data = '{}' WHERE seq = 6");
+  EXPECT_EQ(verified().broken, 6u) << verified().what;
+  EXPECT_NE(verified().what.find("ledger-"), std::string::npos) << verified().what;
+  // A file in the middle that is gone.
+  std::filesystem::remove(second->file);
+  reopen();
+  add(1);
+  EXPECT_TRUE(verified().good()) << verified().what;
+  ledger_.reset();
+  tamper(path(), "UPDATE usage_opening SET cpu_usec = 0; UPDATE usage_totals SET cpu_usec = 0");
+  EXPECT_NE(verified().what.find("other sums of usage"), std::string::npos) << verified().what;
+}
+
+// Without any checkpoint: the server's key knows how far the ledger was, and cannot be taken back.
+TEST_F(SegmentsTest, TheKeyOfTheMomentTellsACutOffEnd) {
+  add(6);
+  auto keys = this->keys();
+  auto look = [&] { return verify_living(path(), {.keys = &keys}).value(); };
+  EXPECT_TRUE(look().good()) << look().what;  // beside a writer
+  ledger_.reset();
+  EXPECT_TRUE(look().good()) << look().what;
+  tamper(path(), "DELETE FROM events WHERE seq > 4");
+  EXPECT_EQ(look().broken, 5u) << look().what;
+  EXPECT_NE(look().what.find("up to 6: the server's key is further on"), std::string::npos) << look().what;
+  // A key that says it is the one of entry 5, and is not.
+  std::filesystem::remove(Ratchet::path_of(path()));
+  std::string other = folder_ + "/other.key";
+  ASSERT_TRUE(replace_key(path(), other, 5, ::getuid(), ::getgid()));
+  EXPECT_NE(look().what.find("somebody put another one there"), std::string::npos) << look().what;
+  std::filesystem::remove(Ratchet::path_of(path()));
+  EXPECT_NE(look().what.find("has no key"), std::string::npos) << look().what;
+}
+
+TEST_F(SegmentsTest, AGapBetweenFiles) {
+  add(2);
+  ledger_.reset();
+  ASSERT_TRUE(rotate(path()));
+  auto second = rotate(path());
+  ASSERT_TRUE(second) << second.error().message;
+  ASSERT_TRUE(rotate(path()));
+  ASSERT_TRUE(verified().good());
+  std::filesystem::remove(second->file);
+  EXPECT_EQ(verified().broken, 3u) << verified().what;
+}
+
+TEST_F(SegmentsTest, KilledHalfway) {
+  add(4);
+  ledger_.reset();
+  auto done = rotate(path());
+  ASSERT_TRUE(done);
+  // After the first of the two names was changed.
+  std::filesystem::rename(path(), path() + ".next");
+  reopen();
+  EXPECT_EQ(ledger_->head().seq, 5u);
+  ledger_.reset();
+  // Before any was.
+  std::filesystem::copy_file(path(), path() + ".next");
+  reopen();
+  EXPECT_FALSE(std::filesystem::exists(path() + ".next"));
+  EXPECT_TRUE(verified().good());
+}
+
+TEST_F(SegmentsTest, ANewKeyWhereTheOldOneIsLost) {
+  add(4);
+  ledger_.reset();
+  std::filesystem::remove(Ratchet::path_of(path()));
+  EXPECT_EQ(rotate(path()).error().code, Code::denied);
+  auto done =
+      rotate(path(), [&](uint64_t next) { return replace_key(path(), key_path(), next, ::getuid(), ::getgid()); });
+  ASSERT_TRUE(done) << done.error().message;
+  reopen();
+  add(3);
+  auto verdict = verified();
+  EXPECT_TRUE(verdict.good()) << verdict.what;
+  EXPECT_EQ(verdict.keyed, 8u);
+}
+
+}  // namespace
+}  // namespace isola::ledger
