@@ -43,7 +43,9 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_key(app, common, code);
   add_project(app, common, code);
   add_records(app, common, code);  // usage, events, ledger
-  add_serve(app, common, code);    // and up
+  add_audit(app, common, code);
+  add_scan(app, common, code);
+  add_serve(app, common, code);  // and up
   add_template(app, common, code);
   add_certs(app, common, code);
   add_doctor(app, common, code);

@@ -34,6 +34,8 @@ void add_prove(CLI::App& app, Common& common, int& code);
 void add_launcher(CLI::App& app, Common& common, int& code);
 void add_net(CLI::App& app, Common& common, int& code);
 void add_gate(CLI::App& app, int& code);
+void add_audit(CLI::App& app, Common& common, int& code);
+void add_scan(CLI::App& app, Common& common, int& code);
 void add_completion(CLI::App& app, Common& common, int& code);
 
 // NAME[/FOLDER]:/path[:ro] as the API has it.

@@ -1,0 +1,244 @@
+"""`isola audit` beside a server, without one, and on ledgers that somebody changed; kill -9 in between."""
+import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from island import FULL, ISOLA, Server, eventually
+
+ROUNDS = 40 if FULL else 4
+if not FULL:
+    print(f"reduced: kills of a server that writes its ledger {ROUNDS} instead of 40 (ISOLA_TEST_FULL=1 does all)")
+
+
+def audit(server, *words, ok=(0,)):
+    out = subprocess.run([ISOLA, "audit", *words, "--data", server.data], capture_output=True, text=True)
+    assert out.returncode in ok, (out.returncode, out.stdout, out.stderr)
+    return out
+
+
+def verified(server, *words):
+    out = audit(server, "verify", "--json", *words, ok=(0, 1))
+    verdict = json.loads(out.stdout)
+    assert out.returncode == (0 if verdict["good"] else 1)
+    return verdict
+
+
+class Audit(unittest.TestCase):
+    def setUp(self):
+        self.server = Server()
+
+    def tearDown(self):
+        self.server.close()
+
+    def change(self, sql, *values):
+        ledger = sqlite3.connect(os.path.join(self.server.data, "server/ledger.db"))
+        with ledger:
+            for trigger in ("events_stay", "events_remain"):
+                ledger.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+            ledger.execute(sql, values)
+        ledger.close()
+
+    def test_the_key_is_roots_and_the_files_stay_the_servers(self):
+        key = os.stat(os.path.join(self.server.data, "ledger.key"))
+        self.assertEqual((key.st_uid, stat.S_IMODE(key.st_mode)), (0, 0o600))
+        verified(self.server)
+        self.server.stop()
+        verified(self.server)
+        audit(self.server, "rotate")
+        folder = os.path.join(self.server.data, "server")
+        owner = os.stat(folder).st_uid
+        self.assertNotEqual(owner, 0)
+        for name in os.listdir(folder):
+            self.assertEqual(os.stat(os.path.join(folder, name)).st_uid, owner, name)
+        self.server.start()
+
+    def test_beside_a_server_and_without_one(self):
+        made = self.server.create(task="t1")
+        self.server.run(made["id"], "true")
+        first = verified(self.server)
+        self.assertTrue(first["good"], first)
+        self.assertEqual(first["keyed"], first["entries"])
+        checkpoint = os.path.join(self.server.data, "checkpoint")
+        with open(checkpoint, "w") as file:
+            file.write(audit(self.server, "checkpoint").stdout)
+        self.server.stop()
+        self.assertTrue(verified(self.server, "--checkpoint", checkpoint)["good"])
+        # Cut off below the checkpoint, as if the server had never got further.
+        self.change("DELETE FROM events WHERE seq > 2")
+        alone = verified(self.server)  # the server's key tells
+        self.assertEqual((alone["good"], alone["broken"]), (False, 3), alone)
+        verdict = verified(self.server, "--checkpoint", checkpoint)
+        self.assertFalse(verdict["good"], verdict)
+        self.assertEqual(verdict["broken"], 3)
+
+    def test_a_change_is_named(self):
+        self.server.create()
+        self.server.stop()
+        self.change("UPDATE events SET actor = 'mallory' WHERE seq = 2")
+        verdict = verified(self.server)
+        self.assertEqual((verdict["good"], verdict["broken"]), (False, 2))
+        self.assertIn("was changed", verdict["what"])
+        refused = audit(self.server, "checkpoint", ok=(1,))
+        self.assertEqual(refused.stdout, "")
+
+    def test_rotation_and_export(self):
+        made = self.server.create(task="t1")["id"]
+        busy = audit(self.server, "rotate", ok=(125,))
+        self.assertIn("stop the server first", busy.stderr)
+        before = self.server.get("/v1/usage?by=all").json
+        self.server.stop()
+        rotated = json.loads(audit(self.server, "rotate", "--json").stdout)
+        self.assertTrue(os.path.exists(rotated["file"]))
+        self.server.start()
+        self.server.run(made, "true")
+        self.assertIsNotNone(before)
+        verdict = verified(self.server)
+        self.assertTrue(verdict["good"], verdict)
+        self.assertEqual(verdict["files"], 2)
+        lines = [json.loads(line) for line in audit(self.server, "export").stdout.splitlines()]
+        self.assertEqual([line["seq"] for line in lines], list(range(1, len(lines) + 1)))
+        self.assertIn("ledger.rotated", {line["kind"] for line in lines})
+        self.assertIn("key.used", {line["kind"] for line in lines})
+        self.assertTrue(all(len(line["mac"]) == 64 for line in lines))
+        some = [json.loads(line) for line in audit(self.server, "export", "--kind", "sandbox.", "--sandbox", made).stdout.splitlines()]
+        self.assertEqual({line["sandbox"] for line in some}, {made})
+
+    def test_without_its_key_the_server_does_not_start(self):
+        self.server.create()
+        self.server.stop()
+        os.unlink(os.path.join(self.server.data, "server/ledger.db.ratchet"))
+        with self.assertRaisesRegex(RuntimeError, "is gone, the key of the ledger"):
+            self.server.start()
+        self.server.process.wait(30)
+        self.server.process = None
+        audit(self.server, "rotate", "--new-key")
+        self.server.start()
+        self.server.create()
+        verdict = verified(self.server)
+        self.assertTrue(verdict["good"], verdict)
+
+    def test_kill_and_verify(self):
+        """Whatever was acknowledged is there, and the chain is whole, however often the writer is killed."""
+        acknowledged, stopping = set(), threading.Event()
+
+        def work():
+            while not stopping.is_set():
+                try:
+                    reply = self.server.post("/v1/keys", {"name": "n"})  # is in the ledger before the caller is told
+                    if reply.status in (200, 201):
+                        acknowledged.add(reply.json["id"])
+                except OSError:
+                    pass
+                except Exception as error:  # a reply that was cut off
+                    if "http.client" not in type(error).__module__ and not isinstance(error, ValueError):
+                        raise
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        port = self.server.port
+        for _ in range(ROUNDS):
+            so_far = len(acknowledged)
+            eventually(lambda: len(acknowledged) > so_far + random.randrange(10), what="some keys")
+            self.server.stop(signal.SIGKILL)
+            verdict = verified(self.server)
+            self.assertTrue(verdict["good"], verdict)
+            self.assertEqual(verdict["keyed"], verdict["entries"])
+            self.server.start(port)
+        stopping.set()
+        for thread in threads:
+            thread.join(30)
+        told = {json.loads(line)["data"]["key"]
+                for line in audit(self.server, "export", "--kind", "key.created").stdout.splitlines()}
+        self.assertEqual(acknowledged - told, set())
+        self.assertTrue(verified(self.server)["good"])
+
+    def test_secret(self):
+        """Entries as the gate makes them, here by hand: who used it, for which task, where, when."""
+        self.assertIn("knows nothing", audit(self.server, "secret", "github").stdout)
+        self.server.stop()
+        for secret, sandbox in (("github", "i1"), ("other", "i2")):
+            data = json.dumps({"secret": secret, "name": "api.example.org", "method": "GET", "path": "/user"})
+            self.change("INSERT INTO events SELECT max(seq) + 1, 1763000000000, 'default', ?, 'task-9', 'ada', 'secret.used', ?, "
+                        "'', '', '', '' FROM events", sandbox, data)
+        shown = audit(self.server, "secret", "github").stdout.splitlines()
+        self.assertEqual(len(shown), 2, shown)
+        self.assertEqual(shown[1].split(), ["2025-11-13T02:13:20Z", "secret.used", "i1", "task-9", "ada", "api.example.org", "GET", "/user"])
+        listed = json.loads(audit(self.server, "secret", "github", "--json").stdout)
+        self.assertEqual([one["data"]["name"] for one in listed], ["api.example.org"])
+        # Put there by hand, as it was here, it does not verify.
+        self.assertFalse(verified(self.server)["good"])
+
+    def test_baseline(self):
+        made = self.server.create(timeout=600)
+        points = json.loads(audit(self.server, "baseline", "--json", ok=(0, 1)).stdout)["points"]
+        stands = {point["point"]: point for point in points}
+        self.assertEqual(len(points), 11)
+        chain = stands["the audit chain verifies"]
+        self.assertEqual(chain["stand"], "held", chain)
+        self.assertEqual(stands["the last proof run is green"]["stand"], "unknown")
+        self.assertEqual(stands["egress is reviewed: denied unless a rule allows it"]["stand"], "held")
+        # The first key may administer, and makes sandboxes: that is told.
+        self.assertEqual(stands["callers' keys may no more than they need"]["stand"], "not held")
+        # The default project has no limit.
+        bounded = stands["bounded lifetimes and budgets, no idle sandboxes"]
+        self.assertEqual(bounded["stand"], "not held", bounded)
+        out = audit(self.server, "baseline", "default", ok=(1,))
+        self.assertIn("not held", out.stdout)
+        audit(self.server, "baseline", "nobody", ok=(125,))
+        # What is put right is held; what gets worse is not.
+        self.server.request("PATCH", "/v1/projects/default", {"limits": {"live_sandboxes": 10}})
+        endless = self.server.create(timeout=0)
+        token = "gh" + "p_" + "".join(random.Random(1).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij0123456789", k=36))
+        self.server.create(env={"TOKEN": token}, network="all", timeout=600)
+        for task in ("one", "two"):
+            self.server.run(made["id"], "true", task=task)
+        def again():
+            points = json.loads(audit(self.server, "baseline", "--json", ok=(0, 1)).stdout)["points"]
+            return {point["point"]: point for point in points}
+        eventually(lambda: again()["a fresh or isolated sandbox for each task"]["stand"] == "not held", what="two tasks in one")
+        stands = again()
+        self.assertIn(endless["id"], stands["bounded lifetimes and budgets, no idle sandboxes"]["by"])
+        self.assertNotIn("no limit", stands["bounded lifetimes and budgets, no idle sandboxes"]["by"])
+        injected = stands["secrets come from the vault, at use"]
+        self.assertEqual(injected["stand"], "not held")
+        self.assertIn("GitHub personal access token", injected["by"])
+        self.assertNotIn(token, json.dumps(stands))
+        self.assertEqual(stands["egress is reviewed: denied unless a rule allows it"]["stand"], "not held")
+
+
+class Syslog(unittest.TestCase):
+    def test_entries_arrive(self):
+        folder = tempfile.mkdtemp(prefix="isola-syslog-")
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "log")
+        collector = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        collector.bind(path)
+        os.chmod(path, 0o777)
+        collector.settimeout(30)
+        server = Server("--audit-syslog", "unix:" + path)
+        try:
+            made = server.create()["id"]
+            while True:
+                message = collector.recv(65536).decode()
+                if '"kind":"sandbox.created"' in message:
+                    break
+            self.assertRegex(message, r"^<110>1 \d{4}-\d\d-\d\dT[0-9:.]+Z \S+ isola \d+ sandbox\.created - \{")
+            self.assertEqual(json.loads(message[message.index("{"):])["sandbox"], made)
+        finally:
+            server.close()
+            collector.close()
+            os.unlink(path)
+            os.rmdir(folder)
+
+
+if __name__ == "__main__":
+    unittest.main()
