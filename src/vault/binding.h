@@ -1,0 +1,55 @@
+// A binding says: this secret goes out to these names, in this place of a request, and nowhere else.
+//
+//   {"id": "b4k…", "secret": "github", "names": ["api.github.example"], "ports": "443", "methods": ["GET"],
+//    "path_prefix": "/repos/", "place": "bearer"}
+//
+// Plain data, without the value: what the store keeps, the API shows and the ledger names. On its way to the gate it
+// has the value with it as `sealed`, which only the holder of the vault's key can open (seal.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace isola::vault {
+
+// Where the value goes in a request.
+enum class Place : uint8_t {
+  bearer,  // Authorization: Bearer VALUE
+  basic,   // Authorization: Basic base64(field:VALUE)
+  header,  // field: format with {} replaced by VALUE
+  query,   // ?field=VALUE
+  sigv4,   // the request is signed anew: VALUE is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", field "region/service"
+};
+std::string_view to_string(Place place);
+Result<Place> parse_place(std::string_view word);
+
+struct Binding {
+  std::string id;
+  std::string secret;                // its name, never its value
+  std::vector<std::string> names;    // as in a policy: api.example.org, *.example.net
+  std::string ports;                 // as in a policy: 443,8000-8100; empty: 443
+  std::vector<std::string> methods;  // empty: every one
+  std::string path_prefix;           // empty: every path
+  Place place = Place::bearer;
+  std::string field;        // the header, the query parameter, the user of `basic`
+  std::string format;       // of `header`; empty: the value alone
+  std::string placeholder;  // stands for the value inside the sandbox; a request that carries it elsewhere is refused
+  int64_t expires = 0;      // milliseconds since 1970; 0: with its owner
+  std::string actor;        // on whose behalf it was granted
+  std::string sealed;       // only between server and gate
+  bool operator==(const Binding&) const = default;
+};
+
+inline constexpr size_t kMaxBindings = 256;  // of one sandbox
+
+// One object, or a list of them; unknown fields are refused by their name.
+Result<Binding> parse_binding(std::string_view json);
+Result<std::vector<Binding>> parse_bindings(std::string_view json);
+// With `sealed`, as base64, where there is one.
+std::string to_json(const std::vector<Binding>& bindings);
+
+}  // namespace isola::vault
