@@ -22,7 +22,8 @@ enum class Place : uint8_t {
   basic,   // Authorization: Basic base64(field:VALUE)
   header,  // field: format with {} replaced by VALUE
   query,   // ?field=VALUE
-  sigv4,   // the request is signed anew: VALUE is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", field "region/service"
+  sigv4,   // the request is signed anew: VALUE is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", field
+           // "region/service"
 };
 std::string_view to_string(Place place);
 Result<Place> parse_place(std::string_view word);
@@ -49,7 +50,11 @@ inline constexpr size_t kMaxBindings = 256;  // of one sandbox
 // One object, or a list of them; unknown fields are refused by their name.
 Result<Binding> parse_binding(std::string_view json);
 Result<std::vector<Binding>> parse_bindings(std::string_view json);
-// With `sealed`, as base64, where there is one.
+// With `sealed`, as base64, where there is one. None at all: an empty text.
 std::string to_json(const std::vector<Binding>& bindings);
+// What both parsers ask of a binding. `*` alone is no name: a credential goes to somebody.
+Result<void> check_binding(const Binding& binding);
+// 1 to 63 of letters, digits, '-', '_' and '.', beginning with a letter or a digit.
+bool is_secret_name(std::string_view name);
 
 }  // namespace isola::vault

@@ -17,17 +17,22 @@
 
 namespace isola::vault {
 
-// Bytes in memory that is locked, not part of core dumps, and wiped when it goes. Moves, never copies.
+// Bytes in memory that is locked, not part of core dumps, not inherited by a fork (which sees zeros), and wiped when it
+// goes. Moves, never copies.
 class Secret {
  public:
   Secret() = default;
   explicit Secret(std::string_view bytes);
+  // So many zeros, to be written to: a value that is read or computed never stands anywhere else.
+  static Secret of_size(size_t size);
   ~Secret();
   Secret(Secret&& other) noexcept;
   Secret& operator=(Secret&& other) noexcept;
   Secret(const Secret&) = delete;
   Secret& operator=(const Secret&) = delete;
   std::string_view view() const { return {data_, size_}; }
+  char* data() { return data_; }
+  size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   Secret copy() const { return Secret(view()); }
 
@@ -55,7 +60,18 @@ class KeyPair {
   Secret secret_;
 };
 
+// What was sealed names its key, so that one for another key is told apart from one that was damaged:
+// Code::not_found, and Code::corrupt.
 Result<std::string> seal(const PublicKey& key, std::string_view value);
 Result<Secret> open_sealed(const KeyPair& key, std::string_view sealed);
+bool is_sealed_to(const PublicKey& key, std::string_view sealed);
+
+inline constexpr size_t kSealBytes = 8 + 48;  // more than the value has
+
+// Overwritten, whatever the optimizer thinks of it; then empty.
+void wipe(std::string& text);
+
+std::string to_base64(std::string_view bytes);
+Result<std::string> from_base64(std::string_view text);
 
 }  // namespace isola::vault
