@@ -9,24 +9,30 @@ void encode(Writer& out, const AddSandbox& v) {
   out.str(v.policy);
   out.str(v.ceiling);
   out.u8(v.sockets);
+  out.str(v.bindings);
+  out.str(v.birth);
 }
 void decode(Reader& in, AddSandbox& v) {
   v.id = in.str();
   v.policy = in.str();
   v.ceiling = in.str();
   v.sockets = in.u8();
+  v.bindings = in.str();
+  v.birth = in.str();
 }
 void encode(Writer& out, const SetPolicy& v) {
   out.str(v.id);
   out.str(v.policy);
   out.str(v.ceiling);
   out.u8(v.cut);
+  out.str(v.bindings);
 }
 void decode(Reader& in, SetPolicy& v) {
   v.id = in.str();
   v.policy = in.str();
   v.ceiling = in.str();
   v.cut = in.u8() != 0;
+  v.bindings = in.str();
 }
 
 namespace {

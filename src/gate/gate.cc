@@ -115,6 +115,8 @@ class Gate {
         ISOLA_TRY(Sandbox * sandbox, find(id));
         return sandbox->report();
       }
+      case ControlOp::key: return "";
+      case ControlOp::certificate: return fail(Code::unsupported, "this gate does not intercept");
     }
     return fail(Code::corrupt, "unreadable request");
   }

@@ -529,6 +529,12 @@ Result<const boundary::IslandSockets*> Cells::sockets(const std::string& id) {
   return one->cell->sockets();
 }
 
+std::string Cells::birth_of(const std::string& id) {
+  One* one = find(id);
+  if (!one) return {};
+  return std::to_string(one->entry.process.pid) + "-" + std::to_string(one->entry.process.start_time);
+}
+
 void Cells::kill(const std::string& id, Gone done) {
   One* one = find(id);
   if (!one || one->entry.parked) return done(fail(Code::not_found, "there is no sandbox " + id));

@@ -72,6 +72,7 @@ class Cells {
   bool open_to_user(const std::string& id) const;
   // Of a sandbox that somebody has (not of a parked one).
   Result<const boundary::IslandSockets*> sockets(const std::string& id);
+  std::string birth_of(const std::string& id);  // names this life of it; journalled, so a restart does not change it
   void kill(const std::string& id, Gone done);
   // Answers when every process inside is really stopped.
   void freeze(const std::string& id, Done done);
@@ -110,6 +111,7 @@ class Cells {
   // Called when a cell is dropped, just before: its network must not be held any longer. True: somebody has still
   // something to tell of it, and it is gone only after let_go(id).
   std::function<bool(const std::string& id)> on_drop;
+  void reap_soon();  // a child of ours has ended, or is about to
   void let_go(const std::string& id);
   // Children of this process that are somebody else's.
   std::function<bool(pid_t)> is_known_child;
@@ -211,7 +213,6 @@ class Cells {
   void report_image(Imaging& imaging);
   void read_through(const std::string& name, std::function<Result<void>()> body, Done done);
   void seal_next();
-  void reap_soon();
   void reap_strays();
   void arm_deadline(One& one, std::chrono::milliseconds left);
   void hand_over(One& one, Birth birth);

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "launcher/reply.h"
+#include "vault/seal.h"
 
 namespace isola::launcher {
 
@@ -129,7 +130,10 @@ Result<kernel::Message> Client::call(Op op, const std::string& arguments, const 
   out.u8(static_cast<uint8_t>(op));
   out.bytes(arguments);
   if (out.data().size() > kMaxMessage) return fail(Code::invalid, "a request to the launcher is too large");
-  ISOLA_CHECK(kernel::send_message(socket_.get(), out.data(), fds));
+  std::string bytes = out.take();
+  auto sent = kernel::send_message(socket_.get(), bytes, fds);
+  vault::wipe(bytes);
+  if (!sent) return std::unexpected(sent.error());
   for (;;) {
     ISOLA_TRY(auto message, kernel::receive_message(socket_.get()));
     if (message.bytes.empty()) return fail(Code::unavailable, "the launcher is gone");
@@ -265,6 +269,47 @@ Result<void> Client::set_policy(const PolicyRequest& request) {
   ISOLA_TRY(auto message, call(Op::set_policy, out.data()));
   ISOLA_CHECK(open_reply(message.bytes));
   return {};
+}
+
+Result<VaultState> Client::vault_state() {
+  ISOLA_TRY(auto message, call(Op::vault_state, {}));
+  return read_reply<VaultState>(message);
+}
+
+Result<void> Client::call_with_passphrase(Op op, std::string_view passphrase) {
+  Writer out;
+  out.str(passphrase);
+  std::string arguments = out.take();
+  auto message = call(op, arguments);
+  vault::wipe(arguments);
+  if (!message) return std::unexpected(message.error());
+  ISOLA_CHECK(open_reply(message->bytes));
+  return {};
+}
+
+Result<void> Client::unlock_vault(std::string_view passphrase) {
+  return call_with_passphrase(Op::vault_unlock, passphrase);
+}
+Result<void> Client::protect_vault(std::string_view passphrase) {
+  return call_with_passphrase(Op::vault_protect, passphrase);
+}
+
+Result<void> Client::rotate_vault(RotatePhase phase) {
+  Writer out;
+  out.u8(static_cast<uint8_t>(phase));
+  ISOLA_TRY(auto message, call(Op::vault_rotate, out.data()));
+  ISOLA_CHECK(open_reply(message.bytes));
+  return {};
+}
+
+Result<std::vector<std::string>> Client::reseal(const std::vector<std::string>& sealed) {
+  Writer out;
+  out.strs(sealed);
+  ISOLA_TRY(auto message, call(Op::vault_reseal, out.data()));
+  ISOLA_TRY(Reader in, open_reply(message.bytes));
+  auto fresh = in.strs();
+  if (!in.done() || fresh.size() != sealed.size()) return unreadable_reply();
+  return fresh;
 }
 
 Result<std::string> Client::gate_report(const std::string& id) {

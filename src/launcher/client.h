@@ -68,6 +68,12 @@ class Client {
   Result<void> set_policy(const PolicyRequest& request);
   // What a sandbox did on the network, as JSON (gate/recorder.h).
   Result<std::string> gate_report(const std::string& id);
+  Result<VaultState> vault_state();
+  // Argon2id takes its time.
+  Result<void> unlock_vault(std::string_view passphrase);
+  Result<void> protect_vault(std::string_view passphrase);  // empty: from now on without
+  Result<void> rotate_vault(RotatePhase phase);
+  Result<std::vector<std::string>> reseal(const std::vector<std::string>& sealed);
   // Makes this connection a stream of the gate's events, and nothing else from then on.
   Result<void> watch_gate();
   Result<gate::Event> next_gate_event();  // waits
@@ -84,6 +90,7 @@ class Client {
   explicit Client(Fd socket) : socket_(std::move(socket)) {}
   Result<kernel::Message> call(Op op, const std::string& arguments, const std::vector<int>& fds = {});
   Result<void> call_with_id(Op op, const std::string& id);
+  Result<void> call_with_passphrase(Op op, std::string_view passphrase);
   Result<void> call_with_size(Op op, const std::string& id, uint64_t bytes);
   template <typename T>
   Result<std::vector<T>> pages(Op op);

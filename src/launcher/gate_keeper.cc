@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ constexpr auto kSocketPause = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(5);  // of whoever asked
 constexpr auto kHung = std::chrono::seconds(20);     // a gate that leaves something unanswered for so long is replaced
 constexpr auto kAtOnce = std::chrono::seconds(0);
+constexpr auto kOpenAgain = std::chrono::seconds(30);  // after bindings that could not be opened
 constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
 
 // In the child: nothing of the launcher's but the conversation.
@@ -41,6 +43,10 @@ int become_gate(int control, const char* servers) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  rlimit much{RLIM_INFINITY, RLIM_INFINITY};
+  ::setrlimit(RLIMIT_MEMLOCK, &much);  // values of secrets stay out of the swap
+  rlimit no{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no);
   const char* arguments[] = {"isola", "gate", "--control", "3", "--name-servers", servers, nullptr};
   if (!*servers) arguments[4] = nullptr;
   const char* environment[] = {"PATH=/usr/bin:/bin", nullptr};
@@ -68,8 +74,28 @@ Result<void> GateKeeper::start() {
   socket_ = std::move(pair.first);
   started_ = std::chrono::steady_clock::now();
   log::info("launcher", "the gate is process {}", child_.pid);
+  give_key();
   // Its end is seen as the end of the conversation.
   return loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t events) { ready(events); });
+}
+
+// Nobody waits for the answer: a gate that does not take it opens nothing, and says so when it is to.
+void GateKeeper::give_key() {
+  vault::Secret key = options_.key ? options_.key() : vault::Secret();
+  if (key.empty()) return;
+  Writer out;
+  out.str(key.view());
+  std::string bytes = out.take();
+  request(static_cast<uint8_t>(gate::ControlOp::key), bytes, nullptr);
+  vault::wipe(bytes);
+}
+
+void GateKeeper::unlocked() {
+  if (child_.pid > 0) give_key();
+  std::vector<std::string> ids;
+  for (const auto& [id, entry] : entries_)
+    if (entry.kept && !entry.kept->bindings.empty()) ids.push_back(id);
+  for (const auto& id : ids) open_again(id);
 }
 
 // ---- what it is asked -----------------------------------------------------------------------------------------------
@@ -81,8 +107,10 @@ void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
   if (auto there = sockets_(wanted.id); !there) return done(std::unexpected(there.error()));
   const bool known = entries_.contains(wanted.id);
   if (wanted.first && known) return done(std::string());
-  if (known || !wanted.policy.empty()) return enqueue(wanted.id, wanted, std::move(done));
-  Terms closed{"", wanted.ceiling.value_or("")};
+  if (!wanted.bindings.empty() && !options_.open) return done(fail(Code::unsupported, "this launcher has no vault"));
+  if (known || !wanted.policy.empty() || !wanted.bindings.empty())
+    return enqueue(wanted.id, wanted, 0, std::move(done));
+  Terms closed{.policy = "", .ceiling = wanted.ceiling.value_or("")};
   if (auto kept = keep(wanted.id, closed); !kept) return done(std::unexpected(kept.error()));
   entry_for(wanted.id).kept = std::move(closed);
   done(std::string());
@@ -91,7 +119,7 @@ void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
 
 GateKeeper::Entry& GateKeeper::entry_for(const std::string& id) {
   auto [it, fresh] = entries_.try_emplace(id);
-  if (fresh) it->second.serial = ++last_serial_;
+  if (fresh) it->second.serial = it->second.born = ++last_serial_;
   return it->second;
 }
 
@@ -101,17 +129,25 @@ GateKeeper::Entry* GateKeeper::find(const std::string& id, uint64_t serial) {
 }
 
 void GateKeeper::report(const std::string& id, Done done) {
-  auto it = entries_.find(id);
-  if (it == entries_.end()) return done(fail(Code::not_found, "sandbox " + id + " has no network policy"));
-  enqueue(id, std::nullopt, std::move(done));
+  ask(id, static_cast<uint8_t>(gate::ControlOp::report), std::move(done));
 }
 
-void GateKeeper::enqueue(const std::string& id, std::optional<PolicyRequest> change, Done done) {
+void GateKeeper::certificate(const std::string& id, Done done) {
+  ask(id, static_cast<uint8_t>(gate::ControlOp::certificate), std::move(done));
+}
+
+void GateKeeper::ask(const std::string& id, uint8_t question, Done done) {
+  auto it = entries_.find(id);
+  if (it == entries_.end()) return done(fail(Code::not_found, "sandbox " + id + " has no network policy"));
+  enqueue(id, std::nullopt, question, std::move(done));
+}
+
+void GateKeeper::enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done) {
   auto& jobs = entry_for(id).jobs;
   if (jobs.size() >= kMaxJobs) return done(fail(Code::unavailable, "too much is asked of the gate; try again"));
   uint64_t number = ++last_job_;
   auto timer = loop_.after(kPatience, [this, id, number] { late(id, number); });
-  jobs.push_back({number, std::move(change), std::move(done), timer, {}});
+  jobs.push_back({number, std::move(change), question, std::move(done), timer, {}});
   advance(id);
 }
 
@@ -143,7 +179,7 @@ void GateKeeper::advance(const std::string& id) {
   }
   if (!entry.jobs.empty() && entry.jobs.front().change) return do_change(id, entry);
   if (!entry.told && entry.kept) return add_kept(id);
-  if (!entry.jobs.empty()) return do_report(id, entry);
+  if (!entry.jobs.empty()) return do_question(id, entry);
   if (!entry.kept) entries_.erase(it);
 }
 
@@ -155,18 +191,86 @@ void GateKeeper::advance_all() {
 
 void GateKeeper::do_change(const std::string& id, Entry& entry) {
   const auto& change = *entry.jobs.front().change;
-  Terms terms{change.policy, change.ceiling.value_or(entry.kept ? entry.kept->ceiling : "")};
-  put(id, terms, entry.told, change.cut, [this, id, terms, serial = entry.serial](const Result<std::string>& result) {
-    if (find(id, serial)) took(id, terms, result);
+  Terms terms{.policy = change.policy,
+              .ceiling = change.ceiling.value_or(entry.kept ? entry.kept->ceiling : ""),
+              .bindings = change.bindings};
+  open(id, terms, [this, id, cut = change.cut, serial = entry.serial](const Result<Terms>& opened) {
+    Entry* ready = find(id, serial);
+    if (!ready) return;
+    if (!opened) return finish_job(id, std::unexpected(opened.error()));
+    put(id, *opened, ready->told, cut, [this, id, terms = *opened, serial](const Result<std::string>& result) {
+      if (find(id, serial)) took(id, terms, result);
+    });
   });
 }
 
-void GateKeeper::do_report(const std::string& id, Entry& entry) {
+// The entry is busy meanwhile. Where there is nothing to open it is done at once.
+void GateKeeper::open(const std::string& id, const Terms& terms, std::function<void(Result<Terms>)> done) {
+  entries_.at(id).busy = true;
+  if (terms.bindings.empty() || terms.is_open || !options_.open) return done(terms);
+  options_.open(terms.bindings,
+                [fresh = Terms(terms), done = std::move(done)](const Result<std::string>& result) mutable {
+                  if (!result) return done(std::unexpected(result.error()));
+                  Reader in(*result);
+                  fresh.opened = in.str();
+                  fresh.trouble = in.str();
+                  fresh.is_open = true;
+                  if (!in.done()) return done(fail(Code::corrupt, "unreadable bindings"));
+                  done(fresh);
+                });
+}
+
+// As a change that changes nothing, so that it comes in its turn.
+void GateKeeper::open_again(const std::string& id) {
+  auto it = entries_.find(id);
+  if (it == entries_.end() || !it->second.kept || it->second.kept->bindings.empty()) return;
+  const Terms& kept = *it->second.kept;
+  PolicyRequest same{.id = id, .policy = kept.policy, .ceiling = kept.ceiling, .bindings = kept.bindings};
+  enqueue(id, same, 0, [this, id](const Result<std::string>& result) {
+    if (result) return;
+    log::warn("launcher", "the bindings of {} could not be opened: {}", id, result.error().message);
+    open_again_later(id);
+  });
+}
+
+void GateKeeper::open_again_later(const std::string& id) {
+  auto it = entries_.find(id);
+  if (it == entries_.end() || std::exchange(it->second.opens_again, true)) return;
+  loop_.after(kOpenAgain, [this, id, born = it->second.born] {
+    auto still = entries_.find(id);
+    if (still == entries_.end() || still->second.born != born) return;
+    still->second.opens_again = false;
+    if (still->second.kept && (!still->second.kept->is_open || !still->second.kept->trouble.empty())) open_again(id);
+  });
+}
+
+// One after the other: each is a process of its own.
+void GateKeeper::reseal(Reseal reseal, Done done) { reseal_after("", std::move(reseal), std::move(done)); }
+
+void GateKeeper::reseal_after(const std::string& last, Reseal reseal, Done done) {
+  auto it = entries_.upper_bound(last);
+  while (it != entries_.end() && !(it->second.kept && !it->second.kept->bindings.empty())) ++it;
+  if (it == entries_.end()) return done(std::string());
+  std::string id = it->first, before = it->second.kept->bindings;
+  reseal(before, [this, id, last, before, reseal, done](const Result<std::string>& fresh) {
+    if (!fresh) return done(std::unexpected(fresh.error().in("the bindings of " + id)));
+    auto now = entries_.find(id);
+    if (now == entries_.end() || !now->second.kept) return reseal_after(id, reseal, done);
+    if (now->second.kept->bindings != before) return reseal_after(last, reseal, done);  // changed meanwhile: again
+    Terms terms = *now->second.kept;
+    terms.bindings = *fresh;
+    if (auto kept = keep(id, terms); !kept) return done(std::unexpected(kept.error()));
+    now->second.kept = std::move(terms);
+    reseal_after(id, reseal, done);
+  });
+}
+
+void GateKeeper::do_question(const std::string& id, Entry& entry) {
   if (!entry.kept) return finish_job(id, fail(Code::not_found, "sandbox " + id + " has no network policy"));
   entry.busy = true;
   Writer out;
   out.str(id);
-  request(static_cast<uint8_t>(gate::ControlOp::report), out.data(),
+  request(entry.jobs.front().question, out.data(),
           [this, id, serial = entry.serial](const Result<std::string>& result) {
             if (find(id, serial)) finish_job(id, result);
           });
@@ -175,13 +279,21 @@ void GateKeeper::do_report(const std::string& id, Entry& entry) {
 // A gate that is new gets what was in force.
 void GateKeeper::add_kept(const std::string& id) {
   const Entry& entry = entries_.at(id);
-  put(id, *entry.kept, false, false, [this, id, serial = entry.serial](const Result<std::string>& result) {
-    Entry* added = find(id, serial);
-    if (!added) return;
-    if (!result) return try_again(id);
-    added->told = true;
-    added->busy = false;
-    advance(id);
+  open(id, *entry.kept, [this, id, serial = entry.serial](const Result<Terms>& opened) {
+    Entry* entry = find(id, serial);
+    if (!entry) return;
+    if (opened) entry->kept = *opened;
+    if (!opened) log::warn("launcher", "the bindings of {} could not be opened: {}", id, opened.error().message);
+    // Without them, rather than not at all: what it may reach is the same, and no secret goes out.
+    if (!opened || !opened->trouble.empty()) open_again_later(id);
+    put(id, *entry->kept, false, false, [this, id, serial](const Result<std::string>& result) {
+      Entry* added = find(id, serial);
+      if (!added) return;
+      if (!result) return try_again(id);
+      added->told = true;
+      added->busy = false;
+      advance(id);
+    });
   });
 }
 
@@ -217,7 +329,8 @@ void GateKeeper::took(const std::string& id, const Terms& terms, const Result<st
     return;
   }
   entry.kept = terms;
-  finish_job(id, result);
+  if (!terms.trouble.empty()) open_again_later(id);
+  finish_job(id, terms.trouble);
 }
 
 void GateKeeper::finish_job(const std::string& id, const Result<std::string>& result) {
@@ -237,13 +350,15 @@ void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool 
   entries_.at(id).busy = true;
   Writer out;
   if (told) {
-    encode(out, gate::SetPolicy{id, terms.policy, terms.ceiling, cut});
+    encode(out, gate::SetPolicy{id, terms.policy, terms.ceiling, cut, terms.opened});
     return request(static_cast<uint8_t>(gate::ControlOp::policy), out.data(), std::move(done));
   }
   auto sockets = sockets_(id);
   if (!sockets) return done(std::unexpected(sockets.error()));
   gate::AddSandbox add{id, terms.policy, terms.ceiling};
   auto fds = gate::descriptors_of(**sockets, add.sockets);
+  add.bindings = terms.opened;
+  if (options_.birth) add.birth = options_.birth(id);
   encode(out, add);
   request(static_cast<uint8_t>(gate::ControlOp::add), out.data(), std::move(done), fds);
 }
@@ -337,6 +452,7 @@ void GateKeeper::flush() {
     if (!sent && sent.error().sys_errno == EAGAIN) break;
     // It is gone, or cannot be spoken to any longer, which is the same: everything is told again to the next one.
     if (!sent) return died();
+    vault::wipe(queue_.front().bytes);  // it may have been the key
     queue_.pop_front();
   }
   bool wants = !queue_.empty();
@@ -438,7 +554,7 @@ void GateKeeper::restart_after(std::chrono::milliseconds pause) {
 
 Result<void> GateKeeper::keep(const std::string& id, const Terms& terms) const {
   // One without either is as closed without a gate.
-  if (terms.policy.empty() && terms.ceiling.empty()) {
+  if (terms.policy.empty() && terms.ceiling.empty() && terms.bindings.empty()) {
     std::string path = options_.folder + "/" + id;
     if (::unlink(path.c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove " + path);
     return {};
@@ -447,6 +563,7 @@ Result<void> GateKeeper::keep(const std::string& id, const Terms& terms) const {
   Writer out;
   out.str(terms.policy);
   out.str(terms.ceiling);
+  out.str(terms.bindings);
   return replace_file_lightly(options_.folder + "/" + id, out.data(), 0600);  // its sandbox dies with the machine
 }
 
@@ -458,7 +575,10 @@ Result<void> GateKeeper::restore() {
     if (!is_sandbox_id(id)) continue;
     auto bytes = read_file(path);
     Reader in(bytes ? *bytes : std::string_view());
-    Terms terms{in.str(), in.str()};
+    Terms terms;
+    terms.policy = in.str();
+    terms.ceiling = in.str();
+    if (in.ok() && !in.done()) terms.bindings = in.str();  // an earlier version knew none
     // One whose sockets cannot be opened yet is still there; one that is not there is to be forgotten.
     auto there = sockets_(id);
     if (!in.done() || (!there && there.error().code == Code::not_found)) {

@@ -7,6 +7,11 @@
 // change that was under way when somebody died was never acknowledged and did not happen. Were it the other way round,
 // a policy that the gate would not take could come into force at the next start.
 //
+// Bindings come and are written down as the server has them, sealed to the vault's key; for the gate they are opened
+// and sealed again (Options::open), each time a gate or a change needs it and they are not at hand. Those that cannot
+// be opened are left out: a vault that is locked, or a source that does not answer, holds up neither a policy nor the
+// revocation of another binding.
+//
 // What is asked about one sandbox is done in the order in which it came, one thing at a time. While the gate is being
 // restarted it waits; after a few seconds the answer is Code::unavailable, "try again". One that allows nothing is in
 // force without a gate: it is answered at once, and the gate gets it when it can.
@@ -25,6 +30,7 @@
 #include "kernel/process.h"
 #include "launcher/event_loop.h"
 #include "launcher/protocol.h"
+#include "vault/seal.h"
 
 namespace isola::launcher {
 
@@ -33,6 +39,11 @@ class GateKeeper {
   struct Options {
     std::string folder;   // of the policies
     std::string servers;  // name servers instead of the host's
+    // Turns bindings into `Opened`; without one there are none.
+    std::function<void(const std::string& bindings, std::function<void(Result<std::string>)> done)> open = {};
+    std::function<vault::Secret()> key = {};  // of the gate; empty while the vault is locked
+    // Another for each life of a sandbox, the same for all of that life: one that was resumed is not who it was.
+    std::function<std::string(const std::string& id)> birth = {};
   };
   using Sockets = std::function<Result<const boundary::IslandSockets*>(const std::string& id)>;
   using Done = std::function<void(Result<std::string>)>;
@@ -48,6 +59,12 @@ class GateKeeper {
   // In force for the next connection, and written down, when `done` is called.
   void set_policy(const PolicyRequest& request, Done done);
   void report(const std::string& id, Done done);
+  void certificate(const std::string& id, Done done);
+  // The vault was unlocked: the gate gets its key, and the sandboxes what could not be opened before.
+  void unlocked();
+  // What is kept of bindings is sealed anew by `reseal`, all of it or until something fails.
+  using Reseal = std::function<void(const std::string& bindings, Done done)>;
+  void reseal(Reseal reseal, Done done);
   // The sandbox ends; its sockets are still there. True: the gate may have something to tell of its last moments, and
   // on_left says when it has.
   bool forget(const std::string& id);
@@ -63,31 +80,44 @@ class GateKeeper {
  private:
   struct Terms {
     std::string policy, ceiling;
+    std::string bindings;  // sealed to the vault's key
+    std::string opened;    // the same for the gate; never written down
+    std::string trouble;   // JSON: which of them are missing there, and why
+    bool is_open = false;  // whether the two are there
   };
-  // Something that was asked: a change, or (without one) a report.
+  // Something that was asked: a change, or (without one) a question to the gate.
   struct Job {
     uint64_t number = 0;
     std::optional<PolicyRequest> change;
-    Done done;  // empty: whoever asked has been told that it takes too long
+    uint8_t question = 0;  // a gate::ControlOp
+    Done done;             // empty: whoever asked has been told that it takes too long
     EventLoop::TimerId timer;
     std::string trouble;  // why it was not done yet
   };
   struct Entry {
     uint64_t serial = 0;        // an answer to what was asked before is not for it
+    uint64_t born = 0;          // the same for as long as it is this sandbox's
     std::optional<Terms> kept;  // in force, and written down
     bool told = false;          // the gate that runs now has its sockets
+    bool opens_again = false;   // a timer runs for bindings that could not be opened
     bool busy = false;          // something is under way, or is to be tried again soon
     std::deque<Job> jobs;
     gate::Lost lost;
   };
 
   Result<void> start();
-  void enqueue(const std::string& id, std::optional<PolicyRequest> change, Done done);
+  void enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done);
+  void ask(const std::string& id, uint8_t question, Done done);
+  void give_key();
+  void reseal_after(const std::string& last, Reseal reseal, Done done);
+  void open(const std::string& id, const Terms& terms, std::function<void(Result<Terms>)> done);
+  void open_again(const std::string& id);
+  void open_again_later(const std::string& id);
   void late(const std::string& id, uint64_t number);
   void advance(const std::string& id);
   void advance_all();
   void do_change(const std::string& id, Entry& entry);
-  void do_report(const std::string& id, Entry& entry);
+  void do_question(const std::string& id, Entry& entry);
   void add_kept(const std::string& id);
   void took(const std::string& id, const Terms& terms, const Result<std::string>& result);
   void finish_job(const std::string& id, const Result<std::string>& result);

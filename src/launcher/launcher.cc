@@ -26,6 +26,7 @@
 #include "kernel/mount.h"
 #include "launcher/cells.h"
 #include "launcher/server.h"
+#include "launcher/vault_keeper.h"
 
 namespace isola::launcher {
 
@@ -199,11 +200,20 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                  .checkpointer = jail->has_checkpoints() ? "criu" : "",
                  .protections = jail->protections().describe()});
 
-  GateKeeper gate(loop, {.folder = options.data_dir + "/gate", .servers = options.name_servers},
-                  [&](const std::string& id) { return cells.sockets(id); });
+  VaultKeeper vault(loop, {.path = options.data_dir + "/vault/key", .user = [&] { return server.user(); }});
+  vault.open();
+  GateKeeper gate(
+      loop,
+      {.folder = options.data_dir + "/gate",
+       .servers = options.name_servers,
+       .open = [&](const std::string& bindings, auto done) { vault.open_bindings(bindings, std::move(done)); },
+       .key = [&] { return vault.gate_key(); },
+       .birth = [&](const std::string& id) { return cells.birth_of(id); }},
+      [&](const std::string& id) { return cells.sockets(id); });
   cells.on_drop = [&](const std::string& id) { return gate.forget(id); };
   cells.is_known_child = [&](pid_t pid) { return pid == gate.pid() || jail->is_hand(pid); };
   server.set_gate(gate);
+  server.set_vault(vault);
 
   bool stopping = false, wait_for_all = false;
   std::optional<EventLoop::TimerId> idle;

@@ -242,6 +242,7 @@ void encode(Writer& out, const PolicyRequest& v) {
   out.str(v.ceiling.value_or(""));
   out.u8(v.cut);
   out.u8(v.first);
+  out.str(v.bindings);
 }
 void decode(Reader& in, PolicyRequest& v) {
   v.id = in.str();
@@ -251,6 +252,22 @@ void decode(Reader& in, PolicyRequest& v) {
   if (!given) v.ceiling.reset();
   v.cut = in.u8() != 0;
   v.first = in.u8() != 0;
+  v.bindings = in.str();
+}
+
+void encode(Writer& out, const VaultState& v) {
+  out.str(v.open_key);
+  out.u8(v.locked);
+  out.u8(v.has_passphrase);
+  out.u8(v.rotating);
+  out.str(v.trouble);
+}
+void decode(Reader& in, VaultState& v) {
+  v.open_key = in.str();
+  v.locked = in.u8() != 0;
+  v.has_passphrase = in.u8() != 0;
+  v.rotating = in.u8() != 0;
+  v.trouble = in.str();
 }
 
 void encode(Writer& out, const Error& v) {

@@ -20,7 +20,7 @@
 namespace isola::launcher {
 
 inline constexpr uint32_t kProtocolVersion = 1;
-inline constexpr size_t kMaxMessage = 64 << 10;
+inline constexpr size_t kMaxMessage = 160 << 10;
 
 enum class Op : uint8_t {
   info,
@@ -45,6 +45,13 @@ enum class Op : uint8_t {
   resize_volume,
   drop_volume,
   volumes,
+  certificate,
+  vault_state,
+  vault_unlock,
+  vault_protect,
+  vault_rotate,
+  vault_reseal,
+  vault_open,
   shutdown
 };
 
@@ -169,12 +176,32 @@ struct PolicyRequest {
   std::optional<std::string> ceiling;  // as text, empty: none; not given: as it was
   bool cut = false;                    // connections that the new policy denies end at once
   bool first = false;                  // only if it has none yet; else nothing is done
+  // Which secrets go out with its requests, as JSON (vault/binding.h), their values sealed to the vault's key. Cipher
+  // text all the way: it is opened in a process of its own and sealed again, to the gate's key.
+  std::string bindings = {};
 };
+// The reply to a set_policy is a JSON object {binding: why} of those that could not be opened; they are left out, the
+// rest is in force. Empty: all are.
 // admit: a uid. From then on that user may ask for sandboxes, and nobody else but root; only root may say so.
 // gate_report: an id; the reply is JSON text (gate/recorder.h).
 // gate_events: turns the connection into a stream: one reply with this request's tag per event, and a byte that says
 // whether it is the receiver's to keep. Whoever owns a sandbox and listens here keeps its policy (set_policy of anybody
 // else is then refused, Code::denied) and its records: what nobody kept comes in sum, as an event of kind `lost`.
+
+// certificate: a sandbox; the reply is the PEM of the CA that its gate intercepts with.
+
+// The vault's keys are the launcher's. `state` is everybody's to ask; `unlock` and `protect` (a passphrase; an empty
+// one takes it away) and `rotate` (a RotatePhase) are root's.
+struct VaultState {
+  std::string open_key;  // 32 bytes: whoever has it can seal, and not open
+  bool locked = false;   // nothing can be granted until somebody says the passphrase
+  bool has_passphrase = false;
+  bool rotating = false;
+  std::string trouble;  // why there is no vault; empty: there is
+};
+enum class RotatePhase : uint8_t { begin, end };
+// reseal: a list of sealed values; the reply has them in their order, sealed to the current key. Never their values.
+// open: a sealed value; the reply is the value. For a command that cannot go without it.
 
 struct ShutdownRequest {
   bool end_all = false;  // else the sandboxes live on
@@ -191,6 +218,7 @@ void encode(Writer& out, const StatsReply& v);
 void encode(Writer& out, const Ended& v);
 void encode(Writer& out, const InfoReply& v);
 void encode(Writer& out, const PolicyRequest& v);
+void encode(Writer& out, const VaultState& v);
 void encode(Writer& out, const Error& v);
 void decode(Reader& in, LaunchRequest& v);
 void decode(Reader& in, LaunchReply& v);
@@ -203,6 +231,7 @@ void decode(Reader& in, StatsReply& v);
 void decode(Reader& in, Ended& v);
 void decode(Reader& in, InfoReply& v);
 void decode(Reader& in, PolicyRequest& v);
+void decode(Reader& in, VaultState& v);
 void decode(Reader& in, Error& v);
 
 }  // namespace isola::launcher

@@ -119,6 +119,7 @@ void Server::handle(OwnerId id, kernel::Message message) {
     return drop(id);
   }
   dispatch(id, tag, static_cast<Op>(op), in, std::move(message.fds));
+  vault::wipe(message.bytes);  // it may have been a passphrase
 }
 
 void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds) {
@@ -153,7 +154,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       reply(id, tag, encoded(result->first), std::move(link));
     });
   }
-  if (dispatch_gate(id, tag, op, in)) return;
+  if (dispatch_gate(id, tag, op, in) || dispatch_vault(id, tag, op, in)) return;
   if (op == Op::park) {
     std::string name = in.str();
     uint32_t count = in.u32();

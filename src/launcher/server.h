@@ -17,6 +17,8 @@
 
 namespace isola::launcher {
 
+class VaultKeeper;
+
 class Server {
  public:
   // `info` is what the launcher says of itself (counts are filled in here).
@@ -24,6 +26,9 @@ class Server {
 
   // Without one, requests about the network are refused.
   void set_gate(GateKeeper& gate);
+  // Without one, there are no secrets.
+  void set_vault(VaultKeeper& vault);
+  uid_t user() const { return user_; }
   // The socket belongs to `user`; besides root nobody else is listened to. One who is not root may neither show folders
   // of the host to a sandbox nor end the launcher, and knows nothing of what root runs for itself.
   Result<void> listen(const std::string& path, uid_t user);
@@ -55,6 +60,8 @@ class Server {
   void handle(OwnerId id, kernel::Message message);
   void dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd> fds);
   bool dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in);
+  bool dispatch_vault(OwnerId id, uint32_t tag, Op op, Reader in);
+  void rotate_vault(RotatePhase phase, const std::function<void(Result<std::string>)>& answer);
   bool dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in);
   bool dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in);
   struct GateWatcher {
@@ -79,6 +86,7 @@ class Server {
   Cells& cells_;
   InfoReply info_;
   GateKeeper* gate_ = nullptr;
+  VaultKeeper* vault_ = nullptr;
   std::map<OwnerId, GateWatcher> gate_watchers_;
   std::set<std::string> lost_of_;  // sandboxes whose keeper had no room
   Fd socket_;

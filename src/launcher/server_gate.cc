@@ -22,7 +22,7 @@ void Server::set_gate(GateKeeper& gate) {
 }
 
 bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
-  if (op != Op::set_policy && op != Op::gate_report && op != Op::gate_events) return false;
+  if (op != Op::set_policy && op != Op::gate_report && op != Op::gate_events && op != Op::certificate) return false;
   auto refuse = [&](Code code, const char* why) {
     reply(id, tag, fail(code, why));
     return true;
@@ -39,15 +39,16 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
         for (const auto& sandbox : cells_.owned_by(other)) tell_lost_soon(sandbox);
     return true;
   }
-  if (op == Op::gate_report) {
+  if (op == Op::gate_report || op == Op::certificate) {
     std::string sandbox = in.str();
     if (!in.done()) return refuse(Code::invalid, "unreadable request");
     if (!may_ask_of(id, sandbox)) return refuse(Code::not_found, "there is no such sandbox");
-    gate_->report(sandbox, [this, id, tag](const Result<std::string>& result) {
+    auto answer = [this, id, tag](const Result<std::string>& result) {
       Writer out;
       if (result) out.str(*result);
       reply(id, tag, result ? Result<std::string>(out.take()) : result);
-    });
+    };
+    op == Op::certificate ? gate_->certificate(sandbox, answer) : gate_->report(sandbox, answer);
     return true;
   }
   PolicyRequest request;
@@ -58,7 +59,9 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   if (OwnerId keeper = keeper_of(request.id); keeper && connections_.at(keeper).process != connections_.at(id).process)
     return refuse(Code::denied, "a server keeps this sandbox's network: change it there, with a key of its project");
   gate_->set_policy(request, [this, id, tag](const Result<std::string>& result) {
-    reply(id, tag, result ? Result<std::string>("") : result);
+    Writer out;
+    if (result) out.str(*result);
+    reply(id, tag, result ? Result<std::string>(out.take()) : result);
   });
   return true;
 }

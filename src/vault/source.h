@@ -1,7 +1,7 @@
 // Where a value comes from that the vault does not hold itself: it is fetched when it is granted, never kept on disk.
 //
 //   {"type": "file", "path": "/run/keys/github"}
-//   {"type": "command", "argv": ["pass", "show", "github"]}
+//   {"type": "command", "argv": ["/usr/bin/pass", "show", "github"]}
 //   {"type": "env", "name": "GITHUB_TOKEN"}                          of the operator's, when the launcher started
 //   {"type": "vault-kv", "url": "https://vault.example:8200", "path": "secret/github", "field": "token",
 //    "kv_version": 2, "token": "…"}

@@ -1,0 +1,126 @@
+#include "launcher/vault_fetch.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "kernel/capability.h"
+#include "kernel/process.h"
+
+namespace isola::launcher {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr uid_t kNobody = 65534;
+constexpr size_t kMostAnswer = 256 << 10, kMostComplaint = 512;
+
+// In the child.
+int become_fetcher(uid_t user, gid_t group, int in, int out, int errors) {
+  rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(errors, 2) < 0) return 1;
+  if (::syscall(SYS_close_range, 3, ~0u, 0) < 0) return 1;
+  if (user != 0 &&
+      (::setgroups(0, nullptr) < 0 || ::setresgid(group, group, group) < 0 || ::setresuid(user, user, user) < 0))
+    return 1;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);  // after the change of user, which would undo it
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return 1;
+  const char* arguments[] = {"isola", "vault-fetch", nullptr};
+  const char* environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", nullptr};
+  ::execve("/proc/self/exe", const_cast<char**>(arguments), const_cast<char**>(environment));
+  return 1;
+}
+
+// What comes until the end, at most so much. timeout: not in time.
+Result<vault::Secret> read_until(int fd, size_t most, steady_clock::time_point until) {
+  vault::Secret buffer = vault::Secret::of_size(most);
+  size_t size = 0;
+  for (;;) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now()).count();
+    pollfd ready{fd, POLLIN, 0};
+    int n = left > 0 ? ::poll(&ready, 1, static_cast<int>(left)) : 0;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail(Code::timeout, "it did not answer in time");
+    if (size == most) return fail(Code::invalid, "its answer is too large");
+    ssize_t got = ::read(fd, buffer.data() + size, most - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return sys_error("cannot read the answer");
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  return vault::Secret(buffer.view().substr(0, size));
+}
+
+Result<vault::Secret> from_environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (!value) return fail(Code::not_found, "the launcher was started without the variable " + name);
+  return vault::Secret(value);
+}
+
+}  // namespace
+
+const uint64_t kFetchCapabilities =
+    kernel::capability(CAP_SETUID) | kernel::capability(CAP_SETGID) | kernel::capability(CAP_KILL);
+
+Result<vault::Secret> fetch_value(const vault::Source& source, uid_t user, steady_clock::time_point until) {
+  auto named = [&](const Error& error) {
+    return std::unexpected(error.in("the source (" + std::string(to_string(source.type)) + ")"));
+  };
+  if (source.type == vault::Source::Type::env) {
+    auto value = from_environment(source.name);
+    if (!value) return named(value.error());
+    auto fits = vault::value_in(source, value->view());
+    if (!fits) return named(fits.error());
+    return fits;
+  }
+  const uid_t as = vault::is_of_machine(source) ? user : kNobody;
+  gid_t group = as;
+  if (const passwd* known = ::getpwuid(as)) group = known->pw_gid;
+  ISOLA_TRY(auto in, kernel::make_pipe());
+  ISOLA_TRY(auto out, kernel::make_pipe());
+  ISOLA_TRY(auto errors, kernel::make_pipe());
+  ISOLA_TRY(auto child, kernel::spawn(0, [&] {
+              return become_fetcher(as, group, in.first.get(), out.second.get(), errors.second.get());
+            }));
+  in.first.reset();
+  out.second.reset();
+  errors.second.reset();
+  ::signal(SIGPIPE, SIG_IGN);
+  std::string text = vault::to_json(source);  // fits into the pipe
+  auto said = write_all(in.second.get(), text);
+  vault::wipe(text);
+  in.second.reset();
+  auto answer = said ? read_until(out.first.get(), kMostAnswer, until) : std::unexpected(said.error());
+  if (!answer) (void)kernel::send_signal(child.pidfd.get(), SIGKILL);
+  int status = 0;
+  ::waitpid(child.pid, &status, 0);
+  if (!answer) return named(answer.error());
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    // What somebody's program complains about is not for logs and replies: it may be the value.
+    if (source.type == vault::Source::Type::command) return named({Code::unavailable, "the command failed"});
+    auto why = read_until(errors.first.get(), kMostComplaint, steady_clock::now() + std::chrono::seconds(1));
+    std::string words = why ? std::string(why->view()) : std::string();
+    while (words.ends_with('\n')) words.pop_back();
+    return named({Code::unavailable, words.empty() ? "it could not be fetched" : words});
+  }
+  auto value = vault::value_in(source, answer->view());
+  if (!value) return named(value.error());
+  return value;
+}
+
+}  // namespace isola::launcher

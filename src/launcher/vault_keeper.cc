@@ -1,0 +1,305 @@
+#include "launcher/vault_keeper.h"
+
+#include <linux/capability.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/codec.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "kernel/capability.h"
+#include "launcher/vault_fetch.h"
+#include "vault/binding.h"
+#include "vault/source.h"
+
+namespace isola::launcher {
+
+namespace {
+
+using nlohmann::json;
+using vault::KeyPair;
+using vault::Keys;
+using vault::Secret;
+
+constexpr size_t kMostHelpers = 64;
+constexpr auto kFetchTime = std::chrono::milliseconds(3500);  // all of one sandbox's: whoever waits has five seconds
+
+// Into a pipe that the helper reads: it fits into the pipe's buffer, so nobody waits.
+Result<void> write_keys(int fd, const Keys& keys) {
+  Secret all = Secret::of_size(3 * vault::kKeyBytes);
+  const KeyPair* parts[] = {&keys.current, &keys.gate, keys.old ? &*keys.old : nullptr};
+  for (size_t i = 0; i < 3; ++i)
+    if (parts[i])
+      std::memcpy(all.data() + i * vault::kKeyBytes, parts[i]->secret_key().view().data(), vault::kKeyBytes);
+  return write_all(fd, all.view());
+}
+
+Result<Secret> read_secret(int fd, size_t size) {
+  Secret bytes = Secret::of_size(size);
+  for (size_t at = 0; at < size;) {
+    ssize_t n = ::read(fd, bytes.data() + at, size - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail(Code::unavailable, "a key did not come");
+    at += static_cast<size_t>(n);
+  }
+  return bytes;
+}
+
+Result<Keys> read_keys(int fd) {
+  ISOLA_TRY(Secret all, read_secret(fd, 3 * vault::kKeyBytes));
+  auto part = [&](size_t i) { return all.view().substr(i * vault::kKeyBytes, vault::kKeyBytes); };
+  ISOLA_TRY(KeyPair current, KeyPair::from(Secret(part(0))));
+  ISOLA_TRY(KeyPair gate, KeyPair::from(Secret(part(1))));
+  Keys keys{std::move(current), std::move(gate), std::nullopt};
+  if (part(2).find_first_not_of('\0') != std::string_view::npos) {
+    ISOLA_TRY(KeyPair old, KeyPair::from(Secret(part(2))));
+    keys.old = std::move(old);
+  }
+  return keys;
+}
+
+const KeyPair& key_of(const Keys& keys, std::string_view sealed) {
+  return keys.old && vault::is_sealed_to(keys.old->open_key(), sealed) ? *keys.old : keys.current;
+}
+
+Result<std::string> sealed_anew(const Keys& keys, std::string_view sealed) {
+  if (vault::is_sealed_to(keys.current.open_key(), sealed)) return std::string(sealed);
+  ISOLA_TRY(Secret opened, vault::open_sealed(key_of(keys, sealed), sealed));
+  return vault::seal(keys.current.open_key(), opened.view());
+}
+
+Result<Secret> value_of(const Keys& keys, std::string_view sealed, uid_t user,
+                        std::chrono::steady_clock::time_point until) {
+  ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
+  if (!kept.source) return std::move(kept.value);
+  return fetch_value(*kept.source, user, until);
+}
+
+Result<std::string> opened_for_gate(const Keys& keys, const std::string& text, uid_t user) {
+  ISOLA_TRY(auto bindings, vault::parse_bindings(text));
+  const auto until = std::chrono::steady_clock::now() + kFetchTime;
+  std::vector<vault::Binding> opened;
+  json missing = json::object();
+  for (auto& binding : bindings) {
+    auto value = value_of(keys, binding.sealed, user, until);
+    auto sealed =
+        value ? vault::seal(keys.gate.open_key(), value->view()) : Result<std::string>(std::unexpected(value.error()));
+    if (!sealed) {
+      missing[binding.id] = sealed.error().message;
+      continue;
+    }
+    binding.sealed = std::move(*sealed);
+    opened.push_back(std::move(binding));
+  }
+  Writer out;
+  out.str(vault::to_json(opened));
+  out.str(missing.empty() ? "" : missing.dump(-1, ' ', false, json::error_handler_t::replace));
+  return out.take();
+}
+
+// A vault that is locked opens nothing, and says so of each.
+Result<std::string> none_opened(const std::string& text, const std::string& why) {
+  ISOLA_TRY(auto bindings, vault::parse_bindings(text));
+  json missing = json::object();
+  for (const auto& binding : bindings) missing[binding.id] = why;
+  Writer out;
+  out.str("");
+  out.str(missing.empty() ? "" : missing.dump(-1, ' ', false, json::error_handler_t::replace));
+  return out.take();
+}
+
+}  // namespace
+
+VaultKeeper::~VaultKeeper() {
+  for (auto& [fd, helping] : helpers_) loop_.unwatch(fd);
+}
+
+void VaultKeeper::open() {
+  auto file = vault::KeyFile::open_or_make(options_.path);
+  if (!file) {
+    trouble_ = file.error().message;
+    log::error("launcher", "there is no vault: {}", trouble_);
+    return;
+  }
+  trouble_.clear();
+  file_ = std::move(*file);
+  if (file_->locked()) log::warn("launcher", "the vault is locked: `isola vault unlock` opens it");
+}
+
+VaultState VaultKeeper::state() const {
+  if (!file_) return {.trouble = trouble_};
+  const auto& key = file_->open_key();
+  return {.open_key = std::string(reinterpret_cast<const char*>(key.data()), key.size()),
+          .locked = file_->locked(),
+          .has_passphrase = file_->has_passphrase(),
+          .rotating = file_->rotating(),
+          .trouble = {}};
+}
+
+Result<void> VaultKeeper::ready() const {
+  if (!file_) return fail(Code::unavailable, "there is no vault: " + trouble_);
+  if (file_->locked()) return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
+  return {};
+}
+
+Secret VaultKeeper::gate_key() const {
+  return file_ && !file_->locked() ? file_->keys()->gate.secret_key().copy() : Secret();
+}
+
+// ---- the passphrase -------------------------------------------------------------------------------------------------
+
+void VaultKeeper::derive(std::string_view passphrase, const vault::Lock& lock, std::function<Result<void>(Secret)> then,
+                         Done done) {
+  auto pipe = kernel::make_pipe();
+  if (!pipe) return done(std::unexpected(pipe.error()));
+  // Argon2id wants more memory and time than the launcher has.
+  auto helper = kernel::Helper::start({.name = "isola-vault", .keep = {pipe->second.get()}},
+                                      [&](kernel::Helper::Talk&) -> Result<std::string> {
+                                        ISOLA_TRY(Secret derived, vault::derive_lock(passphrase, lock));
+                                        ISOLA_CHECK(write_all(pipe->second.get(), derived.view()));
+                                        return "";
+                                      });
+  if (!helper) return done(std::unexpected(helper.error()));
+  auto end = std::make_shared<Fd>(std::move(pipe->first));
+  pipe->second.reset();
+  watch(std::move(*helper), [end, then = std::move(then), done = std::move(done)](const Result<std::string>& result) {
+    if (!result) return done(result);
+    auto derived = read_secret(end->get(), vault::kKeyBytes);
+    if (!derived) return done(std::unexpected(derived.error()));
+    auto finished = then(std::move(*derived));
+    done(finished ? Result<std::string>("") : Result<std::string>(std::unexpected(finished.error())));
+  });
+}
+
+void VaultKeeper::unlock(std::string_view passphrase, Done done) {
+  if (!file_) return done(std::unexpected(ready().error()));
+  if (!file_->locked()) return done(std::string());
+  derive(
+      passphrase, file_->lock(),
+      [this](Secret derived) -> Result<void> {
+        const bool was = file_->locked();
+        ISOLA_CHECK(file_->unlock(std::move(derived)));
+        if (was) log::info("launcher", "the vault is unlocked");
+        if (was && on_unlock) on_unlock();
+        return {};
+      },
+      std::move(done));
+}
+
+void VaultKeeper::protect(std::string_view passphrase, Done done) {
+  if (auto is = ready(); !is) return done(std::unexpected(is.error()));
+  if (passphrase.empty()) {
+    auto removed = file_->remove_passphrase();
+    return done(removed ? Result<std::string>("") : Result<std::string>(std::unexpected(removed.error())));
+  }
+  vault::Lock lock = vault::new_lock();
+  derive(
+      passphrase, lock, [this, lock](Secret derived) { return file_->set_passphrase(lock, std::move(derived)); },
+      std::move(done));
+}
+
+Result<void> VaultKeeper::begin_rotation() {
+  ISOLA_CHECK(ready());
+  return file_->begin_rotation();
+}
+
+Result<void> VaultKeeper::end_rotation() {
+  ISOLA_CHECK(ready());
+  return file_->end_rotation();
+}
+
+// ---- with the keys --------------------------------------------------------------------------------------------------
+
+void VaultKeeper::run(uint64_t capabilities, const Work& work, Done done) {
+  if (auto is = ready(); !is) return done(std::unexpected(is.error()));
+  if (helpers_.size() >= kMostHelpers)
+    return done(fail(Code::unavailable, "too much is asked of the vault; try again"));
+  auto pipe = kernel::make_pipe();
+  if (!pipe) return done(std::unexpected(pipe.error()));
+  auto helper =
+      kernel::Helper::start({.name = "isola-vault", .capabilities = capabilities, .keep = {pipe->first.get()}},
+                            [&](kernel::Helper::Talk&) -> Result<std::string> {
+                              ISOLA_TRY(Keys keys, read_keys(pipe->first.get()));
+                              return work(keys);
+                            });
+  if (!helper) return done(std::unexpected(helper.error()));
+  auto written = write_keys(pipe->second.get(), *file_->keys());
+  if (!written) log::error("launcher", "{}", written.error().message);  // then it ends without its keys, and says so
+  watch(std::move(*helper), std::move(done));
+}
+
+void VaultKeeper::watch(kernel::Helper helper, Done done) {
+  int fd = helper.fd();
+  helpers_[fd] = {std::move(helper), std::move(done)};
+  auto watched = loop_.watch(fd, EPOLLIN, [this, fd](uint32_t) {
+    auto it = helpers_.find(fd);
+    if (it == helpers_.end()) return;
+    auto word = it->second.helper.next();
+    loop_.unwatch(fd);
+    auto told = std::move(it->second.done);
+    helpers_.erase(it);
+    if (on_helper_end) on_helper_end();
+    told(word ? Result<std::string>(std::move(word->bytes)) : Result<std::string>(std::unexpected(word.error())));
+  });
+  if (watched) return;
+  auto told = std::move(helpers_[fd].done);
+  helpers_.erase(fd);
+  told(std::unexpected(watched.error()));
+}
+
+void VaultKeeper::open_bindings(const std::string& bindings, Done done) {
+  if (auto is = ready(); !is) return done(none_opened(bindings, is.error().message));
+  const uid_t user = options_.user ? options_.user() : 0;
+  run(
+      kFetchCapabilities, [bindings, user](const Keys& keys) { return opened_for_gate(keys, bindings, user); },
+      std::move(done));
+}
+
+void VaultKeeper::reseal_values(const std::vector<std::string>& sealed, Done done) {
+  run(
+      0,
+      [sealed](const Keys& keys) -> Result<std::string> {
+        std::vector<std::string> fresh;
+        for (const auto& one : sealed) {
+          ISOLA_TRY(std::string anew, sealed_anew(keys, one));
+          fresh.push_back(std::move(anew));
+        }
+        Writer out;
+        out.strs(fresh);
+        return out.take();
+      },
+      std::move(done));
+}
+
+void VaultKeeper::reseal_bindings(const std::string& bindings, Done done) {
+  run(
+      0,
+      [bindings](const Keys& keys) -> Result<std::string> {
+        ISOLA_TRY(auto all, vault::parse_bindings(bindings));
+        for (auto& one : all) {
+          ISOLA_TRY(one.sealed, sealed_anew(keys, one.sealed));
+        }
+        return vault::to_json(all);
+      },
+      std::move(done));
+}
+
+void VaultKeeper::open_value(const std::string& sealed, Done done) {
+  std::string allowed = options_.path.substr(0, options_.path.rfind('/') + 1) + "allow-exposed";
+  if (::access(allowed.c_str(), F_OK) < 0)
+    return done(fail(Code::denied,
+                     "this machine does not allow values of secrets inside sandboxes (`isola vault expose` does)"));
+  const uid_t user = options_.user ? options_.user() : 0;
+  run(
+      kFetchCapabilities,
+      [sealed, user](const Keys& keys) -> Result<std::string> {
+        ISOLA_TRY(Secret value, value_of(keys, sealed, user, std::chrono::steady_clock::now() + kFetchTime));
+        return std::string(value.view());
+      },
+      std::move(done));
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,80 @@
+// The launcher's hand on the vault: it holds the keys, and lets processes of its own do what needs them, so that no
+// value ever stands in the launcher's memory.
+//
+//   VaultKeeper vault(loop, {.path = data + "/vault/key", .user = …});
+//   vault.open();                                      // reads the keys, or makes them at the first start
+//   vault.open_bindings(text, done);                   // sealed to the vault's key → sealed to the gate's
+//
+// A helper gets the keys over a pipe (memory of secrets is not inherited), and only the one that derives a key from a
+// passphrase gives one back, over a pipe as well.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "kernel/helper.h"
+#include "launcher/event_loop.h"
+#include "launcher/protocol.h"
+#include "vault/key_file.h"
+
+namespace isola::launcher {
+
+class VaultKeeper {
+ public:
+  struct Options {
+    std::string path;             // of the key file
+    std::function<uid_t()> user;  // on whose behalf sources of this machine are read: the server's
+  };
+  using Done = std::function<void(Result<std::string>)>;
+
+  VaultKeeper(EventLoop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
+  ~VaultKeeper();
+  VaultKeeper(const VaultKeeper&) = delete;
+  VaultKeeper& operator=(const VaultKeeper&) = delete;
+
+  // What is wrong with the key file is told to whoever asks for anything of the vault; sandboxes live without one.
+  void open();
+  VaultState state() const;
+  vault::Secret gate_key() const;  // empty while it is locked
+
+  // denied: not the passphrase.
+  void unlock(std::string_view passphrase, Done done);
+  void protect(std::string_view passphrase, Done done);
+  Result<void> begin_rotation();
+  Result<void> end_rotation();
+
+  // {str bindings, sealed to the gate's key; str JSON of those that are missing, and why}. Never fails for one binding.
+  void open_bindings(const std::string& bindings, Done done);
+  // From whichever key the vault has to the current one: values alone (a codec's list), or those in bindings.
+  void reseal_values(const std::vector<std::string>& sealed, Done done);
+  void reseal_bindings(const std::string& bindings, Done done);
+  // The value itself, for commands that cannot go without it (docs/vault.md). denied: unless root allowed it, by a file
+  // `allow-exposed` beside the keys. Without that file whoever has taken the server over cannot read values back.
+  void open_value(const std::string& sealed, Done done);
+
+  std::function<void()> on_unlock;
+  std::function<void()> on_helper_end;  // there is a child to be waited for
+
+ private:
+  // With the keys, in a process of its own.
+  using Work = std::function<Result<std::string>(const vault::Keys& keys)>;
+  void run(uint64_t capabilities, const Work& work, Done done);
+  void watch(kernel::Helper helper, Done done);
+  // In a process of its own: `then` gets what follows from the passphrase.
+  void derive(std::string_view passphrase, const vault::Lock& lock, std::function<Result<void>(vault::Secret)> then,
+              Done done);
+  Result<void> ready() const;
+
+  EventLoop& loop_;
+  Options options_;
+  std::optional<vault::KeyFile> file_;
+  std::string trouble_ = "the vault is not open";
+  struct Helping {
+    kernel::Helper helper;
+    Done done;
+  };
+  std::map<int, Helping> helpers_;
+};
+
+}  // namespace isola::launcher

@@ -1,0 +1,188 @@
+#include "launcher/vault_keeper.h"
+
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/codec.h"
+#include "base/file.h"
+#include "vault/binding.h"
+#include "vault/source.h"
+
+namespace isola::launcher {
+namespace {
+
+using vault::Binding;
+
+class VaultKeeping : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/isola-keeper-XXXXXX";
+    ASSERT_TRUE(::mkdtemp(name));
+    folder_ = name;
+    start();
+  }
+  void TearDown() override {
+    keeper_.reset();
+    while (::waitpid(-1, nullptr, 0) > 0) {
+    }
+    std::filesystem::remove_all(folder_);
+  }
+  void start() {
+    keeper_.reset();
+    loop_ = std::make_unique<EventLoop>(EventLoop::make().value());
+    keeper_ = std::make_unique<VaultKeeper>(
+        *loop_, VaultKeeper::Options{.path = folder_ + "/vault/key", .user = [] { return uid_t{0}; }});
+    keeper_->open();
+  }
+  vault::PublicKey open_key() {
+    vault::PublicKey key;
+    auto text = keeper_->state().open_key;
+    EXPECT_EQ(text.size(), key.size());
+    std::copy(text.begin(), text.end(), key.begin());
+    return key;
+  }
+  // Runs the loop until it has answered.
+  Result<std::string> wait(const std::function<void(VaultKeeper::Done)>& ask) {
+    Result<std::string> answer = fail(Code::internal, "no answer");
+    bool told = false, running = false;
+    ask([&](Result<std::string> result) {
+      answer = std::move(result);
+      told = true;
+      if (running) loop_->stop();
+    });
+    running = true;
+    if (!told) {
+      EXPECT_TRUE(loop_->run());
+    }
+    return answer;
+  }
+  struct Opened {
+    std::vector<Binding> bindings;
+    std::string missing;
+  };
+  Opened open(const std::vector<Binding>& bindings) {
+    auto answer = wait([&](auto done) { keeper_->open_bindings(vault::to_json(bindings), done); });
+    EXPECT_TRUE(answer) << answer.error().message;
+    if (!answer) return {};
+    Reader in(*answer);
+    Opened opened;
+    opened.bindings = vault::parse_bindings(in.view()).value();
+    opened.missing = in.str();
+    EXPECT_TRUE(in.done());
+    return opened;
+  }
+  Binding binding(const std::string& id, const std::string& sealed) {
+    return {.id = id, .secret = "s", .names = {"a.example"}, .sealed = sealed};
+  }
+  std::string value_for_gate(const Binding& binding) {
+    auto gate = vault::KeyPair::from(keeper_->gate_key()).value();
+    auto value = vault::open_sealed(gate, binding.sealed);
+    return value ? std::string(value->view()) : "!" + value.error().message;
+  }
+
+  std::string folder_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<VaultKeeper> keeper_;
+};
+
+TEST_F(VaultKeeping, BindingsAreOpenedForTheGateAlone) {
+  auto sealed = vault::seal_value(open_key(), "hunter2").value();
+  auto opened = open({binding("b1", sealed)});
+  ASSERT_EQ(opened.bindings.size(), 1u);
+  EXPECT_EQ(opened.missing, "");
+  EXPECT_NE(opened.bindings[0].sealed, sealed);
+  EXPECT_EQ(value_for_gate(opened.bindings[0]), "hunter2");
+}
+
+TEST_F(VaultKeeping, OneThatCannotBeOpenedIsLeftOutAndNamed) {
+  auto good = vault::seal_value(open_key(), "hunter2").value();
+  auto other = vault::seal_value(vault::KeyPair::make().value().open_key(), "x").value();
+  auto damaged = good;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  auto opened = open({binding("b1", other), binding("b2", good), binding("b3", damaged)});
+  ASSERT_EQ(opened.bindings.size(), 1u);
+  EXPECT_EQ(opened.bindings[0].id, "b2");
+  EXPECT_NE(opened.missing.find("b1"), std::string::npos) << opened.missing;
+  EXPECT_NE(opened.missing.find("b3"), std::string::npos) << opened.missing;
+  EXPECT_EQ(opened.missing.find("hunter2"), std::string::npos);
+}
+
+TEST_F(VaultKeeping, TheOperatorsEnvironmentIsASource) {
+  ::setenv("ISOLA_TEST_TOKEN", "from the environment", 1);
+  auto source = vault::parse_source(R"({"type":"env","name":"ISOLA_TEST_TOKEN"})").value();
+  auto opened = open({binding("b1", vault::seal_source(open_key(), source).value())});
+  ASSERT_EQ(opened.bindings.size(), 1u) << opened.missing;
+  EXPECT_EQ(value_for_gate(opened.bindings[0]), "from the environment");
+  ::unsetenv("ISOLA_TEST_TOKEN");
+  opened = open({binding("b1", vault::seal_source(open_key(), source).value())});
+  EXPECT_TRUE(opened.bindings.empty());
+  EXPECT_NE(opened.missing.find("ISOLA_TEST_TOKEN"), std::string::npos) << opened.missing;
+}
+
+TEST_F(VaultKeeping, AValueComesOutOnlyWhereRootAllowsIt) {
+  auto sealed = vault::seal_value(open_key(), "hunter2").value();
+  EXPECT_EQ(wait([&](auto done) { keeper_->open_value(sealed, done); }).error().code, Code::denied);
+  ASSERT_TRUE(replace_file(folder_ + "/vault/allow-exposed", "", 0600));
+  EXPECT_EQ(wait([&](auto done) { keeper_->open_value(sealed, done); }).value(), "hunter2");
+}
+
+TEST_F(VaultKeeping, ARotationIsCrashSafe) {
+  auto before = open_key();
+  auto sealed = vault::seal_value(before, "hunter2").value();
+  ASSERT_TRUE(keeper_->begin_rotation());
+  EXPECT_NE(open_key(), before);
+  EXPECT_EQ(value_for_gate(open({binding("b1", sealed)}).bindings.at(0)), "hunter2") << "the old key still opens";
+  start();  // as after a crash
+  EXPECT_TRUE(keeper_->state().rotating);
+  auto text = wait([&](auto done) { keeper_->reseal_values({sealed}, done); });
+  ASSERT_TRUE(text) << text.error().message;
+  auto fresh = Reader(*text).strs();
+  ASSERT_EQ(fresh.size(), 1u);
+  EXPECT_TRUE(vault::is_sealed_to(open_key(), fresh[0]));
+  auto again = wait([&](auto done) { keeper_->reseal_bindings(vault::to_json({binding("b1", sealed)}), done); });
+  EXPECT_TRUE(vault::is_sealed_to(open_key(), vault::parse_bindings(*again).value().at(0).sealed));
+  ASSERT_TRUE(keeper_->end_rotation());
+  start();
+  EXPECT_EQ(value_for_gate(open({binding("b1", fresh[0])}).bindings.at(0)), "hunter2");
+  EXPECT_TRUE(open({binding("b1", sealed)}).bindings.empty()) << "the old key is gone";
+}
+
+TEST_F(VaultKeeping, APassphraseLocksItUntilSomebodySaysIt) {
+  auto sealed = vault::seal_value(open_key(), "hunter2").value();
+  auto key = open_key();
+  ASSERT_TRUE(wait([&](auto done) { keeper_->protect("correct horse", done); }));
+  EXPECT_FALSE(keeper_->state().locked) << "whoever set it need not say it again";
+  start();
+  EXPECT_TRUE(keeper_->state().locked);
+  EXPECT_EQ(open_key(), key);
+  EXPECT_TRUE(keeper_->gate_key().empty());
+  auto closed = open({binding("b1", sealed)});
+  EXPECT_TRUE(closed.bindings.empty());
+  EXPECT_NE(closed.missing.find("locked"), std::string::npos) << closed.missing;
+  EXPECT_FALSE(wait([&](auto done) { keeper_->reseal_values({sealed}, done); }));
+  EXPECT_FALSE(keeper_->begin_rotation());
+  bool heard = false;
+  keeper_->on_unlock = [&] { heard = true; };
+  EXPECT_EQ(wait([&](auto done) { keeper_->unlock("wrong", done); }).error().code, Code::denied);
+  EXPECT_FALSE(heard);
+  ASSERT_TRUE(wait([&](auto done) { keeper_->unlock("correct horse", done); }));
+  EXPECT_TRUE(heard);
+  EXPECT_EQ(value_for_gate(open({binding("b1", sealed)}).bindings.at(0)), "hunter2");
+}
+
+TEST_F(VaultKeeping, AKeyFileThatCannotBeTrustedIsNoVault) {
+  keeper_.reset();
+  std::filesystem::permissions(folder_ + "/vault/key", std::filesystem::perms(0644));
+  start();
+  EXPECT_NE(keeper_->state().trouble, "");
+  EXPECT_EQ(keeper_->state().open_key, "");
+  auto opened = open({binding("b1", "x")});
+  EXPECT_TRUE(opened.bindings.empty());
+}
+
+}  // namespace
+}  // namespace isola::launcher
