@@ -15,6 +15,7 @@ std::string new_image_id();
 std::string new_volume_id();
 std::string new_template_id();
 std::string new_build_id();
+std::string new_binding_id();  // `g` and 20
 std::string new_token();  // 40 random hex digits: a bearer secret
 bool is_sandbox_id(std::string_view id);
 bool is_image_id(std::string_view id);

@@ -82,7 +82,10 @@ struct SandboxRecord {
   Millis asleep = 0;        // since when it is paused, stopped or archived
   uint64_t cpu_before = 0;  // microseconds that it had used when it was last resumed: the kernel counts anew from there
   std::vector<VolumeUse> volumes;
-  std::string user, cwd;  // of commands that name none; empty: the template's usual ones
+  std::string user, cwd;     // of commands that name none; empty: the template's usual ones
+  bool granted = false;      // bindings of its project and its template hold for it, too
+  bool keep_grants = false;  // it has them, and its own, also after it was resumed
+  bool exposed = false;      // a value of the vault was given into it
 };
 
 // What is kept of sandboxes. A pause belongs to its sandbox, a snapshot to the project, what is spent is about to be
@@ -155,6 +158,35 @@ struct BuildLine {
   std::string level, step, text;
 };
 
+// A secret as it is kept: sealed to the vault's key, so that nobody who has the store can read it.
+struct SecretRecord {
+  std::string project;
+  std::string name;      // unique among the project's
+  uint64_t version = 1;  // counts the values that it had; only the newest is kept
+  std::string sealed;    // vault::seal_value, or vault::seal_source
+  std::string source;    // where its value comes from, as anybody may see it (JSON); empty: from the store
+  Millis created = 0, changed = 0;
+  std::string actor;    // who brought the newest value
+  std::string made_by;  // with which key
+};
+
+// For whom a binding is.
+enum class BindingScope : uint8_t { project, of_template, sandbox };
+
+struct BindingRecord {
+  std::string id;  // `g` + 20 of [a-z0-9]
+  std::string project;
+  BindingScope scope = BindingScope::sandbox;
+  std::string subject;  // a template's name, a sandbox's id; empty: the project's
+  std::string secret;   // by name
+  std::string body;     // the binding as JSON (vault/binding.h), without its value
+  Millis expires = 0;   // 0: with its subject
+  Millis created = 0;
+  std::string actor, made_by;
+};
+inline constexpr size_t kMostSecrets = 4096;   // of one project
+inline constexpr size_t kMostBindings = 4096;  // likewise
+
 // Limits of one tenant. 0: no limit.
 struct ProjectLimits {
   uint32_t live_sandboxes = 0;
@@ -184,7 +216,8 @@ struct ProjectRecord {
   Millis created = 0;
   ProjectLimits limits;
   Budget budget;
-  std::string ceiling;  // a network policy that no sandbox of it exceeds; empty: none
+  std::string ceiling;         // a network policy that no sandbox of it exceeds; empty: none
+  bool allow_exposed = false;  // values of its secrets may be given into sandboxes, for one command
 };
 
 // A task is a word that callers choose; only those that were given a budget are kept.
@@ -211,11 +244,13 @@ std::string_view to_string(Scope scope);
 std::string_view to_string(ImageKind kind);
 std::string_view to_string(VolumeState state);
 std::string_view to_string(BuildState state);
+std::string_view to_string(BindingScope scope);
 std::optional<AtEnd> parse_at_end(std::string_view word);
 std::optional<AtLimit> parse_at_limit(std::string_view word);
 std::optional<Scope> parse_scope(std::string_view word);
 std::optional<ImageKind> parse_image_kind(std::string_view word);
 std::optional<VolumeState> parse_volume_state(std::string_view word);
 std::optional<BuildState> parse_build_state(std::string_view word);
+std::optional<BindingScope> parse_binding_scope(std::string_view word);
 
 }  // namespace isola::store

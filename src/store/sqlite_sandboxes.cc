@@ -180,6 +180,8 @@ Result<void> SqliteStore::write_change(Database& db, const std::string& id, cons
     ISOLA_CHECK(update_sandbox(db, id, "env = ?", json));
   }
   if (change.network) ISOLA_CHECK(update_sandbox(db, id, "network = ?", *change.network));
+  if (change.granted) ISOLA_CHECK(update_sandbox(db, id, "granted = ?", *change.granted));
+  if (change.exposed) ISOLA_CHECK(update_sandbox(db, id, "exposed = ?", *change.exposed));
   if (const auto& budget = change.budget)
     ISOLA_CHECK(update_sandbox(db, id,
                                "budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "

@@ -223,7 +223,43 @@ constexpr std::string_view kVersion8 = R"sql(
 CREATE INDEX sandboxes_ended_by_name ON sandboxes(project, name, ended) WHERE name <> '' AND state = 'ended';
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8};
+// Bindings go with their secret, and with their sandbox.
+constexpr std::string_view kVersion9 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN granted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN keep_grants INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandboxes ADD COLUMN exposed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE projects ADD COLUMN allow_exposed INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE secrets (
+  project TEXT NOT NULL REFERENCES projects(id),
+  name TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  sealed BLOB NOT NULL,
+  source TEXT NOT NULL,  -- JSON
+  created INTEGER NOT NULL, changed INTEGER NOT NULL,
+  actor TEXT NOT NULL, made_by TEXT NOT NULL,
+  PRIMARY KEY (project, name)
+) WITHOUT ROWID;
+CREATE TABLE bindings (
+  id TEXT NOT NULL PRIMARY KEY,
+  project TEXT NOT NULL,
+  scope TEXT NOT NULL, subject TEXT NOT NULL,
+  secret TEXT NOT NULL,
+  body TEXT NOT NULL,  -- JSON
+  expires INTEGER NOT NULL, created INTEGER NOT NULL,
+  actor TEXT NOT NULL, made_by TEXT NOT NULL,
+  FOREIGN KEY (project, secret) REFERENCES secrets(project, name) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE INDEX bindings_of ON bindings(project, scope, subject);
+CREATE INDEX bindings_of_secret ON bindings(project, secret);
+CREATE INDEX bindings_of_sandbox ON bindings(subject) WHERE scope = 'sandbox';
+CREATE INDEX bindings_expiring ON bindings(expires) WHERE expires > 0;
+CREATE TRIGGER grants_end AFTER UPDATE OF state ON sandboxes WHEN new.state = 'ended' BEGIN
+  DELETE FROM bindings WHERE scope = 'sandbox' AND subject = new.id;
+END;
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8,
+                               kVersion9};
 
 }  // namespace
 

@@ -88,6 +88,22 @@ class SqliteStore final : public Store {
   Result<void> retire_volume(const std::string& id) override;
   Result<void> forget_volume(const std::string& id) override;
 
+  Result<void> insert_secret(const SecretRecord& secret) override;
+  Result<uint64_t> change_secret(const SecretRecord& secret) override;
+  Result<SecretRecord> find_secret(const std::string& project, const std::string& name) override;
+  Result<std::vector<SecretRecord>> list_secrets(const std::string& project) override;
+  Result<std::vector<SecretRecord>> all_secrets() override;
+  Result<std::vector<BindingRecord>> remove_secret(const std::string& project, const std::string& name) override;
+  Result<void> reseal_secret(const std::string& project, const std::string& name, const std::string& before,
+                             const std::string& after) override;
+  Result<void> insert_binding(const BindingRecord& binding) override;
+  Result<BindingRecord> find_binding(const std::string& project, const std::string& id) override;
+  Result<void> remove_binding(const std::string& project, const std::string& id) override;
+  Result<std::vector<BindingRecord>> list_bindings(const std::string& project, std::optional<BindingScope> scope = {},
+                                                   const std::string& subject = {}) override;
+  Result<std::vector<BindingRecord>> remove_bindings_of_sandbox(const std::string& id) override;
+  Result<std::vector<BindingRecord>> expiring_bindings(Millis when) override;
+
   void forget_projects() override;
   Result<void> insert_project(const ProjectRecord& project) override;
   Result<void> remove_project(const std::string& id) override;
@@ -96,6 +112,7 @@ class SqliteStore final : public Store {
   Result<std::vector<ProjectRecord>> list_projects() override;
   Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) override;
   Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) override;
+  Result<void> set_project_exposure(const std::string& id, bool allowed) override;
   Result<ProjectUse> project_use(const std::string& id) override;
 
   Result<void> put_task(const TaskRecord& task) override;

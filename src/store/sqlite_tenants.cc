@@ -14,7 +14,8 @@ using sqlite::Row;
 constexpr std::string_view kProject =
     "SELECT id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, limit_creates, budget_cpu, "
     "budget_wall, "
-    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling, limit_stored FROM projects WHERE ";
+    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling, limit_stored, allow_exposed FROM projects "
+    "WHERE ";
 constexpr std::string_view kKey =
     "SELECT id, project, name, hash, prefix, scope, created, revoked, last_used FROM keys WHERE ";
 
@@ -42,6 +43,7 @@ ProjectRecord read_project(const sqlite::Statement& statement) {
   project.budget = read_budget(row);
   project.ceiling = row.text();
   project.limits.stored = row.integer<uint64_t>();
+  project.allow_exposed = row.flag();
   return project;
 }
 
@@ -162,6 +164,15 @@ Result<void> SqliteStore::set_project_ceiling(const std::string& id, const std::
   return write_projects([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto update, db.prepare("UPDATE projects SET ceiling = ? WHERE id = ?"));
     ISOLA_CHECK(update.bind(ceiling, id).run());
+    if (db.changed() == 0) return no_project(id);
+    return {};
+  });
+}
+
+Result<void> SqliteStore::set_project_exposure(const std::string& id, bool allowed) {
+  return write_projects([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE projects SET allow_exposed = ? WHERE id = ?"));
+    ISOLA_CHECK(update.bind(allowed, id).run());
     if (db.changed() == 0) return no_project(id);
     return {};
   });

@@ -52,6 +52,8 @@ struct SandboxChange {
   std::optional<std::string> network = {};
   std::optional<Budget> budget = {};
   std::optional<Labels> env = {};
+  std::optional<bool> granted = {};
+  std::optional<bool> exposed = {};
 };
 
 using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when
@@ -169,6 +171,31 @@ class Store {
   virtual Result<void> retire_volume(const std::string& id) = 0;
   virtual Result<void> forget_volume(const std::string& id) = 0;  // its bytes are gone; idempotent
 
+  // --- secrets and bindings --- (cipher text: docs/vault.md)
+  // exists: the name is taken; exhausted: kMostSecrets.
+  virtual Result<void> insert_secret(const SecretRecord& secret) = 0;
+  // Another value, and one version more: gives it.
+  virtual Result<uint64_t> change_secret(const SecretRecord& secret) = 0;
+  virtual Result<SecretRecord> find_secret(const std::string& project, const std::string& name) = 0;
+  virtual Result<std::vector<SecretRecord>> list_secrets(const std::string& project) = 0;  // by name
+  virtual Result<std::vector<SecretRecord>> all_secrets() = 0;                             // of all projects
+  // Its bindings go with it: gives them.
+  virtual Result<std::vector<BindingRecord>> remove_secret(const std::string& project, const std::string& name) = 0;
+  // The same value under another key. not_found: it is not sealed like `before` any more.
+  virtual Result<void> reseal_secret(const std::string& project, const std::string& name, const std::string& before,
+                                     const std::string& after) = 0;
+  // not_found: no such secret; exhausted: kMostBindings, or the subject has 256.
+  virtual Result<void> insert_binding(const BindingRecord& binding) = 0;
+  virtual Result<BindingRecord> find_binding(const std::string& project, const std::string& id) = 0;
+  virtual Result<void> remove_binding(const std::string& project, const std::string& id) = 0;
+  // Oldest first. `scope` not given: all of the project's; else those for this subject.
+  virtual Result<std::vector<BindingRecord>> list_bindings(const std::string& project,
+                                                           std::optional<BindingScope> scope = {},
+                                                           const std::string& subject = {}) = 0;
+  virtual Result<std::vector<BindingRecord>> remove_bindings_of_sandbox(const std::string& id) = 0;
+  // With those that expire before `when`, of all projects; the first to expire first.
+  virtual Result<std::vector<BindingRecord>> expiring_bindings(Millis when) = 0;
+
   // --- projects ---
   // Somebody else may have changed projects: what was kept of them in memory is read anew.
   virtual void forget_projects() = 0;
@@ -180,6 +207,7 @@ class Store {
   virtual Result<std::vector<ProjectRecord>> list_projects() = 0;  // by name
   virtual Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) = 0;
   virtual Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) = 0;
+  virtual Result<void> set_project_exposure(const std::string& id, bool allowed) = 0;
   virtual Result<ProjectUse> project_use(const std::string& id) = 0;
 
   // --- tasks ---
