@@ -28,6 +28,13 @@ inline std::unexpected<Error> conflict(std::string message) {
   return fail(Code::unavailable, std::move(message), EBUSY);
 }
 
+// What was given into its memory would be in the image.
+inline std::unexpected<Error> no_image_of_exposed(const std::string& id) {
+  return conflict("sandbox " + id +
+                  " is exposed: the value of a secret was given into it, and would be in an image of its memory; "
+                  "allow_exposed makes it nevertheless");
+}
+
 struct CommandInfo {
   std::string id;  // `c` + 12 of [a-z0-9]; the guest keeps it in the process's tag (command_tag.h)
   uint32_t pid = 0;

@@ -98,7 +98,19 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   info.pty = spec.pty;
   info.takes_input = spec.pty || spec.stdin_mode == guest::Stdin::pipe;
   info.started = now_millis();
-  auto channel = link->open(guest::Op::run, guest::encode(start_of(spec, make_tag(parts_.secret, box->id(), info))));
+  if (!spec.secrets.empty()) {
+    auto exposed = co_await expose(box, spec);
+    if (!exposed) {
+      if (spec.counted) accounts_.give_back_command(*box, info.task);
+      co_return std::unexpected(exposed.error());
+    }
+  }
+  std::string start = guest::encode(start_of(spec, make_tag(parts_.secret, box->id(), info)));
+  auto channel = link->open(guest::Op::run, start);
+  if (!spec.secrets.empty()) {
+    vault::wipe(start);
+    for (auto& [name, value] : spec.env) vault::wipe(value);
+  }
   auto bytes = co_await channel->reply();
   auto started = bytes ? guest::decode<guest::Started>(*bytes) : Result<guest::Started>(std::unexpected(bytes.error()));
   if (!started) {

@@ -345,6 +345,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.secure = !request.public_ports;
   record.one_shot = request.one_shot;
   record.made_by = request.by;
+  record.keep_grants = request.keep_grants;
+  record.granted = request.grants && (!snapshot || request.keep_grants);
 
   net::any_io_executor executor = co_await net::this_coro::executor;
   auto* caller = executor.target<net::io_context::executor_type>();
@@ -436,6 +438,7 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
     if (!done) co_return std::unexpected(std::move(done).error());
   }
   if (request.network == "package-registries") ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
+  co_await place_certificate(box);
   if (!request.on_create.empty()) ISOLA_CO_CHECK(co_await run_hooks(box, request.on_create, "on_create"));
   if (!request.probe.empty()) ISOLA_CO_CHECK(co_await wait_ready(box, request.probe));
   if (!request.probe.empty() || !request.on_create.empty()) record(ledger::Kind::sandbox_ready, box, "{}");

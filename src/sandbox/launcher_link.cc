@@ -30,6 +30,7 @@ struct LauncherLink::Answer {
     reader.u8();
     return reader;
   }
+  void wipe() { vault::wipe(message.bytes); }
 };
 
 // One connection. Everything in here runs on its home worker, but for `pending` results, which their askers read under
@@ -335,12 +336,50 @@ Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
   co_return Result<void>();
 }
 
-Task<Result<void>> LauncherLink::set_policy(launcher::PolicyRequest request) {
+Task<Result<std::string>> LauncherLink::set_policy(launcher::PolicyRequest request) {
   Writer out;
   encode(out, request);
-  auto answer = co_await ask(Op::set_policy, out.take());
-  if (!answer) co_return std::unexpected(std::move(answer).error());
-  co_return Result<void>();
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::set_policy, out.take()));
+  Reader in = answer.in();
+  if (in.done()) co_return std::string();
+  std::string missing = in.str();
+  if (!in.done()) co_return launcher::unreadable_reply();
+  co_return missing;
+}
+
+Task<Result<std::string>> LauncherLink::certificate(std::string id) {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::certificate, only_id(id)));
+  Reader in = answer.in();
+  std::string pem = in.str();
+  if (!in.done()) co_return launcher::unreadable_reply();
+  co_return pem;
+}
+
+Task<Result<launcher::VaultState>> LauncherLink::vault_state() {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_state, {}));
+  co_return launcher::read_value<launcher::VaultState>(answer.in());
+}
+
+Task<Result<std::vector<std::string>>> LauncherLink::reseal(std::vector<std::string> sealed) {
+  Writer out;
+  out.strs(sealed);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_reseal, out.take()));
+  Reader in = answer.in();
+  auto fresh = in.strs();
+  if (!in.done() || fresh.size() != sealed.size()) co_return launcher::unreadable_reply();
+  co_return fresh;
+}
+
+Task<Result<vault::Secret>> LauncherLink::open_value(std::string sealed) {
+  Writer out;
+  out.str(sealed);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_open, out.take()));
+  Reader in = answer.in();
+  vault::Secret value(in.view());
+  const bool whole = in.done();
+  answer.wipe();
+  if (!whole) co_return launcher::unreadable_reply();
+  co_return value;
 }
 
 Task<Result<std::string>> LauncherLink::gate_report(std::string id) {

@@ -19,6 +19,7 @@
 #include "base/task.h"
 #include "gate/event.h"
 #include "launcher/protocol.h"
+#include "vault/seal.h"
 
 namespace isola::sandbox {
 
@@ -68,8 +69,14 @@ class LauncherLink {
   Task<Result<void>> drop_volume(std::string id);
   Task<Result<std::vector<launcher::VolumeSummary>>> volumes();
 
-  // Returns when the gate has it.
-  Task<Result<void>> set_policy(launcher::PolicyRequest request);
+  // Returns when the gate has it, with which of its bindings could not be opened and why (JSON; empty: none).
+  Task<Result<std::string>> set_policy(launcher::PolicyRequest request);
+  Task<Result<std::string>> certificate(std::string id);  // PEM
+
+  // The vault (docs/vault.md). Nothing but cipher text, but for open_value.
+  Task<Result<launcher::VaultState>> vault_state();
+  Task<Result<std::vector<std::string>>> reseal(std::vector<std::string> sealed);
+  Task<Result<vault::Secret>> open_value(std::string sealed);
   Task<Result<std::string>> gate_report(std::string id);  // JSON
 
   bool connected() const;

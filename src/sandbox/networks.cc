@@ -65,8 +65,28 @@ std::string Service::ceiling_of(const store::ProjectRecord& project) const {
 }
 
 Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
+  auto told = co_await apply_terms(box, std::move(policy), cut);
+  if (!told) co_return std::unexpected(told.error());
+  if (!told->empty()) log::warn("sandbox", "{} goes without some of its bindings: {}", box->id(), *told);
+  co_return Result<void>();
+}
+
+Task<Result<std::string>> Service::apply_terms(BoxPtr box, std::string policy, bool cut) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = ceiling_of(project), .cut = cut};
+  // What reaches nothing needs no credentials.
+  Millis refresh = 0;
+  if (!policy.empty()) {
+    ISOLA_CO_TRY(request.bindings, sealed_grants(box->record(), refresh));
+  }
+  {
+    std::lock_guard lock(grants_mutex_);
+    if (refresh > 0)
+      grants_due_[box->id()] = refresh;
+    else
+      grants_due_.erase(box->id());
+  }
+  if (refresh > 0) grants_bell_.ring();
   co_return co_await parts_.launcher->set_policy(std::move(request));
 }
 
@@ -77,7 +97,11 @@ Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .ceiling = ceiling_of(project), .first = true};
   // Under a ceiling that somebody set it is waited for: whoever gives it a policy while no server runs stays below it.
-  if (!project.ceiling.empty()) co_return co_await parts_.launcher->set_policy(std::move(request));
+  if (!project.ceiling.empty()) {
+    auto told = co_await parts_.launcher->set_policy(std::move(request));
+    if (!told) co_return std::unexpected(told.error());
+    co_return Result<void>();
+  }
   // A policy that is set meanwhile is not undone by it.
   tell_gate_later(box->home(), parts_.launcher, std::move(request));
   co_return Result<void>();

@@ -101,6 +101,7 @@ Task<Result<void>> Service::start() {
   // The launcher was lost and found meanwhile: it knows nothing of what was said before.
   if (connections_ != connections) net::co_spawn(parts_.next_worker(), reown(), net::detached);
   net::co_spawn(parts_.next_worker(), sweep(), net::detached);
+  net::co_spawn(parts_.next_worker(), watch_grants(), net::detached);
   co_return Result<void>();
 }
 
@@ -153,6 +154,7 @@ Task<void> Service::sweep_once() {
 
 void Service::stop() {
   ready_ = false;
+  grants_bell_.ring();
   std::vector<BoxPtr> boxes;
   {
     std::shared_lock lock(mutex_);

@@ -32,6 +32,8 @@
 #include "sandbox/pool_policy.h"
 #include "sandbox/volume_desk.h"
 #include "store/store.h"
+#include "vault/binding.h"
+#include "vault/source.h"
 
 namespace isola::sandbox {
 
@@ -85,7 +87,9 @@ struct CreateRequest {
   std::string network;  // a preset (none, package-registries, all) or a policy as text; empty: none
   bool public_ports = false;
   bool cold = false;
-  bool one_shot = false;  // ends with the server that made it
+  bool one_shot = false;     // ends with the server that made it
+  bool grants = true;        // of the project and the template; not for those made of a snapshot, unless keep_grants
+  bool keep_grants = false;  // it has them after a resume, too, and from a snapshot on
 };
 
 Result<void> check_metadata(const store::Labels& metadata);
@@ -98,11 +102,13 @@ struct PauseRequest {
   std::string why = {};              // of the service's own accord, to be shown
   bool unless_used = false;          // somebody uses it: then not
   std::function<bool()> still = {};  // asked when it is our turn; false: not any more
+  bool allow_exposed = false;        // with its memory though a secret's value was given into it
   Caller by = Caller();
 };
 struct ResumeRequest {
-  std::optional<Millis> timeout = {};  // empty: as long as it had
-  bool files_only = false;             // its memory is left behind
+  std::optional<Millis> timeout = {};    // empty: as long as it had
+  bool files_only = false;               // its memory is left behind
+  std::optional<bool> keep_grants = {};  // empty: as its create said
   Caller by = Caller();
 };
 struct SnapshotRequest {
@@ -110,6 +116,7 @@ struct SnapshotRequest {
   bool memory = true;
   store::ImageKind kind = store::ImageKind::snapshot;  // or step, built
   Millis expires_after = 0;                            // its last use; 0: never
+  bool allow_exposed = false;                          // as with a pause
   Caller by = Caller();
 };
 inline constexpr uint32_t kMostForks = 256;
@@ -118,6 +125,8 @@ struct ForkRequest {
   uint32_t count = 1;
   std::optional<Millis> timeout = {};          // empty: as long as the parent's
   std::optional<store::Labels> metadata = {};  // empty: the parent's
+  bool keep_grants = false;                    // those that the parent has, and copies of its own
+  bool allow_exposed = false;                  // as with a pause
   Caller by = Caller();
 };
 
@@ -134,6 +143,24 @@ struct VolumeLook {
   uint64_t used = 0;                   // bytes
   std::vector<std::string> sandboxes;  // that have it
   bool existed = false;                // it was there before it was asked for
+};
+
+// A value, or where to get it (vault/source.h, as JSON).
+struct SecretRequest {
+  std::string project = "default";
+  std::string name;
+  vault::Secret value = {};
+  std::string source = {};
+  bool operators = false;  // who asks may use sources of this machine
+  Caller by = Caller();
+};
+
+struct BindRequest {
+  std::string project = "default";
+  store::BindingScope scope = store::BindingScope::sandbox;
+  std::string subject = {};  // a template's name; of a sandbox its id
+  vault::Binding binding;    // id, actor and value are filled in
+  Caller by = Caller();
 };
 
 inline constexpr const char* kUsualTag = "default";
@@ -188,6 +215,9 @@ struct CommandSpec {
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
   bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
+  // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
+  // it.
+  store::Labels secrets = {};
 };
 
 // A command and its stream. Dropping it detaches: the command goes on, and its end is recorded all the same.
@@ -285,6 +315,17 @@ class Service : public std::enable_shared_from_this<Service> {
   };
   Task<Result<VolumeFiles>> volume_files(store::VolumeRecord volume);
   void record_volume(ledger::Kind kind, const store::VolumeRecord& volume, const store::Labels& data, const Caller& by);
+
+  // ---- secrets and who may use them (docs/vault.md) ----
+  // exists, or with `replace` not_found. The value is sealed before anything is waited for twice, and wiped.
+  Task<Result<store::SecretRecord>> put_secret(SecretRequest request, bool replace);
+  // Every binding of it is revoked.
+  Task<Result<void>> remove_secret(std::string project, std::string name, Caller by);
+  // In force when it returns; what cannot be opened is not granted.
+  Task<Result<store::BindingRecord>> bind(BindRequest request);
+  Task<Result<void>> unbind(std::string project, std::string id, Caller by);
+  // Those that hold for it, in the order in which the gate asks them: its own, its template's, its project's.
+  Result<std::vector<store::BindingRecord>> grants_of(const store::SandboxRecord& sandbox);
 
   // Resumes it where that is its way.
   Task<Result<std::shared_ptr<GuestLink>>> link(BoxPtr box);
@@ -415,6 +456,23 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string ceiling_of(const store::ProjectRecord& project) const;
   // In the sandbox's turn: the ceiling that is read here is the one that holds when the next one is read.
   Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
+  // The same; gives which bindings could not be opened, and why (JSON; empty: none).
+  Task<Result<std::string>> apply_terms(BoxPtr box, std::string policy, bool cut);
+  // With their sealed values; as the launcher wants them.
+  Result<std::string> sealed_grants(const store::SandboxRecord& sandbox, Millis& refresh);
+  void record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why, const Caller& by);
+  void record_secret(ledger::Kind kind, const store::SecretRecord& secret, const Caller& by);
+  Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
+  // Whoever a change concerns gets it now; what cannot be told is told again until it is (watch_grants).
+  Task<Result<void>> tell_grants(std::vector<BoxPtr> boxes);
+  std::vector<BoxPtr> concerned(const store::BindingRecord& binding);
+  Task<void> watch_grants();
+  Task<void> end_expired();
+  Task<Result<void>> drop_grants(BoxPtr box);
+  Result<void> copy_grants(const store::SandboxRecord& from, const BoxPtr& to, const Caller& by);
+  Task<void> place_certificate(BoxPtr box);
+  // A value of a secret is about to go into it, for a command.
+  Task<Result<void>> expose(BoxPtr box, CommandSpec& spec);
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
   Task<Result<void>> renew_network(BoxPtr box, bool fresh);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
@@ -528,6 +586,9 @@ class Service : public std::enable_shared_from_this<Service> {
   };
   std::map<std::string, Warm> warm_;  // by digest; under pool_mutex_
   std::shared_ptr<VolumeDesk> desk_;
+  std::mutex grants_mutex_;
+  std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
+  Bell grants_bell_;
   EventBus events_;
   std::atomic<bool> ready_ = false;
   std::atomic<uint64_t> connections_ = 0;  // to the launcher, one after the other

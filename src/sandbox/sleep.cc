@@ -66,6 +66,10 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   if (store::is_asleep(box->state())) co_return Result<void>();
   if (over(box->state())) co_return has_ended(box);
   if (request.still && !request.still()) co_return conflict("there is no reason to pause it any more");
+  if (request.memory && box->record().exposed && !request.allow_exposed) {
+    if (request.why.empty()) co_return no_image_of_exposed(box->id());
+    request.memory = false;  // of our own accord: its files are kept
+  }
   auto stats = co_await parts_.launcher->stats(box->id());
   if (stats) {
     accounts_.charge(*box, *stats);
@@ -187,8 +191,11 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     }
   }
   box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings().patience));
-  // It reaches nothing until its policy is in force.
-  Result<void> ready = co_await renew_network(box, fresh);
+  // It reaches nothing until its policy is in force. What it was granted it has to be granted again: what comes out of
+  // an image may have been waiting for this.
+  Result<void> ready;
+  if (!request.keep_grants.value_or(record.keep_grants)) ready = co_await drop_grants(box);
+  if (ready) ready = co_await renew_network(box, fresh);
   bool anew = launched->reply.birth == Birth::cold;
   // Its processes were not kept, and their numbers are given to others.
   if (anew)
@@ -218,6 +225,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     ISOLA_CO_CHECK(awake(box, State::creating, launched->reply.birth, request.timeout));
   }
   shut.open();
+  co_await place_certificate(box);
   // An end that came before anybody could hear of it.
   auto owned = co_await parts_.launcher->own(box->id());
   if (!owned && owned.error().code == Code::not_found) {

@@ -49,6 +49,7 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
   ISOLA_CO_CHECK(co_await wake_for(box));
   Box::Turn turn = co_await box->turn();
   ISOLA_CO_CHECK(must_run(box));
+  if (request.memory && box->record().exposed && !request.allow_exposed) co_return no_image_of_exposed(box->id());
   auto stats = co_await parts_.launcher->stats(box->id());
   if (stats) ISOLA_CO_CHECK(room_to_keep(box, stats->disk_bytes + (request.memory ? stats->memory_bytes : 0)));
   Launching under_way(*this);
@@ -177,6 +178,7 @@ Task<Result<std::vector<Created>>> Service::fork(BoxPtr box, ForkRequest request
   {
     Box::Turn turn = co_await box->turn();
     ISOLA_CO_CHECK(must_run(box));
+    if (box->record().exposed && !request.allow_exposed) co_return no_image_of_exposed(box->id());
     launcher::CheckpointRequest ask{.id = box->id(), .memory = true, .keep_running = true};
     ISOLA_CO_TRY(auto saved, co_await save(box, std::move(ask)));
     forking->image = saved.image;
@@ -256,6 +258,7 @@ Task<Result<Created>> Service::make_fork(Forking& forking) {
   if (forking.request.timeout) record.lifetime.timeout = *forking.request.timeout;
   record.lifetime.deadline = record.lifetime.timeout ? now + record.lifetime.timeout : 0;
   if (!record.traffic_token.empty()) record.traffic_token = new_token();
+  record.granted = parent.granted && forking.request.keep_grants;
   ISOLA_CO_TRY(BoxPtr box, co_await take_in(std::move(record), std::move(launched->link)));
   json data = {{"template", parent.template_name},
                {"boundary", to_string(parent.boundary)},
@@ -264,10 +267,12 @@ Task<Result<Created>> Service::make_fork(Forking& forking) {
   data["latency_us"] = latency_data(launched->reply.latency);
   this->record(ledger::Kind::sandbox_created, box, data.dump(), forking.request.by);
   Result<void> ready;
-  {
+  if (forking.request.keep_grants) ready = copy_grants(parent, box, forking.request.by);
+  if (ready) {
     Box::Turn turn = co_await box->turn();
     ready = co_await renew_network(box, true);
   }
+  if (ready) co_await place_certificate(box);
   if (!ready) {
     Error why = ready.error();
     (void)co_await kill(box, EndReason::killed, why.message);

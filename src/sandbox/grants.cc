@@ -1,0 +1,382 @@
+// Bindings: which secret goes where for whom, from the store to the gate, and their end.
+//
+// The store decides, the gate obeys: a grant is written down and then told; where it cannot be told it is taken back. A
+// revocation is written down and then told, and told again until the gate has it, whatever happens meanwhile.
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "gate/name.h"
+#include "gate/policy.h"
+#include "sandbox/service.h"
+
+namespace isola::sandbox {
+
+namespace net = boost::asio;
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMostTold = 96 << 10;  // bytes of all of a sandbox's bindings, as a message to the launcher
+constexpr Millis kTellAgain = 1000;
+constexpr auto kLongestWait = std::chrono::hours(1);
+
+Result<vault::Binding> binding_of(const store::BindingRecord& record) {
+  ISOLA_TRY(auto binding, vault::parse_binding(record.body));
+  binding.id = record.id;
+  binding.secret = record.secret;
+  binding.expires = record.expires;
+  binding.actor = record.actor;
+  return binding;
+}
+
+}  // namespace
+
+Result<std::vector<store::BindingRecord>> Service::grants_of(const store::SandboxRecord& sandbox) {
+  using store::BindingScope;
+  ISOLA_TRY(auto all, parts_.store.list_bindings(sandbox.project, BindingScope::sandbox, sandbox.id));
+  if (sandbox.granted) {
+    ISOLA_TRY(auto by_template,
+              parts_.store.list_bindings(sandbox.project, BindingScope::of_template, sandbox.template_name));
+    all.insert(all.end(), by_template.begin(), by_template.end());
+    ISOLA_TRY(auto by_project, parts_.store.list_bindings(sandbox.project, BindingScope::project, ""));
+    all.insert(all.end(), by_project.begin(), by_project.end());
+  }
+  const Millis now = now_millis();
+  std::erase_if(all, [&](const auto& one) { return one.expires != 0 && one.expires <= now; });
+  return all;
+}
+
+Result<std::string> Service::sealed_grants(const store::SandboxRecord& sandbox, Millis& refresh) {
+  ISOLA_TRY(auto grants, grants_of(sandbox));
+  if (grants.size() > vault::kMaxBindings) return fail(Code::exhausted, "a sandbox has at most 256 bindings");
+  std::vector<vault::Binding> all;
+  const Millis now = now_millis();
+  for (const auto& grant : grants) {
+    ISOLA_TRY(auto binding, binding_of(grant));
+    auto secret = parts_.store.find_secret(grant.project, grant.secret);
+    if (!secret && secret.error().code == Code::not_found) continue;  // just deleted
+    if (!secret) return std::unexpected(secret.error());
+    binding.sealed = secret->sealed;
+    if (!secret->source.empty()) {
+      auto source = json::parse(secret->source, nullptr, false);
+      Millis due = now + 1000 * (source.is_object() ? source.value("ttl", int64_t{300}) : 300);
+      refresh = refresh == 0 ? due : std::min(refresh, due);
+    }
+    all.push_back(std::move(binding));
+  }
+  std::string text = vault::to_json(all);
+  if (text.size() > kMostTold) return fail(Code::exhausted, "the bindings of one sandbox are too large together");
+  return text;
+}
+
+void Service::record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
+                           const Caller& by) {
+  json body = json::parse(binding.body, nullptr, false);
+  json data = {{"binding", binding.id}, {"secret", binding.secret}, {"scope", to_string(binding.scope)}};
+  if (!binding.subject.empty()) data["subject"] = binding.subject;
+  if (body.is_object())
+    for (const char* part : {"names", "ports", "methods", "path_prefix", "place"})
+      if (body.contains(part)) data[part] = body[part];
+  if (binding.expires) data["expires"] = binding.expires;
+  if (!why.empty()) data["reason"] = why;
+  ledger::Event event;
+  event.time = now_millis();
+  event.project = binding.project;
+  if (binding.scope == store::BindingScope::sandbox) {
+    event.sandbox = binding.subject;
+    if (auto box = find_any(binding.subject)) event.task = (*box)->record().task;
+  }
+  event.key = by.key;
+  event.actor = by.actor.empty() ? by.key : by.actor;
+  event.kind = kind;
+  event.data = data.dump(-1, ' ', false, json::error_handler_t::replace);
+  events_.publish(event);
+  append(event);
+}
+
+std::vector<BoxPtr> Service::concerned(const store::BindingRecord& binding) {
+  std::vector<BoxPtr> boxes;
+  if (binding.scope == store::BindingScope::sandbox) {
+    if (auto box = find_any(binding.subject)) boxes.push_back(*box);
+    return boxes;
+  }
+  for (const auto& box : boxes_of(binding.project)) {
+    auto record = box->record();
+    const bool meant = binding.scope == store::BindingScope::project || record.template_name == binding.subject;
+    if (record.granted && meant) boxes.push_back(box);
+  }
+  return boxes;
+}
+
+// All of them, whatever happens with one.
+Task<Result<void>> Service::tell_grants(std::vector<BoxPtr> boxes) {
+  Result<void> result;
+  for (const auto& box : boxes) {
+    Box::Turn turn = co_await box->turn();
+    if (store::is_asleep(box->state()) || box->state() == State::ended) continue;
+    auto record = box->record();
+    if (record.network.empty()) continue;
+    auto told = co_await apply_network(box, record.network, true);
+    if (told || told.error().code == Code::not_found) continue;
+    log::warn("sandbox", "the bindings of {} are told again soon: {}", box->id(), told.error().message);
+    {
+      std::lock_guard lock(grants_mutex_);
+      grants_due_[box->id()] = now_millis() + kTellAgain;
+    }
+    grants_bell_.ring();
+    if (result) result = std::unexpected(told.error().in("it is written down, and in force when the gate answers"));
+  }
+  co_return result;
+}
+
+Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
+  auto self = shared_from_this();
+  auto& binding = request.binding;
+  binding.id = new_binding_id();
+  binding.actor = request.by.actor.empty() ? request.by.key : request.by.actor;
+  binding.sealed.clear();
+  ISOLA_CO_CHECK(vault::check_binding(binding));
+  // The gate compares names in one spelling, and ports by its own reading of them.
+  for (const auto& name : binding.names) ISOLA_CO_CHECK(gate::make_rule("allow", name, binding.ports, false));
+  if (binding.expires != 0 && binding.expires <= now_millis())
+    co_return fail(Code::invalid, "expires: that moment has passed");
+  store::BindingRecord record{.id = binding.id,
+                              .project = request.project,
+                              .scope = request.scope,
+                              .subject = request.subject,
+                              .secret = binding.secret,
+                              .expires = binding.expires,
+                              .created = now_millis(),
+                              .actor = binding.actor,
+                              .made_by = request.by.key};
+  json body = json::parse(vault::to_json({binding}))[0];
+  for (const char* own : {"id", "actor", "expires"}) body.erase(own);
+  record.body = body.dump();
+  ISOLA_CO_TRY(auto state, co_await parts_.launcher->vault_state());
+  if (!state.trouble.empty()) co_return fail(Code::unavailable, "there is no vault: " + state.trouble);
+  if (state.locked) co_return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
+  ISOLA_CO_CHECK(parts_.store.insert_binding(record));
+  grants_bell_.ring();  // it may be the next to expire
+  // One that cannot be opened, or that the gate does not take, is nobody's.
+  Result<void> granted;
+  auto boxes = concerned(record);
+  for (const auto& box : boxes) {
+    Box::Turn turn = co_await box->turn();
+    auto now = box->record();
+    if (store::is_asleep(now.state) || now.state == State::ended || now.network.empty()) continue;
+    auto told = co_await apply_terms(box, now.network, false);
+    if (!told && told.error().code == Code::not_found) continue;
+    if (!told) {
+      granted = std::unexpected(told.error());
+    } else if (auto missing = json::parse(*told, nullptr, false); missing.is_object() && missing.contains(record.id)) {
+      granted = fail(Code::unavailable, "secret " + record.secret + ": " + missing[record.id].get<std::string>());
+    }
+    if (!granted) break;
+  }
+  if (!granted) {
+    (void)parts_.store.remove_binding(record.project, record.id);
+    (void)co_await tell_grants(std::move(boxes));
+    co_return std::unexpected(granted.error());
+  }
+  record_grant(ledger::Kind::grant_created, record, "", request.by);
+  for (const auto& box : boxes) co_await place_certificate(box);
+  co_return record;
+}
+
+Task<Result<void>> Service::unbind(std::string project, std::string id, Caller by) {
+  auto self = shared_from_this();
+  ISOLA_CO_TRY(auto binding, parts_.store.find_binding(project, id));
+  ISOLA_CO_CHECK(parts_.store.remove_binding(project, id));
+  record_grant(ledger::Kind::grant_revoked, binding, "", by);
+  auto boxes = concerned(binding);
+  co_return co_await tell_grants(std::move(boxes));
+}
+
+// In its turn, before its network is renewed.
+Task<Result<void>> Service::drop_grants(BoxPtr box) {
+  auto record = box->record();
+  ISOLA_CO_TRY(auto gone, parts_.store.remove_bindings_of_sandbox(box->id()));
+  for (const auto& binding : gone)
+    record_grant(ledger::Kind::grant_revoked, binding, "the sandbox was resumed", Caller());
+  if (!record.granted) co_return Result<void>();
+  store::SandboxChange change;
+  change.granted = false;
+  ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+  box->change([](auto& r) { r.granted = false; });
+  co_return Result<void>();
+}
+
+Result<void> Service::copy_grants(const store::SandboxRecord& from, const BoxPtr& to, const Caller& by) {
+  ISOLA_TRY(auto own, parts_.store.list_bindings(from.project, store::BindingScope::sandbox, from.id));
+  for (auto binding : own) {
+    binding.id = new_binding_id();
+    binding.subject = to->id();
+    binding.created = now_millis();
+    ISOLA_CHECK(parts_.store.insert_binding(binding));
+    record_grant(ledger::Kind::grant_created, binding, "copied from " + from.id, by);
+  }
+  return {};
+}
+
+// ---- values for a command ---------------------------------------------------------------------------------------
+
+// Written down before it happens: a value that is inside is never unknown to be.
+Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
+  ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
+  if (!project.allow_exposed)
+    co_return fail(Code::denied,
+                   "secrets: this project does not allow values of secrets inside sandboxes (allow_exposed); bind them "
+                   "to the names that they are for instead");
+  json named = json::object();
+  std::vector<std::pair<std::string, std::string>> sealed;  // variable, value
+  for (const auto& [variable, name] : spec.secrets) {
+    if (variable.empty() || variable.find('=') != std::string::npos || variable.find('\0') != std::string::npos)
+      co_return fail(Code::invalid, "secrets: a variable's name is odd");
+    ISOLA_CO_TRY(auto secret, parts_.store.find_secret(box->project(), name));
+    sealed.emplace_back(variable, secret.sealed);
+    named[variable] = name;
+  }
+  if (!box->record().exposed) {
+    store::SandboxChange change;
+    change.exposed = true;
+    ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+    box->change([](auto& r) { r.exposed = true; });
+  }
+  json data = {{"secrets", named}, {"exposed", true}};
+  Caller by(spec.by, spec.actor);
+  ledger::Event event = event_of(ledger::Kind::secret_exposed, box,
+                                 data.dump(-1, ' ', false, json::error_handler_t::replace), by, spec.task);
+  events_.publish(event);
+  ISOLA_CO_CHECK(co_await record_durably(event));
+  for (const auto& [variable, cipher] : sealed) {
+    ISOLA_CO_TRY(vault::Secret value, co_await parts_.launcher->open_value(cipher));
+    spec.env[variable] = std::string(value.view());
+  }
+  co_return Result<void>();
+}
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+Task<void> Service::end_expired() {
+  auto over = parts_.store.expiring_bindings(now_millis() + 1);
+  if (!over) co_return;
+  for (const auto& binding : *over) {
+    if (!parts_.store.remove_binding(binding.project, binding.id)) continue;
+    record_grant(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
+    auto boxes = concerned(binding);
+    (void)co_await tell_grants(std::move(boxes));
+  }
+}
+
+// Ends what has expired, fetches anew what sources have, and tells again what could not be told.
+Task<void> Service::watch_grants() {
+  auto self = shared_from_this();
+  while (ready_) {
+    uint64_t ticket = grants_bell_.ticket();
+    co_await end_expired();
+    std::vector<std::string> due;
+    const Millis now = now_millis();
+    Millis next = now + std::chrono::duration_cast<std::chrono::milliseconds>(kLongestWait).count();
+    {
+      std::lock_guard lock(grants_mutex_);
+      std::erase_if(grants_due_, [&](const auto& one) {
+        if (one.second <= now) due.push_back(one.first);
+        return one.second <= now;
+      });
+    }
+    std::vector<BoxPtr> boxes;
+    for (const auto& id : due)
+      if (auto box = find_any(id)) boxes.push_back(*box);
+    if (!boxes.empty()) (void)co_await tell_grants(std::move(boxes));
+    if (auto expiring = parts_.store.expiring_bindings(next); expiring && !expiring->empty())
+      next = expiring->front().expires;
+    {
+      std::lock_guard lock(grants_mutex_);
+      for (const auto& [id, when] : grants_due_) next = std::min(next, when);
+    }
+    // At least a moment: a store that cannot write must not make this spin.
+    auto wait = std::chrono::milliseconds(std::max<Millis>(next - now_millis(), 50));
+    (void)co_await grants_bell_.wait_for(ticket, wait);
+  }
+}
+
+// ---- inside ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr const char* kCertificate = "/usr/local/share/ca-certificates/isola.crt";
+constexpr const char* kBundle = "/etc/ssl/certs/ca-certificates.crt";
+
+constexpr std::string_view kBegin = "# isola: begin\n", kEnd = "# isola: end\n";
+constexpr size_t kMostBundle = 8 << 20;
+
+// What the bundle is with this certificate instead of the one that was put there before.
+std::string with_certificate(std::string bundle, const std::string& pem) {
+  auto begin = bundle.find(kBegin);
+  auto end = begin == std::string::npos ? begin : bundle.find(kEnd, begin);
+  if (end != std::string::npos) bundle.erase(begin, end + kEnd.size() - begin);
+  if (!bundle.empty() && bundle.back() != '\n') bundle += '\n';
+  return bundle.append(kBegin).append(pem).append(pem.ends_with('\n') ? "" : "\n").append(kEnd);
+}
+
+// Empty: there is none.
+Task<Result<std::string>> read_bundle(GuestLink& link) {
+  guest::Read args{.path = kBundle, .user = "root"};
+  std::string asked = guest::encode(args);
+  auto channel = link.open(guest::Op::read, asked, 1 << 20);
+  auto there = co_await channel->reply();
+  if (!there && there.error().code == Code::not_found) co_return std::string();
+  if (!there) co_return std::unexpected(there.error());
+  std::string all;
+  for (;;) {
+    auto piece = co_await channel->read();
+    if (!piece) break;
+    all += *piece;
+    if (all.size() > kMostBundle) co_return fail(Code::exhausted, "the bundle of certificates is too large");
+  }
+  ISOLA_CO_TRY(std::string done, co_await channel->end());
+  co_return all;
+}
+
+const store::Labels& certificate_variables() {
+  static const store::Labels all = {{"SSL_CERT_FILE", kBundle},     {"REQUESTS_CA_BUNDLE", kBundle},
+                                    {"CURL_CA_BUNDLE", kBundle},    {"NODE_EXTRA_CA_CERTS", kCertificate},
+                                    {"GIT_SSL_CAINFO", kBundle},    {"PIP_CERT", kBundle},
+                                    {"CARGO_HTTP_CAINFO", kBundle}, {"AWS_CA_BUNDLE", kBundle},
+                                    {"DENO_CERT", kCertificate}};
+  return all;
+}
+
+}  // namespace
+
+// A sandbox whose TLS the gate terminates trusts its CA. What fails here costs it those connections and nothing else.
+Task<void> Service::place_certificate(BoxPtr box) {
+  auto record = box->record();
+  if (record.network.empty() || box->state() == State::ended || store::is_asleep(box->state())) co_return;
+  auto grants = grants_of(record);
+  if (!grants || grants->empty()) co_return;
+  auto place = [&]() -> Task<Result<void>> {
+    ISOLA_CO_TRY(std::string pem, co_await parts_.launcher->certificate(box->id()));
+    ISOLA_CO_TRY(auto link, co_await this->link(box));
+    ISOLA_CO_TRY(std::string bundle, co_await read_bundle(*link));
+    bundle = with_certificate(std::move(bundle), pem);
+    std::string own = kCertificate, shared = kBundle, root = "root";
+    ISOLA_CO_CHECK(co_await write_file(box, own, pem, root));
+    ISOLA_CO_CHECK(co_await write_file(box, shared, bundle, root));
+    store::SandboxChange change;
+    change.env = box->record().env;
+    change.env->insert(certificate_variables().begin(), certificate_variables().end());
+    if (*change.env == box->record().env) co_return Result<void>();
+    ISOLA_CO_CHECK(co_await configure(box, *change.env, false));
+    ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+    box->change([&](auto& r) { r.env = *change.env; });
+    co_return Result<void>();
+  };
+  auto placed = co_await place();
+  if (!placed) log::warn("sandbox", "{} has no certificate of its gate: {}", box->id(), placed.error().message);
+}
+
+}  // namespace isola::sandbox
