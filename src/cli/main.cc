@@ -38,6 +38,9 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_sandbox(app, common, code);  // and exec, shell, cp
   add_snapshot(app, common, code);
   add_volume(app, common, code);
+  add_secret(app, common, code);
+  add_bind(app, common, code);  // unbind, grants
+  add_vault(app, common, code);
   add_code(app, common, code);
   add_repl(app, common, code);
   add_key(app, common, code);
@@ -53,6 +56,7 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_launcher(app, common, code);
   add_net(app, common, code);
   add_gate(app, code);
+  add_vault_fetch(app, code);
   add_completion(app, common, code);
   for (auto* command : app.get_subcommands({})) {
     add_common(*command, common);

@@ -20,6 +20,10 @@ void add_sandbox(CLI::App& app, Common& common, int& code);        // sandbox â€
 void add_image_verbs(CLI::App& group, Common& common, int& code);  // pause, resume, snapshot, fork, rollback
 void add_snapshot(CLI::App& app, Common& common, int& code);
 void add_volume(CLI::App& app, Common& common, int& code);
+void add_secret(CLI::App& app, Common& common, int& code);
+void add_bind(CLI::App& app, Common& common, int& code);  // bind, unbind, grants
+void add_vault(CLI::App& app, Common& common, int& code);
+void add_vault_fetch(CLI::App& app, int& code);
 void add_exec(CLI::App& app, Common& common, int& code);
 void add_shell(CLI::App& app, Common& common, int& code);
 void add_copy(CLI::App& app, Common& common, int& code);

@@ -35,6 +35,7 @@ void Api::add_to(http::Router& router) {
   add_images(group);
   add_templates(group);
   add_volumes(group);
+  add_secrets(group);
   add_commands(group);
   add_code(group, service_);
   add_terminals(group);

@@ -41,6 +41,7 @@ class Api {
   void add_images(http::RouteGroup& group);
   void add_templates(http::RouteGroup& group);
   void add_volumes(http::RouteGroup& group);
+  void add_secrets(http::RouteGroup& group);
   void add_commands(http::RouteGroup& group);
   void add_terminals(http::RouteGroup& group);
   void add_files(http::RouteGroup& group);

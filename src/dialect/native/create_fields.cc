@@ -85,6 +85,8 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   request.network = fields.text("network");
   request.public_ports = fields.flag("public_ports");
   request.cold = fields.flag("cold");
+  request.grants = fields.flag("grants", true);
+  request.keep_grants = fields.flag("keep_grants");
   return request;
 }
 
@@ -98,6 +100,7 @@ sandbox::CommandSpec read_command(Fields& fields, const char* env, const char* t
   spec.cwd = fields.text("cwd");
   spec.user = fields.text("user");
   spec.timeout = std::chrono::milliseconds(fields.seconds(timeout).value_or(0));
+  spec.secrets = fields.labels("secrets");
   return spec;
 }
 

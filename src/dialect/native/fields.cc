@@ -74,6 +74,40 @@ std::string Fields::text(const char* name, std::string otherwise) {
   return maybe_text(name).value_or(std::move(otherwise));
 }
 
+std::string Fields::json_text(const char* name) {
+  const json* value = get(name);
+  if (!value) return {};
+  if (!value->is_object()) return wrong(name, "must be an object"), std::string();
+  return value->dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+vault::Secret Fields::secret(const char* name, const char* as_base64) {
+  const json* text = get(name);
+  const json* bytes = get(as_base64);
+  if (text && bytes) return wrong(as_base64, "there is a value already"), vault::Secret();
+  if (text && !text->is_string()) return wrong(name, "must be a string"), vault::Secret();
+  if (bytes && !bytes->is_string()) return wrong(as_base64, "must be a string"), vault::Secret();
+  if (text) return vault::Secret(text->get_ref<const std::string&>());
+  if (!bytes) return {};
+  auto decoded = vault::from_base64(bytes->get_ref<const std::string&>());
+  if (!decoded) return wrong(as_base64, "is not base64"), vault::Secret();
+  vault::Secret value(*decoded);
+  vault::wipe(*decoded);
+  return value;
+}
+
+namespace {
+
+void wipe_texts(json& value) {
+  if (value.is_string()) vault::wipe(value.get_ref<std::string&>());
+  if (value.is_structured())
+    for (auto& inner : value) wipe_texts(inner);
+}
+
+}  // namespace
+
+void Fields::wipe() { wipe_texts(*value_); }
+
 std::optional<double> Fields::number(const char* name, double least, double most) {
   const json* value = get(name);
   if (!value) return std::nullopt;

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "store/records.h"
+#include "vault/seal.h"
 
 namespace isola::native {
 
@@ -41,6 +42,11 @@ class Fields {
   store::Labels contents(const char* name);  // likewise; bytes that are no text as {"base64": …}
   std::optional<Fields> object(const char* name);
   std::vector<Fields> objects(const char* name);  // a list of them; adopt() each
+  std::string json_text(const char* name);        // an object, as it is; empty: there is none
+  // A text, or bytes as base64 under another name; empty: there is neither.
+  vault::Secret secret(const char* name, const char* as_base64);
+  // Overwrites every text in it: afterwards only done() makes sense.
+  void wipe();
 
   // Remembered for done(): a value that its reader finds senseless.
   void wrong(const char* name, const std::string& why);

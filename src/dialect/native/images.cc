@@ -23,6 +23,7 @@ Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
   sandbox::PauseRequest request;
   request.memory = fields.flag("memory", true);
+  request.allow_exposed = fields.flag("allow_exposed");
   request.by = caller_of(ex);
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_CHECK(co_await service.pause(box, std::move(request)));
@@ -42,6 +43,7 @@ Task<Result<void>> resume(sandbox::Service& service, http::Exchange& ex) {
   sandbox::ResumeRequest request;
   request.timeout = fields.seconds("timeout");
   request.files_only = fields.flag("files_only");
+  if (fields.has("keep_grants")) request.keep_grants = fields.flag("keep_grants");
   request.by = caller_of(ex);
   bool with_latency = fields.flag("latency");
   ISOLA_CO_CHECK(fields.done());
@@ -70,6 +72,7 @@ Task<Result<void>> snapshot(sandbox::Service& service, http::Exchange& ex) {
   request.name = fields.text("name");
   request.memory = fields.flag("memory", true);
   request.expires_after = fields.seconds("expires_after").value_or(0);
+  request.allow_exposed = fields.flag("allow_exposed");
   request.by = caller_of(ex);
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto made, co_await service.snapshot(box, std::move(request)));
@@ -85,6 +88,8 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex) {
   request.count = static_cast<uint32_t>(fields.count("count", sandbox::kMostForks).value_or(1));
   request.timeout = fields.seconds("timeout");
   if (fields.has("metadata")) request.metadata = fields.labels("metadata");
+  request.keep_grants = fields.flag("keep_grants");
+  request.allow_exposed = fields.flag("allow_exposed");
   request.by = caller_of(ex);
   bool with_latency = fields.flag("latency");
   ISOLA_CO_CHECK(fields.done());

@@ -123,12 +123,15 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
   if (fields.has("budget")) budget = read_budget(fields, "budget");
   auto ceiling = fields.maybe_text("ceiling");
   json changed = json::array();
-  for (const char* name : {"limits", "budget", "ceiling"})
+  std::optional<bool> exposure;
+  if (fields.has("allow_exposed")) exposure = fields.flag("allow_exposed");
+  for (const char* name : {"limits", "budget", "ceiling", "allow_exposed"})
     if (fields.has(name)) changed.push_back(name);
   ISOLA_CO_CHECK(fields.done());
   if (ceiling) {
     ISOLA_CO_CHECK(co_await service.set_ceiling(project.id, *ceiling));
   }
+  if (exposure) ISOLA_CO_CHECK(service.store().set_project_exposure(project.id, *exposure));
   // Only what was named, over what is there now.
   ISOLA_CO_TRY(project, service.store().find_project(project.id));
   if (limits) project.limits = *limits;

@@ -53,7 +53,10 @@ json view(const store::SandboxRecord& sandbox) {
               {"disk", sandbox.limits.disk},
               {"pids", sandbox.limits.pids},
               {"metadata", sandbox.metadata},
-              {"public_ports", sandbox.traffic_token.empty()}};
+              {"public_ports", sandbox.traffic_token.empty()},
+              {"granted", sandbox.granted},
+              {"keep_grants", sandbox.keep_grants},
+              {"exposed", sandbox.exposed}};
   out["network"] = sandbox.network.empty() ? "none" : sandbox.network;
   if (!sandbox.name.empty()) out["name"] = sandbox.name;
   if (!sandbox.key.empty()) out["key"] = sandbox.key;
@@ -143,8 +146,13 @@ json view(const store::ProjectRecord& project) {
   if (project.limits.disk) limits["disk"] = project.limits.disk;
   if (project.limits.creates_per_second > 0) limits["creates_per_second"] = project.limits.creates_per_second;
   if (project.limits.stored) limits["stored"] = project.limits.stored;
-  return {{"id", project.id}, {"name", project.name},           {"created", when(project.created)},
-          {"limits", limits}, {"budget", view(project.budget)}, {"ceiling", project.ceiling}};
+  return {{"id", project.id},
+          {"name", project.name},
+          {"created", when(project.created)},
+          {"limits", limits},
+          {"budget", view(project.budget)},
+          {"ceiling", project.ceiling},
+          {"allow_exposed", project.allow_exposed}};
 }
 
 json view(const ledger::Usage& used, const ledger::PriceSheet& prices) {

@@ -1,0 +1,200 @@
+// /v1/secrets and bindings: what sandboxes may use without having it (docs/vault.md). Values come in and never out.
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "dialect/native/api.h"
+#include "dialect/native/fields.h"
+#include "dialect/native/query.h"
+#include "dialect/native/views.h"
+
+namespace isola::native {
+
+using nlohmann::json;
+using store::BindingScope;
+using store::Scope;
+
+namespace {
+
+json view(const store::SecretRecord& secret) {
+  json out = {{"name", secret.name},
+              {"version", secret.version},
+              {"created", when(secret.created)},
+              {"changed", when(secret.changed)},
+              {"actor", secret.actor}};
+  if (!secret.source.empty()) out["source"] = json::parse(secret.source, nullptr, false);
+  return out;
+}
+
+json view(const store::BindingRecord& binding) {
+  json out = json::parse(binding.body, nullptr, false);
+  if (!out.is_object()) out = json::object();
+  out["id"] = binding.id;
+  out["scope"] = to_string(binding.scope);
+  if (binding.scope == BindingScope::of_template) out["template"] = binding.subject;
+  if (binding.scope == BindingScope::sandbox) out["sandbox"] = binding.subject;
+  out["secret"] = binding.secret;
+  out["created"] = when(binding.created);
+  out["expires"] = binding.expires == 0 ? json(nullptr) : json(when(binding.expires));
+  out["actor"] = binding.actor;
+  return out;
+}
+
+// A body with a value in it, which is not left behind in memory.
+struct ValueBody {
+  std::string text;
+  ~ValueBody() { vault::wipe(text); }
+};
+
+Task<Result<void>> put(sandbox::Service& service, http::Exchange& ex, bool replace) {
+  ValueBody body;
+  ISOLA_CO_TRY(body.text, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body.text));
+  vault::wipe(body.text);
+  sandbox::SecretRequest request;
+  request.project = project_of(ex);
+  request.name = replace ? std::string(ex.param("secret")) : fields.text("name");
+  request.value = fields.secret("value", "value_base64");
+  request.source = fields.json_text("source");
+  request.operators = is_operator(ex);
+  request.by = caller_of(ex);
+  fields.wipe();
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(auto secret, co_await service.put_secret(std::move(request), replace));
+  if (!replace) ex.set_header("Location", "/v1/secrets/" + secret.name);
+  ex.reply(replace ? 200 : 201, dump(view(secret)));
+  co_return Result<void>();
+}
+
+Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CHECK(only_queries(ex, {}));
+  ISOLA_TRY(auto secrets, service.store().list_secrets(project_of(ex)));
+  json all = json::array();
+  for (const auto& secret : secrets) all.push_back(view(secret));
+  ex.reply(200, dump({{"secrets", all}}));
+  return {};
+}
+
+Result<void> look(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_TRY(auto secret, service.store().find_secret(project_of(ex), std::string(ex.param("secret"))));
+  ex.reply(200, dump(view(secret)));
+  return {};
+}
+
+Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
+  std::string project = project_of(ex), name(ex.param("secret"));
+  sandbox::Caller by = caller_of(ex);
+  ISOLA_CO_CHECK(co_await service.remove_secret(std::move(project), std::move(name), std::move(by)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+// ---- bindings -------------------------------------------------------------------------------------------------------
+
+vault::Binding read_binding(Fields& fields) {
+  vault::Binding binding;
+  binding.secret = fields.text("secret");
+  binding.names = fields.texts("names");
+  binding.ports = fields.text("ports");
+  binding.methods = fields.texts("methods");
+  binding.path_prefix = fields.text("path_prefix");
+  if (auto word = fields.maybe_text("place")) {
+    auto place = vault::parse_place(*word);
+    if (place)
+      binding.place = *place;
+    else
+      fields.wrong("place", "must be bearer, basic, header, query or sigv4");
+  }
+  binding.field = fields.text("field");
+  binding.format = fields.text("format");
+  binding.placeholder = fields.text("placeholder");
+  // A random one, for tools that do nothing without something that looks like a token.
+  if (fields.flag("make_placeholder")) {
+    if (!binding.placeholder.empty()) fields.wrong("make_placeholder", "there is a placeholder already");
+    binding.placeholder = "isola-placeholder-" + new_token();
+  }
+  if (auto time = fields.seconds("expires_in")) binding.expires = sandbox::now_millis() + *time;
+  return binding;
+}
+
+Task<Result<void>> bind(sandbox::Service& service, http::Exchange& ex, bool to_sandbox) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  sandbox::BindRequest request;
+  request.project = project_of(ex);
+  request.binding = read_binding(fields);
+  request.by = caller_of(ex);
+  if (to_sandbox) {
+    ISOLA_CO_TRY(auto box, box_of(service, ex));
+    request.subject = box->id();
+  } else {
+    request.subject = fields.text("template");
+    request.scope = request.subject.empty() ? BindingScope::project : BindingScope::of_template;
+  }
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(auto made, co_await service.bind(std::move(request)));
+  ex.reply(201, dump(view(made)));
+  co_return Result<void>();
+}
+
+// All of the project's, or those that hold for one sandbox.
+Result<void> list_bindings(sandbox::Service& service, http::Exchange& ex, bool of_sandbox) {
+  std::vector<store::BindingRecord> found;
+  if (of_sandbox) {
+    ISOLA_CHECK(only_queries(ex, {}));
+    ISOLA_TRY(auto sandbox, service.look(project_of(ex), std::string(ex.param("id"))));
+    ISOLA_TRY(found, service.grants_of(sandbox));
+  } else {
+    ISOLA_CHECK(only_queries(ex, {"secret"}));
+    ISOLA_TRY(found, service.store().list_bindings(project_of(ex)));
+    if (auto secret = ex.query("secret")) std::erase_if(found, [&](const auto& one) { return one.secret != *secret; });
+  }
+  json all = json::array();
+  for (const auto& binding : found) all.push_back(view(binding));
+  ex.reply(200, dump({{"bindings", all}}));
+  return {};
+}
+
+Task<Result<void>> unbind(sandbox::Service& service, http::Exchange& ex, bool of_sandbox) {
+  std::string project = project_of(ex), id(ex.param("binding"));
+  ISOLA_CO_TRY(auto binding, service.store().find_binding(project, id));
+  if (of_sandbox) {
+    ISOLA_CO_TRY(auto sandbox, service.look(project, std::string(ex.param("id"))));
+    if (binding.scope != BindingScope::sandbox || binding.subject != sandbox.id)
+      co_return fail(Code::not_found, "sandbox " + sandbox.id + " has no binding " + id + " of its own");
+  }
+  sandbox::Caller by = caller_of(ex);
+  ISOLA_CO_CHECK(co_await service.unbind(std::move(project), std::move(id), std::move(by)));
+  ex.reply(204);
+  co_return Result<void>();
+}
+
+}  // namespace
+
+// Whoever may say where a value goes can have it sent to himself: that is for admin keys, like bringing one in.
+void Api::add_secrets(http::RouteGroup& group) {
+  auto service = service_;
+  using Later = ::isola::Task<Result<void>>;
+  group.add("POST", "/v1/secrets",
+            handled(Scope::admin, [service](http::Exchange& ex) { return put(*service, ex, false); }));
+  group.add("GET", "/v1/secrets", handled([service](http::Exchange& ex) -> Later { co_return list(*service, ex); }));
+  group.add("GET", "/v1/secrets/{secret}",
+            handled([service](http::Exchange& ex) -> Later { co_return look(*service, ex); }));
+  group.add("PUT", "/v1/secrets/{secret}",
+            handled(Scope::admin, [service](http::Exchange& ex) { return put(*service, ex, true); }));
+  group.add("DELETE", "/v1/secrets/{secret}",
+            handled(Scope::admin, [service](http::Exchange& ex) { return remove(*service, ex); }));
+  for (bool of_sandbox : {false, true}) {
+    std::string base = of_sandbox ? "/v1/sandboxes/{id}/bindings" : "/v1/bindings";
+    group.add("POST", base, handled(Scope::admin, [service, of_sandbox](http::Exchange& ex) {
+                return bind(*service, ex, of_sandbox);
+              }));
+    group.add("GET", base, handled([service, of_sandbox](http::Exchange& ex) -> Later {
+                co_return list_bindings(*service, ex, of_sandbox);
+              }));
+    group.add("DELETE", base + "/{binding}", handled(Scope::admin, [service, of_sandbox](http::Exchange& ex) {
+                return unbind(*service, ex, of_sandbox);
+              }));
+  }
+}
+
+}  // namespace isola::native
