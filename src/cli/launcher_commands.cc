@@ -68,6 +68,10 @@ void add_launcher(CLI::App& app, Common& common, int& code) {
       ->add_option("--name-servers", options->name_servers,
                    "Where sandboxes' names are looked up, as 192.0.2.53:53 (default: as this machine does)")
       ->envname("ISOLA_NAME_SERVERS");
+  command
+      ->add_option("--authorities", options->authorities,
+                   "A PEM file of certificates that the gate trusts beside this machine's, where it looks into TLS")
+      ->envname("ISOLA_AUTHORITIES");
   command->add_flag("--daemon", options->daemon, "Go into the background, log to DATA/launcher.log");
   command->add_option("--ready-fd", options->ready_fd, "Tell this descriptor when ready")->group("");
   auto* status = command->add_subcommand("status", "Show the launcher that runs on --data");

@@ -35,7 +35,7 @@ constexpr auto kOpenAgain = std::chrono::seconds(30);  // after bindings that co
 constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
 
 // In the child: nothing of the launcher's but the conversation.
-int become_gate(int control, const char* servers) {
+int become_gate(int control, const char* servers, const char* authorities) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   if (::dup2(control, kControl) < 0) return 1;
   if (::syscall(SYS_close_range, kControl + 1, ~0u, 0) < 0) return 1;
@@ -47,8 +47,10 @@ int become_gate(int control, const char* servers) {
   ::setrlimit(RLIMIT_MEMLOCK, &much);  // values of secrets stay out of the swap
   rlimit no{0, 0};
   ::setrlimit(RLIMIT_CORE, &no);
-  const char* arguments[] = {"isola", "gate", "--control", "3", "--name-servers", servers, nullptr};
-  if (!*servers) arguments[4] = nullptr;
+  const char* arguments[9] = {"isola", "gate", "--control", "3"};
+  size_t next = 4;
+  if (*servers) arguments[next++] = "--name-servers", arguments[next++] = servers;
+  if (*authorities) arguments[next++] = "--authorities", arguments[next++] = authorities;
   const char* environment[] = {"PATH=/usr/bin:/bin", nullptr};
   ::execve("/proc/self/exe", const_cast<char**>(arguments), const_cast<char**>(environment));
   return 1;
@@ -70,7 +72,9 @@ Result<void> GateKeeper::start() {
   ISOLA_TRY(auto pair, kernel::socket_pair());
   int flags = ::fcntl(pair.first.get(), F_GETFL);
   if (::fcntl(pair.first.get(), F_SETFL, flags | O_NONBLOCK) < 0) return sys_error("cannot talk to the gate");
-  ISOLA_TRY(child_, kernel::spawn(0, [&] { return become_gate(pair.second.get(), options_.servers.c_str()); }));
+  ISOLA_TRY(child_, kernel::spawn(0, [&] {
+              return become_gate(pair.second.get(), options_.servers.c_str(), options_.authorities.c_str());
+            }));
   socket_ = std::move(pair.first);
   started_ = std::chrono::steady_clock::now();
   log::info("launcher", "the gate is process {}", child_.pid);

@@ -37,8 +37,9 @@ namespace isola::launcher {
 class GateKeeper {
  public:
   struct Options {
-    std::string folder;   // of the policies
-    std::string servers;  // name servers instead of the host's
+    std::string folder;            // of the policies
+    std::string servers;           // name servers instead of the host's
+    std::string authorities = {};  // a PEM file: certificates to trust upstream beside the machine's
     // Turns bindings into `Opened`; without one there are none.
     std::function<void(const std::string& bindings, std::function<void(Result<std::string>)> done)> open = {};
     std::function<vault::Secret()> key = {};  // of the gate; empty while the vault is locked

@@ -206,6 +206,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
       loop,
       {.folder = options.data_dir + "/gate",
        .servers = options.name_servers,
+       .authorities = options.authorities,
        .open = [&](const std::string& bindings, auto done) { vault.open_bindings(bindings, std::move(done)); },
        .key = [&] { return vault.gate_key(); },
        .birth = [&](const std::string& id) { return cells.birth_of(id); }},

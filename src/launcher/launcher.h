@@ -18,6 +18,7 @@ struct LauncherOptions {
   // alone, and the data directory lets others pass to it and nowhere else. Empty: root only.
   std::string user;
   std::string name_servers;        // for the gate, as "192.0.2.53:53"; empty: the host's
+  std::string authorities;         // a PEM file: whom the gate trusts upstream beside the machine's own; empty: nobody
   std::chrono::seconds linger{0};  // 0: stays until told to go; else leaves when idle for so long
   bool daemon = false;             // detach, log into DIR/launcher.log
   int ready_fd = -1;               // told "ready\n", or why not, and closed
