@@ -14,8 +14,8 @@ namespace isola::gate {
 
 namespace {
 
-// Sockets, pipes, memory, time, and reading the host's resolver configuration. No exec, no fork, no files but to read,
-// no signals to others, no namespaces. A sanitizer needs more than that.
+// Sockets, pipes, memory (also locked, for secrets), time, and reading the host's resolver configuration. No exec, no
+// fork, no files but to read, no signals to others, no namespaces. A sanitizer needs more than that.
 constexpr uint32_t kCalls[] = {
     __NR_accept4,      __NR_bind,           __NR_brk,          __NR_clock_gettime, __NR_close,
     __NR_connect,      __NR_epoll_create1,  __NR_epoll_ctl,    __NR_epoll_pwait,   __NR_exit,
@@ -27,7 +27,7 @@ constexpr uint32_t kCalls[] = {
     __NR_ppoll,        __NR_read,           __NR_recvfrom,     __NR_recvmsg,       __NR_restart_syscall,
     __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_sendmsg,       __NR_sendto,
     __NR_setsockopt,   __NR_shutdown,       __NR_socket,       __NR_splice,        __NR_statx,
-    __NR_uname,        __NR_write,          __NR_writev,
+    __NR_uname,        __NR_write,          __NR_writev,       __NR_mlock,         __NR_munlock,
 #ifdef __NR_epoll_wait
     __NR_epoll_wait,   __NR_poll,           __NR_stat,         __NR_time,
 #endif

@@ -18,9 +18,14 @@
 
 namespace isola::gate {
 
-// key: the 32 bytes that the values of bindings are sealed to; the first message, if there is one, and again when the
-// vault is unlocked. certificate: an id; the reply is the sandbox's CA certificate as PEM.
-enum class ControlOp : uint8_t { add, policy, remove, report, key, certificate };
+enum class ControlOp : uint8_t {
+  add,
+  policy,
+  remove,
+  report,
+  key,          // 32 bytes, which open what is sealed to them; the first message, and again when the vault is unlocked
+  certificate,  // of a sandbox's authority: PEM is the answer
+};
 inline constexpr size_t kMaxControl = 200 << 10;
 
 // One sandbox: its sockets (descriptors of the message, in the order of IslandSockets; `sockets` has a bit for each
@@ -29,15 +34,15 @@ struct AddSandbox {
   std::string id;
   std::string policy, ceiling;  // as text; an empty ceiling is none
   uint8_t sockets = 0;
-  std::string bindings;  // as JSON (vault/binding.h), with their values sealed to the gate's key
+  std::string bindings;  // vault::to_json, with what is sealed; empty: none
   std::string birth;     // tells apart two lives of one id: each has an authority of its own
 };
 
 struct SetPolicy {
   std::string id;
   std::string policy, ceiling;
-  bool cut = false;  // connections that the new policy denies end at once
-  std::string bindings;
+  bool cut = false;      // connections that the new policy denies end at once
+  std::string bindings;  // connections that had a credential which is not among them end at once in any case
 };
 
 void encode(Writer& out, const AddSandbox& v);

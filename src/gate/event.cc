@@ -19,6 +19,10 @@ void encode(Writer& out, const Event& v) {
   out.u64(v.down);
   out.u32(v.count);
   out.i64(v.when);
+  out.str(v.method);
+  out.str(v.path);
+  out.str(v.binding);
+  out.str(v.secret);
 }
 
 void decode(Reader& in, Event& v) {
@@ -35,6 +39,10 @@ void decode(Reader& in, Event& v) {
   v.down = in.u64();
   v.count = in.u32();
   v.when = in.i64();
+  v.method = in.str();
+  v.path = in.str();
+  v.binding = in.str();
+  v.secret = in.str();
 }
 
 std::string_view to_string(Event::Kind kind) {
@@ -44,6 +52,8 @@ std::string_view to_string(Event::Kind kind) {
     case Event::Kind::closed: return "closed";
     case Event::Kind::moved: return "moved";
     case Event::Kind::lost: return "lost";
+    case Event::Kind::injected: return "injected";
+    case Event::Kind::redacted: return "redacted";
     case Event::Kind::count_: break;
   }
   return "?";

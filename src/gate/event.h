@@ -20,6 +20,9 @@ struct Event {
     closed,
     moved,  // a connection that goes on
     lost,   // `count` events of this sandbox that could not be told
+    // Of connections that are looked into:
+    injected,  // a credential was set in a request
+    redacted,  // one was found in an answer, and blotted out
     count_
   };
   enum class Protocol : uint8_t { tcp, dns };
@@ -36,6 +39,9 @@ struct Event {
   uint64_t up = 0, down = 0;   // bytes since the last event of this connection
   uint32_t count = 1;          // how often, where the same thing happened again and again
   int64_t when = 0;            // milliseconds since 1970
+  // Of a request that was denied or got a credential; never a value, and never a query.
+  std::string method, path;
+  std::string binding, secret;  // their names
   // For the recorder alone, not sent.
   bool own_address = false;        // of the host
   Reason hello = Reason::allowed;  // what a policy of names would have refused the first bytes for

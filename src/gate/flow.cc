@@ -66,7 +66,8 @@ void Flow::start() {
     verdict_ = egress_->connect_address("", asked_, port_);
   }
   if (!verdict_.allowed()) return deny(verdict_, name_.empty() ? asked_.text() : "");
-  inspecting_ = looks_at_hello(*egress_);
+  intercepts_ = !name_.empty() && (egress_->inspects(name_, port_) || sandbox_.bindings()->any_for(name_, port_));
+  inspecting_ = intercepts_ || looks_at_hello(*egress_);
   narrow_ = sandbox_.has_many_flows();
   if (narrow_) keep_narrow(client_.fd);
   if (name_.empty())
@@ -137,7 +138,7 @@ void Flow::connected() {
   connected_ = true;
   candidates_ = {};
   if (timer_) sandbox_.loop().cancel(*std::exchange(timer_, std::nullopt));
-  if (!hello_) sandbox_.grown_up(*this);
+  if (!hello_ && !intercepts_) sandbox_.grown_up(*this);
   if (!inspecting_) inspected();
 }
 
@@ -170,6 +171,7 @@ void Flow::inspect() {
     if (n == 0) {
       client_.eof = true;
       if (hello_ && refused({Reason::bad_hello, "cut off"})) return;
+      if (intercepts_) return finish(true);  // it never said anything
       return inspected();
     }
     client_.was_read(static_cast<size_t>(n), sizeof buffer);
@@ -183,7 +185,7 @@ void Flow::inspect() {
     }
     switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
-      case ClientHelloReader::State::not_tls: return inspected();
+      case ClientHelloReader::State::not_tls: cleartext_ = true; return inspected();
       case ClientHelloReader::State::bad:
         if (!refused({Reason::bad_hello, hello_->problem()})) inspected();
         return;
@@ -193,7 +195,13 @@ void Flow::inspect() {
     auto verdict = judge_hello(hello);
     std::string where = name_.empty() && !hello.server_name.empty() ? hello.server_name + " at " + to_.text() : "";
     if (!verdict.allowed() && refused(verdict, where)) return;
-    if (!must_say_name(*egress_)) return inspected();
+    if (intercepts_) {
+      protocols_ = Interception::protocols_of(hello.alpn);
+      if (protocols_.empty() && !hello.alpn.empty())
+        return deny({Reason::bad_hello, "only protocols that cannot be looked into"});
+    }
+    // A connection that ends here may have as many hellos as it likes: each is for this name (tls_leg.cc).
+    if (intercepts_ || !must_say_name(*egress_)) return inspected();
     walk_ = std::make_unique<HelloWalk>(hello.server_name);
     walk_->client(bytes.substr(bytes.size() - hello_->unread()));
     if (walk_is_good()) inspected();
@@ -202,11 +210,14 @@ void Flow::inspect() {
 }
 
 Verdict Flow::judge_hello(const ClientHello& hello) {
-  if (hello.ech) return {Reason::ech, ""};
+  // What is hidden in a hello means nothing to us, where it is us who answer it.
+  if (hello.ech && !intercepts_) return {Reason::ech, ""};
   if (name_.empty()) {
-    // By address, but asking for somebody by name: then that name must be allowed.
+    // By address, but asking for somebody by name: then that name must be allowed, and not only for some requests.
     server_name_ = hello.server_name;
-    return server_name_.empty() ? verdict_ : egress_->connect_name(server_name_, port_);
+    if (server_name_.empty()) return verdict_;
+    if (egress_->inspects(server_name_, port_)) return {Reason::request, "by address"};
+    return egress_->connect_name(server_name_, port_);
   }
   if (hello.server_name.empty()) return {Reason::sni_missing, ""};
   if (hello.server_name != name_) return {Reason::sni_differs, hello.server_name};
@@ -216,7 +227,7 @@ Verdict Flow::judge_hello(const ClientHello& hello) {
 
 // A policy that learns only notes what the one that comes of it would refuse.
 bool Flow::refused(const Verdict& verdict, const std::string& address) {
-  if (must_say_name(*egress_)) return deny(verdict, address), true;
+  if (intercepts_ || must_say_name(*egress_)) return deny(verdict, address), true;
   hello_problem_ = verdict.reason;
   return false;
 }
@@ -295,7 +306,7 @@ void Flow::inspected() {
   inspecting_ = false;
   hello_.reset();
   (void)may_hold();  // less than before
-  if (!connected_) return;
+  if (!connected_ || intercepts_) return;
   sandbox_.grown_up(*this);
   tell();
 }
@@ -363,6 +374,7 @@ void Flow::pump() {
   if (done_) return;
   if (inspecting_) inspect();
   if (done_ || !connected_) return;
+  if (intercepts_) return inspecting_ ? void() : pump_inside();
   if (!inspecting_ && !told_) inspected();
   if (walk_) look_at_server();
   if (done_) return;
@@ -376,6 +388,75 @@ void Flow::pump() {
   sandbox_.active(*this);
   end_if_done();
   if (!done_ && more) sandbox_.loop().again(*this);
+}
+
+// ---- looking into it ------------------------------------------------------------------------------------------------
+
+size_t Flow::LegMeter::room() {
+  auto tokens = flow.sandbox_.bandwidth().available(flow.sandbox_.loop().now());
+  if (tokens == 0) flow.sandbox_.wait_for_tokens(flow);
+  return static_cast<size_t>(std::min<uint64_t>(tokens, SIZE_MAX));
+}
+
+void Flow::LegMeter::was_read(size_t bytes) { flow.sandbox_.bandwidth().spend(bytes); }
+
+bool Flow::take_for_inside(size_t bytes) {
+  if (!sandbox_.inside_bytes().take(bytes)) return false;
+  inside_bytes_ += bytes;
+  return true;
+}
+
+bool Flow::begin_inside() {
+  Authority* authority = nullptr;
+  if (!cleartext_) {
+    auto made = sandbox_.authority();
+    if (!made) return deny({Reason::locked, made.error().message}), false;
+    authority = *made;
+  }
+  if (!take_for_inside(Interception::kCost))
+    return deny({Reason::too_many_connections, "connections that are looked into"}), false;
+  inside_ = std::make_unique<Interception>(
+      Interception::Needs{.premises = sandbox_,
+                          .client = client_,
+                          .server = server_,
+                          .client_meter = client_meter_,
+                          .server_meter = server_meter_,
+                          .tls = cleartext_ ? nullptr : &sandbox_.tls(),
+                          .authority = authority,
+                          .name = name_,
+                          .address = to_,
+                          .port = port_,
+                          .first = std::move(held_),
+                          .protocols = protocols_,
+                          .more = [this](size_t bytes) { return take_for_inside(bytes); }});
+  held_ = std::string();
+  (void)may_hold();  // less than before
+  return true;
+}
+
+void Flow::pump_inside() {
+  if (!inside_ && !begin_inside()) return;
+  const auto outcome = inside_->pump();
+  if (inside_->is_established() && !told_) {
+    sandbox_.grown_up(*this);
+    tell();
+  }
+  moved();
+  sandbox_.active(*this);
+  switch (outcome) {
+    case Interception::Outcome::again: return sandbox_.loop().again(*this);
+    case Interception::Outcome::going:
+      inside_->is_waiting_for_head() ? sandbox_.is_young(*this) : told_ ? sandbox_.grown_up(*this) : void();
+      return;
+    case Interception::Outcome::closing: return sandbox_.is_young(*this);
+    case Interception::Outcome::ended: return finish(false);
+    case Interception::Outcome::broken: return finish(true);
+    case Interception::Outcome::refused: return deny(inside_->verdict(), to_.text());
+  }
+}
+
+void Flow::bindings_changed() {
+  if (inside_ && inside_->is_revoked()) deny({Reason::revoked, ""}, to_.text());
 }
 
 // Moves what can be moved. True if there is more to do at once.
@@ -520,6 +601,7 @@ void Flow::judge_again() {
   });
   // One that was let through whatever its first bytes were, and could not be now, has to come again.
   if (good && must_say_name(*now) && !must_say_name(*egress_)) good = false;
+  if (good && !intercepts_ && now->inspects(name_.empty() ? server_name_ : name_, port_)) good = false;
   if (good && must_say_name(*now) && !server_name_.empty()) good = now->connect_name(server_name_, port_).allowed();
   if (good)
     egress_ = now;
@@ -528,6 +610,8 @@ void Flow::judge_again() {
 }
 
 void Flow::expire() {
+  if (inside_ && inside_->is_closing()) return finish(true);
+  if (young && inside_) return deny(inside_->late(), to_.text());
   if (young && hello_ && connected_) {
     if (!refused({Reason::bad_hello, "too slow"})) inspected(), pump();
     return;
@@ -574,6 +658,8 @@ void Flow::finish(bool reset) {
   release(up_), release(down_);
   held_ = std::string(), hello_.reset(), walk_.reset();
   (void)may_hold();
+  // Whoever is in the middle of it is inside of what it calls: it goes with the flow.
+  sandbox_.inside_bytes().give_back(std::exchange(inside_bytes_, 0));
   if (timer_) sandbox_.loop().cancel(*std::exchange(timer_, std::nullopt));
   sandbox_.flow_ended(*this);
 }

@@ -4,6 +4,8 @@
 // is made and the server may speak first. What follows a TLS hello is looked at until the server has taken it. After
 // that a few bytes are read and written; many move by splice through a pipe that is there only while there is something
 // in it: an idle flow costs two descriptors and a few hundred bytes.
+//
+// Where there are rules about requests, or a credential to be set, the flow is looked into instead (interception.h).
 #pragma once
 
 #include <list>
@@ -15,6 +17,7 @@
 #include "base/fd.h"
 #include "gate/client_hello.h"
 #include "gate/hello_walk.h"
+#include "gate/interception.h"
 #include "gate/lookup.h"
 #include "gate/loop.h"
 #include "gate/policy.h"
@@ -46,6 +49,8 @@ class Flow : public Handler {
   void on_ready(uint32_t) override { pump(); }  // again, or tokens came
   // The policy has changed: ends if it would not be let through now.
   void judge_again();
+  // The bindings have: ends if one that was used here is gone.
+  void bindings_changed();
   // Takes too long to begin, or is idle.
   void expire();
   void stop() { finish(true); }
@@ -61,20 +66,20 @@ class Flow : public Handler {
   void tell_bytes();
 
  private:
-  struct Side : Handler {
+  struct Side : Handler, Wire {
     explicit Side(Flow& owner) : flow(owner) {}
     void on_ready(uint32_t events) override { flow.side_ready(*this, events); }
     Flow& flow;
-    Fd fd;
-    bool readable = false, writable = false;
-    bool eof = false;   // it has nothing more to say
-    bool over = false;  // and nothing more will come, whatever is still to be read
-    bool urgent = false;
-    // Less than there was room for: there is no more, and what comes next is an event. Not so at the end, which would
-    // be no news any more, nor with a mark of urgent data, where the kernel stops.
-    void was_read(size_t bytes, size_t room) {
-      if (bytes < room && !over && !urgent) readable = false;
-    }
+    bool eof = false;  // it has nothing more to say
+  };
+  // What one leg of a connection that is looked into moves.
+  struct LegMeter : Meter {
+    LegMeter(Flow& owner, uint64_t& to) : flow(owner), written(to) {}
+    size_t room() override;
+    void was_read(size_t bytes) override;
+    void was_written(size_t bytes) override { written += bytes; }
+    Flow& flow;
+    uint64_t& written;
   };
   struct Direction {
     Side& from;
@@ -103,6 +108,9 @@ class Flow : public Handler {
   bool walk_is_good();
   void moved();
   void pump();
+  void pump_inside();
+  bool begin_inside();
+  bool take_for_inside(size_t bytes);
   bool pump(Direction& direction);
   bool pass_little(Direction& direction, size_t room);
   bool copy(Direction& direction, size_t room);
@@ -134,6 +142,11 @@ class Flow : public Handler {
   size_t charged_ = 0;                        // for them, in the sandbox's share
   std::optional<Loop::TimerId> timer_;        // of the attempt to connect
   bool connected_ = false, inspecting_ = false, verified_ = false, narrow_ = false;
+  bool intercepts_ = false, cleartext_ = false;  // looked into; and it is not TLS
+  std::vector<std::string> protocols_;           // that TLS offered
+  LegMeter client_meter_{*this, down_bytes_}, server_meter_{*this, up_bytes_};
+  std::unique_ptr<Interception> inside_;
+  size_t inside_bytes_ = 0;  // in the sandbox's share
   bool told_ = false, denied_ = false, done_ = false;
   uint64_t told_up_ = 0, told_down_ = 0;  // in events
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -27,14 +27,15 @@ constexpr size_t kDescriptorsReserved = 64 + 2 * PipePool::kIdle;
 
 class Gate {
  public:
-  Gate(Loop& loop, Upstream& upstream, OwnAddresses& own, GateOptions options, size_t descriptors)
+  Gate(Loop& loop, Upstream& upstream, OwnAddresses& own, TlsSetup& tls, GateOptions options, size_t descriptors)
       : loop_(loop),
         control_(std::move(options.control)),
         handler_([this](uint32_t events) { control_ready(events); }),
         shared_{.loop = loop,
                 .upstream = upstream,
                 .own_addresses = own,
-                .sink = [this](const Event& event) { tell(event); }},
+                .sink = [this](const Event& event) { tell(event); },
+                .tls = tls},
         tell_after_(options.tell_after),
         events_most_(options.events_most),
         descriptors_(descriptors) {
@@ -61,6 +62,7 @@ class Gate {
     uint32_t tag = in.u32();
     auto done =
         in.ok() ? obey(op, in, std::move(message->fds)) : Result<std::string>(fail(Code::corrupt, "unreadable"));
+    if (op == ControlOp::key) vault::wipe(message->bytes);
     if (tag == 0) {
       if (!done) log::error("gate", "{}", done.error().message);
       return;
@@ -82,8 +84,8 @@ class Gate {
         ISOLA_TRY(auto egress, read_egress(request.policy, request.ceiling));
         ISOLA_TRY(auto sockets, sockets_from(std::move(fds), request.sockets));
         sandboxes_.erase(request.id);
-        auto sandbox = std::make_unique<Sandbox>(shared_, request.id, std::move(sockets), std::move(egress));
-        ISOLA_CHECK(sandbox->start());
+        ISOLA_TRY(auto sandbox, Sandbox::make(shared_, request.id, std::move(sockets),
+                                              {std::move(egress), request.bindings, request.birth}));
         sandboxes_[request.id] = std::move(sandbox);
         share_descriptors();
         return "";
@@ -94,7 +96,7 @@ class Gate {
         if (!in.done()) break;
         ISOLA_TRY(auto egress, read_egress(request.policy, request.ceiling));
         ISOLA_TRY(Sandbox * sandbox, find(request.id));
-        sandbox->set_egress(std::move(egress), request.cut);
+        ISOLA_CHECK(sandbox->set_terms(std::move(egress), request.bindings, request.cut));
         return "";
       }
       case ControlOp::remove: {
@@ -115,8 +117,20 @@ class Gate {
         ISOLA_TRY(Sandbox * sandbox, find(id));
         return sandbox->report();
       }
-      case ControlOp::key: return "";
-      case ControlOp::certificate: return fail(Code::unsupported, "this gate does not intercept");
+      case ControlOp::key: {
+        vault::Secret key(in.view());
+        if (!in.done()) break;
+        ISOLA_TRY(shared_.key, vault::KeyPair::from(std::move(key)));
+        for (auto& [id, sandbox] : sandboxes_) ISOLA_CHECK(sandbox->key_came());
+        return "";
+      }
+      case ControlOp::certificate: {
+        std::string id = in.str();
+        if (!in.done()) break;
+        ISOLA_TRY(Sandbox * sandbox, find(id));
+        ISOLA_TRY(Authority * authority, sandbox->authority());
+        return authority->pem();
+      }
     }
     return fail(Code::corrupt, "unreadable request");
   }
@@ -245,8 +259,9 @@ Result<void> run_gate(GateOptions options) {
   ISOLA_TRY(auto upstream, make_upstream(loop, options.servers));
   ISOLA_TRY(auto own, OwnAddresses::open());
   ISOLA_TRY(size_t descriptors, all_descriptors());
+  ISOLA_TRY(auto tls, TlsSetup::open(options.authorities));
   if (options.confine) ISOLA_CHECK(confine(options.user));
-  Gate gate(loop, *upstream, own, std::move(options), descriptors);
+  Gate gate(loop, *upstream, own, tls, std::move(options), descriptors);
   ISOLA_CHECK(gate.start());
   return loop.run();
 }

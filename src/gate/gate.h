@@ -12,10 +12,11 @@
 namespace isola::gate {
 
 struct GateOptions {
-  Fd control;           // to the launcher
-  std::string servers;  // name servers instead of the host's, as "192.0.2.53:53"
-  std::string user;     // whom to become, if root; empty: isola-gate if there is one, else nobody
-  bool confine = true;  // tests that have a gate as a thread of theirs cannot
+  Fd control;               // to the launcher
+  std::string servers;      // name servers instead of the host's, as "192.0.2.53:53"
+  std::string user;         // whom to become, if root; empty: isola-gate if there is one, else nobody
+  std::string authorities;  // a file with certificates that servers may prove themselves by, beside the host's own
+  bool confine = true;      // tests that have a gate as a thread of theirs cannot
   std::chrono::milliseconds tell_after{10'000};  // of bytes that moved in a connection that goes on
   size_t events_most = 1024;                     // of one sandbox that wait to be read; the rest is counted
 };

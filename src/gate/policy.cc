@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gate/name.h"
+#include "gate/request_path.h"
 
 namespace isola::gate {
 
@@ -14,12 +15,15 @@ Verdict by(const Policy& policy, const Rule* rule, Reason reason) {
   return {reason, rule ? to_text(*rule) : policy.otherwise == Action::allow ? "default allow" : "default deny"};
 }
 
+// Not what a connection is refused for: only some requests in it.
+bool denies_requests_only(const Rule& rule) { return rule.action == Action::deny && rule.is_about_requests(); }
+
 Reason reason_of(Action action) { return action == Action::allow ? Reason::allowed : Reason::policy; }
 
 // Could some port be reached under this name?
 Verdict resolve(const Policy& policy, std::string_view name) {
   for (const auto& rule : policy.rules) {
-    if (!rule.matches_name(name)) continue;
+    if (!rule.matches_name(name) || denies_requests_only(rule)) continue;
     if (rule.action == Action::allow) {
       if (rule.kind != Rule::Kind::name && policy.restricts_names() && is_public_resolver(name))
         return by(policy, &rule, Reason::public_resolver);
@@ -35,7 +39,7 @@ Verdict resolve(const Policy& policy, std::string_view name) {
 Verdict connect_by_name(const Policy& policy, std::string_view name, uint16_t port) {
   const Rule* found = nullptr;
   for (const auto& rule : policy.rules)
-    if (rule.matches_name(name) && rule.ports.contain(port)) {
+    if (rule.matches_name(name) && rule.ports.contain(port) && !denies_requests_only(rule)) {
       found = &rule;
       break;
     }
@@ -57,13 +61,30 @@ bool speaks_of(const Rule& rule, const Placed& placed) {
 bool is_about(const Rule& rule, std::string_view name, const Address& address, uint16_t port) {
   if (!rule.ports.contain(port)) return false;
   if (rule.kind == Rule::Kind::network) return rule.network->contains(address);
-  return name.empty() ? rule.kind == Rule::Kind::any : rule.matches_name(name);
+  // Without a name there is no host that a request could be held to.
+  return name.empty() ? rule.kind == Rule::Kind::any && !rule.is_about_requests() : rule.matches_name(name);
 }
 
 const Rule* first_for(const Policy& policy, std::string_view name, const Address& address, uint16_t port) {
   for (const auto& rule : policy.rules)
-    if (is_about(rule, name, address, port)) return &rule;
+    if (is_about(rule, name, address, port) && !denies_requests_only(rule)) return &rule;
   return nullptr;
+}
+
+bool inspects_in(const Policy& policy, std::string_view name, uint16_t port) {
+  for (const auto& rule : policy.rules) {
+    if (!rule.matches_name(name) || !rule.ports.contain(port)) continue;
+    return rule.is_about_requests();  // or else nothing behind it is ever asked
+  }
+  return false;
+}
+
+Verdict request_in(const Policy& policy, std::string_view name, const Address& address, uint16_t port,
+                   std::string_view method, std::string_view path) {
+  for (const auto& rule : policy.rules)
+    if (is_about(rule, name, address, port) && rule.fits(method, path))
+      return by(policy, &rule, rule.action == Action::allow ? Reason::allowed : Reason::request);
+  return by(policy, nullptr, policy.otherwise == Action::allow ? Reason::allowed : Reason::request);
 }
 
 // Under a policy of names nobody asks a stranger for addresses: neither by his name nor by his address.
@@ -77,7 +98,7 @@ Verdict connect_by_address(const Policy& policy, std::string_view name, const Ad
   const Rule* found = nullptr;
   bool spoken_of = false;
   for (const auto& rule : policy.rules) {
-    if (!is_about(rule, name, address, port)) continue;
+    if (!is_about(rule, name, address, port) || denies_requests_only(rule)) continue;
     if (!found) found = &rule;
     if (placed.place == Place::open) break;
     // A name that is allowed and a network that is allowed further down go together: the name says who, the network
@@ -126,11 +147,18 @@ bool Rule::matches_name(std::string_view other) const {
   return false;
 }
 
+bool Rule::fits(std::string_view method, std::string_view path) const {
+  return (methods.empty() || std::find(methods.begin(), methods.end(), method) != methods.end()) &&
+         (paths.empty() ||
+          std::any_of(paths.begin(), paths.end(), [&](const auto& prefix) { return is_under(path, prefix); }));
+}
+
 bool Policy::restricts_names() const {
   if (learn) return false;
   for (const auto& rule : rules) {
     if (rule.kind == Rule::Kind::network) continue;
     if (rule.action == Action::deny) return true;
+    if (rule.is_about_requests()) return true;
     if (rule.kind == Rule::Kind::any && rule.ports.all()) return false;  // nothing behind it is ever asked
   }
   return otherwise == Action::deny;
@@ -154,6 +182,19 @@ Verdict Egress::connect_name(std::string_view name, uint16_t port) const {
 Verdict Egress::connect_address(std::string_view name, const Address& address, uint16_t port) const {
   auto own = connect_by_address(policy_, name, address, port);
   return ceiling_ ? under(own, connect_by_address(*ceiling_, name, address, port)) : own;
+}
+
+bool Egress::inspects(std::string_view name, uint16_t port) const {
+  return inspects_in(policy_, name, port) || (ceiling_ && inspects_in(*ceiling_, name, port));
+}
+
+Verdict Egress::request(std::string_view name, const Address& address, uint16_t port, std::string_view method,
+                        std::string_view path) const {
+  auto own = request_in(policy_, name, address, port, method, path);
+  if (policy_.learn && own.reason == Reason::request) own.reason = Reason::learnt;
+  if (!own.allowed() || !ceiling_) return own;
+  auto above = request_in(*ceiling_, name, address, port, method, path);
+  return above.allowed() ? own : above;
 }
 
 bool Egress::names_address(const Address& address, uint16_t port) const {
@@ -218,6 +259,17 @@ std::string_view to_string(Reason reason) {
     case Reason::too_many_connections: return "too-many-connections";
     case Reason::too_fast: return "too-fast";
     case Reason::policy_changed: return "policy-changed";
+    case Reason::request: return "request";
+    case Reason::bad_request: return "bad-request";
+    case Reason::authority: return "authority-differs";
+    case Reason::cleartext: return "cleartext";
+    case Reason::placeholder: return "placeholder";
+    case Reason::upstream_tls: return "upstream-tls";
+    case Reason::binding_expired: return "binding-expired";
+    case Reason::revoked: return "revoked";
+    case Reason::locked: return "locked";
+    case Reason::encoded: return "encoded";
+    case Reason::bad_answer: return "bad-answer";
     case Reason::count_: break;
   }
   return "?";

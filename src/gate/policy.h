@@ -6,6 +6,8 @@
 //   allow db.corp.example:5432 local this name even where it leads to a private address
 //   deny  203.0.113.0/24             these addresses, also when a name leads there
 //   allow [2001:db8::/32]:80,8000-8100
+//   allow api.example.org:443 methods GET,HEAD paths /repos/,/user
+//                                    of HTTP there only these requests (see below)
 //   deny  *                          anything
 //   default deny
 //   limit connections 512
@@ -21,6 +23,11 @@
 // ones need a network of the rule's own inside that range (allow 10.1.0.0/16) or a name marked `local`; loopback,
 // link-local, metadata, multicast and reserved ones need the network. `allow *`, `allow 0.0.0.0/0` and a name that
 // merely happens to resolve to such a place are not enough.
+//
+// A rule with methods or paths is about requests: connections to its name are looked into (interception.h), and each
+// request in them is decided by the first rule that is about the name and fits it. One that allows lets the connection
+// begin; one that denies lets it begin, too, and takes those requests out of what later rules allow. A path is a prefix
+// of whole segments: /user is for /user and /user/keys, and not for /users.
 //
 // A ceiling is a second policy above: both must allow.
 #pragma once
@@ -58,8 +65,11 @@ struct Rule {
   std::optional<Network> network;
   Ports ports;
   bool local = false;
+  std::vector<std::string> methods, paths;  // of requests; empty: every one
 
   bool matches_name(std::string_view other) const;
+  bool is_about_requests() const { return !methods.empty() || !paths.empty(); }
+  bool fits(std::string_view method, std::string_view path) const;  // a path in normal form (request_path.h)
   bool operator==(const Rule&) const = default;
 };
 
@@ -92,12 +102,16 @@ inline constexpr size_t kMaxRules = 4096, kMaxPolicyText = 48 << 10;
 Result<Policy> parse_policy(std::string_view text);
 std::string to_text(const Policy& policy);
 std::string to_text(const Rule& rule);
-// {"default": "deny", "rules": [{"action": "allow", "to": "*.example.net", "ports": "443,8000-8100", "local": true}],
+// {"default": "deny", "rules": [{"action": "allow", "to": "*.example.net", "ports": "443,8000-8100", "local": true,
+//                                "methods": ["GET"], "paths": ["/repos/"]}],
 //  "limits": {"connections": 512, "connections_per_second": 100, "bytes_per_second": 1000000}, "learn": false}
 Result<Policy> parse_policy_json(std::string_view text);
 std::string to_json(const Policy& policy);
 // One rule from its parts, as both forms have them ("allow", "*.example.net", "443", false).
 Result<Rule> make_rule(std::string_view action, std::string_view to, std::string_view ports, bool local);
+// The same for ports alone, and for the requests that a rule is about. Normal forms, or an error that says what is odd.
+Result<Ports> make_ports(std::string_view text);
+Result<void> set_requests(Rule& rule, std::vector<std::string> methods, std::vector<std::string> paths);
 
 // Why something was refused (or `allowed`). The spelling in to_string() is for logs, API and ledger.
 enum class Reason : uint8_t {
@@ -121,6 +135,18 @@ enum class Reason : uint8_t {
   too_many_connections,
   too_fast,        // new connections per second
   policy_changed,  // cut by a new policy
+  // Of connections that are looked into:
+  request,          // no rule lets this method and path through
+  bad_request,      // cannot be read, or could be read in two ways
+  authority,        // a request for another host than the connection is for
+  cleartext,        // a credential is for TLS alone
+  placeholder,      // that stands for a credential, where it does not belong
+  upstream_tls,     // the server did not prove who it is
+  binding_expired,  // the credential's time is over
+  revoked,          // a credential that was in use here is gone
+  locked,           // the vault's key is not here yet
+  encoded,          // an answer that cannot be searched for the credential that was sent
+  bad_answer,       // an answer that cannot be read, or could be read in two ways
   count_,
 };
 std::string_view to_string(Reason reason);
@@ -146,6 +172,11 @@ class Egress {
   Verdict connect_address(std::string_view name, const Address& address, uint16_t port) const;
   // A rule allows exactly this address. Only then may it be one of the host's own.
   bool names_address(const Address& address, uint16_t port) const;
+  // Connections to this name are looked into, as there are rules about requests there.
+  bool inspects(std::string_view name, uint16_t port) const;
+  // One request on such a connection.
+  Verdict request(std::string_view name, const Address& address, uint16_t port, std::string_view method,
+                  std::string_view path) const;
   // TLS to this name must say this name.
   bool verifies_tls() const { return verifies_tls_; }
   // A rule about networks allows this literal address: then it does not matter which name is asked for there.

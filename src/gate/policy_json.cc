@@ -32,6 +32,18 @@ Result<bool> flag_of(const json& object, const char* key) {
   return it->get<bool>();
 }
 
+Result<std::vector<std::string>> list_of(const json& object, const char* key) {
+  std::vector<std::string> out;
+  auto it = object.find(key);
+  if (it == object.end()) return out;
+  if (!it->is_array()) return fail(Code::invalid, std::string("\"") + key + "\" must be a list of strings");
+  for (const auto& one : *it) {
+    if (!one.is_string()) return fail(Code::invalid, std::string("\"") + key + "\" must be a list of strings");
+    out.push_back(one.get<std::string>());
+  }
+  return out;
+}
+
 template <typename T>
 Result<void> read_limit(const json& object, const char* key, T& value) {
   auto it = object.find(key);
@@ -54,12 +66,15 @@ Result<Policy> read(const json& in) {
     if (!rules->is_array()) return fail(Code::invalid, "\"rules\" must be a list");
     if (rules->size() > kMaxRules) return fail(Code::invalid, "a policy has at most 4096 rules");
     for (const auto& one : *rules) {
-      ISOLA_CHECK(only(one, {"action", "to", "ports", "local"}, "a rule"));
+      ISOLA_CHECK(only(one, {"action", "to", "ports", "local", "methods", "paths"}, "a rule"));
       ISOLA_TRY(std::string action, text_of(one, "action", nullptr));
       ISOLA_TRY(std::string to, text_of(one, "to", nullptr));
       ISOLA_TRY(std::string ports, text_of(one, "ports", ""));
       ISOLA_TRY(bool local, flag_of(one, "local"));
       ISOLA_TRY(Rule rule, make_rule(action, to, ports, local));
+      ISOLA_TRY(auto methods, list_of(one, "methods"));
+      ISOLA_TRY(auto paths, list_of(one, "paths"));
+      ISOLA_CHECK(set_requests(rule, std::move(methods), std::move(paths)));
       policy.rules.push_back(std::move(rule));
     }
   }
@@ -88,12 +103,15 @@ std::string to_json(const Policy& policy) {
     Rule bare = rule;
     bare.ports = {};
     bare.local = false;
+    bare.methods.clear(), bare.paths.clear();
     std::string words = to_text(bare), with_ports = to_text(Rule{.action = rule.action, .ports = rule.ports});
     std::string to = words.substr(words.find(' ') + 1);
     if (to.starts_with('[')) to = to.substr(1, to.size() - 2);
     json one = {{"action", rule.action == Action::allow ? "allow" : "deny"}, {"to", to}};
     if (!rule.ports.all()) one["ports"] = with_ports.substr(with_ports.find(':') + 1);
     if (rule.local) one["local"] = true;
+    if (!rule.methods.empty()) one["methods"] = rule.methods;
+    if (!rule.paths.empty()) one["paths"] = rule.paths;
     rules.push_back(std::move(one));
   }
   return json{{"default", policy.otherwise == Action::allow ? "allow" : "deny"},

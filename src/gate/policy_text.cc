@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "gate/name.h"
 #include "gate/policy.h"
+#include "gate/request_path.h"
 
 namespace isola::gate {
 
@@ -102,6 +103,22 @@ Result<void> parse_limit(const std::vector<std::string_view>& words, Limits& lim
   return {};
 }
 
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> out;
+  for (;;) {
+    size_t comma = text.find(',');
+    out.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return out;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::string joined(const std::vector<std::string>& list) {
+  std::string out;
+  for (const auto& one : list) out += (out.empty() ? "" : ",") + one;
+  return out;
+}
+
 Result<void> parse_line(const std::vector<std::string_view>& words, Policy& policy) {
   if (words[0] == "default") {
     if (words.size() != 2 || (words[1] != "allow" && words[1] != "deny"))
@@ -120,10 +137,22 @@ Result<void> parse_line(const std::vector<std::string_view>& words, Policy& poli
                                    "written: allow|deny NAME|*.NAME|NETWORK|* [:PORTS] [local]");
   if (words[1].find("://") != std::string_view::npos)
     return fail(Code::invalid, shown(words[1]) + " is a URL: a rule has the host's name alone, with :PORTS if need be");
-  if (words.size() < 2 || words.size() > 3 || (words.size() == 3 && words[2] != "local"))
-    return fail(Code::invalid, "write: allow|deny NAME|*.NAME|NETWORK|* [:PORTS] [local]");
+  bool local = false;
+  std::vector<std::string> methods, paths;
+  for (size_t i = 2; i < words.size(); ++i) {
+    auto* list = words[i] == "methods" ? &methods : words[i] == "paths" ? &paths : nullptr;
+    if (words[i] == "local" && !local) {
+      local = true;
+    } else if (list && list->empty() && i + 1 < words.size()) {
+      *list = split_list(words[++i]);
+    } else {
+      return fail(Code::invalid,
+                  "write: allow|deny NAME|*.NAME|NETWORK|* [:PORTS] [local] [methods GET,…] [paths /a/,/b]");
+    }
+  }
   ISOLA_TRY(auto parts, split_ports(words[1]));
-  ISOLA_TRY(Rule rule, make_rule(words[0], parts.first, parts.second, words.size() == 3));
+  ISOLA_TRY(Rule rule, make_rule(words[0], parts.first, parts.second, local));
+  ISOLA_CHECK(set_requests(rule, std::move(methods), std::move(paths)));
   if (policy.rules.size() == kMaxRules) return fail(Code::invalid, "a policy has at most 4096 rules");
   policy.rules.push_back(std::move(rule));
   return {};
@@ -156,6 +185,28 @@ Result<Rule> make_rule(std::string_view action, std::string_view to, std::string
   return rule;
 }
 
+Result<Ports> make_ports(std::string_view text) { return parse_ports(text); }
+
+Result<void> set_requests(Rule& rule, std::vector<std::string> methods, std::vector<std::string> paths) {
+  constexpr size_t kMost = 64;
+  if (methods.empty() && paths.empty()) return {};
+  if (rule.kind == Rule::Kind::network) return fail(Code::invalid, "only a rule about names can have methods or paths");
+  if (methods.size() > kMost || paths.size() > kMost)
+    return fail(Code::invalid, "a rule has at most 64 methods and 64 paths");
+  for (const auto& method : methods)
+    if (!is_method(method)) return fail(Code::invalid, shown(method) + " is not a method (GET, POST …)");
+  for (auto& path : paths) {
+    auto normal = normal_path(path);
+    if (!normal) return fail(Code::invalid, shown(path) + " is not a path: " + normal.error().message);
+    // These end a word or begin a comment in the text form.
+    if (normal->find_first_of(",#") != std::string::npos)
+      return fail(Code::invalid, shown(path) + " is not a path: write a comma as %2C");
+    path = std::move(*normal);
+  }
+  rule.methods = std::move(methods), rule.paths = std::move(paths);
+  return {};
+}
+
 Result<Policy> parse_policy(std::string_view text) {
   if (text.size() > kMaxPolicyText) return fail(Code::invalid, "a policy has at most 48 KiB of text");
   Policy policy;
@@ -183,6 +234,8 @@ std::string to_text(const Rule& rule) {
   }
   if (!rule.ports.all()) out += ":" + to_text(rule.ports);
   if (rule.local) out += " local";
+  if (!rule.methods.empty()) out += " methods " + joined(rule.methods);
+  if (!rule.paths.empty()) out += " paths " + joined(rule.paths);
   return out;
 }
 

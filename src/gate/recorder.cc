@@ -18,7 +18,8 @@ std::string key_of(const Event& event) {
 
 bool same(const Event& a, const Event& b) {
   return a.name == b.name && a.port == b.port && a.reason == b.reason && a.protocol == b.protocol &&
-         a.address == b.address && a.rule == b.rule;
+         a.address == b.address && a.rule == b.rule && a.method == b.method && a.path == b.path &&
+         a.binding == b.binding;
 }
 
 int64_t milliseconds_now() {
@@ -65,6 +66,8 @@ void Recorder::record(Event event, Clock::time_point now) {
       counts.down += event.down;
       break;
     case Event::Kind::lost:
+    case Event::Kind::injected:
+    case Event::Kind::redacted:
     case Event::Kind::count_: break;
   }
   tell(std::move(event), now);
@@ -73,14 +76,16 @@ void Recorder::record(Event event, Clock::time_point now) {
 // Each event is an entry in the ledger: beyond a rate those of one destination are one, once a second.
 void Recorder::tell(Event event, Clock::time_point now) {
   if (each_.take(now)) return sink_(event);
-  auto key = std::pair(event.kind, key_of(event));
+  // Whose credential was used is never lost in a sum; for which request, is.
+  auto key = std::pair(event.kind, key_of(event) + " " + event.binding);
   if (merged_.size() >= kMerged && !merged_.contains(key)) {
-    key.second = kOthers;
+    key.second = kOthers + (" " + event.binding);
     event.name = kOthers;
     event.address.clear();
     event.rule.clear();
     event.port = 0;
     event.host_verified = false;
+    event.method.clear(), event.path.clear();
   }
   auto [it, first] = merged_.emplace(std::move(key), event);
   if (first) return;
@@ -91,6 +96,8 @@ void Recorder::tell(Event event, Clock::time_point now) {
   known.when = event.when;
   known.host_verified &= event.host_verified;
   if (known.address != event.address) known.address.clear();
+  if (known.method != event.method) known.method.clear();
+  if (known.path != event.path) known.path.clear();
 }
 
 void Recorder::flush(Clock::time_point now, bool last) {
@@ -133,6 +140,8 @@ void Recorder::note_denial(Event& event, Clock::time_point now) {
     event.address.clear();
     event.rule.clear();
     event.port = 0;
+    event.method.clear(), event.path.clear();
+    event.binding.clear(), event.secret.clear();
     return note_denial(event, now);
   }
   if (denials_.size() == kDenials) {
@@ -226,7 +235,9 @@ std::string Recorder::report(const std::string& policy) const {
                 {"rule", it->rule},
                 {"count", it->count},
                 {"when", it->when}};
-    room -= std::min(room, it->name.size() + it->rule.size() + 200);
+    if (!it->method.empty()) one["method"] = it->method, one["path"] = it->path;
+    if (!it->binding.empty()) one["binding"] = it->binding, one["secret"] = it->secret;
+    room -= std::min(room, it->name.size() + it->rule.size() + it->path.size() + 300);
     denials.push_back(std::move(one));
   }
   room = 40'000;

@@ -21,7 +21,7 @@ constexpr int kAtOnce = 64;         // connections or datagrams per event: then 
 constexpr size_t kMaxStreams = 16;  // DNS over TCP
 constexpr double kSmallestBurst = 128 << 10;
 constexpr Share::Quota kFlows{.little = 32}, kHelloBytes{.little = 64 << 10, .most = 4 << 20},
-    kPipes{.little = 16, .most = PipePool::kMost / 4};
+    kInsideBytes{.little = 4 << 20, .most = 96 << 20}, kPipes{.little = 16, .most = PipePool::kMost / 4};
 
 uint32_t random_start() {
   uint32_t out = 0;
@@ -49,11 +49,21 @@ void refuse(Fd fd) {
 
 }  // namespace
 
-Sandbox::Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets, std::shared_ptr<const Egress> egress)
+Result<std::unique_ptr<Sandbox>> Sandbox::make(Shared& shared, std::string id, boundary::IslandSockets sockets,
+                                               Terms terms) {
+  std::string bindings = terms.bindings;
+  std::unique_ptr<Sandbox> out(new Sandbox(shared, std::move(id), std::move(sockets), std::move(terms)));
+  ISOLA_CHECK(out->set_bindings(bindings));
+  ISOLA_CHECK(out->start());
+  return out;
+}
+
+Sandbox::Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets, Terms terms)
     : shared_(shared),
       id_(id),
       sockets_(std::move(sockets)),
-      egress_(std::move(egress)),
+      egress_(std::move(terms.egress)),
+      birth_(std::move(terms.birth)),
       recorder_(std::move(id), shared.sink),
       resolver_({.upstream = shared.upstream,
                  .now = [this] { return shared_.loop.now(); },
@@ -72,6 +82,7 @@ Sandbox::Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets
                  .pools = &shared.resolver}),
       flow_share_(shared.flows, kFlows),
       hello_bytes_(shared.hello_bytes, kHelloBytes),
+      inside_bytes_(shared.inside_bytes, kInsideBytes),
       pipes_(shared.pipes_used, kPipes) {
   apply_limits();
 }
@@ -123,14 +134,38 @@ void Sandbox::apply_limits() {
   new_connections_.set(limits_.connections_per_second, std::max(limits_.connections_per_second, 16u));
 }
 
-void Sandbox::set_egress(std::shared_ptr<const Egress> egress, bool cut) {
+Result<void> Sandbox::set_bindings(const std::string& json) {
+  ISOLA_TRY(bindings_, Bindings::make(json, shared_.key ? &*shared_.key : nullptr));
+  bindings_json_ = json;
+  return {};
+}
+
+Result<void> Sandbox::key_came() { return set_bindings(std::string(bindings_json_)); }
+
+Result<void> Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut) {
+  const bool others = bindings != bindings_json_;
+  if (others) ISOLA_CHECK(set_bindings(bindings));
   egress_ = std::move(egress);
   apply_limits();
   tokens_came();
-  if (!cut) return;
   std::vector<Flow*> all;
   for (auto& [flow, owned] : flows_) all.push_back(flow);
-  for (auto* flow : all) flow->judge_again();
+  if (others)
+    for (auto* flow : all) flow->bindings_changed();
+  if (!cut) return {};
+  // Flows that ended just now are still there until the turn is over, and do nothing any more.
+  for (auto* flow : all)
+    if (flows_.contains(flow)) flow->judge_again();
+  return {};
+}
+
+Result<Authority*> Sandbox::authority() {
+  if (!authority_) {
+    if (!shared_.key) return fail(Code::unavailable, "the vault's key is not here yet");
+    auto seed = shared_.key->derive("sandbox-ca", id_ + birth_);
+    ISOLA_TRY(authority_, Authority::make(seed.view(), id_));
+  }
+  return &*authority_;
 }
 
 // ---- connections ----------------------------------------------------------------------------------------------------

@@ -20,9 +20,12 @@ struct Shared {
   Upstream& upstream;
   OwnAddresses& own_addresses;
   std::function<void(const Event&)> sink;
+  TlsSetup& tls;
+  std::optional<vault::KeyPair> key = {};  // the vault's, as soon as it is here
   // Each with a part that is only for those who have little (share.h). The gate sets flows by its descriptors.
   Pool flows = {};
   Pool hello_bytes = {.size = 64 << 20, .reserve = 16 << 20};
+  Pool inside_bytes = {.size = 512 << 20, .reserve = 128 << 20};
   Pool pipes_used = {.size = PipePool::kMost, .reserve = PipePool::kMost / 4};
   ResolverPools resolver = {};
   PipePool pipes = {};
@@ -32,17 +35,27 @@ struct Shared {
 
 class DnsStream;
 
-class Sandbox {
+class Sandbox : public Premises {
  public:
   static constexpr size_t kWideFlows = 32;  // connections whose buffers in the kernel may grow as they like
 
-  Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets, std::shared_ptr<const Egress> egress);
-  ~Sandbox();
+  // What it may do, and on whose behalf. `birth`: tells apart two that had the same id.
+  struct Terms {
+    std::shared_ptr<const Egress> egress;
+    std::string bindings;  // as they came
+    std::string birth;
+  };
+  static Result<std::unique_ptr<Sandbox>> make(Shared& shared, std::string id, boundary::IslandSockets sockets,
+                                               Terms terms);
+  ~Sandbox() override;
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;
 
   Result<void> start();
-  void set_egress(std::shared_ptr<const Egress> egress, bool cut);
+  Result<void> set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut);
+  // The vault's key came: values can be opened.
+  Result<void> key_came();
+  Result<Authority*> authority();
   std::string report() const { return recorder_.report(to_text(egress_->policy())); }
 
   // ---- for its flows ----
@@ -56,8 +69,11 @@ class Sandbox {
   std::list<Flow*>& untold() { return shared_.untold; }
   Resolver& resolver() { return resolver_; }
   TokenBucket& bandwidth() { return bandwidth_; }
-  std::shared_ptr<const Egress> egress() const { return egress_; }
-  void record(Event event) { recorder_.record(std::move(event), shared_.loop.now()); }
+  Share& inside_bytes() { return inside_bytes_; }
+  TlsSetup& tls() { return shared_.tls; }
+  std::shared_ptr<const Egress> egress() const override { return egress_; }
+  std::shared_ptr<const Bindings> bindings() const override { return bindings_; }
+  void record(Event event) override { recorder_.record(std::move(event), shared_.loop.now()); }
   void flush_events(bool last = false) { recorder_.flush(shared_.loop.now(), last); }
   void wait_for_tokens(Flow& flow);
   void is_young(Flow& flow);
@@ -67,6 +83,8 @@ class Sandbox {
   void stream_ended(DnsStream& stream);
 
  private:
+  Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets, Terms terms);
+  Result<void> set_bindings(const std::string& json);
   void accept(const Fd& listener, bool six);
   void rest();
   void accept_dns(const Fd& listener);
@@ -79,9 +97,12 @@ class Sandbox {
   std::string id_;
   boundary::IslandSockets sockets_;
   std::shared_ptr<const Egress> egress_;
+  std::string bindings_json_, birth_;
+  std::shared_ptr<const Bindings> bindings_;
+  std::optional<Authority> authority_;
   Recorder recorder_;
   Resolver resolver_;
-  Share flow_share_, hello_bytes_, pipes_;
+  Share flow_share_, hello_bytes_, inside_bytes_, pipes_;
   TokenBucket bandwidth_, new_connections_;
   int at_once_ = 1;        // connections to accept
   uint64_t accepted_ = 0;  // the loop's turn that did

@@ -145,6 +145,7 @@ class World {
     std::chrono::milliseconds tell_after = std::chrono::seconds(10);
     size_t events_most = 1024;
     std::string resolv_conf;
+    std::string authorities;
   };
   void start_gate() { start_gate(GateIs{}); }
   void start_gate(const GateIs& is) {
@@ -161,6 +162,7 @@ class World {
         ::_exit(1);
       auto ran = run_gate({.control = std::move(pair.second),
                            .servers = is.resolv_conf.empty() ? kNameServer + ":53"s : "",
+                           .authorities = is.authorities,
                            .tell_after = is.tell_after,
                            .events_most = is.events_most});
       if (!ran) std::fprintf(stderr, "gate: %s\n", ran.error().text().c_str());
@@ -178,12 +180,12 @@ class World {
   }
   pid_t gate() const { return gate_; }
 
-  Box box(const std::string& policy, const std::string& ceiling = "") {
+  Box box(const std::string& policy, const std::string& ceiling = "", const std::string& bindings = "") {
     Box out("ibox" + std::to_string(++boxes_));
     auto sockets = network_->make(out.netns().get());
     if (!sockets) ADD_FAILURE() << sockets.error().text();
     out.sockets = std::move(*sockets);
-    EXPECT_EQ(add(out, policy, ceiling), "");
+    EXPECT_EQ(add(out, policy, ceiling, bindings), "");
     return out;
   }
   // The gate's own namespace.
@@ -208,8 +210,9 @@ class World {
     ::_exit(127);
   }
   // "" or why not.
-  std::string add(const Box& box, const std::string& policy, const std::string& ceiling = "") {
-    AddSandbox request{box.id, policy, ceiling};
+  std::string add(const Box& box, const std::string& policy, const std::string& ceiling = "",
+                  const std::string& bindings = "", const std::string& birth = "") {
+    AddSandbox request{.id = box.id, .policy = policy, .ceiling = ceiling, .bindings = bindings, .birth = birth};
     auto fds = descriptors_of(box.sockets, request.sockets);
     Writer out;
     encode(out, request);
@@ -227,15 +230,26 @@ class World {
       if (!receive(nullptr)) return out;
     }
   }
-  std::string set_policy(const Box& box, const std::string& policy, bool cut = false) {
+  std::string set_policy(const Box& box, const std::string& policy, bool cut = false,
+                         const std::string& bindings = "") {
     Writer out;
-    encode(out, SetPolicy{box.id, policy, "", cut});
+    encode(out, SetPolicy{box.id, policy, "", cut, bindings});
     return call(ControlOp::policy, out.data());
   }
   std::string remove(const Box& box) {
     Writer out;
     out.str(box.id);
     return call(ControlOp::remove, out.data());
+  }
+  std::string give_key(std::string_view key) {
+    Writer out;
+    out.str(key);
+    return call(ControlOp::key, out.data());
+  }
+  std::string certificate(const Box& box) {
+    Writer out;
+    out.str(box.id);
+    return call(ControlOp::certificate, out.data());
   }
   std::string report(const Box& box) {
     Writer out;

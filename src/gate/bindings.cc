@@ -1,0 +1,94 @@
+#include "gate/bindings.h"
+
+#include <algorithm>
+
+#include "gate/http1_head.h"
+#include "gate/request_path.h"
+
+namespace isola::gate {
+
+namespace {
+
+constexpr char kUsualPort[] = "443";
+
+// What of a value travels: of AWS's three parts the second signs and the third is sent.
+std::vector<std::string_view> parts_of(const Bound& bound) {
+  std::string_view value = bound.value.view();
+  if (bound.binding.place != vault::Place::sigv4) return {value};
+  std::vector<std::string_view> out;
+  if (size_t colon = value.find(':'); colon != value.npos) {
+    value.remove_prefix(colon + 1);
+    out.push_back(value.substr(0, value.find(':')));
+    if (size_t next = value.find(':'); next != value.npos) out.push_back(value.substr(next + 1));
+  }
+  return out;
+}
+
+Result<Bound> prepare(vault::Binding binding, const vault::KeyPair* key) {
+  Bound out;
+  for (const auto& name : binding.names) {
+    ISOLA_TRY(Rule rule, make_rule("allow", name, "", false));
+    if (rule.kind != Rule::Kind::name && rule.kind != Rule::Kind::below)
+      return fail(Code::invalid, "a binding is for names");
+    out.names.push_back(std::move(rule));
+  }
+  ISOLA_TRY(out.ports, make_ports(binding.ports.empty() ? kUsualPort : binding.ports));
+  if (!binding.path_prefix.empty()) {
+    ISOLA_TRY(binding.path_prefix, normal_path(binding.path_prefix));
+  }
+  if (!key) {
+    out.trouble = "the vault's key is not here yet";
+  } else if (auto opened = vault::open_sealed(*key, binding.sealed); !opened) {
+    out.trouble = opened.error().message;
+  } else if (opened->empty() || !is_field_value(opened->view())) {
+    // With a line's end in it one header would become two.
+    out.trouble = "the value is empty, or has characters that cannot stand in a request";
+  } else {
+    out.value = std::move(*opened);
+  }
+  binding.sealed.clear();
+  out.binding = std::move(binding);
+  return out;
+}
+
+}  // namespace
+
+bool Bound::is_for(std::string_view name, uint16_t port) const {
+  return ports.contain(port) &&
+         std::any_of(names.begin(), names.end(), [&](const Rule& rule) { return rule.matches_name(name); });
+}
+
+bool Bound::fits(std::string_view method, std::string_view path) const {
+  const auto& methods = binding.methods;
+  return (methods.empty() || std::find(methods.begin(), methods.end(), method) != methods.end()) &&
+         is_under(path, binding.path_prefix);
+}
+
+Result<std::shared_ptr<const Bindings>> Bindings::make(const std::string& json, const vault::KeyPair* key) {
+  auto out = std::make_shared<Bindings>();
+  ISOLA_TRY(auto list, vault::parse_bindings(json));
+  std::vector<scan::Value> values;
+  for (auto& one : list) {
+    ISOLA_TRY(Bound bound, prepare(std::move(one), key));
+    out->all_.push_back(std::make_shared<const Bound>(std::move(bound)));
+  }
+  for (const auto& bound : out->all_) {
+    if (bound->value.empty()) continue;
+    for (auto part : parts_of(*bound)) values.push_back({bound->binding.id, part});
+  }
+  if (!values.empty()) {
+    ISOLA_TRY(auto automaton, scan::Automaton::make(values));
+    if (!automaton->empty()) out->automaton_ = std::move(automaton);
+  }
+  return out;
+}
+
+bool Bindings::any_for(std::string_view name, uint16_t port) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const auto& bound) { return bound->is_for(name, port); });
+}
+
+bool Bindings::has(const vault::Binding& binding) const {
+  return std::any_of(all_.begin(), all_.end(), [&](const auto& bound) { return bound->binding == binding; });
+}
+
+}  // namespace isola::gate

@@ -1,0 +1,243 @@
+// Connections that are looked into: credentials are set outside, and nowhere inside.
+#include "gate/tls_world.h"
+
+namespace isola::gate::testing {
+namespace {
+
+constexpr char kAllow[] = "allow a.example:9443,9444,9080\nallow b.example:9443\n";
+
+TEST_F(InterceptTest, AKeyIsSetThatIsNowhereInside) {
+  serve_key();
+  Box box = inside(kAllow, {bearer()});
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 200 OK");
+  auto event = world->next(Event::Kind::injected);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->binding + " " + event->secret + " " + event->method + " " + event->path, "b1 token GET /");
+  EXPECT_TRUE(event->host_verified);
+  // What the sandbox says itself at that place goes nowhere, whatever its spelling.
+  EXPECT_EQ(status(ask(box, get("/", "AUTHORIZATION: Bearer mine\r\nauthorization: Bearer mine\r\n"))),
+            "HTTP/1.1 200 OK");
+  EXPECT_EQ(seen().back().find("mine"), std::string::npos);
+  // Without the binding the same server says no.
+  Box plain = inside(kAllow + "allow a.example:9443 methods GET\n"s);
+  EXPECT_EQ(plain.run([&] { return secure_talk("a.example", kSecurePort, trusted->path(), get("/")); }).substr(0, 12),
+            "HTTP/1.1 401");
+}
+
+TEST_F(InterceptTest, EveryPlace) {
+  serve_requests([](const std::string&) { return reply("ok"); });
+  auto basic = bearer(), header = bearer(), query = bearer();
+  basic.id = "b2", basic.place = vault::Place::basic, basic.field = "me", basic.path_prefix = "/basic";
+  header.id = "b3", header.place = vault::Place::header, header.field = "X-Key", header.format = "key {} end",
+  header.path_prefix = "/header";
+  query.id = "b4", query.place = vault::Place::query, query.field = "key", query.path_prefix = "/query";
+  Box box = inside(kAllow, {basic, header, query});
+  ask(box, get("/basic"));
+  EXPECT_NE(seen().back().find("Authorization: Basic " + vault::to_base64("me:"s + kValue) + "\r\n"),
+            std::string::npos);
+  ask(box, get("/header", "x-key: mine\r\n"));
+  EXPECT_NE(seen().back().find("X-Key: key "s + kValue + " end\r\n"), std::string::npos);
+  EXPECT_EQ(seen().back().find("mine"), std::string::npos);
+  ask(box, get("/query?a=1&key=mine&k%65y=mine&b=2"));
+  EXPECT_EQ(seen().back().substr(0, seen().back().find(" HTTP")), "GET /query?a=1&b=2&key="s + kValue);
+  // Copies are taken away where no value is set, too.
+  ask(box, get("/other?key=mine", "X-Key: mine\r\nAuthorization: Bearer mine\r\n"));
+  EXPECT_EQ(seen().back().find("mine"), std::string::npos);
+  EXPECT_EQ(seen().back().find(kValue), std::string::npos);
+}
+
+TEST_F(InterceptTest, SeveralRequestsOnOneConnectionAreJudgedOneByOne) {
+  auto& server = serve_key();
+  auto only = bearer();
+  only.methods = {"GET"}, only.path_prefix = "/with/";
+  Box box = inside("allow a.example:9443 methods GET,POST paths /with/,/out\n", {only});
+  auto head = [](const std::string& line, const std::string& rest = "") {
+    return line + " HTTP/1.1\r\nHost: a.example:9443\r\n" + rest + "\r\n";
+  };
+  auto all = ask(box, head("GET /with/it") + head("DELETE /with/it", "Content-Length: 5\r\n") + "12345" +
+                          head("POST /with/it", "Transfer-Encoding: chunked\r\n") + "3\r\nabc\r\n0\r\n\r\n" +
+                          head("GET /without") + head("GET /outside") + get("/out"));
+  std::string statuses;
+  for (size_t at = 0; (at = all.find("HTTP/1.1 ", at)) != std::string::npos; at += 9) statuses += all.substr(at + 9, 4);
+  EXPECT_EQ(statuses, "200 403 401 403 403 401 ") << all;
+  EXPECT_EQ(server.connections(), 1u);
+  EXPECT_EQ(world->next_denial(), "request a.example:9443");
+  ASSERT_EQ(seen().size(), 3u);
+  EXPECT_NE(seen()[1].find("3\r\nabc\r\n0\r\n\r\n"), std::string::npos);
+}
+
+TEST_F(InterceptTest, PathsThatAreNotClearGoNowhere) {
+  serve_key();
+  Box box = inside("allow a.example:9443 paths /open/\n");
+  EXPECT_EQ(status(ask(box, get("/open/x?y=%2f../"))), "HTTP/1.1 401 Unauthorized");
+  EXPECT_EQ(status(ask(box, get("/%6fpen/x"))), "HTTP/1.1 401 Unauthorized");
+  for (const char* path : {"/open/../secret", "/open/%2e%2e/secret", "/open/.%2E/secret", "/open/..;/secret",
+                           "/open/..%2fsecret", "/open//secret", "/open/..%5csecret", "/open/\\..\\secret",
+                           "/open/%c0%ae%c0%ae/secret", "/open/%00", "/open/%zz", "/open/./x", "/open/.."})
+    EXPECT_EQ(status(ask(box, get(path))), "HTTP/1.1 400 Bad Request") << path;
+  for (const char* path : {"/secret", "/open", "/opener/x", "/OPEN/x"})
+    EXPECT_EQ(status(ask(box, get(path))), "HTTP/1.1 403 Forbidden") << path;
+  EXPECT_EQ(seen().size(), 2u);
+}
+
+TEST_F(InterceptTest, WhatOnlySomeServersLookAtDoesNotChangeARequest) {
+  serve_key();
+  Box box = inside("deny a.example:9443 methods DELETE\nallow a.example\n");
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 401 Unauthorized");
+  EXPECT_EQ(status(ask(box, get("/", "X-HTTP-Method-Override: DELETE\r\n"))), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(status(ask(box, get("/", "x-original-url: /admin\r\n"))), "HTTP/1.1 403 Forbidden");
+  auto raw = [&](const std::string& method) {
+    return status(ask(box, method + " / HTTP/1.1\r\nHost: a.example:9443\r\nConnection: close\r\n\r\n"));
+  };
+  EXPECT_EQ(raw("DELETE"), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(raw("delete"), "HTTP/1.1 400 Bad Request");
+  EXPECT_EQ(raw("TRACE"), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(raw("PUT"), "HTTP/1.1 401 Unauthorized");
+  // Nor does it help to ask for the name by its address.
+  EXPECT_EQ(inside("deny a.example:9443 methods DELETE\ndefault allow\n").run([&] {
+    return talk_to("203.0.113.10", kSecurePort, tls_hello("a.example"));
+  }),
+            "ECONNRESET");
+}
+
+TEST_F(InterceptTest, AServerMustProveItself) {
+  serve("b.example", kSecurePort, [](Talk& talk) { talk.rest(); });
+  Box box = inside(kAllow, {bearer()});
+  EXPECT_EQ(ask(box, get("/")).substr(0, 4), "tls:");
+  auto event = world->next(Event::Kind::denied);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(to_string(event->reason), "upstream-tls");
+  EXPECT_EQ(event->rule, "hostname mismatch");
+}
+
+TEST_F(InterceptTest, AServerOfAnUnknownAuthorityIsRefused) {
+  auto stranger = Authority::make(std::string(32, 's'), "stranger").value();
+  servers.push_back(std::make_unique<SecureServer>(world->outside_netns(), "203.0.113.10", kSecurePort,
+                                                   stranger.leaf("a.example").value(),
+                                                   [](Talk& talk) { talk.rest(); }));
+  Box box = inside(kAllow, {bearer()});
+  EXPECT_EQ(ask(box, get("/")).substr(0, 4), "tls:");
+  EXPECT_EQ(world->next_denial(), "upstream-tls a.example:9443");
+}
+
+TEST_F(InterceptTest, TlsMustSayTheNameToo) {
+  serve_key();
+  Box box = inside(kAllow + "allow c.example\n"s, {bearer()});
+  EXPECT_EQ(box.run([&] { return secure_talk("a.example", kSecurePort, authority->path(), get("/"), "c.example"); })
+                .substr(0, 4),
+            "tls:");
+  EXPECT_EQ(world->next_denial(), "sni-differs a.example:9443");
+}
+
+TEST_F(InterceptTest, WithoutTheVaultsKeyNothingPasses) {
+  serve_key();
+  Box other = inside(kAllow, {bearer()});
+  auto pem = world->certificate(other);
+  world->stop_gate();
+  world->start_gate({.authorities = trusted->path()});
+  ASSERT_EQ(world->add(other, kAllow, "", json({bearer()})), "");
+  EXPECT_NE(world->certificate(other).find("not here yet"), std::string::npos);
+  EXPECT_EQ(ask(other, get("/")).substr(0, 4), "tls:");
+  EXPECT_EQ(world->next_denial(), "locked a.example:9443");
+  // With it the authority is the same as before: what is inside still trusts it.
+  ASSERT_EQ(world->give_key(key->secret_key().view()), "");
+  EXPECT_EQ(status(ask(other, get("/"))), "HTTP/1.1 200 OK");
+  EXPECT_NE(pem, "");
+  // Another birth of the same id has another one.
+  ASSERT_EQ(world->add(other, kAllow, "", json({bearer()}), "again"), "");
+  EXPECT_EQ(ask(other, get("/")).substr(0, 4), "tls:");
+}
+
+TEST_F(InterceptTest, RevocationCutsADownload) {
+  serve("a.example", kSecurePort, [](Talk& talk) {
+    talk.request();
+    talk.say("HTTP/1.1 200 OK\r\nContent-Length: 100000000000\r\n\r\n");
+    while (talk.say(std::string(16384, 'x'))) {
+    }
+  });
+  Box box = inside(kAllow, {bearer()});
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  std::string how;
+  std::thread downloading([&] {
+    how = box.run([&] {
+      Fd fd = dial(resolve("a.example"), kSecurePort);
+      patience(fd);
+      SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+      SSL* ssl = SSL_new(context);
+      SSL_set_tlsext_host_name(ssl, "a.example");
+      SSL_set_fd(ssl, fd.get());
+      if (SSL_connect(ssl) != 1) return "no tls"s;
+      auto text = get("/");
+      (void)SSL_write(ssl, text.data(), static_cast<int>(text.size()));
+      char buffer[16384];
+      bool first = true;
+      int n;
+      while ((n = SSL_read(ssl, buffer, sizeof buffer)) > 0)
+        if (std::exchange(first, false)) (void)!::write(told[1], "x", 1);
+      return SSL_get_error(ssl, n) == SSL_ERROR_ZERO_RETURN ? "ended"s : "cut"s;
+    });
+  });
+  char c = 0;
+  ASSERT_EQ(::read(told[0], &c, 1), 1);
+  EXPECT_EQ(world->set_policy(box, kAllow, false, json({bearer()})), "") << "the same one, sealed anew";
+  EXPECT_EQ(world->set_policy(box, kAllow), "");
+  downloading.join();
+  EXPECT_EQ(how, "cut");
+  EXPECT_EQ(world->next_denial(), "revoked a.example:9443");
+  ::close(told[0]), ::close(told[1]);
+}
+
+TEST_F(InterceptTest, ABindingEnds) {
+  serve_key();
+  auto over = bearer();
+  over.expires = 1000;
+  Box box = inside(kAllow, {over});
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(world->next_denial(), "binding-expired a.example:9443");
+}
+
+TEST_F(InterceptTest, InClearThereAreRulesAndNoCredentials) {
+  serve_requests([](const std::string&) { return reply("ok"); }, "", kClearPort);
+  auto both = bearer();
+  both.ports = "9080,9443", both.path_prefix = "/key";
+  Box box = inside("allow a.example:9080 methods GET\n", {both});
+  auto plain = [&](const std::string& line) {
+    return status(box.run([&] {
+      return talk("a.example", kClearPort, line + " HTTP/1.1\r\nHost: a.example:9080\r\nConnection: close\r\n\r\n");
+    }));
+  };
+  EXPECT_EQ(plain("GET /"), "HTTP/1.1 200 OK");
+  EXPECT_EQ(plain("PUT /"), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(world->next_denial(), "request a.example:9080");
+  EXPECT_EQ(plain("GET /key"), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(world->next_denial(), "cleartext a.example:9080");
+  EXPECT_EQ(seen().size(), 1u);
+  // HTTP/2 without TLS, and what is no HTTP at all.
+  EXPECT_EQ(status(box.run([] { return talk("a.example", kClearPort, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); })),
+            "HTTP/1.1 501 Not Implemented");
+  EXPECT_EQ(status(box.run([] { return talk("a.example", kClearPort, "SSH-2.0-x\r\n\r\n"); })),
+            "HTTP/1.1 400 Bad Request");
+}
+
+TEST_F(InterceptTest, PlaceholdersStandAtTheirPlaceOnly) {
+  serve_key();
+  serve_requests([](const std::string&) { return reply("elsewhere"); }, "a.example", kOtherPort);
+  auto held = bearer();
+  held.placeholder = kPlaceholder, held.path_prefix = "/api/";
+  Box box = inside("allow a.example methods GET\n", {held});
+  const std::string field = "Authorization: Bearer "s + kPlaceholder + "\r\n";
+  EXPECT_EQ(status(ask(box, get("/api/x", field))), "HTTP/1.1 200 OK");
+  for (const auto& wrong :
+       {get("/api/x", "X-Other: "s + kPlaceholder + "\r\n"), get("/api/x?key="s + kPlaceholder),
+        get("/api/"s + kPlaceholder), get("/other", field), get("/api/x?key=%70"s + (kPlaceholder + 1)),
+        get("/other", "Authorization: Basic " + vault::to_base64("me:"s + kPlaceholder) + "\r\n")})
+    EXPECT_EQ(status(ask(box, wrong)), "HTTP/1.1 403 Forbidden") << wrong;
+  EXPECT_EQ(world->next_denial(), "placeholder a.example:9443");
+  auto there = "GET / HTTP/1.1\r\nHost: a.example:9444\r\nConnection: close\r\n" + field + "\r\n";
+  EXPECT_EQ(status(ask(box, there, "a.example", kOtherPort)), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(seen().size(), 1u);
+}
+
+}  // namespace
+}  // namespace isola::gate::testing

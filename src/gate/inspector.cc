@@ -1,0 +1,248 @@
+#include "gate/inspector.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "gate/name.h"
+#include "gate/request_path.h"
+#include "gate/sigv4.h"
+
+namespace isola::gate {
+
+namespace {
+
+constexpr size_t kShownPath = 200;
+constexpr const char* kAwsParameters[] = {"X-Amz-Credential", "X-Amz-Security-Token", "X-Amz-Signature"};
+
+// A method or a path that only some servers look at: then the one that was judged is not the one that counts.
+constexpr const char* kOverrides[] = {"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override",
+                                      "X-Original-URL",         "X-Rewrite-URL", "X-Forwarded-Uri"};
+
+int64_t milliseconds_now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+const char* header_of(const Bound& bound) {
+  switch (bound.binding.place) {
+    case vault::Place::bearer:
+    case vault::Place::basic:
+    case vault::Place::sigv4: return "Authorization";
+    case vault::Place::header: return bound.binding.field.c_str();
+    case vault::Place::query: break;
+  }
+  return nullptr;
+}
+
+// The sandbox's own copies of what stands at this place.
+void strip(Request& request, const Bound& bound) {
+  if (bound.binding.place == vault::Place::sigv4) return strip_signature(request);
+  if (const char* name = header_of(bound)) return remove_field(request.fields, name);
+  bool found = false;
+  auto query = without_parameter(request.query(), bound.binding.field, &found);
+  if (found) request.set_query(query);
+}
+
+bool contains(std::string_view text, std::string_view word) { return text.find(word) != text.npos; }
+
+// In the clear, escaped, or as a password behind "Basic".
+bool says(std::string_view text, const std::string& placeholder) {
+  if (contains(text, placeholder) || contains(percent_decoded(text), placeholder)) return true;
+  if (text.size() < 6 || !same_name(text.substr(0, 6), "Basic ")) return false;
+  auto decoded = vault::from_base64(text.substr(6));
+  return decoded && contains(*decoded, placeholder);
+}
+
+// Somewhere in the head; `own`: its own place does not count.
+bool says_placeholder(const Request& request, const Bound& bound, bool own) {
+  const auto& placeholder = bound.binding.placeholder;
+  const char* header = own ? header_of(bound) : nullptr;
+  for (const auto& field : request.fields) {
+    if (header && same_name(field.name, header)) continue;
+    if (own && bound.binding.place == vault::Place::sigv4 && same_name(field.name, "X-Amz-Security-Token")) continue;
+    if (says(field.value, placeholder) || contains(field.name, placeholder)) return true;
+  }
+  std::string query(request.query());
+  if (own && bound.binding.place == vault::Place::query) query = without_parameter(query, bound.binding.field);
+  if (own && bound.binding.place == vault::Place::sigv4)
+    for (const char* name : kAwsParameters) query = without_parameter(query, name);
+  return says(request.path(), placeholder) || says(query, placeholder);
+}
+
+std::string filled(const std::string& format, std::string_view value) {
+  std::string out = format.empty() ? "{}" : format;
+  out.replace(out.find("{}"), 2, value);
+  return out;
+}
+
+}  // namespace
+
+std::string refusal_body(const Decision& decision) {
+  return nlohmann::json{{"error", decision.text}, {"reason", to_string(decision.reason)}, {"by", "isola gate"}}.dump(
+             -1, ' ', true, nlohmann::json::error_handler_t::replace) +
+         "\n";
+}
+
+void Inspector::tell(Event::Kind kind, Reason reason, const Request* request, const Bound* bound, std::string rule) {
+  Event event{.kind = kind,
+              .name = name_,
+              .address = address_.text(),
+              .port = port_,
+              .reason = reason,
+              .rule = std::move(rule),
+              .host_verified = !cleartext_};
+  if (request) {
+    event.method = request->method.substr(0, 32);
+    event.path = std::string(request->path().substr(0, kShownPath));
+  }
+  if (bound) event.binding = bound->binding.id, event.secret = bound->binding.secret;
+  premises_.record(std::move(event));
+}
+
+Decision Inspector::refuse(int status, Reason reason, std::string text, const Request* request, const Bound* bound,
+                           std::string rule) {
+  tell(Event::Kind::denied, reason, request, bound, rule.empty() ? text : std::move(rule));
+  return {.status = status, .reason = reason, .text = std::move(text)};
+}
+
+bool Inspector::is_for_us(std::string_view authority) const {
+  if (size_t colon = authority.rfind(':'); colon != authority.npos) {
+    auto digits = authority.substr(colon + 1);
+    uint16_t port = 0;
+    auto [end, bad] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    if (bad != std::errc() || end != digits.data() + digits.size() || port != port_) return false;
+    authority = authority.substr(0, colon);
+  }
+  auto normal = normal_name(authority);
+  return normal && *normal == name_;
+}
+
+Decision Inspector::judge(Request& request) {
+  if (!is_method(request.method))
+    return refuse(400, Reason::bad_request, "the method is not in capital letters", &request);
+  if (request.method == "CONNECT" || request.method == "TRACE")
+    return refuse(403, Reason::request, request.method + " is not passed on", &request);
+  if (!is_for_us(request.authority))
+    return refuse(421, Reason::authority,
+                  "this connection is for " + name_ + " and not for " + request.authority.substr(0, kMaxName), &request,
+                  nullptr, request.authority.substr(0, kMaxName));
+  const bool whole = request.target == "*" && request.method == "OPTIONS";
+  auto path = whole ? Result<std::string>("/") : normal_path(request.path());
+  if (!path) return refuse(400, Reason::bad_request, "a path that is not clear: " + path.error().message, &request);
+  auto egress = premises_.egress();
+  if (auto verdict = egress->request(name_, address_, port_, request.method, *path); !verdict.allowed())
+    return refuse(403, verdict.reason, "no rule lets this method and path through", &request, nullptr, verdict.rule);
+  if (egress->inspects(name_, port_))
+    for (const char* name : kOverrides)
+      if (find_field(request.fields, name))
+        return refuse(403, Reason::request, std::string(name) + " is not passed on where there are rules", &request);
+  return judge_bindings(request, *path);
+}
+
+Decision Inspector::judge_bindings(Request& request, const std::string& path) {
+  Decision decision;
+  auto bindings = premises_.bindings();
+  if (!bindings || bindings->empty()) return decision;
+  const int64_t now = milliseconds_now();
+  const Bound *over = nullptr, *closed = nullptr;
+  for (const auto& bound : bindings->all()) {
+    if (!bound->is_for(name_, port_) || !bound->fits(request.method, path)) continue;
+    // One value for each place: the first that fits.
+    bool taken = std::any_of(decision.bound.begin(), decision.bound.end(), [&](const auto& other) {
+      const char *ours = header_of(*bound), *theirs = header_of(*other);
+      if (!ours || !theirs) return !ours && !theirs && other->binding.field == bound->binding.field;
+      return same_name(ours, theirs);
+    });
+    if (taken) continue;
+    if (bound->is_over(now)) {
+      over = bound.get();
+      continue;
+    }
+    if (bound->value.empty()) closed = bound.get();
+    decision.bound.push_back(bound);
+  }
+  for (const auto& bound : bindings->all()) {
+    if (bound->binding.placeholder.empty()) continue;
+    bool own = std::find(decision.bound.begin(), decision.bound.end(), bound) != decision.bound.end();
+    if (says_placeholder(request, *bound, own))
+      return refuse(403, Reason::placeholder, "a placeholder for a credential, where it does not belong", &request,
+                    bound.get());
+  }
+  if (decision.bound.empty() && over)
+    return refuse(403, Reason::binding_expired, "the time of this credential is over", &request, over);
+  if (!decision.bound.empty() && cleartext_)
+    return refuse(403, Reason::cleartext, "a credential is for TLS alone", &request, decision.bound[0].get());
+  if (closed) return refuse(403, Reason::locked, "the credential cannot be opened", &request, closed, closed->trouble);
+  for (const auto& bound : bindings->all())
+    if (bound->is_for(name_, port_)) strip(request, *bound);
+  if (decision.bound.empty()) return decision;
+  // What comes back must be readable, or a value in it could not be found.
+  remove_field(request.fields, "Accept-Encoding");
+  request.fields.push_back({"Accept-Encoding", "identity"});
+  remove_field(request.fields, "Sec-WebSocket-Extensions");
+  for (const auto& bound : decision.bound) {
+    if (bound->binding.place != vault::Place::sigv4) continue;
+    auto key = AwsKey::of(bound->value.view(), bound->binding.field);
+    if (!key) return refuse(403, Reason::locked, "the credential has another form", &request, bound.get());
+    auto payload = payload_of(request, key->service, request.has_body);
+    if (!payload) return refuse(403, Reason::request, payload.error().message, &request, bound.get());
+    if (!*payload) decision.wants_body = true;
+  }
+  return decision;
+}
+
+Decision Inspector::inject(Request& request, const Decision& decision, std::optional<std::string_view> body) {
+  for (const auto& bound : decision.bound) {
+    const auto& binding = bound->binding;
+    std::string_view value = bound->value.view();
+    switch (binding.place) {
+      case vault::Place::bearer: request.fields.push_back({"Authorization", "Bearer " + std::string(value)}); break;
+      case vault::Place::basic: {
+        std::string pair = binding.field + ":" + std::string(value);
+        request.fields.push_back({"Authorization", "Basic " + vault::to_base64(pair)});
+        vault::wipe(pair);
+        break;
+      }
+      case vault::Place::header: request.fields.push_back({binding.field, filled(binding.format, value)}); break;
+      case vault::Place::query: {
+        std::string query(request.query());
+        request.set_query(query + (query.empty() ? "" : "&") + percent_encoded(binding.field) + "=" +
+                          percent_encoded(value));
+        break;
+      }
+      case vault::Place::sigv4: {
+        auto key = AwsKey::of(value, binding.field);
+        auto payload = payload_of(request, key ? key->service : "", request.has_body);
+        if (!key || !payload || (!*payload && !body))
+          return refuse(403, Reason::request, "the request cannot be signed", &request, bound.get());
+        auto hash = *payload ? **payload : payload_hash(*body);
+        if (auto done = sign(request, *key, hash, ::time(nullptr)); !done)
+          return refuse(403, Reason::request, done.error().message, &request, bound.get());
+        break;
+      }
+    }
+    if (std::find(used_.begin(), used_.end(), bound) == used_.end()) used_.push_back(bound);
+    tell(Event::Kind::injected, Reason::allowed, &request, bound.get(), "");
+  }
+  return {};
+}
+
+Screen Inspector::screen() {
+  auto bindings = premises_.bindings();
+  if (!bindings || !bindings->automaton()) return {};
+  return {bindings->automaton(), [this, bindings](const std::string& id) {
+            for (const auto& bound : bindings->all())
+              if (bound->binding.id == id)
+                return tell(Event::Kind::redacted, Reason::allowed, nullptr, bound.get(), "in an answer");
+          }};
+}
+
+bool Inspector::is_revoked() const {
+  auto bindings = premises_.bindings();
+  return std::any_of(used_.begin(), used_.end(),
+                     [&](const auto& bound) { return !bindings || !bindings->has(bound->binding); });
+}
+
+}  // namespace isola::gate

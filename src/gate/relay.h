@@ -1,0 +1,59 @@
+// What carries requests and answers between the two legs of a connection that is looked into: http1_relay.h or
+// http2_relay.h. The same HTTP on both legs, so that nothing is translated.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "gate/inspector.h"
+#include "gate/leg.h"
+
+namespace isola::gate {
+
+// Bytes that wait for a leg to take them.
+class Outbox {
+ public:
+  void add(std::string_view bytes) { bytes_.append(bytes); }
+  std::string& tail() { return bytes_; }  // to append to
+  size_t size() const { return bytes_.size() - at_; }
+  bool empty() const { return size() == 0; }
+  std::string_view view() const { return std::string_view(bytes_).substr(at_); }
+  // As much as the leg takes.
+  Moved flush(Leg& leg) {
+    Moved all{Io::blocked, 0};
+    while (!empty()) {
+      auto moved = leg.write(bytes_.data() + at_, size());
+      if (moved.how != Io::moved) {
+        if (moved.how != Io::blocked) return moved;
+        break;
+      }
+      at_ += moved.bytes, all.bytes += moved.bytes, all.how = Io::moved;
+    }
+    if (empty()) bytes_.clear(), at_ = 0;
+    // A slow reader must not make us keep what it has read already.
+    if (at_ > bytes_.size() / 2) bytes_.erase(0, at_), at_ = 0;
+    return all;
+  }
+
+ private:
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+class Relay {
+ public:
+  enum class State { going, again, done, broken };  // again: there is more to do at once
+  virtual ~Relay() = default;
+  // Moves what can be moved.
+  virtual State pump() = 0;
+  // Somebody has begun to say something and not finished: for so long it may take, and no longer.
+  virtual bool is_waiting_for_head() const = 0;
+
+  static constexpr int kRounds = 16;          // before it is somebody else's turn
+  static constexpr size_t kPiece = 16 << 10;  // read at once
+  static constexpr size_t kHigh = 64 << 10;   // that wait for a leg: then nothing more is read for it
+};
+
+const char* phrase_of(int status);
+
+}  // namespace isola::gate

@@ -1,0 +1,68 @@
+// What comes back from a server, searched for the values that a sandbox must not see, and blotted out where one is.
+//
+//   Screen screen(bindings->automaton(), [](const std::string& binding) { … });   // without one: everything passes
+//   screen.feed(piece, out);       // appended to `out`, in sum as many bytes as went in
+//   screen.idle(out);              // nothing more for the moment
+//   screen.end(out);
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "scan/stream.h"
+
+namespace isola::gate {
+
+class Screen {
+ public:
+  using Found = std::function<void(const std::string& binding)>;
+  Screen() = default;
+  Screen(std::shared_ptr<const scan::Automaton> automaton, Found found)
+      : automaton_(std::move(automaton)), found_(std::move(found)) {
+    if (automaton_) stream_.emplace(automaton_);
+  }
+
+  void feed(std::string_view piece, std::string& out) {
+    if (!stream_) return void(out.append(piece));
+    hits_.clear();
+    stream_->feed(piece, out, hits_);
+    // A value is found in several spellings at once: told once.
+    const std::string* last = nullptr;
+    for (const auto& hit : hits_) {
+      const auto& id = automaton_->id_of(hit.value);
+      if (!last || *last != id) found_(id);
+      last = &id;
+    }
+  }
+  void idle(std::string& out) {
+    if (stream_) stream_->idle(out);
+  }
+  void end(std::string& out) {
+    if (!stream_) return;
+    stream_->end(out);
+    stream_.emplace(automaton_);
+  }
+  // A short text by itself.
+  void whole(std::string& text) const {
+    if (!automaton_) return;
+    Screen one(automaton_, found_);
+    std::string out;
+    one.feed(text, out);
+    one.end(out);
+    text = std::move(out);
+  }
+  bool holds() const { return stream_ && stream_->held() > 0; }
+
+ private:
+  std::shared_ptr<const scan::Automaton> automaton_;
+  Found found_;
+  std::optional<scan::Stream> stream_;
+  std::vector<scan::Hit> hits_;
+};
+
+}  // namespace isola::gate
