@@ -26,7 +26,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (verdict.allowed() && std::string_view(address) == "169.254.169.254" &&
             text.find("169.254.169.254/32") == std::string::npos)
           std::abort();
-        if (*name) (void)egress.connect_name(name, 443), (void)egress.may_resolve(name);
+        if (!*name) continue;
+        (void)egress.connect_name(name, 443), (void)egress.may_resolve(name);
+        // Nothing is looked into for nothing, and what is not looked into is not decided by requests.
+        if (!egress.inspects(name, 443) && verdict.allowed() && !policy->learn &&
+            egress.connect_name(name, 443).allowed() &&
+            !egress.request(name, Address::parse(address).value(), 443, "GET", "/").allowed())
+          std::abort();
       }
   }
   return 0;

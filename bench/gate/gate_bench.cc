@@ -1,9 +1,11 @@
-// isola-gate-bench [--quick|--full|--rate] [--json FILE] [--table FILE]
+// isola-gate-bench [--quick|--full|--rate|--inside] [--json FILE] [--table FILE]
 //
 // The gate beside a direct connection and nginx as a stream proxy, in one run: direct and nginx are dialled in the
 // namespace where the gate lives, the gate from inside a sandbox; the servers are behind the same cable for all three.
 // Beside them the servers dialled where they are, over loopback.
 // Contenders take turns; of the rounds the median counts. Then what a thousand sandboxes cost that do nothing.
+// Then requests through connections that are looked into, beside nginx as a reverse proxy (inside_bench.cc; --inside:
+// nothing else).
 // --rate: many rounds of connections, hardly a stream and no idle sandboxes: for whoever has a profiler at the gate.
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -14,6 +16,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "bench/gate/inside_bench.h"
 #include "bench/report.h"
 #include "gate/test_world.h"
 
@@ -32,6 +35,8 @@ struct Options {
   int rounds = 5;
   size_t bytes = 1ull << 30;
   int idle = 1000;
+  int requests = 20'000;  // of a round, through connections that are looked into
+  bool inside_only = false;
 };
 
 // One contender's rounds. A round comes out of a child as text: MB/s, connections/s, then microseconds each.
@@ -185,17 +190,21 @@ Result<Options> parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
     if (word == "--quick")
-      options.mode = "quick", options.rounds = 3, options.bytes = 256 << 20, options.idle = 200;
+      options.mode = "quick", options.rounds = 3, options.bytes = 256 << 20, options.idle = 200,
+      options.requests = 5000;
     else if (word == "--full")
       options.mode = "full", options.rounds = 9;
     else if (word == "--rate")
-      options.mode = "rate", options.rounds = 10, options.bytes = 1 << 20, options.idle = 0;
+      options.mode = "rate", options.rounds = 10, options.bytes = 1 << 20, options.idle = 0, options.requests = 0;
+    else if (word == "--inside")
+      options.mode = "inside", options.rounds = 3, options.inside_only = true;
     else if (word == "--json" && i + 1 < argc)
       options.json = argv[++i];
     else if (word == "--table" && i + 1 < argc)
       options.table = argv[++i];
     else
-      return fail(Code::invalid, "unexpected '" + word + "' (known: --quick --full --rate --json FILE --table FILE)");
+      return fail(Code::invalid,
+                  "unexpected '" + word + "' (known: --quick --full --rate --inside --json FILE --table FILE)");
   }
   return options;
 }
@@ -211,11 +220,17 @@ Result<void> run(int argc, char** argv) {
   world::World all;
   all.outside->set("a.example", {"203.0.113.10"});
   bool whole = true;
-  for (auto part : {bench_forwarding, bench_idle})
+  auto inside = [](world::World&, const Options& is, Report& to) -> Result<void> {
+    return is.requests == 0 ? Result<void>() : bench_inside(is.rounds, is.requests, to);
+  };
+  using Part = Result<void> (*)(world::World&, const Options&, Report&);
+  for (Part part : {Part(bench_forwarding), Part(bench_idle), Part(inside)}) {
+    if (options.inside_only && part != Part(inside)) continue;
     if (auto done = part(all, options, report); !done) {
       report.note("FAILED: " + done.error().message);
       whole = false;
     }
+  }
   std::string table = report.table();
   std::fputs(table.c_str(), stdout);
   if (!options.table.empty()) ISOLA_CHECK(replace_file(options.table, table));

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 constexpr auto kConnectTimeout = std::chrono::seconds(5);  // of one address, where there are more
+constexpr auto kPause = std::chrono::milliseconds(100);    // in an answer
 constexpr int kRounds = 16;                                // of up to 64 KiB, before it is somebody else's turn
 constexpr size_t kReadAtOnce = 16 << 10;
 constexpr size_t kLittle = 4096;           // bytes that are not worth a splice. Every empty pipe has room for them
@@ -398,7 +399,10 @@ size_t Flow::LegMeter::room() {
   return static_cast<size_t>(std::min<uint64_t>(tokens, SIZE_MAX));
 }
 
-void Flow::LegMeter::was_read(size_t bytes) { flow.sandbox_.bandwidth().spend(bytes); }
+void Flow::LegMeter::was_read(size_t bytes) {
+  read += bytes;
+  flow.sandbox_.bandwidth().spend(bytes);
+}
 
 bool Flow::take_for_inside(size_t bytes) {
   if (!sandbox_.inside_bytes().take(bytes)) return false;
@@ -446,13 +450,27 @@ void Flow::pump_inside() {
   switch (outcome) {
     case Interception::Outcome::again: return sandbox_.loop().again(*this);
     case Interception::Outcome::going:
-      inside_->is_waiting_for_head() ? sandbox_.is_young(*this) : told_ ? sandbox_.grown_up(*this) : void();
-      return;
+      if (inside_->is_waiting_for_head())
+        sandbox_.is_young(*this);
+      else if (told_)
+        sandbox_.grown_up(*this);
+      return wait_to_let_go();
     case Interception::Outcome::closing: return sandbox_.is_young(*this);
     case Interception::Outcome::ended: return finish(false);
     case Interception::Outcome::broken: return finish(true);
     case Interception::Outcome::refused: return deny(inside_->verdict(), to_.text());
   }
+}
+
+// A server that stops in the middle of a word which could become a value: after a moment its client hears the first
+// letters of it, or both would wait for each other.
+void Flow::wait_to_let_go() {
+  if (timer_ || !inside_->holds() || let_go_at_ == server_meter_.read) return;
+  timer_ = sandbox_.loop().after(kPause, [this, then = server_meter_.read] {
+    timer_.reset();
+    if (then == server_meter_.read) let_go_at_ = then, inside_->let_go();
+    pump();
+  });
 }
 
 void Flow::bindings_changed() {

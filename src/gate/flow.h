@@ -80,6 +80,7 @@ class Flow : public Handler {
     void was_written(size_t bytes) override { written += bytes; }
     Flow& flow;
     uint64_t& written;
+    uint64_t read = 0;
   };
   struct Direction {
     Side& from;
@@ -110,6 +111,7 @@ class Flow : public Handler {
   void pump();
   void pump_inside();
   bool begin_inside();
+  void wait_to_let_go();
   bool take_for_inside(size_t bytes);
   bool pump(Direction& direction);
   bool pass_little(Direction& direction, size_t room);
@@ -140,13 +142,14 @@ class Flow : public Handler {
   std::string held_;                          // the client's first bytes
   size_t attempts_ = 0;                       // to connect
   size_t charged_ = 0;                        // for them, in the sandbox's share
-  std::optional<Loop::TimerId> timer_;        // of the attempt to connect
+  std::optional<Loop::TimerId> timer_;        // of the attempt to connect; of bytes that wait (wait_to_let_go)
   bool connected_ = false, inspecting_ = false, verified_ = false, narrow_ = false;
   bool intercepts_ = false, cleartext_ = false;  // looked into; and it is not TLS
   std::vector<std::string> protocols_;           // that TLS offered
   LegMeter client_meter_{*this, down_bytes_}, server_meter_{*this, up_bytes_};
   std::unique_ptr<Interception> inside_;
   size_t inside_bytes_ = 0;  // in the sandbox's share
+  uint64_t let_go_at_ = 0;   // of the server's bytes
   bool told_ = false, denied_ = false, done_ = false;
   uint64_t told_up_ = 0, told_down_ = 0;  // in events
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -49,17 +49,7 @@ Relay::State Http1Relay::pump() {
       to_server_ = {}, server_ended_ = true, moved = true;
     }
     if (close_ && to_client_.empty()) return State::done;
-    if (!moved) {
-      if ((answers_ == Answers::body || answers_ == Answers::tunnel) && screen_.holds() && to_client_.empty()) {
-        std::string let_go;
-        screen_.idle(let_go);
-        if (!let_go.empty()) {
-          say(let_go);
-          continue;
-        }
-      }
-      return State::going;
-    }
+    if (!moved) return State::going;
   }
   return State::again;
 }
@@ -171,6 +161,13 @@ Result<void> Http1Relay::to_origin_form(RequestHead& head) const {
 }
 
 bool Http1Relay::pass_request(std::optional<std::string_view> body) {
+  // What the server says before it is asked would be taken for the answer.
+  while (read(server_, from_server_, server_ended_, from_server_.empty())) {
+  }
+  if (broken_ || !from_server_.empty()) {
+    inspector_.refuse(502, Reason::bad_answer, "the server spoke before it was asked", &request_);
+    return broken_ = true, false;
+  }
   if (auto odd = inspector_.inject(request_, decision_, body); odd.status) {
     asks_ = Asks::over;
     refuse(odd, true);
@@ -287,6 +284,7 @@ bool Http1Relay::take_answer_head() {
     if (server_ended_) return bad_answer(Reason::bad_answer, "the server hung up without an answer");
     return false;
   }
+  if (answer_end_.size() > kMaxHead) return bad_answer(Reason::bad_answer, "the head of the answer is too large");
   auto head = parse_response_head(std::string_view(from_server_).substr(0, answer_end_.size()));
   from_server_.erase(0, answer_end_.size());
   answer_end_.reset();
@@ -356,6 +354,12 @@ void Http1Relay::say(std::string_view piece) {
   }
 }
 
+void Http1Relay::let_go() {
+  std::string few;
+  screen_.idle(few);
+  say(few);
+}
+
 bool Http1Relay::take_answer_body() {
   bool moved = false;
   while (!answer_.done()) {
@@ -393,7 +397,8 @@ void Http1Relay::answer_done() {
   if (answer_chunked_) to_client_.add(kLastChunk);
   answers_ = Answers::nothing;
   // An answer that came before the end of its request: what is still to come of it must not be read as another.
-  if (!keeps_ || asks_ != Asks::wait) {
+  // And what comes behind an answer is none.
+  if (!keeps_ || asks_ != Asks::wait || !from_server_.empty()) {
     asks_ = Asks::over, answers_ = Answers::over, close_ = true;
     return;
   }

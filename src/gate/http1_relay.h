@@ -18,6 +18,10 @@ class Http1Relay : public Relay {
 
   State pump() override;
   bool is_waiting_for_head() const override { return asks_ == Asks::head && !from_client_.empty(); }
+  bool holds() const override {
+    return (answers_ == Answers::body || answers_ == Answers::tunnel) && screen_.holds() && to_client_.empty();
+  }
+  void let_go() override;
 
  private:
   // Where the client is, and where the server.

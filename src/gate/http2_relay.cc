@@ -121,8 +121,10 @@ struct Http2Callbacks {
         request.authority += " and " + std::string(value);
       else
         request.authority = value;
-    } else if (name != "proxy-authorization" && !stream->add(request.fields, stream->head_bytes, name, value)) {
+    } else if (request.fields.size() >= kMaxFields) {
       stream->too_large = true;
+    } else if (name != "proxy-authorization") {
+      request.fields.push_back({std::string(name), std::string(value)});
     }
     return 0;
   }
@@ -252,19 +254,25 @@ Relay::State Http2Relay::pump() {
     if (broken_) return State::broken;
     const bool said = to_client_.empty() && !nghttp2_session_want_write(client_.get());
     if (said && (!nghttp2_session_want_read(client_.get()) || (leaving_ && streams_.empty()))) return State::done;
-    if (moved) continue;
-    for (auto& [id, stream] : streams_) {
-      if (!stream->screen.holds() || stream->down_end || !stream->down_waits) continue;
-      size_t before = stream->down.size();
-      stream->screen.idle(stream->down);
-      if (stream->down.size() == before) continue;
-      stream->down_waits = false;
-      nghttp2_session_resume_data(client_.get(), id);
-      moved = true;
-    }
     if (!moved) return State::going;
   }
   return State::again;
+}
+
+bool Http2Relay::holds() const {
+  return std::any_of(streams_.begin(), streams_.end(), [](const auto& one) {
+    return one.second->down_waits && !one.second->down_end && one.second->screen.holds();
+  });
+}
+
+void Http2Relay::let_go() {
+  for (auto& [id, stream] : streams_) {
+    if (!stream->down_waits || stream->down_end) continue;
+    stream->screen.idle(stream->down);
+    if (stream->down.size() == stream->down_at) continue;
+    stream->down_waits = false;
+    nghttp2_session_resume_data(client_.get(), id);
+  }
 }
 
 // What a side says goes into its session, while the answers to it find room.

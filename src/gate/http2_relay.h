@@ -26,6 +26,8 @@ class Http2Relay : public Relay {
 
   State pump() override;
   bool is_waiting_for_head() const override { return false; }
+  bool holds() const override;
+  void let_go() override;
 
  private:
   friend struct Http2Callbacks;

@@ -49,6 +49,8 @@ class Interception {
   bool is_closing() const { return closing_; }
   bool is_established() const { return relay_ != nullptr; }
   bool is_waiting_for_head() const { return relay_ && relay_->is_waiting_for_head(); }
+  bool holds() const { return relay_ && !closing_ && relay_->holds(); }
+  void let_go() { relay_->let_go(); }
   bool is_revoked() const { return inspector_.is_revoked(); }
 
   // Of the protocols that a client offers, those that can be looked into; none where it offers only others.

@@ -27,6 +27,9 @@ TEST(Policy, TextAndJsonSayTheSame) {
       "deny 203.0.113.0/24\n"
       "allow [2001:db8::/32]:80,8000-8100\n"
       "deny *:25\n"
+      "allow api.example.org:443 methods GET,HEAD paths /repos/,/user\n"
+      "allow *.example.net local methods M-SEARCH\n"
+      "deny *.example.net paths /a%2Cb\n"
       "default allow\n"
       "limit connections 12\n"
       "limit connections-per-second 7\n"
@@ -247,6 +250,74 @@ TEST(Policy, NetworksThatLieInside) {
     EXPECT_TRUE(is_inside(Network::parse(inside).value())) << inside;
   for (const char* open : {"0.0.0.0/0", "203.0.113.0/24", "8.0.0.0/7", "::/0", "64:ff9b::808:808", "8.8.8.8"})
     EXPECT_FALSE(is_inside(Network::parse(open).value())) << open;
+}
+
+Reason request(const Egress& e, std::string_view name, std::string_view method, std::string_view path,
+               std::string_view address = "203.0.113.10") {
+  return e.request(name, at(address), 443, method, path).reason;
+}
+
+TEST(Policy, RulesAboutRequests) {
+  auto e = egress(
+      "deny api.example paths /admin\n"
+      "allow api.example:443 methods GET,HEAD paths /repos/,/user\n"
+      "allow api.example methods POST paths /user\n"
+      "deny api.example\n"
+      "deny 203.0.113.11\n"
+      "allow other.example\n");
+  // The connection may begin, and is looked into.
+  EXPECT_EQ(by_name(e, "api.example", 443), Reason::allowed);
+  EXPECT_EQ(by_address(e, "203.0.113.10", 443, "api.example"), Reason::allowed);
+  EXPECT_EQ(e.may_resolve("api.example").reason, Reason::allowed);
+  EXPECT_TRUE(e.inspects("api.example", 443));
+  EXPECT_FALSE(e.inspects("other.example", 443));
+  EXPECT_TRUE(e.verifies_tls());
+  EXPECT_EQ(request(e, "api.example", "GET", "/repos/a"), Reason::allowed);
+  EXPECT_EQ(request(e, "api.example", "HEAD", "/user"), Reason::allowed);
+  EXPECT_EQ(request(e, "api.example", "POST", "/user/keys"), Reason::allowed);
+  EXPECT_EQ(request(e, "api.example", "POST", "/repos/a"), Reason::request);
+  EXPECT_EQ(request(e, "api.example", "GET", "/users"), Reason::request);
+  EXPECT_EQ(request(e, "api.example", "GET", "/admin/x"), Reason::request);
+  EXPECT_EQ(request(e, "other.example", "DELETE", "/"), Reason::allowed);
+  EXPECT_EQ(request(e, "other.example", "DELETE", "/", "203.0.113.11"), Reason::request);
+  EXPECT_EQ(e.request("api.example", at("203.0.113.10"), 443, "GET", "/x").rule, "deny api.example");
+}
+
+TEST(Policy, ADeniedRequestDeniesNoConnection) {
+  auto e = egress("deny api.example methods DELETE\ndefault allow\n");
+  EXPECT_EQ(by_name(e, "api.example", 443), Reason::allowed);
+  EXPECT_EQ(e.may_resolve("api.example").reason, Reason::allowed);
+  EXPECT_EQ(request(e, "api.example", "DELETE", "/"), Reason::request);
+  EXPECT_EQ(request(e, "api.example", "GET", "/"), Reason::allowed);
+  EXPECT_TRUE(e.verifies_tls()) << "or it could be asked for by its address";
+  // Without a name there is no host to hold a request to.
+  auto web = egress("allow * methods GET\n");
+  EXPECT_EQ(by_name(web, "a.example", 443), Reason::allowed);
+  EXPECT_EQ(by_address(web, "203.0.113.10", 443), Reason::policy);
+  EXPECT_TRUE(web.verifies_tls());
+  // What is decided before them, they do not change.
+  EXPECT_FALSE(egress("allow api.example\nallow api.example methods GET\n").inspects("api.example", 443));
+}
+
+TEST(Policy, RequestsUnderACeiling) {
+  auto e = egress("default allow\n", "allow api.example methods GET\nallow other.example\n");
+  EXPECT_TRUE(e.inspects("api.example", 443));
+  EXPECT_EQ(request(e, "api.example", "GET", "/"), Reason::allowed);
+  EXPECT_EQ(request(e, "api.example", "PUT", "/"), Reason::request);
+  EXPECT_EQ(request(egress("learn\nallow api.example methods GET\n"), "api.example", "PUT", "/"), Reason::learnt);
+}
+
+TEST(Policy, OddRequestsAreRefused) {
+  for (const char* bad :
+       {"allow a.example methods", "allow a.example methods get", "allow a.example methods GET,",
+        "allow a.example paths x", "allow a.example paths /a/../b", "allow a.example paths /a//b",
+        "allow a.example methods GET methods PUT", "allow a.example local local", "allow 203.0.113.0/24 methods GET",
+        "allow a.example paths /a,", "allow a.example GET", "allow a.example paths /%2f"})
+    EXPECT_FALSE(parse_policy(bad)) << bad;
+  EXPECT_EQ(policy("allow a.example paths /%61\n"), policy("allow a.example paths /a\n"));
+  EXPECT_FALSE(parse_policy_json(R"({"rules": [{"action": "allow", "to": "a.example", "methods": "GET"}]})"));
+  EXPECT_FALSE(parse_policy_json(R"({"rules": [{"action": "allow", "to": "a.example", "paths": [1]}]})"));
+  EXPECT_FALSE(parse_policy_json(R"({"rules": [{"action": "allow", "to": "a.example", "paths": ["/a,b"]}]})"));
 }
 
 }  // namespace

@@ -48,6 +48,10 @@ class Relay {
   virtual State pump() = 0;
   // Somebody has begun to say something and not finished: for so long it may take, and no longer.
   virtual bool is_waiting_for_head() const = 0;
+  // An answer's last bytes wait, since a value could begin with them. Where nothing follows for a moment, a few of them
+  // may go (screen.h).
+  virtual bool holds() const = 0;
+  virtual void let_go() = 0;
 
   static constexpr int kRounds = 16;          // before it is somebody else's turn
   static constexpr size_t kPiece = 16 << 10;  // read at once

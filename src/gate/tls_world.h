@@ -198,7 +198,7 @@ inline std::string secure_talk(const std::string& name, uint16_t port, const std
 
 // Inside: a program by the shell, and what it printed.
 inline std::string shell(const std::string& command) {
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  FILE* pipe = ::popen(("{ " + command + "\n} 2>&1").c_str(), "r");
   if (!pipe) return "no shell";
   std::string out;
   char buffer[4096];
