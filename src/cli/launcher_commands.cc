@@ -100,9 +100,11 @@ void add_gate(CLI::App& app, int& code) {
   auto servers = std::make_shared<std::string>();
   auto* command = app.add_subcommand("gate", "The process that sandboxes reach the network through")->group("");
   command->add_option("--control", *control, "The descriptor of the conversation with the launcher")->required();
+  auto authorities = std::make_shared<std::string>();
   command->add_option("--name-servers", *servers, "Instead of this machine's");
-  command->callback([control, servers, &code] {
-    auto ran = gate::run_gate({.control = Fd(*control), .servers = *servers});
+  command->add_option("--authorities", *authorities, "Certificates to trust beside this machine's, a PEM file");
+  command->callback([control, servers, authorities, &code] {
+    auto ran = gate::run_gate({.control = Fd(*control), .servers = *servers, .authorities = *authorities});
     code = ran ? 0 : complain(ran.error().message);
   });
 }

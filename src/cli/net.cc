@@ -97,6 +97,10 @@ json to_json(const gate::Event& event) {
           {"reason", gate::to_string(event.reason)},
           {"rule", event.rule},
           {"host_verified", event.host_verified},
+          {"method", event.method},
+          {"path", event.path},
+          {"binding", event.binding},
+          {"secret", event.secret},
           {"bytes_out", event.up},
           {"bytes_in", event.down},
           {"count", event.count},
@@ -266,6 +270,8 @@ std::string line_of(const gate::Event& event) {
   out += (event.name.empty() ? event.address : event.name) + ":" + std::to_string(event.port);
   out += " " + std::string(to_string(event.reason));
   if (!event.rule.empty()) out += " (" + event.rule + ")";
+  if (!event.method.empty()) out += " " + event.method + " " + event.path;
+  if (!event.secret.empty()) out += " secret " + event.secret;
   if (event.up + event.down > 0)
     out += " " + std::to_string(event.up) + " bytes out, " + std::to_string(event.down) + " in";
   if (event.count > 1) out += " " + std::to_string(event.count) + " times";

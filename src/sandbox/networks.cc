@@ -198,6 +198,8 @@ void Service::heard_gate(const gate::Event& event) {
   if (!event.name.empty()) data["name"] = event.name;
   if (!event.address.empty()) data["address"] = event.address;
   if (!event.rule.empty()) data["rule"] = event.rule;
+  if (!event.method.empty()) data["method"] = event.method, data["path"] = event.path;
+  if (!event.binding.empty()) data["binding"] = event.binding, data["secret"] = event.secret;
   if (event.count > 1) data["count"] = event.count;
   bool denied = event.kind == Kind::denied;
   record(denied ? ledger::Kind::egress_denied : ledger::Kind::egress_allowed, *box,
