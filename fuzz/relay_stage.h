@@ -55,7 +55,7 @@ class StagedPremises : public Premises {
   std::shared_ptr<const Bindings> bindings_;
 };
 
-// Plays the input; calls `check` after each piece. The value never goes to the client.
+// Plays the input. The value never goes to the client.
 template <typename Make>
 void play(std::string_view input, Make make) {
   static StagedPremises premises;
@@ -63,6 +63,7 @@ void play(std::string_view input, Make make) {
   StagedLeg client, server;
   auto relay = make(inspector, client, server);
   if (!relay) return;
+  std::string said;  // by the client: what it knows already may come back to it
   auto state = Relay::State::going;
   auto pump = [&] {
     for (int i = 0; i < 200 && (state == Relay::State::going || state == Relay::State::again); ++i)
@@ -72,12 +73,13 @@ void play(std::string_view input, Make make) {
     auto first = static_cast<uint8_t>(input[0]);
     size_t size = std::min<size_t>((first & 0x7f) * 8 + 1, input.size() - 1);
     (first & 0x80 ? server : client).in += input.substr(1, size);
+    if (!(first & 0x80)) said += input.substr(1, size);
     input.remove_prefix(1 + size);
     pump();
   }
   client.over = server.over = true;
   pump();
-  if (client.out.find(kFuzzValue) != std::string::npos) std::abort();
+  if (said.find(kFuzzValue) == std::string::npos && client.out.find(kFuzzValue) != std::string::npos) std::abort();
 }
 
 }  // namespace isola::gate
