@@ -239,5 +239,69 @@ TEST_F(InterceptTest, PlaceholdersStandAtTheirPlaceOnly) {
   EXPECT_EQ(seen().size(), 1u);
 }
 
+TEST_F(InterceptTest, AwsRequestsAreSignedAnew) {
+  serve_requests([](const std::string&) { return reply("ok"); });
+  auto aws = bearer();
+  aws.place = vault::Place::sigv4, aws.field = "us-east-1/sqs", aws.path_prefix = "/queue";
+  aws.sealed = vault::seal(key->open_key(), "AKIDREAL:the-secret-access-key:the-session-token").value();
+  Box box = inside(kAllow, {aws});
+  auto post = [&](const std::string& body, const std::string& fields = "") {
+    return ask(box,
+               "POST /queue?X-Amz-Signature=mine HTTP/1.1\r\nHost: a.example:9443\r\nConnection: close\r\n"
+               "Authorization: AWS4-HMAC-SHA256 Credential=AKIDMINE/x\r\nX-Amz-Security-Token: mine\r\n"
+               "Transfer-Encoding: chunked\r\n" +
+                   fields + "\r\n" + body);
+  };
+  EXPECT_EQ(status(post("5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n")), "HTTP/1.1 200 OK");
+  ASSERT_EQ(seen().size(), 1u);
+  const auto request = seen()[0];
+  EXPECT_TRUE(request.starts_with("POST /queue HTTP/1.1\r\n")) << request;
+  EXPECT_TRUE(request.ends_with("Content-Length: 11\r\n\r\nhello world") || request.ends_with("\r\n\r\nhello world"));
+  EXPECT_NE(request.find("Content-Length: 11\r\n"), std::string::npos);
+  EXPECT_NE(request.find("Authorization: AWS4-HMAC-SHA256 Credential=AKIDREAL/"), std::string::npos);
+  EXPECT_NE(request.find("x-amz-security-token: the-session-token\r\n"), std::string::npos);
+  // The hash of "hello world".
+  EXPECT_NE(request.find("x-amz-content-sha256: b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9\r\n"),
+            std::string::npos);
+  EXPECT_EQ(request.find("mine"), std::string::npos);
+  EXPECT_EQ(request.find("MINE"), std::string::npos);
+  EXPECT_EQ(request.find("the-secret-access-key"), std::string::npos);
+  EXPECT_EQ(status(post("0\r\n\r\n", "X-Amz-Content-Sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD\r\n")),
+            "HTTP/1.1 403 Forbidden");
+}
+
+// Connections that are looked into cost the gate memory: those of one sandbox have their share, and a neighbour his.
+TEST_F(InterceptTest, ManyConnectionsHaveTheirShare) {
+  serve_key();
+  Box greedy = inside(kAllow, {bearer()});
+  int told[2], hold[2];
+  ASSERT_EQ(::pipe(told), 0);
+  ASSERT_EQ(::pipe(hold), 0);
+  std::thread holding([&] {
+    greedy.run([&] {
+      std::vector<Fd> all;
+      auto hello = tls_hello("a.example");
+      auto to = resolve("a.example");
+      for (int i = 0; i < 420; ++i) {
+        all.push_back(dial(to, kSecurePort));
+        (void)!::send(all.back().get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+      }
+      (void)!::write(told[1], "x", 1);
+      char c;
+      (void)!::read(hold[0], &c, 1);
+      return ""s;
+    });
+  });
+  char c = 0;
+  ASSERT_EQ(::read(told[0], &c, 1), 1);
+  while (auto denied = world->next(Event::Kind::denied))
+    if (denied->reason == Reason::too_many_connections && denied->rule == "connections that are looked into") break;
+  Box modest = inside(kAllow, {bearer()});
+  EXPECT_EQ(status(ask(modest, get("/"))), "HTTP/1.1 200 OK");
+  (void)!::write(hold[1], "x", 1);
+  holding.join();
+  for (int fd : {told[0], told[1], hold[0], hold[1]}) ::close(fd);
+}
+
 }  // namespace
 }  // namespace isola::gate::testing

@@ -207,6 +207,7 @@ bool Http1Relay::take_body() {
     auto piece = body_.feed(from_client_);
     if (!piece) {
       auto decision = inspector_.refuse(400, Reason::bad_request, piece.error().message, &request_);
+      if (asks_ == Asks::drain) return close_ = true;  // it has its answer
       // The server has half of it: it must not take the half for the whole.
       if (asks_ == Asks::body) return broken_ = true;
       asks_ = Asks::over;

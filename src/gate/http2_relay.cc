@@ -45,7 +45,6 @@ struct Http2Relay::Stream {
   size_t head_bytes = 0;
 
   std::string up, whole;
-  Fields up_trailers;
   bool up_end = false, up_waits = false, up_dead = false, collects = false;
 
   int status = 0;
@@ -100,11 +99,8 @@ struct Http2Callbacks {
     }
     Stream* stream = self.find(frame->hd.stream_id);
     if (!stream) return 0;
-    if (stream->asked) {
-      if (!stream->add(stream->up_trailers, stream->head_bytes, name, value))
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-      return 0;
-    }
+    // What comes behind a request was not judged with it, and goes nowhere.
+    if (stream->asked) return 0;
     auto& request = stream->request;
     stream->head_bytes += name.size() + value.size() + 32;
     if (stream->head_bytes > kMaxHead) {
@@ -328,7 +324,6 @@ Http2Relay::Stream* Http2Relay::of_server(int32_t server_id) {
 void Http2Relay::asked(Stream& stream, bool end) {
   stream.asked = true;
   stream.up_end = end;
-  stream.head_bytes = 0;  // from now on: of trailers
   auto& request = stream.request;
   request.has_body = !end;
   if (stream.too_large)
@@ -362,7 +357,7 @@ void Http2Relay::pass(Stream& stream, std::optional<std::string_view> body) {
     pairs.push_back(pair_of(field.name, field.value, !stream.decision.bound.empty()));
   }
   nghttp2_data_provider provider{.source = {}, .read_callback = Http2Callbacks::upload};
-  const bool bare = stream.up_end && stream.up.empty() && stream.up_trailers.empty();
+  const bool bare = stream.up_end && stream.up.empty();
   int32_t id =
       nghttp2_submit_request(server_.get(), nullptr, pairs.data(), pairs.size(), bare ? nullptr : &provider, nullptr);
   if (!stream.decision.bound.empty())
@@ -426,14 +421,7 @@ ssize_t Http2Relay::provide_upload(Stream& stream, uint8_t* to, size_t room, uin
   std::memcpy(to, stream.up.data(), size);
   stream.up.erase(0, size);
   if (!stream.decision.wants_body) nghttp2_session_consume(client_.get(), stream.client_id, size);
-  if (stream.up_end && stream.up.empty()) {
-    *flags |= NGHTTP2_DATA_FLAG_EOF;
-    if (!stream.up_trailers.empty()) {
-      *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-      auto pairs = pairs_of(stream.up_trailers);
-      nghttp2_submit_trailer(server_.get(), stream.server_id, pairs.data(), pairs.size());
-    }
-  }
+  if (stream.up_end && stream.up.empty()) *flags |= NGHTTP2_DATA_FLAG_EOF;
   return static_cast<ssize_t>(size);
 }
 
