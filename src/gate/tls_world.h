@@ -96,7 +96,7 @@ class SecureServer {
       fd_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       int one = 1;
       ::setsockopt(fd_.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-      if (::bind(fd_.get(), address.get(), address.size) < 0 || ::listen(fd_.get(), 64) < 0) std::abort();
+      if (::bind(fd_.get(), address.get(), address.size) < 0 || ::listen(fd_.get(), 512) < 0) std::abort();
     });
     if (leaf_) {
       context_ = SSL_CTX_new(TLS_server_method());
