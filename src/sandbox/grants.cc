@@ -356,8 +356,10 @@ const store::Labels& certificate_variables() {
 Task<void> Service::place_certificate(BoxPtr box) {
   auto record = box->record();
   if (record.network.empty() || box->state() == State::ended || store::is_asleep(box->state())) co_return;
+  auto policy = gate::parse_policy(record.network);
+  const bool looks = policy && std::ranges::any_of(policy->rules, &gate::Rule::is_about_requests);
   auto grants = grants_of(record);
-  if (!grants || grants->empty()) co_return;
+  if (!looks && (!grants || grants->empty())) co_return;
   auto place = [&]() -> Task<Result<void>> {
     ISOLA_CO_TRY(std::string pem, co_await parts_.launcher->certificate(box->id()));
     ISOLA_CO_TRY(auto link, co_await this->link(box));

@@ -147,6 +147,8 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   });
   json data = {{"changed", {"network"}}, {"network", policy}};
   record(ledger::Kind::sandbox_updated, box, data.dump(), by);
+  turn.release();
+  co_await place_certificate(box);
   co_return Result<void>();
 }
 
