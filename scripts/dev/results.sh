@@ -55,7 +55,10 @@ full_part() {
 # What this machine could not run stands beside what passed: a suite that skipped is not one that passed.
 results_end() {
   local skipped
-  skipped=$(sed -nE 's/.*<skipped message="([^"]*)".*/- \1/p' build/*/Testing/gtest/*.xml 2>/dev/null | sed 's/&#x0A;.*//' | sort -u || true)
+  skipped=$({
+    sed -nE 's/.*<skipped message="([^"]*)".*/- \1/p' build/*/Testing/gtest/*.xml 2>/dev/null | sed 's/&#x0A;.*//'
+    sed -nE 's/^skipped: /- /p' build/*/Testing/Temporary/LastTest.log 2>/dev/null
+  } | sort -u || true)
   printf '\nCases that this machine could not run:\n\n%s\n' "${skipped:-- none}" >>"$RESULTS"
 }
 
@@ -76,8 +79,14 @@ bench_gate() {
   build release isola-gate-bench
   bench_program isola-gate-bench gate-bench "gate results" "$@"
 }
+bench_interpreter() {
+  build release isola isola-guest
+  template release code-interpreter
+  PYTHONDONTWRITEBYTECODE=1 bench_program bench/interpreter/bench.py interpreter-bench "interpreter results" "$@"
+}
 bench_program() {  # bench_program PROGRAM SUFFIX MARK [option…]
   local program=build/bin/$1 stem table mark=$3
+  [[ $1 != */* ]] || program=$1  # not one that was built
   stem=$(results_stem)-$2
   shift 3
   [[ -x $program ]] || die "there is no $program"
