@@ -1,5 +1,8 @@
 #include "cli/code.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <iterator>
@@ -7,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "cli/cell_signals.h"
 #include "cli/code_printer.h"
 #include "cli/output_events.h"
 #include "cli/table.h"
@@ -39,8 +43,17 @@ int run_code(const Common& common, CodeOptions options) {
   if (!text) return complain(text.error().message);
   auto api = Api::open(common);
   if (!api) return complain(api.error().message);
+  auto signals = CellSignals::open();
+  if (!signals) return complain(signals.error().message);
   auto sandbox = CodeSandbox::open(*api, options);
   if (!sandbox) return complain(sandbox.error().message);
+  // Leaving interrupts the cell; a sandbox of its own goes first, and nobody needs to hear what that does to the cell.
+  CellSignals::Watch watch(*signals, [&, other = std::make_shared<Api>(api->another())](int number) {
+    Fd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    for (int fd : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing.get(), fd);
+    sandbox->remove(*other);
+    ::_exit(128 + number);
+  });
   return run_cell(*api, sandbox->id(), options, *text, common.json);
 }
 
@@ -55,8 +68,10 @@ Result<CodeSandbox> CodeSandbox::open(Api& api, const CodeOptions& options) {
   return CodeSandbox(api, text_of(made, "id"), true);
 }
 
-CodeSandbox::~CodeSandbox() {
-  if (own_) (void)api_.remove("/v1/sandboxes/" + id_);
+CodeSandbox::~CodeSandbox() { remove(api_); }
+
+void CodeSandbox::remove(Api& api) const {
+  if (own_) (void)api.remove("/v1/sandboxes/" + id_);
 }
 
 int run_cell(Api& api, const std::string& sandbox, const CodeOptions& options, const std::string& text, bool as_json) {

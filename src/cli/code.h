@@ -31,6 +31,7 @@ class CodeSandbox {
   CodeSandbox& operator=(CodeSandbox&&) = delete;
   ~CodeSandbox();
   const std::string& id() const { return id_; }
+  void remove(Api& api) const;  // if it is one of its own; over this connection
 
  private:
   CodeSandbox(Api& api, std::string id, bool own) : api_(api), id_(std::move(id)), own_(own) {}

@@ -46,6 +46,7 @@ Images terminal_images() {
     const char* found = std::getenv(name);
     return found && (value.empty() || value == found);
   };
+  if (is("TMUX", "")) return Images::none;  // it shows neither the picture nor what stands for it
   if (is("KITTY_WINDOW_ID", "") || is("TERM", "xterm-kitty") || is("TERM", "xterm-ghostty")) return Images::kitty;
   if (is("TERM_PROGRAM", "iTerm.app") || is("TERM_PROGRAM", "WezTerm")) return Images::iterm;
   return Images::none;

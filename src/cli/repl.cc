@@ -1,5 +1,6 @@
 // isola repl: cell after cell, with history, pictures where the terminal shows them, and Ctrl-C for the running cell.
 #include <editline/readline.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,9 +11,11 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <optional>
+#include <utility>
 
 #include "base/file.h"
+#include "cli/cell_signals.h"
 #include "cli/code.h"
 #include "cli/repl_input.h"
 
@@ -30,62 +33,104 @@ std::string history_file() {
   return folder + "/repl_history";
 }
 
-// The next cell; nullptr: the end of input.
-std::unique_ptr<std::string> read_cell(const std::string& prompt) {
-  auto cell = std::make_unique<std::string>();
-  for (bool first = true;; first = false) {
-    std::string shown = first ? prompt + "> " : std::string(prompt.size(), '.') + ". ";
-    char* line = ::readline(shown.c_str());
-    if (!line) return first ? nullptr : std::move(cell);
-    std::string text = line;
-    std::free(line);
-    *cell += text + "\n";
-    if (!wants_more(*cell)) break;
+// Lines as somebody types them: edited, with a history, and left alone by a signal. Of a file or a pipe: as they are.
+class Lines {
+ public:
+  enum class End { line, interrupted, over };
+  explicit Lines(CellSignals& signals) : signals_(signals), typed_(::isatty(STDIN_FILENO)) {}
+
+  End next(const std::string& prompt, std::string& line) {
+    if (!typed_) return piped(line);
+    state().reset();
+    ::rl_callback_handler_install(prompt.c_str(), [](char* text) {
+      state() = text ? std::optional<std::string>(text) : std::optional<std::string>();
+      over() = !text;
+      std::free(text);
+      ::rl_callback_handler_remove();
+    });
+    for (over() = false; !state() && !over();) {
+      pollfd ready[] = {{STDIN_FILENO, POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
+      if (::poll(ready, 2, -1) < 0 && errno == EINTR) continue;
+      if (ready[1].revents) {
+        auto number = signals_.take();
+        ::rl_callback_handler_remove();
+        std::fputs("\n", stderr);
+        return number == SIGINT ? End::interrupted : End::over;
+      }
+      ::rl_callback_read_char();
+    }
+    if (!state()) return End::over;
+    line = std::move(*state());
+    return End::line;
   }
-  std::string kept = *cell;
+
+ private:
+  End piped(std::string& line) {
+    for (;;) {
+      if (auto end = read_.find('\n'); end != std::string::npos) {
+        line = read_.substr(0, end);
+        read_.erase(0, end + 1);
+        return End::line;
+      }
+      pollfd ready[] = {{STDIN_FILENO, POLLIN, 0}, {signals_.fd(), POLLIN, 0}};
+      if (::poll(ready, 2, -1) < 0 && errno == EINTR) continue;
+      if (ready[1].revents) return End::over;
+      char buffer[4096];
+      ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
+      if (n < 0 && errno == EINTR) continue;
+      if (n > 0) {
+        read_.append(buffer, static_cast<size_t>(n));
+        continue;
+      }
+      if (read_.empty()) return End::over;
+      line = std::exchange(read_, {});  // a last line without an end
+      return End::line;
+    }
+  }
+  // The library's callback knows no object.
+  static std::optional<std::string>& state() {
+    static std::optional<std::string> line;
+    return line;
+  }
+  static bool& over() {
+    static bool ended = false;
+    return ended;
+  }
+  CellSignals& signals_;
+  bool typed_;
+  std::string read_;
+};
+
+// The next cell; nothing: the end of input.
+std::optional<std::string> read_cell(Lines& lines, const std::string& prompt) {
+  std::string cell;
+  for (bool first = true;; first = false) {
+    std::string line;
+    auto end = lines.next(first ? prompt + "> " : std::string(prompt.size(), '.') + ". ", line);
+    if (end == Lines::End::interrupted) return "";
+    if (end == Lines::End::over) {
+      if (first) return std::nullopt;
+      return cell;
+    }
+    cell += line + "\n";
+    if (!wants_more(cell)) break;
+  }
+  std::string kept = cell;
   while (!kept.empty() && kept.back() == '\n') kept.pop_back();
   if (!kept.empty()) ::add_history(kept.c_str());
   return cell;
 }
 
-// Ctrl-C while a cell runs is for the cell.
-class Interrupter {
- public:
-  Interrupter(Api api, std::string target) : api_(std::move(api)), target_(std::move(target)) {
-    sigset_t set;
-    ::sigemptyset(&set);
-    ::sigaddset(&set, SIGINT);
-    ::pthread_sigmask(SIG_BLOCK, &set, &before_);
-    thread_ = std::thread([this, set] {
-      for (;;) {
-        int number = 0;
-        if (::sigwait(&set, &number) != 0 || over_) return;
-        (void)api_.send("POST", target_, nlohmann::json::object());
-      }
-    });
-  }
-  ~Interrupter() {
-    over_ = true;
-    ::pthread_kill(thread_.native_handle(), SIGINT);
-    thread_.join();
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  Api api_;
-  std::string target_;
-  sigset_t before_{};
-  std::atomic<bool> over_ = false;
-  std::thread thread_;
-};
-
 int repl(const Common& common, CodeOptions options) {
   auto api = Api::open(common);
   if (!api) return complain(api.error().message);
+  auto signals = CellSignals::open();
+  if (!signals) return complain(signals.error().message);
   auto sandbox = CodeSandbox::open(*api, options);
   if (!sandbox) return complain(sandbox.error().message);
   const std::string contexts = "/v1/sandboxes/" + sandbox->id() + "/contexts";
-  if (options.context.empty()) {
+  const bool own_context = options.context.empty();
+  if (own_context) {
     auto made = api->send("POST", contexts, {{"language", options.language}});
     if (!made) return complain(made.error().message);
     options.context = made->value("id", "");
@@ -98,11 +143,19 @@ int repl(const Common& common, CodeOptions options) {
     std::fprintf(stderr, "%s in sandbox %s; Ctrl-D to leave, Ctrl-C to interrupt a cell\n", options.language.c_str(),
                  sandbox->id().c_str());
   int code = 0;
-  while (auto cell = read_cell(options.language)) {
+  std::atomic<bool> leaves = false;
+  Lines lines(*signals);
+  auto other = std::make_shared<Api>(api->another());
+  while (auto cell = leaves ? std::nullopt : read_cell(lines, options.language)) {
     if (cell->find_first_not_of(" \t\n") == std::string::npos) continue;
-    Interrupter interrupter(api->another(), contexts + "/" + options.context + "/interrupt");
+    // Ctrl-C while a cell runs is for the cell; whoever wants us to end wants that first.
+    CellSignals::Watch watch(*signals, [&](int number) {
+      if (number != SIGINT) leaves = true;
+      (void)other->send("POST", contexts + "/" + options.context + "/interrupt", nlohmann::json::object());
+    });
     code = run_cell(*api, sandbox->id(), options, *cell, common.json);
   }
+  if (own_context) (void)api->remove(contexts + "/" + options.context);
   if (!file.empty()) {
     mode_t before = ::umask(0077);
     ::write_history(file.c_str());

@@ -3,19 +3,17 @@ import http.client
 import io
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 import unittest
 
 from island import ISOLA, Server, eventually
+from terminal import Terminal
 
 server = None
 
@@ -221,46 +219,8 @@ class Copies(WithSandbox):
             self.assertIn(says, isola("cp", *words, code=125).stderr)
 
 
-class OnTerminal:
-    """A program on a terminal of the test's own."""
-
-    def __init__(self, *words):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execve(ISOLA, [ISOLA, *words], environment(TERM="xterm"))
-        self.screen, self.seen = b"", 0
-
-    def type(self, text):
-        os.write(self.fd, text)
-
-    def shows(self, text, seconds=60):
-        until = time.monotonic() + seconds
-        while (at := self.screen.find(text, self.seen)) < 0:
-            if not self.pump(until - time.monotonic()):
-                raise AssertionError(f"no {text!r} on the screen: {self.screen!r}")
-        self.seen = at + len(text)
-
-    def pump(self, seconds):
-        if seconds <= 0 or not select.select([self.fd], [], [], seconds)[0]:
-            return False
-        try:
-            data = os.read(self.fd, 65536)
-        except OSError:
-            return False
-        self.screen += data
-        return bool(data)
-
-    def finish(self):
-        until = time.monotonic() + 60
-        while self.pump(until - time.monotonic()):
-            pass
-        if time.monotonic() >= until:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            raise AssertionError(f"it does not end: {self.screen!r}")
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        os.close(self.fd)
-        return status
+def on_terminal(*words):
+    return Terminal([ISOLA, *words], environment(TERM="xterm"))
 
 
 class Shell(WithSandbox):
@@ -268,7 +228,7 @@ class Shell(WithSandbox):
         import fcntl
         import struct
         import termios
-        terminal = OnTerminal("shell", self.id)
+        terminal = on_terminal("shell", self.id)
         terminal.type(b"echo here-$((6*7))\r")
         terminal.shows(b"here-42\r\n")
         fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 43, 117, 0, 0))
@@ -284,7 +244,7 @@ class Shell(WithSandbox):
         self.assertEqual(terminal.finish(), 5)
 
     def test_leaving_and_coming_back(self):
-        terminal = OnTerminal("shell", self.id)
+        terminal = on_terminal("shell", self.id)
         terminal.type(b"STAYS=yes; echo re-ady | tr -d -\r")
         terminal.shows(b"ready\r\n")
         terminal.type(b"\r~.")
@@ -292,7 +252,7 @@ class Shell(WithSandbox):
         terminal.shows(b"\n")
         self.assertEqual(terminal.finish(), 0)
         command = re.search(rb"--attach (c\w+)", terminal.screen)[1].decode()
-        again = OnTerminal("shell", self.id, "--attach", command)
+        again = on_terminal("shell", self.id, "--attach", command)
         again.type(b"echo stays-$STAYS\r")
         again.shows(b"stays-yes\r\n")
         again.type(b"exit\r")
@@ -303,7 +263,7 @@ class Shell(WithSandbox):
             isola("shell", self.id, *words)
 
     def test_exec_with_a_terminal(self):
-        terminal = OnTerminal("exec", "-t", "-e", "A=it's", self.id, "sh", "-c", "tty; echo \"$A\"; exit 8")
+        terminal = on_terminal("exec", "-t", "-e", "A=it's", self.id, "sh", "-c", "tty; echo \"$A\"; exit 8")
         terminal.shows(b"/dev/pts/")
         terminal.shows(b"it's\r\n")
         self.assertEqual(terminal.finish(), 8)
