@@ -71,7 +71,7 @@ Result<void> install_interpreter(const BuildPlace& place, const Reporter& report
     return run_inside(place, "cannot prepare the interpreter", std::move(argv), "/tmp");
   };
   const std::string ours = "/usr/local/lib/isola";
-  ISOLA_CHECK(inside({"javac", "-d", ours + "/java", ours + "/java/Cells.java"}));
+  ISOLA_CHECK(inside({"javac", "-d", ours + "/java", "-sourcepath", ours + "/java", ours + "/java/Cells.java"}));
   ISOLA_CHECK(inside({"python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", ours + "/python"}));
   // Finds all of its libraries there.
   return inside({ours + "/isola-kernels", "--version"});
@@ -79,9 +79,15 @@ Result<void> install_interpreter(const BuildPlace& place, const Reporter& report
 
 Result<void> warm_interpreter(const BuildPlace& place, const Reporter& report) {
   report("interpreter", "fonts");
-  return run_inside(place, "the science stack of the template does not run",
-                    {"/usr/bin/python3", "-c", "import matplotlib.font_manager"}, "/home/" + std::string(kGuestUser),
-                    std::to_string(kGuestUid));
+  const std::string home = "/home/" + std::string(kGuestUser), user = std::to_string(kGuestUid);
+  ISOLA_CHECK(run_inside(
+      place, "the science stack of the template does not run",
+      {"/usr/bin/python3", "-c", "import os, site, matplotlib.font_manager\nos.makedirs(site.getusersitepackages())"},
+      home, user));
+  return run_inside(place, "R of the template does not run",
+                    {"/usr/bin/R", "--no-save", "--no-restore", "--slave", "-e",
+                     "dir.create(Sys.getenv('R_LIBS_USER'), recursive = TRUE)"},
+                    home, user);
 }
 
 }  // namespace isola::image

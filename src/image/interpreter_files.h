@@ -13,7 +13,8 @@ namespace isola::image {
 // Of all files of ours, for the template's key. not_found: the folder is not beside the program.
 Result<std::string> interpreter_digest();
 Result<void> install_interpreter(const BuildPlace& place, const Reporter& report);
-// After the user is there: what would otherwise be made by the first cell of each sandbox (the list of fonts).
+// After the user is there: what would otherwise be made by the first cell of each sandbox (the list of fonts), and the
+// folders for packages that the user installs: an interpreter that runs already looks only into those that it found.
 Result<void> warm_interpreter(const BuildPlace& place, const Reporter& report);
 
 }  // namespace isola::image

@@ -34,8 +34,13 @@ bool passed_on(std::string_view entry) {
 
 std::vector<std::string> environment(const Command& command) {
   std::vector<std::string> env = {std::string("PATH=") + kPath, "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"};
+  // Of two entries with one name a program sees the first: what the command says goes before the caller's.
+  auto said = [&](std::string_view entry) {
+    std::string_view name = entry.substr(0, entry.find('=') + 1);
+    return std::any_of(command.env.begin(), command.env.end(), [&](const auto& one) { return one.starts_with(name); });
+  };
   for (char** e = environ; *e; ++e)
-    if (passed_on(*e)) env.emplace_back(*e);
+    if (passed_on(*e) && !said(*e)) env.emplace_back(*e);
   env.insert(env.end(), command.env.begin(), command.env.end());
   return env;
 }

@@ -12,13 +12,21 @@ constexpr size_t kMaxLine = 192 << 20;
 constexpr auto kAnswerTime = std::chrono::minutes(5);
 constexpr std::chrono::milliseconds kStopTime = std::chrono::seconds(15);
 
-Task<Result<sandbox::ChannelPtr>> dial(sandbox::Service& service, sandbox::BoxPtr box) {
+// A request of this size goes along with the dial: most cells save a way there and back. A larger one waits for the
+// answer, so that it is not sent for nothing.
+constexpr size_t kAlong = 16 << 10;
+
+// Returns when somebody listens, and has the request. `request` outlives the call.
+Task<Result<sandbox::ChannelPtr>> dial(sandbox::Service& service, sandbox::BoxPtr box, std::string_view request) {
   ISOLA_CO_TRY(auto link, co_await service.link(box));
   guest::DialPath where;
   where.path = std::string(kSocket);
   std::string args = guest::encode(where);
   sandbox::ChannelPtr channel = link->open(guest::Op::dial, std::move(args));
+  const bool along = request.size() <= kAlong;
+  if (along) (void)co_await channel->write(request);  // what went wrong is in the reply
   ISOLA_CO_TRY(std::string dialled, co_await channel->reply());
+  if (!along) ISOLA_CO_CHECK(co_await channel->write(request));
   co_return channel;
 }
 
@@ -56,17 +64,15 @@ Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
 
 Task<Result<std::unique_ptr<Conversation>>> ask(sandbox::Service& service, sandbox::BoxPtr box, std::string request) {
   sandbox::Box::Use use = box->use();
-  auto channel = co_await dial(service, box);
+  request += '\n';
+  auto channel = co_await dial(service, box, request);
   bool absent = !channel && (channel.error().sys_errno == ENOENT || channel.error().sys_errno == ECONNREFUSED);
   if (absent) {
     ISOLA_CO_CHECK(co_await start(service, box));
-    channel = co_await dial(service, box);
+    channel = co_await dial(service, box, request);
   }
   if (!channel) co_return std::unexpected(std::move(channel).error());
-  request += '\n';
-  auto talk = std::make_unique<Conversation>(*channel, std::move(use));
-  ISOLA_CO_CHECK(co_await (*channel)->write(request));
-  co_return talk;
+  co_return std::make_unique<Conversation>(std::move(*channel), std::move(use));
 }
 
 Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::milliseconds time) {

@@ -8,15 +8,15 @@ import signal
 import sys
 import unittest
 
-from island import Server, built, eventually
+import cells
+from island import Server, eventually
 
 server = None
 
 
 def setUpModule():
     global server
-    if not built("code-interpreter"):
-        raise unittest.SkipTest("the template code-interpreter is not built on this machine")
+    cells.needs_template()
     server = Server("--sweep", "1s")
     if not server.launcher_status().get("checkpointer"):
         raise unittest.SkipTest("no criu here; `./dev criu` provides one")

@@ -186,7 +186,7 @@ void Context::begin(CellPtr cell) {
 void Context::readable() {
   using Channel = Kernel::Channel;
   // The reply is read last: what the cell said came before it.
-  for (Channel channel : {Channel::iopub, Channel::shell, Channel::control})
+  for (Channel channel : {Channel::iopub, Channel::input, Channel::shell, Channel::control})
     while (kernel_) {
       auto message = kernel_->receive(channel);
       if (!message) break;
@@ -214,17 +214,29 @@ void Context::take(const Message& message) {
       for (const auto& one : *payload)
         if (one.is_object() && text_of(one, "source") == "ask_exit") running_->exits = true;
     settle_by_ = Clock::now() + kSettle;
-  } else {
+  } else if (message.type == "input_request") {
+    refuse_input();
+  } else if (message.type != "error" || running_->stop != "input") {
     running_->output->take(message);
   }
   maybe_finish();
+}
+
+// A kernel was told that nobody can be asked (allow_stdin), and asks all the same, as R's does: it would wait for ever.
+void Context::refuse_input() {
+  if (!running_->stop.empty()) return;
+  Message said{.type = "error", .parent = running_->id, .content = Json::object(), .metadata = {}};
+  said.content["ename"] = "StdinNotImplementedError";
+  said.content["evalue"] = "the cell asked for input, but nobody is there to be asked";
+  running_->output->take(said);
+  stop("input");
 }
 
 void Context::maybe_finish() {
   if (!running_ || !running_->reply || !running_->idle || running_->exits) return;
   Json end = {{"type", "end"}, {"status", text_of(*running_->reply, "status", "ok") == "ok" ? "ok" : "error"}};
   if (!running_->stop.empty()) {
-    end["status"] = running_->stop;
+    end["status"] = running_->stop == "input" ? "error" : running_->stop;
     if (running_->stop == "timeout")
       end["message"] = fmt::format("the cell ran longer than {} s and was interrupted; the variables are kept",
                                    static_cast<double>(running_->timeout.count()) / 1000);

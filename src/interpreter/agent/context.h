@@ -31,7 +31,7 @@ struct Cell {
   Clock::time_point began;
   std::optional<Json> reply;
   bool idle = false, exits = false;
-  std::string stop;  // why it was interrupted: "timeout", "interrupted"; empty: it was not
+  std::string stop;  // why it was interrupted: "timeout", "interrupted", "input"; empty: it was not
 };
 using CellPtr = std::shared_ptr<Cell>;
 
@@ -70,6 +70,7 @@ class Context {
   void pump();
   void stop(const std::string& why);
   void take(const Message& message);
+  void refuse_input();
   void maybe_finish();
   void finish(Json end);
   void start_failed(const Error& error);

@@ -19,7 +19,7 @@ namespace isola::interpreter {
 namespace {
 
 constexpr size_t kLastWords = 8 << 10;
-// In the order of Channel, then those that we do not use; kernels want all five.
+// In the order of Channel, then the one that we do not use; kernels want all five.
 constexpr const char* kPorts[] = {"shell_port", "iopub_port", "control_port", "stdin_port", "hb_port"};
 
 // Free a moment ago; for kernels that know no ipc sockets.
@@ -61,14 +61,14 @@ Result<void> Kernel::connect(void* zmq, const KernelSpec& spec) {
                {"key", signer_->key()},
                {"signature_scheme", "hmac-sha256"},
                {"kernel_name", spec.name}};
-  constexpr int kTypes[] = {ZMQ_DEALER, ZMQ_SUB, ZMQ_DEALER};
-  for (int i = 0; i < 5; ++i) {
-    int port = i + 1;
+  constexpr int kTypes[std::size(kChannels)] = {ZMQ_DEALER, ZMQ_SUB, ZMQ_DEALER, ZMQ_DEALER};
+  for (size_t i = 0; i < std::size(kPorts); ++i) {
+    int port = static_cast<int>(i) + 1;
     if (spec.tcp) {
       ISOLA_TRY(port, free_port());
     }
     file[kPorts[i]] = port;
-    if (i > 2) continue;
+    if (i >= std::size(kTypes)) continue;
     void* socket = sockets_[i] = ::zmq_socket(zmq, kTypes[i]);
     if (!socket) return sys_error("cannot make a socket for the kernel");
     int none = 0, unlimited = 0, soon = 5, most = 100;

@@ -31,7 +31,8 @@ class Kernel {
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
-  enum class Channel { shell, iopub, control };
+  enum class Channel { shell, iopub, control, input };
+  static constexpr Channel kChannels[] = {Channel::shell, Channel::iopub, Channel::control, Channel::input};
   void* socket(Channel channel) const { return sockets_[static_cast<int>(channel)]; }
   // Returns the request's id.
   std::string send(Channel channel, const std::string& type, const Json& content, const Json& metadata = {});
@@ -55,7 +56,7 @@ class Kernel {
   Options options_;
   std::string connection_file_, session_;
   bool interrupt_by_message_ = false;
-  void* sockets_[3] = {};
+  void* sockets_[std::size(kChannels)] = {};
   pid_t pid_ = 0;
   Fd words_;
   std::string last_words_;

@@ -72,9 +72,8 @@ Result<void> Server::run() {
       Kernel* kernel = context->kernel();
       if (!kernel) continue;
       kernels.emplace_back(id, kernel);
-      for (auto channel : {Kernel::Channel::shell, Kernel::Channel::iopub, Kernel::Channel::control})
-        items.push_back({kernel->socket(channel), 0, ZMQ_POLLIN, 0});
-      // A stand-in for one that was closed: a kernel has four items.
+      for (auto channel : Kernel::kChannels) items.push_back({kernel->socket(channel), 0, ZMQ_POLLIN, 0});
+      // A stand-in for one that was closed: every kernel has as many items.
       add_fd(kernel->words_fd() >= 0 ? kernel->words_fd() : signals_.get(), ZMQ_POLLIN);
     }
     long wait = -1;
@@ -86,9 +85,11 @@ Result<void> Server::run() {
       const auto& [id, kernel] = kernels[i];
       auto found = contexts_.find(id);
       if (found == contexts_.end() || found->second->kernel() != kernel) continue;
-      const zmq_pollitem_t* item = &items[kernels_from + 4 * i];
-      if (item[3].revents && found->second->kernel()->words_fd() >= 0) found->second->kernel()->read_words();
-      if (item[0].revents || item[1].revents || item[2].revents) found->second->readable();
+      constexpr size_t kSockets = std::size(Kernel::kChannels);
+      const zmq_pollitem_t* item = &items[kernels_from + (kSockets + 1) * i];
+      if (item[kSockets].revents && kernel->words_fd() >= 0) found->second->kernel()->read_words();
+      if (std::any_of(item, item + kSockets, [](const zmq_pollitem_t& one) { return one.revents != 0; }))
+        found->second->readable();
     }
     if (items[1].revents) reap();
     auto now = Clock::now();
@@ -125,6 +126,7 @@ void Server::accept() {
     Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) return;
     clients_[++last_client_].fd = std::move(fd);
+    read_from(last_client_);  // as a rule its request is there already
   }
 }
 

@@ -3,6 +3,8 @@ import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
+import java.io.PrintStream;
+import isola.Display;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -27,7 +29,8 @@ public class Cells {
   private Cells(OutputStream events) {
     this.events = events;
     shell = JShell.builder().executionEngine(new LocalExecutionControlProvider(), Map.of()).build();
-    for (String name : List.of("java.io.*", "java.math.*", "java.net.*", "java.nio.file.*", "java.util.*",
+    shell.addToClasspath(System.getProperty("java.class.path"));
+    for (String name : List.of("isola.Display", "java.io.*", "java.math.*", "java.net.*", "java.nio.file.*", "java.util.*",
                                "java.util.concurrent.*", "java.util.function.*", "java.util.stream.*"))
       shell.eval("import " + name + ";");
   }
@@ -41,6 +44,30 @@ public class Cells {
     return word.equals("-") ? "" : new String(Base64.getDecoder().decode(word), StandardCharsets.UTF_8);
   }
 
+  /** What a cell prints takes the way of its results, so that all of it comes in order. */
+  private final class Stream extends OutputStream {
+    private final String name;
+
+    private Stream(String name) {
+      this.name = name;
+    }
+
+    @Override
+    public void write(int one) {
+      write(new byte[] {(byte) one}, 0, 1);
+    }
+
+    @Override
+    public void write(byte[] bytes, int from, int size) {
+      byte[] piece = java.util.Arrays.copyOfRange(bytes, from, from + size);
+      try {
+        put(name + " " + Base64.getEncoder().encodeToString(piece));
+      } catch (Exception gone) {
+        System.exit(1);
+      }
+    }
+  }
+
   private static String quoted(String text) {
     StringBuilder out = new StringBuilder("\"");
     for (char c : text.toCharArray()) {
@@ -51,11 +78,25 @@ public class Cells {
     return out.append('"').toString();
   }
 
-  private synchronized void event(String... words) throws Exception {
+  private synchronized void put(String line) throws Exception {
+    events.write((line + "\n").getBytes(StandardCharsets.US_ASCII));
+    events.flush();
+  }
+
+  private void event(String... words) throws Exception {
     System.out.flush();
     System.err.flush();
-    events.write((String.join(" ", words) + "\n").getBytes(StandardCharsets.US_ASCII));
-    events.flush();
+    put(String.join(" ", words));
+  }
+
+  private void display(String type, String text) {
+    // JSON is a value, all else is text.
+    String value = type.equals("application/json") ? text : quoted(text);
+    try {
+      event("display", encoded("{" + quoted(type) + ":" + value + "}"));
+    } catch (Exception gone) {
+      System.exit(1);
+    }
   }
 
   private void error(String name, String value, String traceback) throws Exception {
@@ -148,6 +189,9 @@ public class Cells {
 
   public static void main(String[] args) throws Exception {
     Cells cells = new Cells(new FileOutputStream("/proc/self/fd/4"));
+    System.setOut(new PrintStream(cells.new Stream("stdout"), true, StandardCharsets.UTF_8));
+    System.setErr(new PrintStream(cells.new Stream("stderr"), true, StandardCharsets.UTF_8));
+    Display.sink = cells::display;
     var requests = new BufferedReader(
         new InputStreamReader(new FileInputStream("/proc/self/fd/3"), StandardCharsets.US_ASCII));
     var work = new java.util.concurrent.LinkedBlockingQueue<String[]>();

@@ -12,8 +12,11 @@ const Module = require('node:module');
 const encoded = (text) => Buffer.from(String(text), 'utf8').toString('base64') || '-';
 const decoded = (word) => (word === '-' ? '' : Buffer.from(word, 'base64').toString('utf8'));
 
-function event(...words) {
-  let data = Buffer.from(words.join(' ') + '\n');
+// A pipe takes so much at once, or nothing: two threads write into this one. What is longer goes in pieces.
+const PIECE = 3900;
+const who = isMainThread ? 'm' : 'w';
+function write(line) {
+  let data = Buffer.from(line + '\n', 'latin1');
   while (data.length > 0) {
     try {
       data = data.subarray(fs.writeSync(4, data));
@@ -21,6 +24,13 @@ function event(...words) {
       if (error.code !== 'EAGAIN') throw error;
     }
   }
+}
+function event(...words) {
+  const line = words.join(' ');
+  if (line.length <= PIECE) return write(line);
+  let at = 0;
+  for (; line.length - at > PIECE; at += PIECE) write(`+ ${who} ${line.slice(at, at + PIECE)}`);
+  return write(`= ${who} ${line.slice(at)}`);
 }
 
 if (isMainThread) {
@@ -57,6 +67,16 @@ if (isMainThread) {
     forms: (value) => JSON.stringify(forms(value)),
     import: (name) => import(/^[./]/.test(name) ? require('node:url').pathToFileURL(require('node:path').resolve(name)) : name),
   });
+  // What a cell prints takes the way of its results, so that all of it comes in order. (Programs that it starts have the
+  // pipes.)
+  for (const name of ['stdout', 'stderr']) {
+    process[name]._writev = undefined;
+    process[name]._write = (chunk, encoding, done) => {
+      const bytes = Buffer.isBuffer(chunk) ? chunk : Buffer.from(chunk, encoding);
+      for (let at = 0; at < bytes.length; at += 2700) event(name, bytes.subarray(at, at + 2700).toString('base64'));
+      done();
+    };
+  }
   // A promise that nobody waits for must not end the process, and with it all variables.
   process.on('uncaughtException', (error) => console.error('Uncaught', error));
   process.on('unhandledRejection', (error) => console.error('Uncaught (in promise)', error));

@@ -4,9 +4,11 @@ JavaScript, TypeScript, Java. ipykernel speaks the Jupyter protocol; a driver, o
 A driver reads requests on descriptor 3 and writes events on descriptor 4, one line each, words in base64 (`-`: empty):
 
     run CODE [NAME:VALUE …]      interrupt
-    result JSON     display JSON     error NAME VALUE TRACEBACK     done
+    stdout BYTES     stderr BYTES     result JSON     display JSON     error NAME VALUE TRACEBACK     done
+    + WRITER PIECE   = WRITER PIECE   the beginning and the end of a line that is too long to be written at once
 
-Its standard output and error are the cell's. It gets /dev/null to read: a program that asks for input sees the end.
+Its standard output and error are the cell's, too: what comes there is in order within each of the two. It gets /dev/null
+to read: a program that asks for input sees the end.
 """
 import base64
 import json
@@ -36,6 +38,14 @@ def decoded(word):
     return "" if word == "-" else base64.b64decode(word).decode("utf-8", "replace")
 
 
+def put(fd, data):
+    try:
+        while data:
+            data = data[os.write(fd, data):]
+    except BrokenPipeError:
+        pass  # who read there is gone: its end is heard on the other side
+
+
 class Gone(Exception):
     """The driver ended; how, is the message."""
 
@@ -62,7 +72,9 @@ class Driver:
         self.out = {self.process.stdout.fileno(): "stdout", self.process.stderr.fileno(): "stderr"}
         for fd in (*self.out, self.events):
             os.set_blocking(fd, False)
-        self.pending, self.held = b"", {"stdout": b"", "stderr": b""}
+        self.pending, self.held, self.pieces = b"", {"stdout": b"", "stderr": b""}, {}
+        self.sending = self.interrupted = False
+        self.sources = [self.events]  # of events; the last one ends with the process
 
     def stdin(self):
         return subprocess.DEVNULL
@@ -72,15 +84,17 @@ class Driver:
         self.send(" ".join(["run", encoded(code), *words]))
 
     def send(self, line):
-        try:
-            data = line.encode() + b"\n"
-            while data:
-                data = data[os.write(self.requests, data):]
-        except BrokenPipeError:
-            pass  # its end is heard on the other side
+        self.sending = True
+        put(self.requests, line.encode() + b"\n")
+        self.sending = False
+        if self.interrupted:
+            self.interrupt()
 
     def interrupt(self):
-        self.send("interrupt")
+        """Called from a signal's handler: perhaps in the middle of a line."""
+        self.interrupted = self.sending
+        if not self.sending:
+            put(self.requests, b"interrupt\n")
 
     def text(self, name, data, last=False):
         """Whole characters; the beginning of one waits for its rest."""
@@ -114,27 +128,54 @@ class Driver:
             if data and (text := self.text(name, data)):
                 say(name, text)
 
+    def line(self):
+        """The next whole line of events that is there; None: it is not."""
+        while b"\n" in self.pending:
+            line, self.pending = self.pending.split(b"\n", 1)
+            if line[:2] not in (b"+ ", b"= "):
+                return line
+            sign, writer, piece = line.split(b" ", 2)
+            pieces = self.pieces.setdefault(writer, [])
+            pieces.append(piece)
+            if sign == b"=":
+                return b"".join(self.pieces.pop(writer))
+        return None
+
     def wait(self, say):
         """The next event as a list of words; output that came before it has been said."""
+        name, said = None, []  # what follows each other on one stream is said together
         while True:
-            if b"\n" in self.pending:
-                line, self.pending = self.pending.split(b"\n", 1)
+            while (line := self.line()) is not None:
+                words = line.decode().split(" ")
+                if words[0] in ("stdout", "stderr"):
+                    if words[0] != name:
+                        self.flush(name, said, say)
+                        name, said = words[0], []
+                    said.append(base64.b64decode(words[1]))
+                    continue
+                self.flush(name, said, say)
                 while True:  # the driver flushed before it spoke, so all of it is there
                     before = select.select(list(self.out), [], [], 0)[0]
                     if not before:
                         break
                     self.drain(say)
-                return line.decode().split(" ")
-            ready = select.select([self.events, *self.out], [], [])[0]
+                return words
+            self.flush(name, said, say)
+            name, said = None, []
+            ready = select.select([*self.sources, *self.out], [], [])[0]
             if any(fd in self.out for fd in ready):
                 self.drain(say)
-            if self.events in ready:
-                piece = os.read(self.events, 1 << 16)
+            for source in [fd for fd in self.sources if fd in ready]:
+                piece = os.read(source, 1 << 16)
                 if not piece:
                     self.drain(say)
                     code = self.process.wait()
                     raise Gone(f"exit code {code}" if code >= 0 else f"signal {-code}")
                 self.pending += piece
+
+    def flush(self, name, said, say):
+        if name and (text := self.text(name, b"".join(said))):
+            say(name, text)
 
     def close(self):
         try:
@@ -158,16 +199,49 @@ def quoted(text):
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+# display [-t TYPE] [FILE]: shows a file, or what it reads. The file's name, or its content, says what it is.
+DISPLAY = r"""display() {
+  local type= data
+  if [ "$1" = -t ]; then type=$2; shift 2; fi
+  data=$(mktemp "$__isola_shown/XXXXXX") && cat -- "${1:--}" >"$data" || return
+  if [ -z "$type" ]; then
+    case $1 in
+      *.svg) type=image/svg+xml ;; *.md) type=text/markdown ;; *.html|*.htm) type=text/html ;;
+      *.json) type=application/json ;; *.tex) type=text/latex ;; *) type=$(file -b --mime-type "$data") ;;
+    esac
+  fi
+  echo "show $type $data" >"$__isola_shown/events"
+}"""
+
+
+def shown(mime, path):
+    """Text as it is, all else in base64: as kernels send it."""
+    with open(path, "rb") as file:
+        data = file.read()
+    os.unlink(path)
+    if mime == "application/json":
+        return {mime: json.loads(data)}
+    text = mime.startswith("text/") or mime == "image/svg+xml"
+    return {mime: data.decode("utf-8", "replace") if text else base64.b64encode(data).decode()}
+
+
 class Bash(Driver):
     """An interactive shell that reads one line per cell: after SIGINT such a shell goes on with its next line, as at a
     terminal, and keeps its variables."""
 
     def __init__(self):
         self.source, self.write = os.pipe()
+        # Not by descriptor 4: a program that a cell leaves behind would keep it, and the shell's end would not be heard.
+        self.folder = tempfile.TemporaryDirectory(prefix="display-")
+        os.mkfifo(self.folder.name + "/events", 0o600)
         self.cell = tempfile.NamedTemporaryFile("w", prefix="cell-", suffix=".sh", encoding="utf-8",
                                                 errors="surrogateescape")
         super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"])
         os.close(self.source)
+        # First: what was shown came before the word that the cell is over.
+        self.sources.insert(0, os.open(self.folder.name + "/events", os.O_RDWR | os.O_NONBLOCK))
+        self.tell(f"__isola_shown={self.folder.name}")
+        self.tell(DISPLAY)
         self.tell("PS1= PS2= PROMPT_COMMAND=; unset HISTFILE; set +o histexpand; exec 3<&-; echo done >&4")
         self.wait(lambda name, text: None)  # its complaint that it has no terminal
 
@@ -175,12 +249,7 @@ class Bash(Driver):
         return self.source
 
     def tell(self, line):
-        data = line.encode("utf-8", "surrogateescape") + b"\n"
-        try:
-            while data:
-                data = data[os.write(self.write, data):]
-        except BrokenPipeError:
-            pass  # a cell that says `exit` may be gone before the next line: its end is heard on the other side
+        put(self.write, line.encode("utf-8", "surrogateescape") + b"\n")
 
     def run(self, code, env):
         env = {name: value for name, value in env.items() if NAME.match(name)}
@@ -199,6 +268,12 @@ class Bash(Driver):
 
     def wait(self, say):
         words = super().wait(say)
+        if words[0] == "show":
+            try:
+                return ["display", encoded(json.dumps(shown(*words[1:3])))]
+            except (OSError, ValueError) as error:
+                say("stderr", f"display: {error}\n")
+                return self.wait(say)
         if words[0] == "status" and words[1] != "0":
             code = words[1]
             self.pending = b"done\n" + self.pending
@@ -208,7 +283,9 @@ class Bash(Driver):
     def close(self):
         super().close()
         os.close(self.write)
+        os.close(self.sources[0])
         self.cell.close()
+        self.folder.cleanup()
 
 
 def make(language):
@@ -233,8 +310,22 @@ class DriverKernel(Kernel):
         self.language_info = {"name": self.language, "mimetype": "text/plain", "file_extension": "." + self.language}
         self.driver = make(self.language)
 
+    def pre_handler_hook(self):
+        """While a cell runs, a signal is for the driver alone: an exception here would lose what was just read."""
+        self.saved_sigint_handler = signal.signal(signal.SIGINT, lambda number, frame: self.driver.interrupt())
+
     def say(self, name, text):
         self.send_response(self.iopub_socket, "stream", {"name": name, "text": text})
+
+    def show(self, kind, text):
+        try:
+            content = {"data": json.loads(text), "metadata": {}}
+        except ValueError:
+            return self.say("stderr", "what the cell wanted to show is not JSON\n")
+        if kind == "result":
+            return self.send_response(self.iopub_socket, "execute_result",
+                                      {**content, "execution_count": self.execution_count})
+        return self.send_response(self.iopub_socket, "display_data", content)
 
     def variables(self):
         parent = self.get_parent("shell") or {}
@@ -248,23 +339,13 @@ class DriverKernel(Kernel):
         try:
             self.driver.run(code, self.variables())
             while True:
-                try:
-                    words = self.driver.wait(self.say)
-                except KeyboardInterrupt:
-                    self.driver.interrupt()
-                    continue
+                words = self.driver.wait(self.say)
                 if words[0] == "done":
                     break
                 if words[0] == "error":
                     failure = [decoded(word) for word in words[1:4]]
                 else:
-                    data = json.loads(decoded(words[1]))
-                    content = {"data": data, "metadata": {}}
-                    if words[0] == "result":
-                        self.send_response(self.iopub_socket, "execute_result",
-                                           {**content, "execution_count": self.execution_count})
-                    else:
-                        self.send_response(self.iopub_socket, "display_data", content)
+                    self.show(words[0], decoded(words[1]))
         except Gone as gone:
             self.driver.close()
             self.driver = make(self.language)
