@@ -199,7 +199,8 @@ def quoted(text):
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-# display [-t TYPE] [FILE]: shows a file, or what it reads. The file's name, or its content, says what it is.
+# display [-t TYPE] [FILE]: shows a file, or what it reads. The file's name, or its content, says what it is. It waits until
+# that was seen: what the cell prints next comes another way, and must not overtake it.
 DISPLAY = r"""display() {
   local type= data
   if [ "$1" = -t ]; then type=$2; shift 2; fi
@@ -211,6 +212,7 @@ DISPLAY = r"""display() {
     esac
   fi
   echo "show $type $data" >"$__isola_shown/events"
+  read -r _ <"$__isola_shown/seen"
 }"""
 
 
@@ -233,13 +235,15 @@ class Bash(Driver):
         self.source, self.write = os.pipe()
         # Not by descriptor 4: a program that a cell leaves behind would keep it, and the shell's end would not be heard.
         self.folder = tempfile.TemporaryDirectory(prefix="display-")
-        os.mkfifo(self.folder.name + "/events", 0o600)
+        for name in ("events", "seen"):
+            os.mkfifo(f"{self.folder.name}/{name}", 0o600)
         self.cell = tempfile.NamedTemporaryFile("w", prefix="cell-", suffix=".sh", encoding="utf-8",
                                                 errors="surrogateescape")
         super().__init__(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"])
         os.close(self.source)
         # First: what was shown came before the word that the cell is over.
         self.sources.insert(0, os.open(self.folder.name + "/events", os.O_RDWR | os.O_NONBLOCK))
+        self.seen = os.open(self.folder.name + "/seen", os.O_RDWR | os.O_NONBLOCK)
         self.tell(f"__isola_shown={self.folder.name}")
         self.tell(DISPLAY)
         self.tell("PS1= PS2= PROMPT_COMMAND=; unset HISTFILE; set +o histexpand; exec 3<&-; echo done >&4")
@@ -253,6 +257,10 @@ class Bash(Driver):
 
     def run(self, code, env):
         env = {name: value for name, value in env.items() if NAME.match(name)}
+        try:
+            os.read(self.seen, 1 << 16)  # for one that was interrupted while it waited
+        except BlockingIOError:
+            pass
         self.cell.seek(0)
         self.cell.truncate()
         self.cell.write(code.replace("\0", "") + "\n")
@@ -269,6 +277,7 @@ class Bash(Driver):
     def wait(self, say):
         words = super().wait(say)
         if words[0] == "show":
+            put(self.seen, b"\n")
             try:
                 return ["display", encoded(json.dumps(shown(*words[1:3])))]
             except (OSError, ValueError) as error:
@@ -284,6 +293,7 @@ class Bash(Driver):
         super().close()
         os.close(self.write)
         os.close(self.sources[0])
+        os.close(self.seen)
         self.cell.close()
         self.folder.cleanup()
 
