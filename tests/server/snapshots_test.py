@@ -1,0 +1,202 @@
+"""Snapshots, forks and rollbacks through the server, and kill -9 in the middle of all verbs."""
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+from holder import Holder, ImageCase
+from island import FULL, ISOLA, Server, eventually
+
+FORKS = 20 if FULL else 3
+CRASHES = 40 if FULL else 4
+
+
+class Snapshots(ImageCase):
+    # ---- snapshots ----
+
+    def test_a_snapshot_is_not_noticed_and_comes_back(self):
+        holder = Holder(self.server)
+        shell, stop = holder.shell, threading.Event()
+        counted = []
+
+        def read():
+            stream = self.server.lines("POST", holder.path + "/commands", {
+                "command": "for i in $(seq 1 400); do echo $i; sleep 0.005; done", "stream": True})
+            counted.extend(stream)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        eventually(lambda: len(counted) > 3)
+        made = self.ok(holder.verb("snapshot", name="ready"), 201)
+        self.assertTrue(made["memory"])
+        self.assertEqual(made["sandbox"], holder.id)
+        holder.type("echo $SECRET st''ill\n", holder.secret + " still")  # the same terminal, the same connection
+        reader.join()
+        stop.set()
+        text = "".join(line["data"] for line in counted if line["type"] == "stdout")
+        self.assertEqual(text, "".join(f"{i}\n" for i in range(1, 401)))
+        self.assertEqual(counted[-1]["type"], "exit")
+        self.assertIs(holder.shell, shell)
+
+        self.assertEqual(holder.verb("snapshot", name="ready").status, 409)
+        self.assertEqual([s["id"] for s in self.ok(self.server.get("/v1/snapshots"))["snapshots"]], [made["id"]])
+        self.assertEqual(self.ok(self.server.get("/v1/snapshots/ready"))["id"], made["id"])
+        self.assertEqual(self.ok(self.server.get("/v1/snapshots?sandbox=ix"))["snapshots"], [])
+
+        saved = holder.copy(holder.id)
+        holder.ask()
+        # A new sandbox from it: the program as it was then, in another sandbox.
+        other = self.server.create(snapshot="ready", timeout=3600, metadata={"of": "it"})
+        self.assertEqual((other["birth"], other["metadata"]), ("forked", {"of": "it"}))
+        copy = saved.copy(other["id"])
+        copy.check(self)
+        # And back in place.
+        rolled = self.ok(holder.verb("rollback", snapshot="ready"))
+        self.assertEqual((rolled["id"], rolled["state"]), (holder.id, "running"))
+        saved.check(self)
+        copy.check(self)
+        # Also from where it is paused, and after it is gone the sandboxes live on.
+        self.ok(saved.verb("pause"))
+        self.ok(saved.verb("rollback", snapshot=made["id"]))
+        self.assertEqual(self.server.delete("/v1/snapshots/ready").status, 204)
+        self.assertEqual(self.server.get("/v1/snapshots/ready").status, 404)
+        copy.check(self)
+        eventually(lambda: not self.images(), what="an empty folder of images")
+
+    def test_a_rollback_undoes_files_and_commands(self):
+        made = self.server.create(timeout=3600)
+        path = f"/v1/sandboxes/{made['id']}"
+        self.server.run(made["id"], "echo good >/root/file")
+        self.ok(self.server.post(path + "/snapshot", {"name": "good", "memory": False}), 201)
+        self.server.run(made["id"], "echo bad >/root/file; rm -rf /usr/share; touch /root/more")
+        started = self.server.post(path + "/commands", {"command": "sleep 1000", "background": True}).json
+        self.ok(self.server.post(path + "/rollback", {"snapshot": "good"}))
+        told = self.server.run(made["id"], "cat /root/file; ls /root/more; ls -d /usr/share")
+        self.assertEqual(told["stdout"], "good\n/usr/share\n")
+        self.assertEqual(self.server.get(f"{path}/commands/{started['id']}").status, 404)
+
+    def test_snapshots_expire_after_their_last_use(self):
+        server = Server("--log-access", "false", "--sweep", "200ms")
+        try:
+            made = server.create(timeout=3600)
+            for name, time_left in (("short", 1), ("long", 3600)):
+                self.ok(server.post(f"/v1/sandboxes/{made['id']}/snapshot",
+                                    {"name": name, "memory": False, "expires_after": time_left}), 201)
+            eventually(lambda: server.get("/v1/snapshots/short").status == 404)
+            self.assertEqual(server.get("/v1/snapshots/long").status, 200)
+            folder = os.path.join(server.data, "images")
+            eventually(lambda: len(os.listdir(folder)) == 1, what="its bytes are gone")
+        finally:
+            server.close()
+
+    # ---- forks ----
+
+    def test_forks_are_whole_and_independent(self):
+        holder = Holder(self.server, name="parent", key="k")
+        holder.ask()
+        before = self.server.get(holder.path).json
+        children = self.ok(holder.verb("fork", count=FORKS, metadata={"fork": "yes"}), 201)["sandboxes"]
+        self.assertEqual(len({c["id"] for c in children}), FORKS)
+        self.assertEqual(len({c["port_token"] for c in children} | {before["port_token"]}), FORKS + 1)
+        copies = [holder.copy(c["id"]) for c in children]
+        for child, copy in zip(children, copies):
+            self.assertEqual((child["birth"], child["metadata"]), ("forked", {"fork": "yes"}))
+            self.assertNotIn("name", child)
+            self.assertNotIn("key", child)
+            copy.check(self)
+            self.server.run(copy.id, f"echo {copy.id} >/root/mine")
+        for copy in copies:
+            self.assertEqual(self.server.run(copy.id, "cat /root/mine; domainname")["stdout"], f"{copy.id}\n{copy.id}\n")
+            copy.check(self)
+        self.assertEqual(self.server.run(holder.id, "ls /root/mine")["exit_code"], 2)
+        holder.check(self)
+        # Each goes its own way from here.
+        self.ok(copies[0].verb("pause"))
+        copies[0].check(self)
+        eventually(lambda: not self.images(), what="an empty folder of images")
+
+    def test_forks_are_all_or_none(self):
+        self.assertEqual(self.server.post("/v1/projects", {"name": "small", "limits": {"live_sandboxes": 3}}).status, 201)
+        project = [p for p in self.server.get("/v1/projects").json["projects"] if p["name"] == "small"][0]["id"]
+        key = self.server.post("/v1/keys", {"name": "x", "project": project}).json["secret"]
+        made = self.server.post("/v1/sandboxes", {"timeout": 3600}, key=key).json["id"]
+        path = f"/v1/sandboxes/{made}"
+        self.assertEqual(self.server.post(path + "/fork", {"count": 3}, key=key).status, 429)
+        living = self.server.get("/v1/sandboxes?state=running", key=key).json["sandboxes"]
+        self.assertEqual([s["id"] for s in living], [made])
+        children = self.ok(self.server.post(path + "/fork", {"count": 2}, key=key), 201)["sandboxes"]
+        for one in [made] + [c["id"] for c in children]:
+            self.assertEqual(self.server.delete("/v1/sandboxes/" + one, key=key).status, 204)
+
+
+class Crashes(unittest.TestCase):
+    """kill -9 of server or launcher at random moments of all verbs: there is always the sandbox or its image, snapshots
+    that were acknowledged are there, and of what was not nothing is left."""
+
+    def crash(self, victim):
+        server = Server("--log-access", "false", "--sweep", "300ms")
+        self.kept = set()
+        try:
+            status = subprocess.run([ISOLA, "launcher", "status", "--json", "--data", server.data], capture_output=True,
+                                    text=True)
+            if not json.loads(status.stdout).get("checkpointer"):
+                self.skipTest("no criu here; `./dev criu` provides one")
+            holder = Holder(server)
+            for round_ in range(CRASHES):
+                verbs = threading.Thread(target=self.verbs, args=(holder,), daemon=True)
+                verbs.start()
+                time.sleep(random.uniform(0, 0.4))
+                if victim == "server":
+                    server.process.kill()
+                    server.process.wait()
+                    server.start(server.port)
+                else:
+                    os.kill(server.launcher_pid(), signal.SIGKILL)
+                verbs.join()
+                eventually(lambda: server.get("/readyz", key="").status == 200)
+                eventually(lambda: holder.verb("resume").status == 200, what=f"round {round_}: a resume")
+                eventually(lambda: self.answers(holder), what=f"round {round_}: an answer")
+            there = {s["id"] for s in server.get("/v1/snapshots").json["snapshots"]}
+            self.assertLessEqual(self.kept, there)
+            for snapshot in there:
+                self.assertEqual(server.delete("/v1/snapshots/" + snapshot).status, 204)
+            for one in server.get("/v1/sandboxes?limit=1000").json["sandboxes"]:
+                server.delete("/v1/sandboxes/" + one["id"])
+            folder = os.path.join(server.data, "images")
+            eventually(lambda: not os.listdir(folder), seconds=60, what="an empty folder of images")
+        finally:
+            server.close()
+
+    def verbs(self, holder):
+        try:
+            for verb in random.sample(["pause", "snapshot", "fork"], 3):
+                told = holder.verb(verb)
+                if verb == "snapshot" and told.status == 201:
+                    self.kept.add(told.json["id"])
+                holder.verb("resume")
+        except Exception:  # the server is being killed
+            pass
+
+    def answers(self, holder):
+        """Input may get lost with a server, what was read may not; so the counter is only asked for its word."""
+        try:
+            told = holder.server.get(holder.path + "/ports/8123/")
+            return told.status == 200 and told.body.decode() == holder.word
+        except OSError:
+            return False
+
+    def test_killing_the_server(self):
+        self.crash("server")
+
+    def test_killing_the_launcher(self):
+        self.crash("launcher")
+
+
+if __name__ == "__main__":
+    if not FULL:
+        print(f"reduced: {FORKS} forks, {CRASHES} kills of each kind (tests/server/snapshots_test.py)")
+    unittest.main()
