@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "builder/build_run.h"
 #include "builder/context_store.h"
 #include "builder/spec.h"
 #include "sandbox/service.h"
@@ -33,6 +34,9 @@ class Builder : public std::enable_shared_from_this<Builder> {
     std::function<boost::asio::io_context&()> next_worker;
     std::shared_ptr<sandbox::Service> service;
     std::string folder;  // for what is uploaded
+    Pull pull = {};      // fetches images; empty: none are
+    // Whether builds may have an image at all, before anything is fetched; the error says why not.
+    std::function<Result<void>(const std::string& project, const std::string& image)> may_pull = {};
   };
   explicit Builder(Parts parts) : parts_(std::move(parts)), contexts_(parts_.folder) {}
 
@@ -49,6 +53,8 @@ class Builder : public std::enable_shared_from_this<Builder> {
   };
   // The template, which is made if there is none of that name, and a build that waits for its steps.
   Result<store::BuildRecord> declare(const Asked& asked);
+  // What it stands on and copies from is here, or may be fetched.
+  Result<void> check_bases(const std::string& project, const Spec& spec);
   // unavailable (EBUSY): it was begun before.
   Result<void> begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by);
   void cancel(const std::string& build);
@@ -60,23 +66,16 @@ class Builder : public std::enable_shared_from_this<Builder> {
   store::Store& store() { return parts_.service->store(); }
 
  private:
-  struct Job;
-  Task<void> work(std::shared_ptr<Job> job);
-  Task<Result<void>> make(Job& job);
-  Task<Result<void>> make_box(Job& job, std::string image);
-  Task<Result<void>> do_step(Job& job, const Step& step);
-  Task<Result<void>> copy(Job& job, const Step& step);
-  Task<Result<void>> start_what_runs(Job& job);
-  Task<Result<void>> run(Job& job, sandbox::CommandSpec spec, std::string shown);
-  Task<Result<guest::Exit>> follow(Job& job, sandbox::CommandSpec spec);
+  using JobPtr = std::shared_ptr<BuildRun>;
+  Task<void> work(JobPtr job);
 
   Parts parts_;
   ContextStore contexts_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Job>> jobs_;  // by build; under mutex_
-  size_t working_ = 0;                                // under mutex_
-  std::map<std::string, size_t> working_by_;          // by project; under mutex_
-  sandbox::Bell bell_;                                // rings when one is done
+  std::map<std::string, JobPtr> jobs_;        // by build; under mutex_
+  size_t working_ = 0;                        // under mutex_
+  std::map<std::string, size_t> working_by_;  // by project; under mutex_
+  sandbox::Bell bell_;                        // rings when one is done
 };
 
 }  // namespace isola::builder

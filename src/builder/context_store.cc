@@ -33,6 +33,15 @@ uint64_t used_in(const fs::path& folder) {
 
 bool is_context_hash(const std::string& hash) { return is_digest(hash); }
 
+namespace {
+
+bool is_name(const std::string& name) {
+  const std::string prefix = claimed("");
+  return is_digest(name.starts_with(prefix) ? name.substr(prefix.size()) : name);
+}
+
+}  // namespace
+
 ContextStore::Draft::~Draft() {
   if (!path_.empty()) ::unlink(path_.c_str());
 }
@@ -46,6 +55,7 @@ Result<void> ContextStore::Draft::write(std::string_view bytes) {
     until_look_ = std::min(room, kLookEvery);
   }
   ISOLA_CHECK(write_all(file_.get(), bytes));
+  if (!wanted_.empty()) hash_.add(bytes);
   written_ += bytes.size();
   until_look_ -= std::min<uint64_t>(until_look_, bytes.size());
   return {};
@@ -57,19 +67,24 @@ std::string ContextStore::path_of(const std::string& project, const std::string&
 }
 
 bool ContextStore::has(const std::string& project, const std::string& hash) const {
-  return is_context_hash(hash) && ::access(path_of(project, hash).c_str(), F_OK) == 0;
+  return is_name(hash) && ::access(path_of(project, hash).c_str(), F_OK) == 0;
 }
 
 Result<ContextStore::Draft> ContextStore::begin(const std::string& project, const std::string& hash) const {
-  if (!is_context_hash(hash)) return fail(Code::invalid, "the hash of the files must be 64 hex digits");
+  if (!is_name(hash)) return fail(Code::invalid, "the hash of the files must be 64 hex digits");
   ISOLA_CHECK(make_dirs(folder_ + "/" + project, 0700));
   std::string path = folder_ + "/" + project + "/." + new_command_id();
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) return sys_error("cannot keep the files of a build");
-  return Draft(std::move(file), std::move(path), path_of(project, hash));
+  return Draft(std::move(file), std::move(path), path_of(project, hash), is_digest(hash) ? hash : "");
 }
 
 Result<void> ContextStore::keep(Draft draft) const {
+  if (!draft.wanted_.empty()) {
+    ISOLA_TRY(std::string hash, draft.hash_.hex());
+    if (hash != draft.wanted_)
+      return fail(Code::invalid, "the files have the SHA-256 " + hash + ", not the one that they were sent under");
+  }
   if (::fsync(draft.file_.get()) < 0 || ::rename(draft.path_.c_str(), draft.place_.c_str()) < 0)
     return sys_error("cannot keep the files of a build");
   draft.path_.clear();
@@ -77,9 +92,11 @@ Result<void> ContextStore::keep(Draft draft) const {
 }
 
 Result<Fd> ContextStore::open(const std::string& project, const std::string& hash) const {
-  if (!is_context_hash(hash)) return fail(Code::invalid, "the hash of the files must be 64 hex digits");
+  if (!is_name(hash)) return fail(Code::invalid, "the hash of the files must be 64 hex digits");
   Fd file(::open(path_of(project, hash).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return fail(Code::not_found, "the files " + hash.substr(0, 12) + "… of the step were not uploaded");
+  if (!file)
+    return fail(Code::not_found,
+                "the files " + hash.substr(hash.rfind('-') + 1, 12) + "… of the step were not uploaded");
   (void)::futimens(file.get(), nullptr);
   return file;
 }

@@ -1,5 +1,6 @@
-// Files that were uploaded for builds, each project's own, named by the hash that its client gave them. They go some
-// days after they were last used.
+// Files that were uploaded for builds, each project's own, named by their SHA-256, which is compared with what comes.
+// Clients that name them by a hash of something else (E2B's: of the step and the files in it, not of the archive) have
+// names of their own, so that they never stand for the others. They go some days after they were last used.
 //
 //   ContextStore contexts("/var/lib/isola/server/contexts");
 //   ISOLA_TRY(auto draft, contexts.begin("default", hash));      // somewhere to write to
@@ -16,11 +17,14 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/hash/sha256.h"
 
 namespace isola::builder {
 
 // 64 hex digits, as clients write them.
 bool is_context_hash(const std::string& hash);
+// The name of files whose hash is only what a client says.
+inline std::string claimed(const std::string& hash) { return "claimed-" + hash; }
 
 class ContextStore {
  public:
@@ -29,12 +33,14 @@ class ContextStore {
 
   class Draft {
    public:
-    Draft(Fd file, std::string path, std::string place)
-        : file_(std::move(file)), path_(std::move(path)), place_(std::move(place)) {}
+    Draft(Fd file, std::string path, std::string place, std::string wanted)
+        : file_(std::move(file)), path_(std::move(path)), place_(std::move(place)), wanted_(std::move(wanted)) {}
     Draft(Draft&& other) noexcept
         : file_(std::move(other.file_)),
           path_(std::exchange(other.path_, {})),
           place_(std::move(other.place_)),
+          wanted_(std::move(other.wanted_)),
+          hash_(std::move(other.hash_)),
           written_(other.written_),
           until_look_(other.until_look_) {}
     Draft(const Draft&) = delete;
@@ -45,7 +51,8 @@ class ContextStore {
    private:
     friend class ContextStore;
     Fd file_;
-    std::string path_, place_;
+    std::string path_, place_, wanted_;  // wanted: the hash that it must have; empty: any
+    Sha256 hash_;
     uint64_t written_ = 0, until_look_ = 0;  // bytes; after so many more, what others wrote is counted again
   };
 
@@ -53,7 +60,7 @@ class ContextStore {
 
   bool has(const std::string& project, const std::string& hash) const;
   Result<Draft> begin(const std::string& project, const std::string& hash) const;  // exhausted: no room
-  Result<void> keep(Draft draft) const;
+  Result<void> keep(Draft draft) const;                                        // invalid: it is not what its name says
   Result<Fd> open(const std::string& project, const std::string& hash) const;  // counts as a use
   void sweep(std::chrono::hours unused) const;
 

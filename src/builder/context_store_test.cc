@@ -27,7 +27,7 @@ class Contexts : public ::testing::Test {
   }
   std::string folder_;
   std::optional<ContextStore> store_;
-  const std::string hash_ = std::string(64, 'a');
+  const std::string hash_ = claimed(std::string(64, 'a'));
 };
 
 TEST_F(Contexts, WhatIsKeptIsThere) {
@@ -45,6 +45,21 @@ TEST_F(Contexts, WhatIsKeptIsThere) {
   char bytes[16] = {};
   EXPECT_EQ(::read(file->get(), bytes, sizeof bytes), 10);
   EXPECT_STREQ(bytes, "some bytes");
+}
+
+TEST_F(Contexts, AHashIsComparedWithTheBytes) {
+  auto keep = [&](const std::string& hash, std::string_view bytes) {
+    auto draft = store_->begin("p1", hash);
+    return draft && draft->write(bytes) ? store_->keep(std::move(*draft)) : Result<void>(fail(Code::internal, "no"));
+  };
+  const std::string right = sha256("bytes").value();
+  EXPECT_EQ(keep(right, "other bytes").error().code, Code::invalid);
+  EXPECT_FALSE(store_->has("p1", right));
+  EXPECT_EQ(files(), 0u);
+  EXPECT_TRUE(keep(claimed(right), "other bytes"));
+  EXPECT_FALSE(store_->has("p1", right)) << "what a client only says does not stand for it";
+  EXPECT_TRUE(keep(right, "bytes"));
+  EXPECT_TRUE(store_->has("p1", right));
 }
 
 TEST_F(Contexts, WhatIsNotKeptGoes) {
@@ -68,14 +83,14 @@ TEST_F(Contexts, NamesAreHashes) {
 
 TEST_F(Contexts, OldOnesAreSweptAway) {
   for (char c : {'a', 'b'}) {
-    auto draft = store_->begin("p1", std::string(64, c));
+    auto draft = store_->begin("p1", claimed(std::string(64, c)));
     ASSERT_TRUE(draft && store_->keep(std::move(*draft)));
   }
   timespec old[2] = {{1000, 0}, {1000, 0}};
   ASSERT_EQ(::utimensat(AT_FDCWD, (folder_ + "/contexts/p1/" + hash_).c_str(), old, 0), 0);
   store_->sweep(std::chrono::hours(1));
   EXPECT_FALSE(store_->has("p1", hash_));
-  EXPECT_TRUE(store_->has("p1", std::string(64, 'b')));
+  EXPECT_TRUE(store_->has("p1", claimed(std::string(64, 'b'))));
 }
 
 // A sparse file takes no disk here, and counts as what it says.
@@ -83,7 +98,7 @@ TEST_F(Contexts, AProjectHasSoMuchRoom) {
   auto first = store_->begin("p1", hash_);
   ASSERT_TRUE(first && store_->keep(std::move(*first)));
   std::filesystem::resize_file(folder_ + "/contexts/p1/" + hash_, ContextStore::kMost - 4);
-  auto second = store_->begin("p1", std::string(64, 'b'));
+  auto second = store_->begin("p1", claimed(std::string(64, 'b')));
   ASSERT_TRUE(second);
   EXPECT_TRUE(second->write("1234"));
   EXPECT_EQ(second->write("5").error().code, Code::exhausted);

@@ -14,7 +14,8 @@ namespace isola::builder {
 namespace {
 
 constexpr std::string_view kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-constexpr size_t kMaxShell = 1024;  // every RUN has it
+constexpr size_t kMaxShell = 1024;          // every RUN has it
+constexpr std::string_view kStandIn = "1";  // a name, a path, a port and a number
 
 std::unexpected<Error> unsupported(const std::string& what) {
   return fail(Code::unsupported, what + " is not supported");
@@ -24,6 +25,7 @@ std::unexpected<Error> unsupported(const std::string& what) {
 struct Scope {
   std::map<std::string, std::string, std::less<>> env = {}, args = {};
   std::vector<std::string> shell = {"/bin/sh", "-c"};
+  bool unknown = false;  // what the base brings along is told later: until then, something stands for each of it
 };
 
 size_t size_of(const Scope& scope) {
@@ -66,13 +68,6 @@ bool is_remote(std::string_view source) {
   return std::any_of(kBegins.begin(), kBegins.end(), [&](auto begin) { return small.starts_with(begin); });
 }
 
-bool is_archive(std::string_view source) {
-  constexpr auto kEnds = std::to_array<std::string_view>(
-      {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst"});
-  std::string small = lower(source.substr(source.size() - std::min<size_t>(source.size(), 16)));
-  return std::any_of(kEnds.begin(), kEnds.end(), [&](auto end) { return small.ends_with(end); });
-}
-
 Result<std::string> source_of(std::string_view path) {
   if (path.empty()) return fail(Code::invalid, "a source is empty");
   if (is_remote(path)) return unsupported(shown(path) + ": a source on the network (use RUN curl or RUN git clone)");
@@ -92,8 +87,8 @@ Result<std::string> stage_name(std::string_view word) {
 
 class Parser {
  public:
-  Parser(std::string_view text, const std::map<std::string, std::string>& arguments)
-      : reader_(text), arguments_(arguments) {}
+  Parser(std::string_view text, const std::map<std::string, std::string>& arguments, const BaseVariables& variables)
+      : reader_(text), arguments_(arguments), variables_(variables) {}
   Result<Dockerfile> parse(const std::string& target);
 
  private:
@@ -126,7 +121,7 @@ class Parser {
   Scope& scope() { return scopes_.back(); }
   Stage& stage() { return out_.stages.back(); }
   Step& add_step(Step::Kind kind, const Instruction& in) {
-    return stage().steps.emplace_back(Step{.kind = kind, .line = in.line});
+    return stage().steps.emplace_back(Step{.kind = kind, .line = in.line, .number = static_cast<uint32_t>(in.number)});
   }
   void note(const Instruction& in, const std::string& what) {
     std::string text = "line " + std::to_string(in.number) + ": " + what;
@@ -142,6 +137,7 @@ class Parser {
 
   LineReader reader_;
   const std::map<std::string, std::string>& arguments_;
+  const BaseVariables& variables_;
   Budget budget_;
   Dockerfile out_;
   Scope global_;               // before the first FROM
@@ -210,6 +206,7 @@ Result<std::string> Parser::filled(std::string_view raw, const Instruction& in) 
   auto look = [&](std::string_view name) -> std::optional<std::string_view> {
     for (const auto* variables : {&from.env, &from.args})
       if (auto found = variables->find(name); found != variables->end()) return found->second;
+    if (from.unknown) return kStandIn;
     if (name != "PATH" || &from == &global_) return std::nullopt;
     note(in, "the base's own PATH is not known here, the usual one stands for it");
     return kUsualPath;
@@ -263,6 +260,11 @@ Result<void> Parser::take_from(const Instruction& in) {
   if (auto base = earlier_stage(from, index)) {
     ISOLA_CHECK(budget_.spend(size_of(scopes_[*base])));
     inherited = scopes_[*base];
+  } else if (variables_) {
+    auto known = variables_(from);
+    inherited.unknown = !known;
+    if (known) inherited.env.insert(known->begin(), known->end());
+    ISOLA_CHECK(budget_.spend(size_of(inherited)));
   }
   if (index > 0) finish_stage();
   scopes_.push_back(std::move(inherited));
@@ -395,6 +397,7 @@ Result<void> Parser::copy_flag(const Instruction& in, const Flag& flag, Step& st
     if (!octal) return unsupported(in.name + " --chmod=" + clipped(value, 40) + ", which is not an octal number,");
     step.mode = value;
   } else if (flag.name == "from") {
+    if (in.name == "ADD") return unsupported("ADD --from");
     if (value.empty()) return fail(Code::invalid, "--from names no stage");
     ISOLA_TRY(step.stage, stage_reference(value, out_.stages.size() - 1));
   } else {
@@ -407,7 +410,8 @@ Result<void> Parser::take_copy(const Instruction& in) {
   if (!in.heredocs.empty()) return fail(Code::unsupported, in.name + " with a here-document is not supported yet");
   std::string_view rest = in.rest;
   ISOLA_TRY(auto flags, take_flags(rest, reader_.escape()));
-  Step step = {.kind = Step::Kind::copy, .line = in.line};
+  Step step = {.kind = Step::Kind::copy, .line = in.line, .number = static_cast<uint32_t>(in.number)};
+  step.unpack = in.name == "ADD";
   for (const auto& flag : flags) ISOLA_CHECK(copy_flag(in, flag, step));
   std::vector<std::string> words;
   if (auto list = json_words(rest)) {
@@ -428,7 +432,6 @@ Result<void> Parser::take_copy(const Instruction& in) {
     return fail(Code::invalid, in.name + " of several sources needs a target that ends with '/'");
   for (const auto& word : words) {
     ISOLA_TRY(std::string source, source_of(word));
-    if (in.name == "ADD" && is_archive(source)) note(in, "ADD: " + shown(source) + " is copied, not unpacked");
     step.sources.push_back(std::move(source));
   }
   stage().steps.push_back(std::move(step));
@@ -555,12 +558,12 @@ Result<void> check_text(std::string_view text) {
 }  // namespace
 
 Result<Dockerfile> parse_dockerfile(std::string_view text, const std::map<std::string, std::string>& arguments,
-                                    const std::string& target) {
+                                    const std::string& target, const BaseVariables& variables) {
   ISOLA_CHECK(check_text(text));
   for (const auto& [name, value] : arguments)
     if (value.find('\0') != std::string::npos)
       return fail(Code::invalid, "the build argument " + shown(name) + " holds a NUL byte");
-  return Parser(text, arguments).parse(target);
+  return Parser(text, arguments, variables).parse(target);
 }
 
 }  // namespace isola::builder

@@ -4,12 +4,15 @@
 //   file.stages.back().steps[0].command;   // "export V='2'; echo $V"
 //   for (const auto& note : file.ignored) say(note);
 //
-// The variables that a base brings along are not known here: they are filled in as empty, but for PATH, which is then
-// Docker's usual one, and said in `ignored`.
+// The variables that a base brings along are those that `variables` knows of it; of one that it does not know yet,
+// something stands for each, so that what is wrong otherwise is found. Without it they are filled in as empty, but for
+// PATH, which is then Docker's usual one, and said in `ignored`.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,9 +40,12 @@ struct Dockerfile {
   std::vector<std::string> ignored = {};  // "line 7: HEALTHCHECK has no meaning here": understood and left out
 };
 
+// Of an image or a template, by the name after FROM; nullopt: not known (yet).
+using BaseVariables = std::function<std::optional<std::map<std::string, std::string>>(const std::string& from)>;
+
 // `arguments`: by name, as --build-arg gives them; each must be declared by an ARG. `target`: the name or number of the
 // stage that is wanted (the ones after it are left out); empty: the last. Errors say where: "Dockerfile line 3: …".
 Result<Dockerfile> parse_dockerfile(std::string_view text, const std::map<std::string, std::string>& arguments,
-                                    const std::string& target = {});
+                                    const std::string& target = {}, const BaseVariables& variables = {});
 
 }  // namespace isola::builder

@@ -412,11 +412,31 @@ TEST(DockerfileCopy, OddOnesAreRefused) {
   }
 }
 
-TEST(DockerfileCopy, ArchivesAreCopiedAndSaid) {
-  auto file = parsed("FROM a\nADD x.tar.gz y.TGZ z.txt /d/\nCOPY x.tar /d/");
-  EXPECT_EQ(file.stages[0].steps[0].sources, (Texts{"x.tar.gz", "y.TGZ", "z.txt"}));
-  EXPECT_EQ(file.ignored,
-            (Texts{"line 2: ADD: 'x.tar.gz' is copied, not unpacked", "line 2: ADD: 'y.TGZ' is copied, not unpacked"}));
+TEST(DockerfileCopy, AddUnpacks) {
+  auto file = parsed("FROM a\nADD x.tar.gz z.txt /d/\nCOPY x.tar /d/");
+  EXPECT_TRUE(file.stages[0].steps[0].unpack) << "what is an archive among them is found where they are";
+  EXPECT_FALSE(file.stages[0].steps[1].unpack);
+  EXPECT_TRUE(file.ignored.empty());
+  EXPECT_TRUE(has(error_of("FROM a AS b\nFROM a\nADD --from=b /x /y"), "line 3: ADD --from"));
+}
+
+TEST(DockerfileVariables, OfTheBase) {
+  auto variables = [](const std::string& from) -> std::optional<std::map<std::string, std::string>> {
+    if (from != "python:3") return std::nullopt;
+    return std::map<std::string, std::string>{{"PATH", "/opt/python:/bin"}, {"LANG", "C"}};
+  };
+  auto file = parse_dockerfile(
+      "FROM python:3 AS one\nENV PATH=/app:$PATH HERE=$LANG\nARG LANG=x\nFROM one\nWORKDIR /$HERE\nFROM other\nENV "
+      "PATH=$PATH:/x\n",
+      {}, "", variables);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->stages[0].steps[0].env[0].second, "/app:/opt/python:/bin");
+  EXPECT_EQ(file->stages[0].steps[0].env[1].second, "C");
+  EXPECT_EQ(file->stages[1].steps[0].value, "/C");
+  EXPECT_TRUE(file->ignored.empty());
+  EXPECT_TRUE(parse_dockerfile("FROM later\nWORKDIR $WHERE\nEXPOSE $PORT\nUSER $WHO\n", {}, "", variables))
+      << "what is not known yet is no mistake";
+  EXPECT_FALSE(parse_dockerfile("FROM later\nWORKDIR\n", {}, "", variables));
 }
 
 TEST(DockerfileExpose, TcpPorts) {

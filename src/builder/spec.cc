@@ -27,6 +27,7 @@ json to_object(const Step& step) {
   add("value", step.value);
   if (!step.sources.empty()) out["sources"] = step.sources;
   if (!step.env.empty()) out["env"] = step.env;
+  if (step.unpack) out["unpack"] = true;
   if (step.force) out["force"] = true;
   return out;
 }
@@ -43,6 +44,7 @@ Step step_of(const json& object) {
     *text = object.value(name, "");
   step.sources = object.value("sources", step.sources);
   step.env = object.value("env", step.env);
+  step.unpack = object.value("unpack", false);
   step.force = object.value("force", false);
   return step;
 }
@@ -53,6 +55,11 @@ std::string to_json(const Spec& spec) {
   json out = {{"from", spec.from},       {"user", spec.user}, {"start", spec.start}, {"ready", spec.ready},
               {"network", spec.network}, {"tags", spec.tags}, {"force", spec.force}, {"steps", json::array()}};
   for (const auto& step : spec.steps) out["steps"].push_back(to_object(step));
+  for (const auto& part : spec.parts) {
+    json steps = json::array();
+    for (const auto& step : part.steps) steps.push_back(to_object(step));
+    out["parts"].push_back({{"from", part.from}, {"steps", std::move(steps)}});
+  }
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -67,6 +74,11 @@ Result<Spec> spec_of(const std::string& text) {
     spec.tags = in.value("tags", spec.tags);
     spec.force = in.value("force", false);
     for (const auto& step : in.value("steps", json::array())) spec.steps.push_back(step_of(step));
+    for (const auto& one : in.value("parts", json::array())) {
+      Part part{.from = one.value("from", "")};
+      for (const auto& step : one.value("steps", json::array())) part.steps.push_back(step_of(step));
+      spec.parts.push_back(std::move(part));
+    }
     return spec;
   } catch (const json::exception& error) {
     return fail(Code::corrupt, std::string("a build's steps cannot be read: ") + error.what());

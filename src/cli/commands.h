@@ -59,6 +59,8 @@ int net_watch(const Common& common, const std::string& id);  // empty: all sandb
 
 int template_list(const Common& common);
 int template_build(const Common& common, const std::vector<std::string>& names, bool again);
+// `pull`: `source` is an image by reference, else a folder or a file.
+int template_import(const Common& common, const std::string& source, const std::string& name, bool pull);
 int template_verify(const Common& common, const std::string& name);
 int template_remove(const Common& common, const std::string& name);
 

@@ -60,6 +60,15 @@ Result<void> pause(const Common& common, const Options& options, Api& api, const
   return {};
 }
 
+Result<void> archive(const Common& common, const Options&, Api& api, const std::string& id) {
+  ISOLA_TRY(json now, api.send("POST", "/v1/sandboxes/" + id + "/archive", json::object()));
+  if (common.json)
+    print_json(now);
+  else
+    print(id + ": " + text_of(now, "state") + "\n");
+  return {};
+}
+
 Result<void> resume(const Common& common, const Options& options, Api& api, const std::string& id) {
   json body = json::object();
   if (!options.timeout.empty()) body["timeout"] = options.timeout;
@@ -163,6 +172,7 @@ void add_image_verbs(CLI::App& group, Common& common, int& code) {
   };
   auto* pausing = verb("pause", "Keep it as it is, and free the machine of it", pause);
   pausing->add_flag("--files-only", options->files_only, "Its files, not its memory: programs end");
+  verb("archive", "Pack what is kept of a paused one: it takes little room, and longer to come back", archive);
   auto* resuming = verb("resume", "Let a paused one go on", resume);
   resuming->add_option("--timeout", options->timeout, "Its deadline from now, as 10m; 0: never (default: as it had)");
   resuming->add_flag("--files-only", options->files_only, "Without its memory");

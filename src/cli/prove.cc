@@ -91,6 +91,8 @@ int prove(const Common& common, const ProveOptions& options) {
   int tried_templates = 0;
   for (const auto& one : *templates) {
     if (!wanted(options.templates, one.name)) continue;
+    // What others packed may lack what the programs need; whoever wants to know names it.
+    if (options.templates.empty() && !one.origin.empty()) continue;
     ++tried_templates;
     for (Birth birth : {Birth::cold, Birth::pooled, Birth::resumed, Birth::forked}) {
       std::string born(to_string(birth));

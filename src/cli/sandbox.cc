@@ -29,7 +29,13 @@ struct CreateOptions {
 
 Result<json> body_of(const CreateOptions& options) {
   json body = json::object();
-  for (const auto& [name, text] : options.texts) body[name] = text;
+  for (const auto& [name, text] : options.texts) {
+    size_t dot = name.find('.');
+    if (dot == name.npos)
+      body[name] = text;
+    else
+      body[name.substr(0, dot)][name.substr(dot + 1)] = text;
+  }
   if (auto net = body.value("network", ""); net.find_first_of("@; ") != std::string::npos) {
     ISOLA_TRY(NetChoice choice, net_choice(net));  // a file of this machine, or rules in one line
     body["network"] = choice.policy;
@@ -248,6 +254,10 @@ void add_create(CLI::App& group, Common& common, int& code) {
   text("--at-end", "at_end", "What happens then: kill, pause or stop");
   text("--freeze-after", "freeze_after", "Idle for so long, it stands still until the next call, as 30s");
   text("--delete-after", "delete_after", "Paused for so long, it ends for good, as 7d");
+  text("--archive-after", "archive_after", "Paused for so long, what is kept of it is packed, as 1d");
+  text("--git", "git.url", "A repository to check out in it, as https://…");
+  text("--git-ref", "git.ref", "… at a branch, a tag or a commit");
+  text("--git-path", "git.path", "… in this folder");
   text("--snapshot", "snapshot", "Make it from a snapshot (an id or a name) instead of a template");
   create_command->add_flag("--no-auto-resume", options->no_auto_resume, "Paused, it waits for resume and nothing else");
   text("--task", "task", "The task it is for");

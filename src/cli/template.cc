@@ -13,6 +13,7 @@
 #include "cli/register.h"
 #include "cli/table.h"
 #include "cli/template_build.h"
+#include "image/oci_import.h"
 #include "image/template_cache.h"
 
 namespace isola::cli {
@@ -58,7 +59,23 @@ nlohmann::json to_json(const image::Template& t) {
           {"size", t.size},
           {"created", t.created},
           {"distribution", t.distribution},
+          {"origin", t.origin},
           {"packages", t.packages.size()}};
+}
+
+}  // namespace
+
+namespace {
+
+// What the project built, where there is a server to ask. Without one, or a key for it, the machine's own are all.
+nlohmann::json built_by_project(const Common& common) {
+  auto api = Api::open(common);
+  auto reply = api ? api->get("/v1/templates") : Result<nlohmann::json>(std::unexpected(api.error()));
+  nlohmann::json built = nlohmann::json::array();
+  if (!reply) return built;
+  for (auto& one : (*reply)["templates"])
+    if (one.contains("id")) built.push_back(std::move(one));
+  return built;
 }
 
 }  // namespace
@@ -66,20 +83,48 @@ nlohmann::json to_json(const image::Template& t) {
 int template_list(const Common& common) {
   auto all = image::TemplateCache(common.cache_dir).list();
   if (!all) return complain(all.error().message);
+  auto built = built_by_project(common);
   if (common.json) {
     nlohmann::json out = nlohmann::json::array();
     for (const auto& t : *all) out.push_back(to_json(t));
+    for (const auto& one : built) out.push_back(one);
     std::puts(out.dump(2).c_str());
     return 0;
   }
-  if (all->empty()) {
+  if (all->empty() && built.empty()) {
     std::puts("No templates yet: `isola template build base` makes the default one.");
     return 0;
   }
-  std::printf("%-12s %-14s %10s  %-18s %s\n", "NAME", "DIGEST", "SIZE", "MADE (UTC)", "FROM");
+  Table table({"NAME", "DIGEST", "SIZE", "MADE (UTC)", "FROM"});
   for (const auto& t : *all)
-    std::printf("%-12s %-14s %10s  %-18s %s\n", t.name.c_str(), t.digest.substr(0, 12).c_str(),
-                format_size(t.size).c_str(), date(t.created).c_str(), t.distribution.c_str());
+    table.add({t.name, t.digest.substr(0, 12), format_size(t.size), date(t.created),
+               t.origin.empty() ? t.distribution : t.origin});
+  for (const auto& one : built) {
+    std::string tags;
+    for (const auto& [tag, build] : one["tags"].items()) tags += (tags.empty() ? "" : ", ") + tag;
+    table.add({text_of(one, "name"), "-", "-", "-", tags.empty() ? "built here: not ready" : "built here: " + tags});
+  }
+  print(table.text());
+  return 0;
+}
+
+int template_import(const Common& common, const std::string& source, const std::string& name, bool pull) {
+  image::TemplateCache cache(common.cache_dir);
+  Result<image::Template> made;
+  {
+    ProgressLine line;
+    auto show = [&](const image::ProgressStep& step) { line.show(name.empty() ? source : name, step); };
+    made =
+        pull ? image::pull_image(cache, source, {.name = name}, show) : image::import_image(cache, source, name, show);
+  }
+  if (!made && common.json)  // whoever asked for JSON reads that alone
+    print_json({{"error", {{"code", to_string(made.error().code)}, {"message", made.error().message}}}});
+  if (!made) return complain(made.error().message);
+  if (common.json)
+    std::puts(to_json(*made).dump().c_str());
+  else
+    std::printf("%s: ready (%s, %s)\n", made->name.c_str(), made->digest.substr(0, 12).c_str(),
+                format_size(made->size).c_str());
   return 0;
 }
 
@@ -127,7 +172,9 @@ int template_remove(const Common& common, const std::string& name) {
 
 void add_template(CLI::App& app, Common& common, int& code) {
   auto* group = app.add_subcommand("template", "What sandboxes start from")->require_subcommand(1);
-  group->add_subcommand("ls", "List the templates on this machine")->callback([&] { code = template_list(common); });
+  auto* list = group->add_subcommand("ls", "List the templates of this machine, and those that your project built");
+  add_server_options(*list, common);
+  list->callback([&] { code = template_list(common); });
   auto names = std::make_shared<std::vector<std::string>>();
   auto again = std::make_shared<bool>(false);
   auto* build = group->add_subcommand("build", "Make a template, if it is not there and current");
@@ -136,6 +183,7 @@ void add_template(CLI::App& app, Common& common, int& code) {
   build->add_flag("--again,--no-cache", *again, "Make it anew in any case");
   auto file = std::make_shared<BuildOptions>();
   build->add_option("-f,--file", file->file, "A Dockerfile: the server builds it, in a sandbox");
+  build->add_option("--devcontainer", file->devcontainer, "A folder with a devcontainer.json: likewise");
   build->add_option("--context", file->context, "The folder of its files; else the Dockerfile's own");
   build->add_option("--build-arg", file->arguments, "NAME=value for an ARG; repeatable");
   build->add_option("--target", file->target, "A stage; else the last one");
@@ -147,10 +195,12 @@ void add_template(CLI::App& app, Common& common, int& code) {
   build->add_option("--memory", file->memory, "Likewise, as 512M or 2G");
   add_server_options(*build, common);
   build->callback([&, names, again, file] {
-    if (file->file.empty()) {
+    if (!file->file.empty() && !file->devcontainer.empty()) {
+      code = complain("--file or --devcontainer: one of them");
+    } else if (file->file.empty() && file->devcontainer.empty()) {
       code = template_build(common, *names, *again);
     } else if (names->size() != 1) {
-      code = complain("one Dockerfile makes one template: give one name");
+      code = complain("that makes one template: give one name");
     } else {
       file->name = names->front();
       file->force = *again;
@@ -158,6 +208,16 @@ void add_template(CLI::App& app, Common& common, int& code) {
     }
   });
   auto name = std::make_shared<std::string>();
+  auto source = std::make_shared<std::string>();
+  auto* import = group->add_subcommand("import", "Make a template of an image on disk");
+  import->add_option("source", *source, "A folder (an OCI layout) or a file (docker save, or a layout as a tar)")
+      ->required();
+  import->add_option("name", *name, "What to call it")->required();
+  import->callback([&, source, name] { code = template_import(common, *source, *name, false); });
+  auto* pull = group->add_subcommand("pull", "Make a template of an image in a registry");
+  pull->add_option("image", *source, "[REGISTRY/]NAME[:TAG]")->required();
+  pull->add_option("name", *name, "What to call it; else after its digest");
+  pull->callback([&, source, name] { code = template_import(common, *source, *name, true); });
   auto* verify = group->add_subcommand("verify", "Read a template's blob and compare it with its digest");
   verify->add_option("name", *name)->required();
   verify->callback([&, name] { code = template_verify(common, *name); });

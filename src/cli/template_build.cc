@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -13,8 +14,10 @@
 #include "base/file.h"
 #include "base/hash/sha256.h"
 #include "base/units.h"
+#include "builder/devcontainer.h"
 #include "cli/api.h"
 #include "cli/table.h"
+#include "image/oci_import.h"
 
 extern char** environ;
 
@@ -137,22 +140,70 @@ Result<json> follow(Api& api, const json& begun) {
   }
 }
 
-Result<json> build(const Common& common, const BuildOptions& options) {
-  ISOLA_TRY(std::string text, read_file(options.file, 2 << 20));
-  ISOLA_TRY(json body, ask(options, text));
-  ISOLA_TRY(Api api, Api::open(common));
-  std::string folder = options.context;
-  if (folder.empty()) folder = std::filesystem::absolute(options.file).parent_path().string();
-  // Only where something is copied: a folder can be large.
-  std::istringstream lines(text);
-  bool copies = false;
+// Only where something is copied: a folder can be large.
+bool copies(const std::string& dockerfile) {
+  std::istringstream lines(dockerfile);
   for (std::string line; std::getline(lines, line);) {
     auto first = line.find_first_not_of(" \t");
     std::string word = first == std::string::npos ? "" : line.substr(first, 5);
     for (char& c : word) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    copies = copies || word.starts_with("COPY ") || word.starts_with("ADD ");
+    if (word.starts_with("COPY ") || word.starts_with("ADD ")) return true;
   }
-  if (copies) {
+  return false;
+}
+
+// Images on disk become templates of this machine, which the server knows by the digest of what they hold.
+Result<json> import_bases(const Common& common, const std::string& dockerfile, const std::string& folder) {
+  json names = json::object();
+  for (const auto& name : images_on_disk(dockerfile)) {
+    if (::geteuid() != 0)
+      return fail(Code::denied, name + ": an image on disk is imported by root, on the server's own machine");
+    std::string path = (std::filesystem::path(folder) / name.substr(4)).lexically_normal().string();
+    std::fprintf(stderr, "importing %s\n", path.c_str());
+    image::TemplateCache cache(common.cache_dir);
+    ISOLA_TRY(auto made, image::import_image(cache, path, "", {}));
+    names[name] = made.name;
+  }
+  return names;
+}
+
+// With the text of devcontainer.json in the body, and that of its Dockerfile as the result.
+Result<std::string> take_devcontainer(const std::string& folder, json& body) {
+  for (const char* place : {".devcontainer", "."}) {
+    std::string name = std::string(place) == "." ? "/.devcontainer.json" : "/.devcontainer/devcontainer.json";
+    auto text = read_file(folder + name, 2 << 20);
+    if (!text) continue;
+    auto workspace = std::filesystem::canonical(folder).filename().string();
+    for (char& c : workspace)
+      if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '-';
+    builder::DevcontainerPlace where{.folder = place, .workspace = workspace};
+    ISOLA_TRY(auto dev, builder::parse_devcontainer(*text, where));
+    body["devcontainer"] = {{"text", *text}, {"folder", place}, {"workspace", workspace}};
+    if (dev.dockerfile.empty()) return std::string();
+    return read_file(folder + "/" + dev.dockerfile, 2 << 20);
+  }
+  return fail(Code::not_found, folder + " has no .devcontainer/devcontainer.json and no .devcontainer.json");
+}
+
+Result<json> build(const Common& common, const BuildOptions& options) {
+  json body;
+  std::string text, folder = options.context;
+  if (options.devcontainer.empty()) {
+    ISOLA_TRY(text, read_file(options.file, 2 << 20));
+    ISOLA_TRY(body, ask(options, text));
+    if (folder.empty()) folder = std::filesystem::absolute(options.file).parent_path().string();
+  } else {
+    folder = options.devcontainer;
+    json place = json::object();
+    ISOLA_TRY(text, take_devcontainer(folder, place));
+    ISOLA_TRY(body, ask(options, text));
+    body.update(place);
+    if (text.empty()) body.erase("dockerfile");
+  }
+  ISOLA_TRY(json names, import_bases(common, text, folder));
+  if (!names.empty()) body["bases"] = names;
+  ISOLA_TRY(Api api, Api::open(common));
+  if (!options.devcontainer.empty() || copies(text)) {
     ISOLA_TRY(body["context"], upload_context(api, folder));
   }
   ISOLA_TRY(json begun, api.send("POST", "/v1/templates", body));
@@ -178,6 +229,17 @@ Result<std::vector<std::string>> exclusions(const std::string& dockerignore) {
     if (!line.empty() && line != ".") out.push_back(line);
   }
   return out;
+}
+
+std::vector<std::string> images_on_disk(const std::string& dockerfile) {
+  std::vector<std::string> found;
+  std::istringstream words(dockerfile);
+  for (std::string word; words >> word;) {
+    if (word.starts_with("--from=")) word.erase(0, 7);
+    if (word.starts_with("oci:") && word.size() > 4 && std::ranges::find(found, word) == found.end())
+      found.push_back(word);
+  }
+  return found;
 }
 
 int template_build_file(const Common& common, const BuildOptions& options) {

@@ -16,5 +16,12 @@ TEST(Dockerignore, ExceptionsAreRefusedByName) {
   EXPECT_NE(refused.error().message.find("!README.md"), std::string::npos);
 }
 
+TEST(TemplateBuild, ImagesOnDisk) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(images_on_disk("FROM oci:./a AS b\nCOPY --from=oci:/c /x /y\nFROM oci:./a\nRUN echo soci:x\n"),
+            (Words{"oci:./a", "oci:/c"}));
+  EXPECT_EQ(images_on_disk("FROM base\n"), Words{});
+}
+
 }  // namespace
 }  // namespace isola::cli

@@ -17,6 +17,7 @@ namespace {
 struct Options {
   std::string name, size;
   std::vector<std::string> names, labels;
+  std::string sandbox, volume, path;  // of a folder that is kept
   bool or_get = false, quiet = false;
 };
 
@@ -35,6 +36,25 @@ Result<void> create(const Common& common, const Options& options) {
   if (options.or_get) body["get_or_create"] = true;
   ISOLA_TRY(Api api, Api::open(common));
   ISOLA_TRY(json made, api.send("POST", "/v1/volumes", body));
+  if (common.json)
+    print_json(made);
+  else
+    print(text_of(made, "id") + "\n");
+  return {};
+}
+
+Result<void> keep(const Common& common, const Options& options) {
+  if (options.sandbox.empty() == options.volume.empty())
+    return fail(Code::invalid, "name the sandbox (--sandbox) or the volume (--volume) that has the folder");
+  json body = {{"name", options.name}};
+  if (!options.path.empty()) body["path"] = options.path;
+  ISOLA_TRY(Api api, Api::open(common));
+  std::string target = path_of(options.volume) + "/snapshot";
+  if (!options.sandbox.empty()) {
+    ISOLA_TRY(std::string id, api.sandbox_id(options.sandbox));
+    target = "/v1/sandboxes/" + id + "/folders";
+  }
+  ISOLA_TRY(json made, api.send("POST", target, body));
   if (common.json)
     print_json(made);
   else
@@ -147,6 +167,13 @@ void add_volume(CLI::App& app, Common& common, int& code) {
   auto* listing = group->add_subcommand("ls", "List volumes");
   listing->add_flag("-q,--quiet", options->quiet, "Names only");
   listing->callback([=, &common] { done(list(common, *options)); });
+
+  auto* keeping = group->add_subcommand("keep", "Keep a folder as it is, as a volume that is only read; prints its id");
+  keeping->add_option("name", options->name, "Of the volume that it becomes")->required();
+  auto* of_box = keeping->add_option("--sandbox", options->sandbox, "A folder of this sandbox");
+  keeping->add_option("--volume", options->volume, "A folder of this volume")->excludes(of_box);
+  keeping->add_option("--path", options->path, "The folder, absolute; of a volume: all of it where none is given");
+  keeping->callback([=, &common] { done(keep(common, *options)); });
 
   auto* looking = group->add_subcommand("info", "Everything about a volume");
   looking->add_option("volume", options->names, "Names or ids")->required();

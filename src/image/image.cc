@@ -38,35 +38,38 @@ Json body(const Image& i) {
   Json files = Json::array();
   for (const auto& f : i.files)
     files.push_back({{"name", f.name}, {"size", f.size}, {"xxh3", chunk_text(f.chunks)}, {"sha256", f.sha256}});
-  return {{"format", kImageFormat},
-          {"id", i.id},
-          {"created", i.created},
-          {"sandbox", i.sandbox},
-          {"verb", i.verb},
-          {"parent", i.parent},
-          {"boundary", i.boundary},
-          {"version", i.version},
-          {"digest", i.digest},
-          {"layers", i.layers},
-          {"limits",
-           {{"milli_cpus", i.limits.milli_cpus},
-            {"memory", i.limits.memory},
-            {"disk", i.limits.disk},
-            {"io_bytes_per_second", i.limits.io_bytes_per_second},
-            {"pids", i.limits.pids},
-            {"open_files", i.limits.open_files}}},
-          {"roots_own", i.roots_own},
-          {"protections", i.protections},
-          {"memory", i.memory},
-          {"volumes", i.volumes},
-          {"host",
-           {{"checkpointer", i.host.checkpointer},
-            {"kernel", i.host.kernel},
-            {"cpu", i.host.cpu},
-            {"guest", i.host.guest}}},
-          {"memory_bytes", i.memory_bytes},
-          {"layer_bytes", i.layer_bytes},
-          {"files", files}};
+  Json whole = {{"format", i.packed() ? kImageFormat : 1},
+                {"id", i.id},
+                {"created", i.created},
+                {"sandbox", i.sandbox},
+                {"verb", i.verb},
+                {"parent", i.parent},
+                {"boundary", i.boundary},
+                {"version", i.version},
+                {"digest", i.digest},
+                {"layers", i.layers},
+                {"limits",
+                 {{"milli_cpus", i.limits.milli_cpus},
+                  {"memory", i.limits.memory},
+                  {"disk", i.limits.disk},
+                  {"io_bytes_per_second", i.limits.io_bytes_per_second},
+                  {"pids", i.limits.pids},
+                  {"open_files", i.limits.open_files}}},
+                {"roots_own", i.roots_own},
+                {"protections", i.protections},
+                {"memory", i.memory},
+                {"volumes", i.volumes},
+                {"host",
+                 {{"checkpointer", i.host.checkpointer},
+                  {"kernel", i.host.kernel},
+                  {"cpu", i.host.cpu},
+                  {"guest", i.host.guest}}},
+                {"memory_bytes", i.memory_bytes},
+                {"layer_bytes", i.layer_bytes},
+                {"files", files}};
+  for (const auto& f : i.archives)
+    whole["archives"].push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
+  return whole;
 }
 
 Result<Image> from_body(const Json& json) {
@@ -107,6 +110,16 @@ Result<Image> from_body(const Json& json) {
       return fail(Code::corrupt, "not a manifest of an image");
     i.files.push_back(std::move(f));
   }
+  if (json.contains("archives"))
+    for (const auto& file : json.at("archives")) {
+      ImageFile f;
+      file.at("name").get_to(f.name);
+      file.at("size").get_to(f.size);
+      file.at("sha256").get_to(f.sha256);
+      if (f.name.find('/') != std::string::npos || !is_digest(f.sha256))
+        return fail(Code::corrupt, "not a manifest of an image");
+      i.archives.push_back(std::move(f));
+    }
   if (!is_image_id(i.id) || !is_digest(i.digest)) return fail(Code::corrupt, "not a manifest of an image");
   return i;
 }

@@ -17,7 +17,7 @@
 
 namespace isola::image {
 
-inline constexpr int kImageFormat = 1;
+inline constexpr int kImageFormat = 2;  // 2: packed ones
 inline constexpr uint64_t kChunk = 1 << 20;
 
 // A file of the memory, with what it must still be when it is read: a fast checksum per chunk for every load, and
@@ -61,6 +61,10 @@ struct Image {
   ImageHost host;                              // with memory
   std::vector<ImageFile> files;                // of the memory
   uint64_t memory_bytes = 0, layer_bytes = 0;  // of the files of the memory; of its uppermost layer
+  // Packed, to take little room (packed_image.h): the archives in its folder, with what they must still be. While there
+  // are any, what they hold is not where it belongs.
+  std::vector<ImageFile> archives;
+  bool packed() const { return !archives.empty(); }
   bool operator==(const Image&) const = default;
 };
 

@@ -113,12 +113,22 @@ Result<std::vector<Image>> ImageStore::list(
 }
 
 Result<void> ImageStore::verify(const Image& image, bool thorough) const {
+  if (image.packed()) return verify_archives(image);
   for (const auto& file : image.files) {
     std::string path = memory_folder(image.id) + "/" + file.name;
     auto checked = check_file(path, file);
     if (!checked) return std::unexpected(checked.error().in("image " + image.id));
     if (!thorough || file.sha256.empty()) continue;
     ISOLA_TRY(std::string sum, sha256_file(path));
+    if (sum != file.sha256)
+      return fail(Code::corrupt, "image " + image.id + ": " + file.name + " is not what was written");
+  }
+  return {};
+}
+
+Result<void> ImageStore::verify_archives(const Image& image) const {
+  for (const auto& file : image.archives) {
+    ISOLA_TRY(std::string sum, sha256_file(folder(image.id) + "/" + file.name));
     if (sum != file.sha256)
       return fail(Code::corrupt, "image " + image.id + ": " + file.name + " is not what was written");
   }

@@ -59,6 +59,7 @@ class ImageStore {
 
  private:
   std::string folder(const std::string& id) const { return root_ + "/" + id; }
+  Result<void> verify_archives(const Image& image) const;
   std::string root_;
 };
 

@@ -55,7 +55,7 @@ TEST(Image, WhatWasChangedIsNotRead) {
 
 TEST(Image, ANewerFormatIsNamed) {
   std::string text = to_json(example());
-  text.replace(text.find("\"format\": 1"), 11, "\"format\": 2");
+  text.replace(text.find("\"format\": 1"), 11, "\"format\": 3");
   auto read = parse_image(text);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, Code::unsupported);

@@ -41,6 +41,12 @@ std::string to_json(const Template& t) {
                {"distribution", t.distribution},
                {"parents", t.parents},
                {"packages", t.packages}};
+  if (!t.origin.empty()) {
+    json["origin"] = t.origin;
+    json["env"] = t.env;
+    json["user"] = t.user;
+    json["cwd"] = t.cwd;
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -61,6 +67,12 @@ Result<Template> parse_manifest(std::string_view text) {
   get(json, "distribution", t.distribution, good);
   get(json, "parents", t.parents, good);
   get(json, "packages", t.packages, good);
+  if (json.contains("origin")) {
+    get(json, "origin", t.origin, good);
+    get(json, "env", t.env, good);
+    get(json, "user", t.user, good);
+    get(json, "cwd", t.cwd, good);
+  }
   if (!good || format != kManifestVersion || !is_digest(t.digest) || !check_template_name(t.name))
     return fail(Code::corrupt, "not a manifest");
   return t;

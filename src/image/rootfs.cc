@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "image/guest_user.h"
 #include "image/interpreter_files.h"
 #include "image/node_runtime.h"
 #include "image/profile.h"
@@ -62,23 +63,6 @@ Result<std::vector<std::string>> installed(const BuildPlace& place) {
   }
   std::sort(out.begin(), out.end());
   return out;
-}
-
-Result<void> add_user(const RootTree& root) {
-  const std::string user(kGuestUser), id = std::to_string(kGuestUid);
-  ISOLA_CHECK(root.append("/etc/passwd", user + ":x:" + id + ":" + id + "::/home/" + user + ":/bin/bash\n"));
-  ISOLA_CHECK(root.append("/etc/group", user + ":x:" + id + ":\n"));
-  // Password logins are off ("*"); the day of the last change is fixed, so that equal inputs give equal templates.
-  ISOLA_CHECK(root.append("/etc/shadow", user + ":*:19000:0:99999:7:::\n"));
-  if (root.exists("/etc/gshadow")) ISOLA_CHECK(root.append("/etc/gshadow", user + ":!::\n"));
-  std::string home = "/home/" + user;
-  ISOLA_CHECK(root.folder_at("/home", 0755));
-  ISOLA_CHECK(root.folder_at(home, 0755, kGuestUid));
-  for (const char* file : {"/.bashrc", "/.profile", "/.bash_logout"})
-    if (auto text = root.read(std::string("/etc/skel") + file))
-      ISOLA_CHECK(root.write(home + file, *text, 0644, kGuestUid));
-  ISOLA_CHECK(root.folder_at("/etc/sudoers.d", 0750));
-  return root.write("/etc/sudoers.d/" + user, user + " ALL=(ALL:ALL) NOPASSWD: ALL\n", 0440);
 }
 
 // What this day's build wrote about itself into the account files.
@@ -175,7 +159,7 @@ Result<std::vector<std::string>> make_rootfs(const BuildPlace& place, const Reci
   report("tidy");
   ISOLA_TRY(RootTree root, RootTree::open(place.root()));
   ISOLA_CHECK(settle_shadow(root));
-  ISOLA_CHECK(add_user(root));
+  ISOLA_CHECK(add_guest_user(root));
   ISOLA_CHECK(configure(root, host));
   ISOLA_CHECK(tidy(root));
   if (recipe.interpreter) ISOLA_CHECK(warm_interpreter(place, report));

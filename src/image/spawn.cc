@@ -105,7 +105,10 @@ Result<void> run_into(const Command& command, int out, int err) {
   ISOLA_CHECK(find_program(command.argv[0]));
   if (int e = fault::at("spawn")) return sys_error(command.what + ": cannot start " + command.argv[0], e);
   Actions actions;
-  ::posix_spawn_file_actions_addopen(actions.get(), 0, "/dev/null", O_RDONLY, 0);
+  if (command.input >= 0)
+    ::posix_spawn_file_actions_adddup2(actions.get(), command.input, 0);
+  else
+    ::posix_spawn_file_actions_addopen(actions.get(), 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(actions.get(), out, 1);
   ::posix_spawn_file_actions_adddup2(actions.get(), err, 2);
   ::posix_spawn_file_actions_addclosefrom_np(actions.get(), 3);

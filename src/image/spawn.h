@@ -18,10 +18,12 @@ namespace isola::image {
 
 struct Command {
   std::vector<std::string> argv;  // argv[0] is looked up in PATH
-  std::vector<std::string> env;   // added to a small clean environment (PATH, LC_ALL and the proxy variables)
+  std::vector<std::string> env;   // added to a small clean environment (PATH, LC_ALL and what leads to the machine's
+                                  // own sources), before which it goes
   std::string what;               // "formatting the store": the start of an error message
   std::string log;                // a file that standard output and error are appended to; empty: a private one
   bool contained = false;
+  int input = -1;                                        // a descriptor for its standard input; -1: none
   std::function<void(std::string_view last_line)> tick;  // about once a second while it runs
 };
 

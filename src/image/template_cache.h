@@ -37,6 +37,10 @@ struct Template {
   std::string distribution;           // "debian bookworm"
   std::vector<std::string> packages;  // name=version, sorted
   std::vector<std::string> parents;   // digests of the blobs below this one (none yet)
+  // Of an image of another tool: where it came from (empty: made here), and what its sandboxes begin with.
+  std::string origin;
+  std::vector<std::string> env;  // NAME=value
+  std::string user, cwd;         // of commands that name none
 };
 
 // Fills place.root() with a template's files and returns what it put there, as name=version.

@@ -22,6 +22,7 @@ class TemplateIndex {
  public:
   explicit TemplateIndex(TemplateCache cache) : cache_(std::move(cache)) {}
   Result<std::string> digest(const std::string& name);
+  Result<Template> find(const std::string& name);  // without its list of packages
 
  private:
   // A manifest is replaced whole, by a file that was written elsewhere: another one is another inode, or has been
@@ -34,7 +35,7 @@ class TemplateIndex {
   };
   struct Entry {
     Version version;
-    std::string digest;
+    Template found;
   };
   static constexpr size_t kMost = 1024;
 

@@ -89,6 +89,9 @@ class Cells {
   bool image_open_to_user(const std::string& id) const;
   Result<void> drop_image(const std::string& id);
   void verify_image(const std::string& id, bool thorough, Done done);
+  // Packed, or unpacked (cells_packing.cc).
+  using PackDone = std::function<void(Result<PackReply>)>;
+  void pack_image(const std::string& id, bool pack, PackDone done);
 
   // Volumes (cells_volumes.cc).
   Result<void> make_volume(const std::string& id, uint64_t bytes);
@@ -212,6 +215,7 @@ class Cells {
   void image_failed(One& one, const Error& error);
   void report_image(Imaging& imaging);
   void read_through(const std::string& name, std::function<Result<void>()> body, Done done);
+  void do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done);
   void seal_next();
   void reap_strays();
   void arm_deadline(One& one, std::chrono::milliseconds left);
@@ -279,6 +283,7 @@ class Cells {
   };
   std::map<int, Checking> checking_;  // by descriptor
   bool sealing_ = false;
+  std::set<std::string> packing_;  // images that a helper packs or unpacks
   std::optional<EventLoop::TimerId> reap_;
   std::chrono::milliseconds reap_pause_{0};
 };

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "image/packed_image.h"
 #include "image/tree.h"
 #include "launcher/cells.h"
 
@@ -158,7 +159,9 @@ Result<void> Cells::start_images(std::set<std::string>& known) {
   }));
   for (const auto& image : images) {
     count_image(image, 1);
-    known.insert(image.layers.begin(), image.layers.end());
+    // A layer that is in an archive is nowhere else: what is there was left by somebody who was killed.
+    known.insert(image.layers.begin() + (image::has_packed_layer(image) ? 1 : 0), image.layers.end());
+    image::tidy(store_, image);
     if (!sealed(image)) to_seal_.insert(image.id);
   }
   for (const auto& name : names)
@@ -213,6 +216,8 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   for (const auto& layer : image.layers)
     if (writing_.contains(layer))
       return fail(Code::unavailable, "the sandbox that image " + image.id + " was made of has not ended yet");
+  if (image.packed() || packing_.contains(image.id))
+    return fail(Code::unavailable, "image " + image.id + " is packed: it has to be unpacked first");
   request.digest = image.digest;
   std::string_view boundary = to_string(parts_.boundary.kind());
   if (!image.memory || request.files_only) {
@@ -476,6 +481,7 @@ Result<void> Cells::drop_image(const std::string& id) {
   auto it = kept_.find(id);
   if (it == kept_.end() && drafts_.contains(id)) return fail(Code::unavailable, "image " + id + " is still being made");
   if (it == kept_.end()) return fail(Code::not_found, "there is no image " + id);
+  if (packing_.contains(id)) return fail(Code::unavailable, "image " + id + " is just being packed or unpacked");
   ISOLA_CHECK(store_.drop(id));
   auto layers = it->second.layers;
   image::Image gone;
@@ -491,12 +497,20 @@ Result<void> Cells::drop_image(const std::string& id) {
 
 // In a process of its own, at its leisure.
 void Cells::read_through(const std::string& name, std::function<Result<void>()> body, Done done) {
-  auto helper = kernel::Helper::start({.name = "isola-check"}, [&](kernel::Helper::Talk&) -> Result<std::string> {
+  auto work = [&](kernel::Helper::Talk&) -> Result<std::string> {
     (void)::nice(10);
-    ISOLA_CHECK(body());
+    auto read = body();
+    if (!read) return std::unexpected(read.error());
     return "";
+  };
+  do_aside({.name = "isola-check"}, work, [name, done = std::move(done)](const Result<void>& result) {
+    done(result || result.error().code != Code::internal ? result : std::unexpected(result.error().in(name)));
   });
-  if (!helper) return done(std::unexpected(helper.error().in(name)));
+}
+
+void Cells::do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done) {
+  auto helper = kernel::Helper::start(options, body);
+  if (!helper) return done(std::unexpected(helper.error()));
   int fd = helper->fd();
   checking_[fd] = {std::move(*helper), std::move(done)};
   auto watched = parts_.loop.watch(fd, EPOLLIN, [this, fd](uint32_t) {
@@ -519,6 +533,9 @@ void Cells::read_through(const std::string& name, std::function<Result<void>()> 
 void Cells::verify_image(const std::string& id, bool thorough, Done done) {
   auto image = store_.find(id);
   if (!image) return done(std::unexpected(image.error()));
+  for (const auto& layer : image->layers)
+    if (!image->packed() && !parts_.layers.path(layer))
+      return done(fail(Code::corrupt, "image " + id + ": its layer " + layer + " is gone"));
   read_through(
       "image " + id, [store = store_, image = *image, thorough] { return store.verify(image, thorough); },
       std::move(done));

@@ -151,6 +151,15 @@ void decode(Reader& in, ImageSummary& v) {
   v.layer_bytes = in.u64();
 }
 
+void encode(Writer& out, const PackReply& v) {
+  out.u64(v.memory_bytes);
+  out.u64(v.layer_bytes);
+}
+void decode(Reader& in, PackReply& v) {
+  v.memory_bytes = in.u64();
+  v.layer_bytes = in.u64();
+}
+
 void encode(Writer& out, const VolumeSummary& v) {
   out.str(v.id);
   out.u64(v.limit);

@@ -41,6 +41,7 @@ enum class Op : uint8_t {
   images,
   drop_image,
   verify_image,
+  pack_image,
   make_volume,
   resize_volume,
   drop_volume,
@@ -119,6 +120,12 @@ struct ImageSummary {
 };
 // drop_image: a name. Sandboxes made from it live on.
 // verify_image: a name, u8 thorough. Reads all of it; Code::corrupt names what is wrong.
+
+// pack_image: a name, u8 whether it is to be packed or unpacked. A packed image takes little room, and no sandbox is
+// made of it before it is unpacked. The reply comes when that is done; asking for what is so already changes nothing.
+struct PackReply {
+  uint64_t memory_bytes = 0, layer_bytes = 0;  // that it takes now
+};
 
 // make_volume, resize_volume: a name that the caller chose, u64 bytes. A volume outlives sandboxes and launchers.
 // drop_volume: a name; refused while a sandbox has it.
@@ -212,6 +219,7 @@ void encode(Writer& out, const LaunchReply& v);
 void encode(Writer& out, const CheckpointRequest& v);
 void encode(Writer& out, const CheckpointReply& v);
 void encode(Writer& out, const ImageSummary& v);
+void encode(Writer& out, const PackReply& v);
 void encode(Writer& out, const VolumeSummary& v);
 void encode(Writer& out, const SandboxSummary& v);
 void encode(Writer& out, const StatsReply& v);
@@ -225,6 +233,7 @@ void decode(Reader& in, LaunchReply& v);
 void decode(Reader& in, CheckpointRequest& v);
 void decode(Reader& in, CheckpointReply& v);
 void decode(Reader& in, ImageSummary& v);
+void decode(Reader& in, PackReply& v);
 void decode(Reader& in, VolumeSummary& v);
 void decode(Reader& in, SandboxSummary& v);
 void decode(Reader& in, StatsReply& v);

@@ -62,6 +62,19 @@ bool Server::dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in) {
       if (!hidden(image)) cells_.verify_image(image, thorough, answer);
       return true;
     }
+    case Op::pack_image: {
+      std::string image = in.str();
+      bool pack = in.u8() != 0;
+      if (!in.done()) return unreadable();
+      if (hidden(image)) return true;
+      cells_.pack_image(image, pack, [this, id, tag](const Result<PackReply>& result) {
+        if (!result) return reply(id, tag, std::unexpected(result.error()));
+        Writer out;
+        encode(out, *result);
+        reply(id, tag, out.take());
+      });
+      return true;
+    }
     default: return false;
   }
 }

@@ -29,10 +29,13 @@ std::string shown(const CommandSpec& spec) {
   return text;
 }
 
-guest::Start start_of(const CommandSpec& spec, const std::string& tag) {
+constexpr const char* kShell = "/bin/bash";
+constexpr const char* kSmallShell = "/bin/sh";  // of images that have no other
+
+guest::Start start_of(const CommandSpec& spec, const std::string& tag, const char* shell = kShell) {
   guest::Start start;
   start.argv = spec.argv;
-  if (!spec.shell.empty()) start.argv = {"/bin/bash", "-c", spec.shell};
+  if (!spec.shell.empty()) start.argv = {shell, "-c", spec.shell};
   for (const auto& [key, value] : spec.env) start.env.push_back(key + "=" + value);
   start.cwd = spec.cwd;
   start.user = spec.user;
@@ -43,6 +46,10 @@ guest::Start start_of(const CommandSpec& spec, const std::string& tag) {
   start.cols = spec.cols;
   start.timeout_ms = static_cast<uint64_t>(spec.timeout.count());
   return start;
+}
+
+bool is_missing(const Error& error, std::string_view program) {
+  return error.code == Code::not_found && error.sys_errno == ENOENT && error.message.ends_with(program);
 }
 
 // Ledger text is JSON: what a caller or a guest chose is made valid first.
@@ -112,6 +119,10 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
     for (auto& [name, value] : spec.env) vault::wipe(value);
   }
   auto bytes = co_await channel->reply();
+  if (!bytes && !spec.shell.empty() && is_missing(bytes.error(), kShell)) {
+    channel = link->open(guest::Op::run, guest::encode(start_of(spec, tag, kSmallShell)));
+    bytes = co_await channel->reply();
+  }
   auto started = bytes ? guest::decode<guest::Started>(*bytes) : Result<guest::Started>(std::unexpected(bytes.error()));
   if (!started) {
     if (spec.counted) accounts_.give_back_command(*box, info.task);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "sandbox/image_records.h"
 #include "sandbox/launching.h"
+#include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -85,6 +86,8 @@ Result<void> Service::check(const CreateRequest& request) const {
   if (request.timeout && *request.timeout < 0) return fail(Code::invalid, "timeout must not be negative");
   if (request.idle_limit < 0) return fail(Code::invalid, "idle_timeout must not be negative");
   if (request.delete_after < 0) return fail(Code::invalid, "delete_after must not be negative");
+  if (request.archive_after < 0) return fail(Code::invalid, "archive_after must not be negative");
+  ISOLA_CHECK(check_git(request.git));
   if (request.freeze_after < 0) return fail(Code::invalid, "freeze_after must not be negative");
   if ((!request.snapshot.empty() || !request.step.empty()) && !request.template_name.empty())
     return fail(Code::invalid, "a sandbox is made from a template or from a snapshot, not from both");
@@ -266,7 +269,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.cwd = snapshot ? snapshot->cwd : source.cwd;
   if (!request.volumes && snapshot) request.volumes = snapshot->volumes;
   if (request.volumes) {
-    ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(*request.volumes)));
+    ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(*request.volumes), request.filling));
   }
   ISOLA_CO_TRY(record.network, policy_text(request.network));
   if (request.network == "package-registries")
@@ -324,7 +327,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.birth = launched->reply.birth;
   // Until all that was asked for is in place. A server that dies before leaves something that nobody must take up.
   bool bare = record.network.empty() && request.network != "package-registries" && request.env.empty() &&
-              request.on_create.empty() && request.probe.empty();
+              request.on_create.empty() && request.probe.empty() && request.git.url.empty();
   record.state = bare ? State::running : State::creating;
   record.created = record.last_active = now;
   Millis timeout = request.timeout.value_or(settings.default_timeout);
@@ -334,7 +337,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                      .auto_resume = request.auto_resume,
                      .timeout = timeout,
                      .delete_after = request.delete_after,
-                     .freeze_after = request.freeze_after};
+                     .freeze_after = request.freeze_after,
+                     .archive_after = request.archive_after};
   record.budget = request.budget;
   record.metadata = request.metadata;
   record.env = request.env;
@@ -439,6 +443,7 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
   }
   if (request.network == "package-registries") ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
   co_await place_certificate(box);
+  if (!request.git.url.empty()) ISOLA_CO_CHECK(co_await check_out(box, request.git));
   if (!request.on_create.empty()) ISOLA_CO_CHECK(co_await run_hooks(box, request.on_create, "on_create"));
   if (!request.probe.empty()) ISOLA_CO_CHECK(co_await wait_ready(box, request.probe));
   if (!request.probe.empty() || !request.on_create.empty()) record(ledger::Kind::sandbox_ready, box, "{}");
@@ -447,36 +452,19 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
 
 namespace {
 
-struct HookEnd {
-  guest::Exit exit;
-  std::string output;
-};
-
-// Runs to its end, keeping the last of its output for the error message.
-Task<Result<HookEnd>> run_quietly(Service& service, BoxPtr box, std::string line, std::chrono::milliseconds timeout) {
+Task<Result<QuietEnd>> run_line(Service& service, BoxPtr box, std::string line, std::chrono::milliseconds timeout) {
   CommandSpec spec;
-  spec.shell = line;
+  spec.shell = std::move(line);
   spec.timeout = timeout;
   spec.counted = false;
-  ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(spec)));
-  HookEnd end;
-  for (;;) {
-    auto piece = co_await running.channel->read_frame();
-    if (!piece) break;
-    if (piece->size() > guest::kPieceHeader) end.output.append(*piece, guest::kPieceHeader);
-    if (end.output.size() > 2000) end.output.erase(0, end.output.size() - 2000);
-  }
-  ISOLA_CO_TRY(std::string bytes, co_await running.channel->end());
-  ISOLA_CO_TRY(end.exit, guest::decode<guest::Exit>(bytes));
-  service.command_ended(box, running.info.id, end.exit);
-  co_return end;
+  co_return co_await run_quietly(service, std::move(box), std::move(spec));
 }
 
 }  // namespace
 
 Task<Result<void>> Service::run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when) {
   for (const auto& line : hooks) {
-    ISOLA_CO_TRY(HookEnd end, co_await run_quietly(*this, box, line, std::chrono::minutes(10)));
+    ISOLA_CO_TRY(QuietEnd end, co_await run_line(*this, box, line, std::chrono::minutes(10)));
     if (end.exit.code != 0)
       co_return fail(Code::invalid, when + ": the command " + log::quoted(line) + " ended with " +
                                         (end.exit.signal ? "signal " + std::to_string(end.exit.signal)
@@ -490,7 +478,7 @@ Task<Result<void>> Service::wait_ready(BoxPtr box, std::string probe) {
   auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   net::steady_timer pause(co_await net::this_coro::executor);
   for (auto wait = std::chrono::milliseconds(20);; wait = std::min(wait * 2, std::chrono::milliseconds(1000))) {
-    ISOLA_CO_TRY(HookEnd end, co_await run_quietly(*this, box, probe, std::chrono::seconds(10)));
+    ISOLA_CO_TRY(QuietEnd end, co_await run_line(*this, box, probe, std::chrono::seconds(10)));
     if (end.exit.code == 0) co_return Result<void>();
     if (std::chrono::steady_clock::now() > until)
       co_return fail(Code::timeout, "probe: the sandbox was not ready within a minute: " + log::quoted(end.output));

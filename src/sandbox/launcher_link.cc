@@ -445,4 +445,20 @@ Task<Result<launcher::CheckpointReply>> LauncherLink::checkpoint(launcher::Check
 
 Task<Result<void>> LauncherLink::drop_image(std::string image) { return ask_with_id(Op::drop_image, std::move(image)); }
 
+Task<Result<launcher::PackReply>> LauncherLink::pack_image(std::string image, bool pack) {
+  Writer out;
+  out.str(image);
+  out.u8(pack);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::pack_image, out.take()));
+  co_return launcher::read_value<launcher::PackReply>(answer.in());
+}
+
+Task<Result<void>> LauncherLink::verify_image(std::string image) {
+  Writer out;
+  out.str(image);
+  out.u8(0);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::verify_image, out.take()));
+  co_return Result<void>();
+}
+
 }  // namespace isola::sandbox

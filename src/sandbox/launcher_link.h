@@ -62,6 +62,10 @@ class LauncherLink {
   Task<Result<launcher::CheckpointReply>> checkpoint(launcher::CheckpointRequest request);
   Task<Result<std::vector<launcher::ImageSummary>>> images();
   Task<Result<void>> drop_image(std::string image);
+  // `pack`, or unpack.
+  Task<Result<launcher::PackReply>> pack_image(std::string image, bool pack);
+  // That it is there, with all that it needs; not_found, corrupt.
+  Task<Result<void>> verify_image(std::string image);
 
   // Volumes (docs/storage.md).
   Task<Result<void>> make_volume(std::string id, uint64_t bytes);

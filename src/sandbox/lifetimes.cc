@@ -54,9 +54,10 @@ void Service::arm_idle(const BoxPtr& box) {
   auto& timer = box->timers->idle;
   timer.cancel();
   auto record = box->record();
+  if (store::is_asleep(record.state)) return arm_archive(box, record);
   Millis limit = record.lifetime.idle_limit;
   Millis freeze = record.state == State::running ? record.lifetime.freeze_after : 0;
-  if ((limit == 0 && freeze == 0) || over(box) || store::is_asleep(record.state)) return;
+  if ((limit == 0 && freeze == 0) || over(box)) return;
   // Activity only notes the time; this looks again when the limit could have been reached.
   Millis from = box->in_use() ? now_millis() : box->last_active();
   Millis first = limit && freeze ? std::min(limit, freeze) : std::max(limit, freeze);
@@ -73,6 +74,17 @@ void Service::arm_idle(const BoxPtr& box) {
         else
           self->arm_idle(alive);
       });
+}
+
+// One that sleeps is not idle: its timer tells when it is to be packed.
+void Service::arm_archive(const BoxPtr& box, const store::SandboxRecord& record) {
+  Millis after = record.lifetime.archive_after;
+  if (after == 0 || record.state == State::archived) return;
+  auto& timer = box->timers->idle;
+  timer.expires_after(left_until(record.asleep + after));
+  timer.async_wait([self = shared_from_this(), weak = std::weak_ptr(box)](boost::system::error_code error) {
+    if (auto alive = weak.lock(); alive && !error) net::co_spawn(alive->home(), self->put_away(alive), net::detached);
+  });
 }
 
 // For a short while of idling: it takes no processor time, and is there again at the next call.

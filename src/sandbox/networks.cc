@@ -55,6 +55,17 @@ Result<void> Service::may_ask_for(const std::string& project, const std::string&
   return {};
 }
 
+Result<void> Service::may_reach(const std::string& project, const std::string& name, uint16_t port) {
+  ISOLA_TRY(auto record, parts_.store.find_project(project));
+  if (record.ceiling.empty()) return {};
+  ISOLA_TRY(auto ceiling, gate::parse_policy(record.ceiling));
+  size_t colon = name.rfind(':');
+  std::string host = name.substr(0, colon);
+  if (colon != name.npos) port = static_cast<uint16_t>(std::strtoul(name.c_str() + colon + 1, nullptr, 10));
+  if (gate::Egress(std::move(ceiling)).connect_name(host, port).allowed()) return {};
+  return fail(Code::denied, "the ceiling of this project does not allow " + name);
+}
+
 // A project of which the operator said nothing still has one: whatever a tenant's policy says, or said before a ceiling
 // was lifted, the inside stays closed but for the package registries.
 std::string Service::ceiling_of(const store::ProjectRecord& project) const {

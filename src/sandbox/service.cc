@@ -274,8 +274,9 @@ Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string
 Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Caller by) {
   if (update.timeout && *update.timeout < 0) co_return fail(Code::invalid, "timeout must not be negative");
   if (update.idle_limit && *update.idle_limit < 0) co_return fail(Code::invalid, "idle_timeout must not be negative");
-  for (const auto& time : {update.delete_after, update.freeze_after})
-    if (time && *time < 0) co_return fail(Code::invalid, "delete_after and freeze_after must not be negative");
+  for (const auto& time : {update.delete_after, update.freeze_after, update.archive_after})
+    if (time && *time < 0)
+      co_return fail(Code::invalid, "delete_after, freeze_after and archive_after must not be negative");
   if (update.metadata) ISOLA_CO_CHECK(check_metadata(*update.metadata));
   Box::Turn turn = co_await box->turn();
   auto record = box->record();
@@ -291,6 +292,7 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Ca
   lifetime.auto_resume = update.auto_resume.value_or(lifetime.auto_resume);
   lifetime.delete_after = update.delete_after.value_or(lifetime.delete_after);
   lifetime.freeze_after = update.freeze_after.value_or(lifetime.freeze_after);
+  lifetime.archive_after = update.archive_after.value_or(lifetime.archive_after);
   store::SandboxChange change;
   json changed = json::array();
   if (lifetime != record.lifetime) change.lifetime = lifetime;
@@ -300,6 +302,7 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Ca
   if (lifetime.auto_resume != record.lifetime.auto_resume) changed.push_back("auto_resume");
   if (lifetime.delete_after != record.lifetime.delete_after) changed.push_back("delete_after");
   if (lifetime.freeze_after != record.lifetime.freeze_after) changed.push_back("freeze_after");
+  if (lifetime.archive_after != record.lifetime.archive_after) changed.push_back("archive_after");
   if (update.budget && *update.budget != record.budget) change.budget = update.budget, changed.push_back("budget");
   if (update.metadata && *update.metadata != record.metadata)
     change.metadata = update.metadata, changed.push_back("metadata");

@@ -60,6 +60,15 @@ inline constexpr size_t kMostCommands = 1024;  // that a guest says it has and w
 // What goes into every entry of the ledger must never be what makes it too large.
 inline constexpr size_t kMaxWord = 256, kMaxLine = 64 << 10;
 
+// A repository that is checked out in a new sandbox, by git inside, under the sandbox's own policy.
+struct GitCheckout {
+  std::string url = {};   // https, http or git; empty: none
+  std::string ref = {};   // a branch, a tag or a commit; empty: what the repository begins with
+  std::string path = {};  // where to; empty: a folder of the repository's name
+};
+// Code::invalid says which part and why.
+Result<void> check_git(const GitCheckout& git);
+
 struct CreateRequest {
   std::string project = "default";
   std::string name, key, task, actor;
@@ -69,12 +78,15 @@ struct CreateRequest {
   boundary::Limits limits;
   bool usual_limits = false;      // they are nobody's wish: a template that has its own goes before
   bool of_machine = false;        // the template of this machine, whatever the project built under its name
+  bool filling = false;           // the service's own: it writes to a volume that others only read
   std::optional<Millis> timeout;  // from now; 0: never; empty: the server's default
   Millis idle_limit = 0;
   store::AtEnd at_end = store::AtEnd::kill;
-  bool auto_resume = true;  // a call on it when it is paused resumes it
-  Millis freeze_after = 0;  // idle for so long, it stands still until the next call; 0: never
-  Millis delete_after = 0;  // paused for so long, it ends; 0: never
+  bool auto_resume = true;   // a call on it when it is paused resumes it
+  Millis freeze_after = 0;   // idle for so long, it stands still until the next call; 0: never
+  Millis delete_after = 0;   // paused for so long, it ends; 0: never
+  Millis archive_after = 0;  // paused for so long, it is packed; 0: never
+  GitCheckout git = {};
   std::string snapshot;     // instead of a template: an id or a name
   std::string step;         // instead of a template: an image of a build, by id; for builders
   bool files_only = false;  // of the snapshot: not its memory
@@ -188,7 +200,7 @@ struct Update {
   std::optional<Millis> idle_limit;
   std::optional<store::AtEnd> at_end;
   std::optional<bool> auto_resume;
-  std::optional<Millis> delete_after, freeze_after;
+  std::optional<Millis> delete_after, freeze_after, archive_after;
   std::optional<store::Labels> metadata;
   std::optional<std::string> name;
   std::optional<store::Budget> budget;  // the whole of it
@@ -292,9 +304,13 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<store::ImageRecord>> snapshot(BoxPtr box, SnapshotRequest request);
   // All of them or none.
   Task<Result<std::vector<Created>>> fork(BoxPtr box, ForkRequest request);
+  // What is kept of one that sleeps is packed: it takes little room, and longer to come back.
+  Task<Result<void>> archive(BoxPtr box, Caller by = Caller());
   // In place: id, name, tokens and policy stay, files and memory are the snapshot's.
   Task<Result<Latency>> rollback(BoxPtr box, std::string snapshot, Caller by = Caller());
   Result<store::ImageRecord> find_snapshot(const std::string& project, const std::string& id_or_name);
+  // The launcher has it, whole: not_found, corrupt.
+  Task<Result<void>> check_image(std::string id) { return parts_.launcher->verify_image(std::move(id)); }
   Task<Result<void>> remove_snapshot(std::string project, std::string id_or_name);
 
   // ---- volumes (docs/storage.md) ----
@@ -314,6 +330,14 @@ class Service : public std::enable_shared_from_this<Service> {
     VolumeDesk::Use use;
   };
   Task<Result<VolumeFiles>> volume_files(store::VolumeRecord volume);
+  // A folder as it is now becomes a volume that nobody writes to any more: to be mounted, or copied from (folders.cc).
+  struct FolderRequest {
+    BoxPtr box = {};          // of this sandbox, at one instant,
+    std::string volume = {};  // or of this volume, by id or name
+    std::string project = "default", path = "/", name = {};
+    Caller by = Caller();
+  };
+  Task<Result<VolumeLook>> keep_folder(FolderRequest request);
   void record_volume(ledger::Kind kind, const store::VolumeRecord& volume, const store::Labels& data, const Caller& by);
 
   // ---- secrets and who may use them (docs/vault.md) ----
@@ -382,6 +406,8 @@ class Service : public std::enable_shared_from_this<Service> {
   };
   Result<std::vector<Template>> templates();
   Result<Source> source_of(const std::string& project, const std::string& name, bool of_machine = false);
+  // By the ceiling of the project, for what this server does on its behalf outside of sandboxes.
+  Result<void> may_reach(const std::string& project, const std::string& name, uint16_t port);
 
   struct Counters {
     std::atomic<uint64_t> created{0}, ended{0}, commands{0}, create_failures{0}, create_nanos{0};
@@ -422,7 +448,9 @@ class Service : public std::enable_shared_from_this<Service> {
   void forget_if_spent(const std::string& image);
   Task<void> drop_spent(std::string image);
   Task<void> sweep_images();
-  Result<std::vector<store::VolumeUse>> find_volumes(const std::string& project, std::vector<store::VolumeUse> asked);
+  // `filling`: of the service's own accord, of a volume that others only read.
+  Result<std::vector<store::VolumeUse>> find_volumes(const std::string& project, std::vector<store::VolumeUse> asked,
+                                                     bool filling);
   Task<Result<void>> retire_volume(std::string id);
   Task<Result<void>> drop_volume(std::string id);
   Task<void> undo_volumes();
@@ -509,9 +537,13 @@ class Service : public std::enable_shared_from_this<Service> {
   void arm(const BoxPtr& box);
   void arm_deadline(const BoxPtr& box);
   void arm_idle(const BoxPtr& box);
+  void arm_archive(const BoxPtr& box, const store::SandboxRecord& record);
   void arm_sample(const BoxPtr& box);
   void time_is_up(const BoxPtr& box, EndReason reason, const std::string& detail);
   Task<void> stand_still(BoxPtr box);
+  Task<void> put_away(BoxPtr box);
+  Task<Result<void>> unpack(BoxPtr box);
+  Task<Result<void>> check_out(BoxPtr box, GitCheckout git);
   Task<void> end_of_time(BoxPtr box, EndReason reason, std::string detail);
   Task<void> sample(BoxPtr box);
   // A look at what it used, now.

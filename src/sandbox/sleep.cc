@@ -159,6 +159,7 @@ Task<Result<Latency>> Service::resume(BoxPtr box, ResumeRequest request) {
 Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   auto use = box->use();
   co_await take_stock(box);  // what it took while it slept
+  if (box->state() == State::archived) ISOLA_CO_CHECK(co_await unpack(box));
   auto record = box->record();
   State before = record.state;
   // Held against the project's limits again from here on.
@@ -179,7 +180,13 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
                               .files_only = request.files_only,
                               .id = record.id,
                               .spend = true};
-  auto launched = co_await parts_.launcher->launch(std::move(ask));
+  auto launched = co_await parts_.launcher->launch(ask);
+  if (!launched && launched.error().code == Code::unavailable &&
+      launched.error().message.find(" is packed") != std::string::npos) {
+    // It was packed, and whoever asked for that died before it was written down.
+    auto unpacked = co_await parts_.launcher->pack_image(record.image, false);
+    if (unpacked) launched = co_await parts_.launcher->launch(std::move(ask));
+  }
   const bool fresh = launched.has_value();
   if (!launched) {
     Error why = launched.error();

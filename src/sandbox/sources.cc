@@ -1,20 +1,33 @@
 // What a sandbox can be made of by name: a template that its project built, or one of this machine.
+#include <algorithm>
+
+#include "image/oci_import.h"
 #include "image/template_cache.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
 
+namespace {
+
+std::unexpected<Error> no_template(const std::string& name) {
+  return fail(Code::not_found, "there is no template '" + name + "'; `isola template build` makes one");
+}
+
+}  // namespace
+
 Result<std::string> Service::digest_of(const std::string& name) {
   auto found = templates_.digest(name);
   if (!found && (found.error().code == Code::not_found || found.error().code == Code::invalid))
-    return fail(Code::not_found, "there is no template '" + name + "'; `isola template build` makes one");
+    return no_template(name);
   return found;
 }
 
 Result<std::vector<Service::Template>> Service::templates() {
   ISOLA_TRY(auto found, image::TemplateCache(parts_.cache_dir).list());
   std::vector<Template> all;
-  for (const auto& one : found) all.push_back({one.name, one.digest});
+  // Images that builds fetched have no names that anybody would ask for.
+  for (const auto& one : found)
+    if (!image::is_pulled_name(one.name)) all.push_back({one.name, one.digest});
   return all;
 }
 
@@ -24,8 +37,16 @@ Result<Source> Service::source_of(const std::string& project, const std::string&
   std::string plain = name.substr(0, colon), tag = colon == name.npos ? kUsualTag : name.substr(colon + 1);
   auto machines = [&]() -> Result<Source> {
     if (tag != kUsualTag) return fail(Code::not_found, "there is no template '" + name + "'");
-    ISOLA_TRY(std::string digest, digest_of(plain));
-    return Source{.name = plain, .base = plain, .digest = digest};
+    auto found = templates_.find(plain);
+    if (!found && (found.error().code == Code::not_found || found.error().code == Code::invalid))
+      return no_template(plain);
+    if (!found) return std::unexpected(found.error());
+    Source source{.name = plain, .base = plain, .digest = found->digest, .user = found->user, .cwd = found->cwd};
+    for (const auto& pair : found->env) {
+      size_t equals = std::min(pair.find('='), pair.size() - 1);
+      source.env[pair.substr(0, equals)] = pair.substr(equals + 1);
+    }
+    return source;
   };
   if (of_machine) return machines();
   auto built = parts_.store.find_template(project, plain);

@@ -55,7 +55,7 @@ VolumeDesk::Use VolumeDesk::hand_out(const std::string& volume, const std::share
   return use;
 }
 
-Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string digest) {
+Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string digest, bool read_only) {
   auto self = shared_from_this();
   for (;;) {
     std::shared_ptr<Desk> desk;
@@ -75,7 +75,7 @@ Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string d
       ticket = desk->bell.ticket();
     }
     if (ours) {
-      auto begun = co_await begin(volume, digest, desk);
+      auto begun = co_await begin(volume, digest, read_only, desk);
       if (!begun) co_return std::unexpected(std::move(begun).error());
       continue;
     }
@@ -85,7 +85,8 @@ Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string d
   }
 }
 
-Task<Result<void>> VolumeDesk::begin(std::string volume, std::string digest, std::shared_ptr<Desk> desk) {
+Task<Result<void>> VolumeDesk::begin(std::string volume, std::string digest, bool read_only,
+                                     std::shared_ptr<Desk> desk) {
   std::string sandbox;
   std::shared_ptr<GuestLink> link;
   auto make = [&]() -> Task<Result<void>> {
@@ -97,6 +98,7 @@ Task<Result<void>> VolumeDesk::begin(std::string volume, std::string digest, std
     launcher::VolumeMount mount;
     mount.id = volume;
     mount.target = kPlace;
+    mount.read_only = read_only;
     ask.volumes.push_back(mount);
     ISOLA_CO_TRY(Launched launched, co_await launcher_->launch(std::move(ask)));
     sandbox = launched.reply.id;

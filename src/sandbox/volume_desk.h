@@ -44,13 +44,14 @@ class VolumeDesk : public std::enable_shared_from_this<VolumeDesk> {
     std::shared_ptr<GuestLink> link_;
   };
 
-  // `digest`: of any template; nothing of it is used. exhausted: too many volumes are being looked at.
-  Task<Result<Use>> open(std::string volume, std::string digest);
+  // `digest`: of any template; nothing of it is used. `read_only`: of one that nobody writes to any more. exhausted:
+  // too many volumes are being looked at.
+  Task<Result<Use>> open(std::string volume, std::string digest, bool read_only = false);
   // Before the volume goes. Who uses it gets errors.
   Task<void> close(std::string volume);
 
  private:
-  Task<Result<void>> begin(std::string volume, std::string digest, std::shared_ptr<Desk> desk);
+  Task<Result<void>> begin(std::string volume, std::string digest, bool read_only, std::shared_ptr<Desk> desk);
   Task<void> leave_later(std::string volume, std::shared_ptr<Desk> desk);
   void give_back(const std::string& volume, const std::shared_ptr<Desk>& desk);
   Use hand_out(const std::string& volume, const std::shared_ptr<Desk>& desk);

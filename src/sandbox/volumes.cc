@@ -7,6 +7,7 @@
 
 #include "base/ids.h"
 #include "base/log.h"
+#include "sandbox/folders.h"
 #include "sandbox/launching.h"
 #include "sandbox/service.h"
 
@@ -30,11 +31,14 @@ std::vector<launcher::VolumeMount> mounts_of(const std::vector<store::VolumeUse>
 
 // Names become ids; another project's volume is answered exactly like none at all.
 Result<std::vector<store::VolumeUse>> Service::find_volumes(const std::string& project,
-                                                            std::vector<store::VolumeUse> asked) {
+                                                            std::vector<store::VolumeUse> asked, bool filling) {
   if (asked.size() > boundary::kMostShown)
     return fail(Code::invalid, fmt::format("volumes: at most {}", boundary::kMostShown));
   for (auto& use : asked) {
     ISOLA_TRY(auto volume, parts_.store.find_volume(project, use.volume));
+    if (is_kept_folder(volume) && !use.read_only && !filling)
+      return fail(Code::invalid,
+                  "volumes: '" + volume.name + "' is kept as it was: it is mounted with read_only, or copied from");
     use.volume = volume.id;
     use.name = volume.name;
   }
@@ -191,7 +195,7 @@ Task<Result<Service::VolumeFiles>> Service::volume_files(store::VolumeRecord vol
     digest = any.front().digest;
   }
   std::string id = files.volume.id, of = *digest;
-  ISOLA_CO_TRY(files.use, co_await desk_->open(std::move(id), std::move(of)));
+  ISOLA_CO_TRY(files.use, co_await desk_->open(std::move(id), std::move(of), is_kept_folder(files.volume)));
   co_return files;
 }
 

@@ -101,6 +101,7 @@ constexpr Setting kSettings[] = {
     SETTING("allow_plain", "true or false", "listen on other addresses than loopback without TLS", allow_plain),
     SETTING("domain", "name", "sandbox ports appear as PORT-ID.DOMAIN", domain),
     SETTING("hosts", "names", "further host names under which the API may be called", hosts),
+    SETTING("registries", "names", "registries that images for builds are fetched from, HOST[:PORT]", registries),
     SETTING("workers", "number", "threads; 0: one per core", workers),
     SETTING("grace", "time", "how long requests may finish when the server stops", grace),
     SETTING("patience", "time", "how long a sandbox may be silent before calls into it fail with 504", patience),

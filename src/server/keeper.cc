@@ -7,13 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "kernel/process.h"
+#include "server/puller.h"
 
 namespace isola::server {
 
 namespace {
 
-constexpr std::string_view kStart = "start", kProve = "prove";
+constexpr std::string_view kStart = "start", kProve = "prove", kPull = "pull ";
+constexpr size_t kMostPulls = 8;
 
 std::string start_launcher(const launcher::StartOptions& options, unsigned user) {
   auto started = launcher::Client::connect_or_start(options);
@@ -22,37 +26,66 @@ std::string start_launcher(const launcher::StartOptions& options, unsigned user)
   return admitted ? "" : admitted.error().message.substr(0, 4000);
 }
 
-// `isola prove --json` into a pipe; what it complains about goes where our own words go.
-Result<Fd> start_proving(const launcher::StartOptions& options, pid_t& running) {
-  if (running > 0 && ::waitpid(running, nullptr, WNOHANG) == 0)
-    return fail(Code::unavailable, "an earlier `isola prove` is still under way");
-  running = 0;
+struct Started {
+  pid_t pid = 0;
+  Fd report;
+};
+
+// `isola …` with its output into a pipe; what it complains about goes where our own words go.
+Result<Started> start_isola(const launcher::StartOptions& options, std::vector<std::string> words) {
   ISOLA_TRY(auto pipe, kernel::make_pipe());
-  running = ::fork();
-  if (running < 0) return sys_error("cannot start `isola prove`");
-  if (running == 0) {
+  words.insert(words.begin(), "isola");
+  words.insert(words.end(), {"--json", "--data", options.data_dir});
+  if (!options.cache_dir.empty()) words.insert(words.end(), {"--cache", options.cache_dir});
+  pid_t pid = ::fork();
+  if (pid < 0) return sys_error("cannot start `isola " + words[1] + "`");
+  if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
     ::dup2(pipe.second.get(), STDOUT_FILENO);
     ::syscall(SYS_close_range, 3, ~0u, 0);
-    const char* words[] = {"isola", "prove", "--json", "--data", options.data_dir.c_str(), nullptr, nullptr, nullptr};
-    if (!options.cache_dir.empty()) words[5] = "--cache", words[6] = options.cache_dir.c_str();
-    ::execv("/proc/self/exe", const_cast<char**>(words));
+    std::vector<char*> argv;
+    for (auto& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    ::execv("/proc/self/exe", argv.data());
     ::_exit(127);
   }
-  return std::move(pipe.first);
+  return Started{pid, std::move(pipe.first)};
 }
 
-// The whole life of the keeper. It takes no argument from the server: there are only two things it can be asked for.
-[[noreturn]] void keep(Fd socket, const launcher::StartOptions& options, unsigned user) {
+Result<Fd> start_proving(const launcher::StartOptions& options, pid_t& running) {
+  if (running > 0 && ::waitpid(running, nullptr, WNOHANG) == 0)
+    return fail(Code::unavailable, "an earlier `isola prove` is still under way");
+  running = 0;
+  ISOLA_TRY(Started started, start_isola(options, {"prove"}));
+  running = started.pid;
+  return std::move(started.report);
+}
+
+// The server is asked by strangers: what it passes on is judged here again.
+Result<Fd> start_pulling(const launcher::StartOptions& options, const std::vector<std::string>& registries,
+                         const std::string& image, std::set<pid_t>& running) {
+  std::erase_if(running, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+  ISOLA_CHECK(check_registry(registries, image));
+  if (running.size() >= kMostPulls) return fail(Code::unavailable, "too many images are being fetched: try again");
+  ISOLA_TRY(Started started, start_isola(options, {"template", "pull", image}));
+  running.insert(started.pid);
+  return std::move(started.report);
+}
+
+// The whole life of the keeper. There are three things that it can be asked for, and one argument: the name of an
+// image.
+[[noreturn]] void keep(Fd socket, const launcher::StartOptions& options, unsigned user,
+                       const std::vector<std::string>& registries) {
   ::setsid();
   ::prctl(PR_SET_NAME, "isola-keeper", 0, 0, 0);
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_IGN);
   int kept = ::dup2(socket.release(), 3);
   ::syscall(SYS_close_range, 4, ~0u, 0);
+  std::set<pid_t> pulling;
   for (pid_t proving = 0;;) {
-    auto question = kernel::receive_message(kept, 16);
+    auto question = kernel::receive_message(kept, 1024);
     if (!question || question->bytes.empty()) ::_exit(0);  // the server is gone
     std::string answer;
     Fd report;
@@ -62,6 +95,12 @@ Result<Fd> start_proving(const launcher::StartOptions& options, pid_t& running) 
         report = std::move(*started);
       else
         answer = started.error().message;
+    } else if (question->bytes.starts_with(kPull)) {
+      auto started = start_pulling(options, registries, question->bytes.substr(kPull.size()), pulling);
+      if (started)
+        report = std::move(*started);
+      else
+        answer = started.error().message.substr(0, 4000);
     } else {
       answer = start_launcher(options, user);
     }
@@ -73,7 +112,8 @@ Result<Fd> start_proving(const launcher::StartOptions& options, pid_t& running) 
 
 }  // namespace
 
-Result<Keeper> Keeper::start(const launcher::StartOptions& options, unsigned user) {
+Result<Keeper> Keeper::start(const launcher::StartOptions& options, unsigned user,
+                             std::vector<std::string> registries) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) return sys_error("cannot make a socket pair");
   Fd ours(ends[0]), theirs(ends[1]);
@@ -83,7 +123,7 @@ Result<Keeper> Keeper::start(const launcher::StartOptions& options, unsigned use
     // Twice, so that nobody has to wait for it.
     ours.reset();
     if (::fork() != 0) ::_exit(0);
-    keep(std::move(theirs), options, user);
+    keep(std::move(theirs), options, user, registries);
   }
   ::waitpid(pid, nullptr, 0);
   return Keeper(std::move(ours));
@@ -105,6 +145,12 @@ Result<void> Keeper::start_launcher() {
 
 Result<Fd> Keeper::prove() {
   ISOLA_TRY(auto answer, ask(kProve));
+  if (answer.fds.size() != 1) return fail(Code::internal, "the keeper sent no report");
+  return std::move(answer.fds.front());
+}
+
+Result<Fd> Keeper::pull(const std::string& image) {
+  ISOLA_TRY(auto answer, ask(std::string(kPull) + image));
   if (answer.fds.size() != 1) return fail(Code::internal, "the keeper sent no report");
   return std::move(answer.fds.front());
 }

@@ -1,5 +1,6 @@
-// What an unprivileged server cannot do: start the launcher, and attack its sandboxes as root would (`isola prove`). A
-// tiny process that stayed root does it when asked, and leaves when the server does.
+// What an unprivileged server cannot do: start the launcher, attack its sandboxes as root would (`isola prove`), and
+// make templates of images from the registries that its configuration names (`isola template pull`). A tiny process
+// that stayed root does it when asked, and leaves when the server does.
 //
 //   ISOLA_TRY(Keeper keeper, Keeper::start(options));     // as root, before threads and before dropping
 //   ISOLA_CHECK(keeper.start_launcher());                 // later, from the server: blocks until it answers or says
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -21,10 +23,14 @@ namespace isola::server {
 class Keeper {
  public:
   // `user`: who is to be admitted by the launcher.
-  static Result<Keeper> start(const launcher::StartOptions& options, unsigned user);
+  // `registries`: from which it fetches images, whoever asks for others.
+  static Result<Keeper> start(const launcher::StartOptions& options, unsigned user,
+                              std::vector<std::string> registries = {});
   Result<void> start_launcher();
   // Starts `isola prove --json`; its report comes from there. unavailable: one is still under way.
   Result<Fd> prove();
+  // Starts `isola template pull --json`, likewise.
+  Result<Fd> pull(const std::string& image);
 
  private:
   explicit Keeper(Fd socket) : socket_(std::move(socket)), one_at_a_time_(std::make_unique<std::mutex>()) {}

@@ -25,12 +25,14 @@
 #include "dialect/native/api.h"
 #include "http/server.h"
 #include "http/workers.h"
+#include "image/oci_reference.h"
 #include "interpreter/warm.h"
 #include "launcher/client.h"
 #include "sandbox/service.h"
 #include "server/identity.h"
 #include "server/keeper.h"
 #include "server/prover.h"
+#include "server/puller.h"
 #include "server/syslog.h"
 #include "store/key_ring.h"
 #include "store/sqlite_store.h"
@@ -165,8 +167,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   raise_file_limit();
   ISOLA_TRY(Identity identity, prepare_identity(config));
   ISOLA_TRY(Fd signals, watch_signals());
-  ISOLA_TRY(Keeper keeper,
-            Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user}, identity.uid));
+  ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user},
+                                         identity.uid, config.registries));
   ISOLA_CHECK(keeper.start_launcher());
   // Read while that is allowed: root's own pip.conf and .npmrc are not everybody's.
   auto registries = gate::read_registries({.environment = gate::own_environment()});
@@ -208,10 +210,17 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .settings = settings_of(config),
                               .secret = secret,
                               .warming = {.has = interpreter::has_interpreter, .bring_up = interpreter::warm}});
+  auto puller = std::make_shared<Puller>([&](const std::string& image) { return keeper.pull(image); });
   auto builder = std::make_shared<builder::Builder>(
       builder::Builder::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
                               .service = service,
-                              .folder = identity.folder + "/contexts"});
+                              .folder = identity.folder + "/contexts",
+                              .pull = [puller](std::string image) { return puller->pull(std::move(image)); },
+                              .may_pull = [&](const std::string& project, const std::string& image) -> Result<void> {
+                                ISOLA_CHECK(check_registry(config.registries, image));
+                                ISOLA_TRY(auto reference, image::parse_reference(image));
+                                return service->may_reach(project, reference.registry, 443);
+                              }});
   ISOLA_CHECK(builder->start());
   auto keys = std::make_shared<store::KeyRing>(*store);
   keys->on_hour([&ledger](const store::KeyRecord& key, uint64_t before) { record_key(*ledger, key, before); });

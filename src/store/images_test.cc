@@ -77,6 +77,21 @@ TEST_F(StoredImages, ANameIsTakenUntilTheSnapshotIsSpent) {
   EXPECT_EQ(all.front().id, two.id);
 }
 
+TEST_F(StoredImages, WhatIsPackedTakesLess) {
+  auto box = running();
+  EXPECT_EQ(store_->set_packed(box.id, State::archived, 1, 1).error().code, Code::not_found) << "it is awake";
+  ASSERT_TRUE(store_->set_asleep(box.id, State::paused, image_of(box, ImageKind::pause), 60));
+  EXPECT_EQ(stored(), 100u);
+  ASSERT_TRUE(store_->set_packed(box.id, State::archived, 7, 3));
+  EXPECT_EQ(stored(), 10u);
+  reopen();
+  EXPECT_EQ(store_->find_sandbox(box.id).value().state, State::archived);
+  EXPECT_EQ(store_->set_packed(box.id, State::running, 7, 3).error().code, Code::invalid);
+  ASSERT_TRUE(store_->set_packed(box.id, State::paused, 100, 0));
+  EXPECT_EQ(stored(), 100u);
+  EXPECT_EQ(store_->find_sandbox(box.id).value().state, State::paused);
+}
+
 TEST_F(StoredImages, TheProjectsLimitHoldsForAllOfThem) {
   auto box = running();
   limit_to({.stored = 250});

@@ -27,6 +27,7 @@ struct Lifetime {
   Millis timeout = 0;        // how long the deadline was away when it was set: a resume sets it anew; 0: never
   Millis delete_after = 0;   // paused for so long, it ends for good; 0: never
   Millis freeze_after = 0;   // without activity for so long, its processes stand still until the next; 0: never
+  Millis archive_after = 0;  // paused for so long, what is kept of it is packed; 0: never
   bool operator==(const Lifetime&) const = default;
 };
 

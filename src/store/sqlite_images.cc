@@ -237,6 +237,27 @@ Result<ImageRecord> SqliteStore::find_step(const std::string& project, const std
   return read_image(query);
 }
 
+Result<void> SqliteStore::set_packed(const std::string& id, State to, uint64_t memory_bytes, uint64_t layer_bytes) {
+  if (!is_asleep(to)) return fail(Code::invalid, "only what sleeps is packed");
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto sandbox,
+              db.prepare("UPDATE sandboxes SET state = ? WHERE id = ? AND state IN ('paused', 'stopped', 'archived')"));
+    ISOLA_CHECK(sandbox.bind(to_string(to), id).run());
+    if (db.changed() == 0) return fail(Code::not_found, "there is no sandbox " + id + " that sleeps");
+    ISOLA_TRY(auto update,
+              db.prepare("UPDATE images SET memory_bytes = ?, layer_bytes = ? WHERE kind = 'pause' AND id = "
+                         "(SELECT image FROM sandboxes WHERE id = ?)"));
+    return update.bind(memory_bytes, layer_bytes, id).run();
+  });
+}
+
+Result<void> SqliteStore::spend_step(const std::string& id) {
+  return write([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE images SET kind = 'spent' WHERE id = ? AND kind = 'step'"));
+    return update.bind(id).run();
+  });
+}
+
 Result<void> SqliteStore::insert_warm(const ImageRecord& image) {
   if (image.id.empty() || image.kind != ImageKind::warm) return fail(Code::invalid, "a warm image needs an id");
   return write([&](Database& db) { return insert(db, image); });

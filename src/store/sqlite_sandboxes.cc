@@ -168,9 +168,9 @@ Result<void> SqliteStore::write_change(Database& db, const std::string& id, cons
     ISOLA_CHECK(
         update_sandbox(db, id,
                        "deadline = ?, idle_limit = ?, at_end = ?, auto_resume = ?, timeout = ?, delete_after = ?, "
-                       "freeze_after = ?",
+                       "freeze_after = ?, archive_after = ?",
                        lifetime->deadline, lifetime->idle_limit, to_string(lifetime->at_end), lifetime->auto_resume,
-                       lifetime->timeout, lifetime->delete_after, lifetime->freeze_after));
+                       lifetime->timeout, lifetime->delete_after, lifetime->freeze_after, lifetime->archive_after));
   if (change.metadata) {
     ISOLA_TRY(std::string json, to_json(*change.metadata, "metadata"));
     ISOLA_CHECK(update_sandbox(db, id, "metadata = ?", json));

@@ -258,8 +258,12 @@ CREATE TRIGGER grants_end AFTER UPDATE OF state ON sandboxes WHEN new.state = 'e
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7, kVersion8,
-                               kVersion9};
+constexpr std::string_view kVersion10 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN archive_after INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
+                               kVersion6, kVersion7, kVersion8, kVersion9, kVersion10};
 
 }  // namespace
 

@@ -74,6 +74,8 @@ class SqliteStore final : public Store {
   Result<std::vector<BuildLine>> build_lines(const std::string& build, uint64_t from, size_t most) override;
   Result<void> fail_unfinished_builds(const std::string& why, Millis when) override;
   Result<void> insert_build_image(const ImageRecord& image) override;
+  Result<void> set_packed(const std::string& id, State to, uint64_t memory_bytes, uint64_t layer_bytes) override;
+  Result<void> spend_step(const std::string& id) override;
   Result<ImageRecord> find_step(const std::string& project, const std::string& key) override;
   Result<std::vector<std::string>> spend_build_images(Millis when) override;
 

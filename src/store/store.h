@@ -99,6 +99,8 @@ class Store {
                                   const std::string& why = {}) = 0;
   // It sleeps, to be made again from a snapshot; a pause that it had is spent.
   virtual Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) = 0;
+  // It sleeps as before, but what is kept of it takes so many bytes now: packed (archived), or unpacked again.
+  virtual Result<void> set_packed(const std::string& id, State to, uint64_t memory_bytes, uint64_t layer_bytes) = 0;
   // It runs again: what it was made from is spent, if that was a pause.
   virtual Result<void> set_awake(const std::string& id, Birth birth, const Lifetime& lifetime, uint64_t cpu_before,
                                  Millis when) = 0;
@@ -144,6 +146,7 @@ class Store {
   virtual Result<void> fail_unfinished_builds(const std::string& why, Millis when) = 0;
   // Images of builds: steps and what came out.
   virtual Result<void> insert_build_image(const ImageRecord& image) = 0;  // exhausted: the limit of stored bytes
+  virtual Result<void> spend_step(const std::string& id) = 0;             // it is lost; idempotent
   virtual Result<ImageRecord> find_step(const std::string& project, const std::string& key) = 0;
   // Used last before `when`, and no tag means a build that needs it: they are spent.
   virtual Result<std::vector<std::string>> spend_build_images(Millis when) = 0;

@@ -118,6 +118,10 @@ TEST_F(StoredTemplates, ImagesThatNoTagNeedsAreSpent) {
   ASSERT_TRUE(store_->put_tags(one.id, {"default"}, "b1"));
   EXPECT_EQ(store_->find_step("default", "k1").value().id, "m1");
   EXPECT_EQ(store_->find_step("default", "k2").error().code, Code::not_found);
+  image("m4", ImageKind::step, "k4");
+  ASSERT_TRUE(store_->spend_step("m4"));
+  ASSERT_TRUE(store_->spend_step("m2"));  // no step: stays
+  EXPECT_EQ(store_->find_step("default", "k4").error().code, Code::not_found);
   EXPECT_EQ(store_->project_use("default").value().stored, 30u);
   EXPECT_TRUE(store_->spend_build_images(5).value().empty());
   EXPECT_EQ(store_->spend_build_images(6).value(), (std::vector<std::string>{"m1", "m3"}));

@@ -1,13 +1,11 @@
 """Template builds over E2B's wire: steps, files, start commands, the cache, tags, failures."""
 import hashlib
 import io
-import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
-import time
 import unittest
 import urllib.request
 
@@ -18,7 +16,7 @@ server = None
 
 def setUpModule():
     global server
-    server = Server("--sweep", "1s")
+    server = Server("--sweep", "1s", "--registries", "127.0.0.1:1")
 
 
 def tearDownModule():
@@ -165,7 +163,6 @@ while True:
             reply = server.get(f"/v1/sandboxes/{box['id']}/ports/8000/")
             self.assertEqual((reply.status, reply.body), (200, b"hello\n"))
             server.delete(f"/v1/sandboxes/{box['id']}")
-            time.sleep(0.5)
         self.assertLessEqual(births, {"forked", "pooled"})
         eventually(lambda: server.create(template="web")["birth"] == "pooled", what="a pooled one")
 
@@ -179,6 +176,23 @@ while True:
         self.assertNotIn("CACHED RUN echo $RANDOM > n", lines(first))
         third = built("cached", steps=[step("RUN", "echo $RANDOM > n"), step("RUN", "echo b > b")], force=True)
         self.assertFalse([line for line in lines(third) if line.startswith("CACHED")])
+
+    def test_a_step_that_was_lost(self):
+        steps = [step("RUN", "echo $RANDOM > lost"), step("RUN", "echo a > a")]
+        built("lost", steps=steps)
+        number = sh(server.create(template="lost"), "cat lost")
+        images = os.path.join(server.data, "images")
+        before = set(os.listdir(images))
+        built("lost", steps=[*steps, step("RUN", "echo b > b")])
+        newest = (set(os.listdir(images)) - before).pop()
+        server.stop()
+        subprocess.run([ISOLA, "launcher", "stop", "--all", "--data", server.data], check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(os.path.join(images, newest))
+        server.start(server.port)
+        again = built("lost", steps=[*steps, step("RUN", "echo b > b")])
+        self.assertIn("CACHED RUN echo a > a", lines(again), "what is there serves")
+        self.assertNotIn("CACHED RUN echo b > b", lines(again), "what is not is made anew")
+        self.assertEqual(sh(server.create(template="lost"), "cat lost b"), number + "b\n")
 
     def test_a_step_that_fails(self):
         build = begin("broken", steps=[step("RUN", "true"), step("RUN", "echo so far; echo oops >&2; exit 7")])
@@ -256,61 +270,6 @@ while True:
         self.assertIn("restarted", status["reason"]["message"])
         self.assertFalse([s for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"]
                           if s["metadata"].get("isola.build") == build["buildID"] and s["state"] != "ended"])
-
-
-class Dockerfiles(unittest.TestCase):
-    """The same through the native API and the command line."""
-
-    def cli(self, *words, code=0):
-        ran = subprocess.run([ISOLA, *words, "--url", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True,
-                             env={**os.environ, "ISOLA_API_KEY": server.key})
-        self.assertEqual(ran.returncode, code, ran.stderr)
-        return ran
-
-    def test_from_a_folder(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in {"Dockerfile": "FROM minimal AS one\nARG WORD=none\nENV SAID=$WORD\nWORKDIR /srv/app\n"
-                                             "COPY --chown=user . .\nRUN cat a.txt > copied && echo $WORD >> copied\n"
-                                             "FROM one\nUSER user\nHEALTHCHECK CMD true\n",
-                               "a.txt": "from the folder\n", "secret.log": "left out", ".dockerignore": "*.log\n"}.items():
-                with open(os.path.join(folder, name), "w") as file:
-                    file.write(text)
-            ran = self.cli("template", "build", "docked:v1", "--file", folder + "/Dockerfile", "--build-arg", "WORD=hi", "--tag", "default")
-            self.assertEqual(ran.stdout, "docked:v1: ready\n")
-            self.assertIn("HEALTHCHECK", ran.stderr)
-            again = self.cli("template", "build", "docked:v2", "--file", folder + "/Dockerfile", "--build-arg", "WORD=hi", "--json")
-            self.assertEqual(json.loads(again.stdout)["state"], "ready")
-            self.assertIn("CACHED RUN", again.stderr)
-            wrong = self.cli("template", "build", "docked", "--file", folder + "/Dockerfile", "--build-arg", "OTHER=1", code=125)
-            self.assertIn("OTHER", wrong.stderr)
-        box = server.create(template="docked")
-        self.assertEqual(sh(box, "cat copied; pwd; whoami; echo $SAID; ls"), "from the folder\nhi\n/srv/app\nuser\nhi\nDockerfile\na.txt\ncopied\n")
-        listed = {t["name"]: t for t in server.get("/v1/templates").json["templates"]}
-        self.assertEqual(set(listed["docked"]["tags"]), {"v1", "v2", "default"})
-        self.assertEqual(server.delete("/v1/templates/docked").status, 204)
-        self.assertEqual(server.delete("/v1/templates/docked").status, 404)
-
-    def test_what_is_wrong_is_named(self):
-        for fields, status, word in (({"dockerfile": "FROM minimal\nRUNN x\n"}, 400, "line 2"),
-                                     ({"dockerfile": "FROM nosuchimage:9\n"}, 501, "nosuchimage:9"),
-                                     ({"dockerfile": ""}, 400, "dockerfile"),
-                                     ({"dockerfile": "FROM minimal\nCOPY a b\n"}, 400, "COPY a b"),
-                                     ({"dockerfile": "FROM minimal\n", "context": "0" * 64}, 400, "context"),
-                                     ({"dockerfile": "FROM minimal\n", "nonsense": 1}, 400, "nonsense"),
-                                     ({"dockerfile": "FROM minimal\n", "name": "a b"}, 400, "name")):
-            reply = server.post("/v1/templates", {"name": "wrong", **fields})
-            self.assertEqual(reply.status, status, reply)
-            self.assertIn(word, reply.json["error"]["message"])
-        self.assertNotIn("wrong", [t["name"] for t in server.get("/v1/templates").json["templates"]], "nothing is half-made")
-
-    def test_cancel(self):
-        begun = server.post("/v1/templates", {"name": "long", "dockerfile": "FROM minimal\nRUN echo begun; sleep 1000\n"})
-        self.assertEqual(begun.status, 202, begun)
-        at = begun.headers["location"]
-        eventually(lambda: "begun" in [line["text"] for line in server.get(at).json["log"]])
-        self.assertEqual(server.post(at + "/cancel").status, 204)
-        eventually(lambda: server.get(at).json["state"] == "failed", what="its end")
-        self.assertIn("cancelled", server.get(at).json["error"]["message"])
 
 
 if __name__ == "__main__":

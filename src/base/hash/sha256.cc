@@ -4,7 +4,6 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include <memory>
 #include <vector>
 
 #include "base/fd.h"
@@ -19,40 +18,37 @@ const EVP_MD* sha256_of_library() {
   return found ? found : ::EVP_sha256();
 }
 
-class Hash {
- public:
-  Hash() : context_(::EVP_MD_CTX_new(), ::EVP_MD_CTX_free) {
-    good_ = context_ && ::EVP_DigestInit_ex(context_.get(), sha256_of_library(), nullptr) == 1;
-  }
-  void add(const void* bytes, size_t n) { good_ = good_ && ::EVP_DigestUpdate(context_.get(), bytes, n) == 1; }
-  Result<std::string> hex() {
-    unsigned char raw[EVP_MAX_MD_SIZE];
-    unsigned int n = 0;
-    if (!good_ || ::EVP_DigestFinal_ex(context_.get(), raw, &n) != 1)
-      return fail(Code::internal, "the crypto library refuses SHA-256");
-    static constexpr char kHex[] = "0123456789abcdef";
-    std::string out;
-    for (unsigned int i = 0; i < n; ++i) out += {kHex[raw[i] >> 4], kHex[raw[i] & 15]};
-    return out;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-  bool good_ = false;
-};
-
 }  // namespace
 
+Sha256::Sha256() : context_(::EVP_MD_CTX_new(), ::EVP_MD_CTX_free) {
+  good_ = context_ && ::EVP_DigestInit_ex(context_.get(), sha256_of_library(), nullptr) == 1;
+}
+
+void Sha256::add(std::string_view bytes) {
+  good_ = good_ && ::EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1;
+}
+
+Result<std::string> Sha256::hex() {
+  unsigned char raw[EVP_MAX_MD_SIZE];
+  unsigned int n = 0;
+  if (!good_ || ::EVP_DigestFinal_ex(context_.get(), raw, &n) != 1)
+    return fail(Code::internal, "the crypto library refuses SHA-256");
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (unsigned int i = 0; i < n; ++i) out += {kHex[raw[i] >> 4], kHex[raw[i] & 15]};
+  return out;
+}
+
 Result<std::string> sha256(std::string_view bytes) {
-  Hash hash;
-  hash.add(bytes.data(), bytes.size());
+  Sha256 hash;
+  hash.add(bytes);
   return hash.hex();
 }
 
 Result<std::string> sha256_file(const std::string& path, const std::function<void(uint64_t)>& tick) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return sys_error("cannot open " + path);
-  Hash hash;
+  Sha256 hash;
   std::vector<char> buffer(1 << 20);
   uint64_t done = 0;
   for (;;) {
@@ -60,7 +56,7 @@ Result<std::string> sha256_file(const std::string& path, const std::function<voi
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return sys_error("cannot read " + path);
     if (n == 0) return hash.hex();
-    hash.add(buffer.data(), static_cast<size_t>(n));
+    hash.add({buffer.data(), static_cast<size_t>(n)});
     done += static_cast<uint64_t>(n);
     if (tick && done % (64 << 20) == 0) tick(done);
   }

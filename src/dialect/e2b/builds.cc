@@ -102,7 +102,8 @@ Result<BuildStep> read_step(const json& in, std::string& user) {
     step.target = args[1];
     step.owner = args.size() > 2 && !args[2].empty() ? args[2] : user;
     if (args.size() > 3) step.mode = args[3];
-    ISOLA_TRY(step.context, text(in, "filesHash"));
+    ISOLA_TRY(std::string hash, text(in, "filesHash"));
+    step.context = builder::claimed(hash);
     while (step.sources[0].starts_with("./")) step.sources[0].erase(0, 2);
     if (step.sources[0].empty() || step.sources[0] == ".") step.sources[0] = "*";
     if (step.sources[0].starts_with('/') || step.sources[0].starts_with("..") ||
@@ -139,10 +140,13 @@ Result<Spec> read_spec(const json& body) {
   ISOLA_TRY(spec.from, text(body, "fromTemplate"));
   if (!spec.from.empty() && !image.empty())
     return fail(Code::invalid, "fromImage and fromTemplate: a template is made from one of them");
-  if (spec.from.empty()) {
-    ISOLA_TRY(spec.from, builder::template_for(image.empty() ? "e2bdev/base" : image));
-  }
-  spec.from = without_tag(spec.from);
+  if (given(body, "fromImageRegistry"))
+    return fail(Code::unsupported,
+                "fromImageRegistry: images are fetched with what this machine knows of registries, not with a caller's "
+                "own credentials");
+  // A template of ours goes before an image of that name.
+  spec.from = spec.from.empty() ? builder::template_for(image).value_or(image) : without_tag(spec.from);
+  if (spec.from.empty()) spec.from = "base";
   spec.force = given(body, "force") && body["force"] == true;
   ISOLA_TRY(spec.start, text(body, "startCmd"));
   ISOLA_TRY(spec.ready, text(body, "readyCmd"));
@@ -163,6 +167,8 @@ Task<Result<void>> begin(Builder& builder, http::Exchange& ex) {
   ISOLA_CO_TRY(auto build, builder.find(dialect::project_of(ex), std::string(ex.param("template")),
                                         std::string(ex.param("build"))));
   ISOLA_CO_TRY(Spec spec, read_spec(body));
+  // A template that is not there fails the build, as clients expect; an image that cannot be had is refused.
+  if (!given(body, "fromTemplate")) ISOLA_CO_CHECK(builder.check_bases(dialect::project_of(ex), spec));
   ISOLA_CO_CHECK(builder.begin(build.template_id, build.id, std::move(spec), dialect::caller_of(ex)));
   ex.reply(202);
   co_return Result<void>();
@@ -199,7 +205,7 @@ Task<Result<void>> where_to(Builder& builder, http::Exchange& ex, const std::str
   ISOLA_CO_TRY(auto known, builder.store().find_template(project, std::string(ex.param("template"))));
   std::string origin = std::string(ex.secure() ? "https://" : "http://") + std::string(ex.host_header());
   // Said also when they are here: a client may want to put them anew.
-  json out = {{"present", builder.contexts().has(project, hash)},
+  json out = {{"present", builder.contexts().has(project, builder::claimed(hash))},
               {"url", origin + "/build-files/" + project + "/" + hash + "?key=" + key +
                           "&token=" + upload_token(secret, project, hash, key)}};
   ex.reply(201, dialect::dump(out));
@@ -207,7 +213,8 @@ Task<Result<void>> where_to(Builder& builder, http::Exchange& ex, const std::str
 }
 
 Task<Result<void>> take_files(Builder& builder, http::Exchange& ex) {
-  ISOLA_CO_TRY(auto draft, builder.contexts().begin(std::string(ex.param("project")), std::string(ex.param("hash"))));
+  ISOLA_CO_TRY(auto draft, builder.contexts().begin(std::string(ex.param("project")),
+                                                    builder::claimed(std::string(ex.param("hash")))));
   ex.keep_encoding();  // the packed bytes are the file
   for (;;) {
     ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());

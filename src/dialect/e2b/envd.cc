@@ -83,7 +83,7 @@ bool is_running(const sandbox::BoxPtr& box) {
 
 bool may_wake(const sandbox::BoxPtr& box) {
   auto record = box->record();
-  return record.state == State::paused && record.lifetime.auto_resume;
+  return (record.state == State::paused || record.state == State::archived) && record.lifetime.auto_resume;
 }
 
 Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens)

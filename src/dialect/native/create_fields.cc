@@ -71,6 +71,13 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   request.auto_resume = fields.flag("auto_resume", true);
   request.freeze_after = fields.seconds("freeze_after").value_or(0);
   request.delete_after = fields.seconds("delete_after").value_or(0);
+  request.archive_after = fields.seconds("archive_after").value_or(0);
+  if (auto git = fields.object("git")) {
+    request.git.url = git->text("url");
+    request.git.ref = git->text("ref");
+    request.git.path = git->text("path");
+    fields.adopt(*git, "git");
+  }
   request.snapshot = fields.text("snapshot");
   request.files_only = fields.flag("files_only");
   bool says_volumes = fields.has("volumes");

@@ -31,6 +31,16 @@ Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
+Task<Result<void>> archive(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
+  ISOLA_CO_CHECK(fields.done());
+  sandbox::Caller by = caller_of(ex);
+  ISOLA_CO_CHECK(co_await service.archive(box, by));
+  ex.reply(200, dump(view(box->record())));
+  co_return Result<void>();
+}
+
 void answer(http::Exchange& ex, const BoxPtr& box, const Latency& latency, bool with_latency) {
   json out = view(box->record());
   if (with_latency) out["latency_ms"] = view(latency);
@@ -131,11 +141,10 @@ void Api::add_images(http::RouteGroup& group) {
   using store::Scope;
   auto service = service_;
   using Verb = ::isola::Task<Result<void>> (*)(sandbox::Service&, http::Exchange&);
-  constexpr std::pair<const char*, Verb> kVerbs[] = {{"/v1/sandboxes/{id}/pause", pause},
-                                                     {"/v1/sandboxes/{id}/resume", resume},
-                                                     {"/v1/sandboxes/{id}/snapshot", snapshot},
-                                                     {"/v1/sandboxes/{id}/fork", fork},
-                                                     {"/v1/sandboxes/{id}/rollback", rollback}};
+  constexpr std::pair<const char*, Verb> kVerbs[] = {
+      {"/v1/sandboxes/{id}/pause", pause},   {"/v1/sandboxes/{id}/archive", archive},
+      {"/v1/sandboxes/{id}/resume", resume}, {"/v1/sandboxes/{id}/snapshot", snapshot},
+      {"/v1/sandboxes/{id}/fork", fork},     {"/v1/sandboxes/{id}/rollback", rollback}};
   for (const auto& [pattern, verb] : kVerbs)
     group.add("POST", pattern, handled(Scope::use, [service, verb](http::Exchange& ex) { return verb(*service, ex); }));
   group.add("GET", "/v1/snapshots",

@@ -89,6 +89,7 @@ Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
   if (fields.has("auto_resume")) update.auto_resume = fields.flag("auto_resume");
   update.delete_after = fields.seconds("delete_after");
   update.freeze_after = fields.seconds("freeze_after");
+  update.archive_after = fields.seconds("archive_after");
   if (fields.has("metadata")) update.metadata = fields.labels("metadata");
   if (fields.has("budget")) update.budget = read_budget(fields, "budget");
   ISOLA_CO_CHECK(fields.done());

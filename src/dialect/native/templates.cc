@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "builder/builder.h"
+#include "builder/devcontainer.h"
 #include "builder/dockerfile_spec.h"
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
@@ -50,22 +51,42 @@ Task<Result<void>> build(Builder& builder, sandbox::Service& service, http::Exch
   asked.tags = fields.texts("tags");
   asked.cpus = fields.number("cpus", 0.01, 1024).value_or(0);
   asked.memory = fields.size("memory").value_or(0);
-  std::string text = fields.text("dockerfile"), context = fields.text("context"), target = fields.text("target");
-  auto arguments = fields.labels("arguments");
+  builder::Written written;
+  written.text = fields.text("dockerfile");
+  written.context = fields.text("context");
+  written.target = fields.text("target");
+  written.arguments = fields.labels("arguments");
+  auto names = fields.labels("bases");
+  std::optional<std::string> devcontainer;
+  builder::DevcontainerPlace place;
+  if (auto inner = fields.object("devcontainer")) {
+    devcontainer = inner->text("text");
+    place.folder = inner->text("folder", place.folder);
+    place.workspace = inner->text("workspace", place.workspace);
+    if (!sandbox::is_plain_name(place.workspace)) inner->wrong("workspace", "use letters, digits, '-', '_' and '.'");
+    fields.adopt(*inner, "devcontainer");
+  }
   auto start = fields.maybe_text("start");
   std::string ready = fields.text("ready"), network = fields.text("network");
   bool force = fields.flag("force");
-  if (text.empty()) fields.wrong("dockerfile", "is missing");
-  if (!context.empty() && !builder.contexts().has(asked.project, context))
+  if (written.text.empty() && !devcontainer) fields.wrong("dockerfile", "is missing");
+  if (!written.context.empty() && !builder.contexts().has(asked.project, written.context))
     fields.wrong("context", "no files were uploaded under this hash");
   ISOLA_CO_CHECK(fields.done());
-  ISOLA_CO_TRY(auto file, builder::parse_dockerfile(text, arguments, target));
-  ISOLA_CO_TRY(auto spec, builder::to_spec(file, context));
-  if (auto known = service.source_of(asked.project, spec.from); !known) {
-    if (known.error().code != Code::not_found) co_return std::unexpected(known.error());
-    ISOLA_CO_TRY(spec.from, builder::template_for(spec.from));
+  std::vector<std::string> ignored;
+  if (devcontainer) {
+    ISOLA_CO_TRY(auto dev, builder::parse_devcontainer(*devcontainer, place));
+    ISOLA_CO_TRY(written, builder::to_written(dev, written.text, written.context));
+    ignored = dev.ignored;
   }
-  if (start) spec.start = *start;
+  written.names = std::move(names);
+  auto variables = [&](const std::string& from) -> std::optional<store::Labels> {
+    auto base = builder::known_base(service, asked.project, written.meant(from));
+    return base ? std::optional(base->env) : std::nullopt;
+  };
+  ISOLA_CO_TRY(auto spec, builder::read_written(written, variables, &ignored));
+  ISOLA_CO_CHECK(builder.check_bases(asked.project, spec));
+  if (start) spec.start = *start, spec.own_start = true;
   spec.ready = ready;
   spec.network = network;
   spec.force = force;
@@ -73,7 +94,7 @@ Task<Result<void>> build(Builder& builder, sandbox::Service& service, http::Exch
   ISOLA_CO_CHECK(builder.begin(declared.template_id, declared.id, std::move(spec), caller_of(ex)));
   ISOLA_CO_TRY(auto begun, builder.store().find_build(declared.template_id, declared.id));
   json out = view(begun, asked.name.substr(0, asked.name.find(':')));
-  out["ignored"] = file.ignored;
+  out["ignored"] = ignored;
   ex.set_header("Location", "/v1/templates/" + begun.template_id + "/builds/" + begun.id);
   ex.reply(202, dump(out));
   co_return Result<void>();

@@ -48,6 +48,7 @@ json view(const store::SandboxRecord& sandbox) {
               {"auto_resume", sandbox.lifetime.auto_resume},
               {"freeze_after", seconds(sandbox.lifetime.freeze_after)},
               {"delete_after", seconds(sandbox.lifetime.delete_after)},
+              {"archive_after", seconds(sandbox.lifetime.archive_after)},
               {"cpus", sandbox.limits.cpus},
               {"memory", sandbox.limits.memory},
               {"disk", sandbox.limits.disk},

@@ -93,6 +93,30 @@ Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
+// Of a folder of a sandbox or of a volume: kept as it is now.
+Task<Result<void>> keep(sandbox::Service& service, http::Exchange& ex, bool of_sandbox) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  sandbox::Service::FolderRequest request;
+  request.project = project_of(ex);
+  request.name = needed(fields, "name");
+  request.path = of_sandbox ? needed(fields, "path") : fields.text("path", "/");
+  request.by = caller_of(ex);
+  ISOLA_CO_CHECK(fields.done());
+  if (of_sandbox) {
+    ISOLA_CO_TRY(request.box, box_of(service, ex));
+  } else {
+    request.volume = name_of(ex);
+  }
+  ISOLA_CO_TRY(auto look, co_await service.keep_folder(std::move(request)));
+  ex.set_header("Location", "/v1/volumes/" + look.volume.id);
+  ex.reply(201, dump(view(look)));
+  co_return Result<void>();
+}
+
+Task<Result<void>> keep_of_sandbox(sandbox::Service& service, http::Exchange& ex) { return keep(service, ex, true); }
+Task<Result<void>> keep_of_volume(sandbox::Service& service, http::Exchange& ex) { return keep(service, ex, false); }
+
 // ---- its files ------------------------------------------------------------------------------------------------------
 
 struct Place {
@@ -172,6 +196,8 @@ void Api::add_volumes(http::RouteGroup& group) {
   const std::string one = "/v1/volumes/{volume}", files = one + "/files";
   group.add("POST", "/v1/volumes", handled(Scope::use, step(create)));
   group.add("GET", "/v1/volumes", handled(step(list)));
+  group.add("POST", one + "/snapshot", handled(Scope::use, step(keep_of_volume)));
+  group.add("POST", "/v1/sandboxes/{id}/folders", handled(Scope::use, step(keep_of_sandbox)));
   group.add("GET", one, handled(step(look)));
   group.add("PATCH", one, handled(Scope::use, step(update)));
   group.add("DELETE", one, handled(Scope::use, step(remove)));

@@ -1,0 +1,33 @@
+// skopeo, which speaks with registries: run as nobody, without capabilities, in namespaces of its own that end with it,
+// able to write to one folder. What it knows of registries is the machine's own configuration (/etc/containers, or the
+// file that CONTAINERS_REGISTRIES_CONF names), and root's credentials where there are some.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "image/oci_reference.h"
+
+namespace isola::image {
+
+class Skopeo {
+ public:
+  // `folder`: private, and given to it.
+  static Result<Skopeo> open(const std::string& folder, const std::string& log);
+
+  // The manifest as the registry has it: a list, or the image's own.
+  Result<std::string> manifest(const ImageReference& image) const;
+  // Into an OCI layout at `folder()`/layout. `largest`: bytes of a file.
+  Result<std::string> copy(const ImageReference& image, uint64_t largest) const;
+
+ private:
+  Skopeo(std::string folder, std::string log, bool credentials)
+      : folder_(std::move(folder)), log_(std::move(log)), credentials_(credentials) {}
+  Result<std::string> run(std::vector<std::string> words, const ImageReference& image, uint64_t largest) const;
+  std::string folder_, log_;
+  bool credentials_;
+};
+
+}  // namespace isola::image

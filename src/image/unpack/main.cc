@@ -1,0 +1,58 @@
+// isola-unpack ROOT BYTES ENTRIES: applies the layer on standard input to a tree. It reads what a stranger packed, so
+// before the first byte it has given up everything but writing there: "/" is the tree, and there is no network.
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+
+#include "image/unpack/layer.h"
+#include "kernel/capability.h"
+
+namespace isola::image {
+namespace {
+
+constexpr uint64_t kCapabilities = kernel::capability(CAP_CHOWN) | kernel::capability(CAP_DAC_OVERRIDE) |
+                                   kernel::capability(CAP_FOWNER) | kernel::capability(CAP_FSETID) |
+                                   kernel::capability(CAP_SETFCAP);
+
+Result<void> confine(const char* root) {
+  if (::unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
+    return sys_error("cannot leave the machine's network");
+  if (::chdir(root) < 0 || ::chroot(".") < 0 || ::chdir("/") < 0) return sys_error(std::string("cannot enter ") + root);
+  for (auto [what, most] : {std::pair(RLIMIT_NOFILE, 64), std::pair(RLIMIT_CORE, 0)}) {
+    rlimit limit{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
+    if (::setrlimit(what, &limit) < 0) return sys_error("cannot set limits");
+  }
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return sys_error("cannot give up privileges");
+  ISOLA_CHECK(kernel::limit_bounding_set(kCapabilities));
+  return kernel::set_capabilities(kCapabilities, kCapabilities, 0);
+}
+
+}  // namespace
+}  // namespace isola::image
+
+int main(int argc, char** argv) {
+  using namespace isola;
+  if (argc != 4) {
+    std::fputs("usage: isola-unpack ROOT BYTES ENTRIES\n", stderr);
+    return 2;
+  }
+  std::setlocale(LC_ALL, "C.UTF-8");  // names in archives are text
+  ::umask(022);  // of folders that a layer takes for granted
+  auto confined = image::confine(argv[1]);
+  image::Amount most{std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10)};
+  auto done =
+      confined ? image::apply_layer(STDIN_FILENO, most) : Result<image::Amount>(std::unexpected(confined.error()));
+  if (!done) {
+    std::fprintf(stderr, "%s\n", done.error().message.c_str());
+    return done.error().code == Code::exhausted ? 3 : 1;
+  }
+  std::printf("%lu %lu\n", static_cast<unsigned long>(done->bytes), static_cast<unsigned long>(done->entries));
+  return 0;
+}

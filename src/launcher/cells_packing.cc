@@ -1,0 +1,62 @@
+// Cells: images that are packed, since nobody needs them soon, and unpacked again. Either is done by a helper at its
+// leisure; while it works, nobody gets at the image.
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "image/packed_image.h"
+#include "kernel/capability.h"
+#include "launcher/cells.h"
+
+namespace isola::launcher {
+
+namespace {
+
+// Files of any owner with all their attributes, whiteouts (which are device nodes), layers and their limits.
+constexpr uint64_t kCapabilities =
+    kernel::capability(CAP_SYS_ADMIN) | kernel::capability(CAP_DAC_OVERRIDE) | kernel::capability(CAP_DAC_READ_SEARCH) |
+    kernel::capability(CAP_FOWNER) | kernel::capability(CAP_CHOWN) | kernel::capability(CAP_FSETID) |
+    kernel::capability(CAP_MKNOD) | kernel::capability(CAP_SETFCAP) | kernel::capability(CAP_SYS_RESOURCE);
+
+PackReply sizes_of(const image::Image& image) { return {image::memory_size(image), image::layer_size(image)}; }
+
+}  // namespace
+
+void Cells::pack_image(const std::string& id, bool pack, PackDone done) {
+  auto image = store_.find(id);
+  if (!image) return done(std::unexpected(image.error()));
+  if (image->packed() == pack) return done(sizes_of(*image));
+  if (packing_.contains(id)) return done(fail(Code::unavailable, "image " + id + " is just being packed or unpacked"));
+  auto used = [&](const std::string& layer) { return layer_users_.contains(layer) || writing_.contains(layer); };
+  if (pack && !image->layers.empty() && used(image->layers.front()))
+    return done(fail(Code::unavailable, "a sandbox is made of image " + id));
+  auto named = image->layers.empty() ? layer_images_.end() : layer_images_.find(image->layers.front());
+  const bool own = named != layer_images_.end() && named->second == 1;
+  if (!pack)
+    if (auto made = image::make_layer(parts_.layers, *image); !made) return done(std::unexpected(made.error()));
+  to_seal_.erase(id);
+  empty_pool(id);
+  packing_.insert(id);
+  auto work = [this, id, image = *image, pack, own](kernel::Helper::Talk&) -> Result<std::string> {
+    // The next launcher looks at what is there, and must not meet one of us.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    (void)::nice(10);
+    auto changed = pack ? image::pack(store_, parts_.layers, image, own) : image::unpack(store_, parts_.layers, image);
+    if (!changed) return std::unexpected(changed.error().in("image " + id));
+    return "";
+  };
+  auto over = [this, id, done = std::move(done)](const Result<void>& result) {
+    packing_.erase(id);
+    auto now = store_.find(id);
+    // A layer that is in an archive, by now or still, is nowhere else.
+    if (now && image::has_packed_layer(*now)) (void)janitor_.take(Janitor::group_and_layer("", now->layers.front()));
+    if (!result) return done(std::unexpected(result.error()));
+    if (!now) return done(std::unexpected(now.error()));
+    done(sizes_of(*now));
+  };
+  do_aside({.name = "isola-pack", .capabilities = kCapabilities, .keep = parts_.layers.descriptors()}, work,
+           std::move(over));
+}
+
+}  // namespace isola::launcher

@@ -1,0 +1,115 @@
+// Snapshots of folders. The files of a sandbox are kept as they are at one instant, a sandbox of the service's own is
+// made of them with an empty volume, and its cp fills that: nothing of the files is read out here.
+#include "sandbox/folders.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "sandbox/quiet_run.h"
+#include "sandbox/service.h"
+
+namespace isola::sandbox {
+
+namespace {
+
+constexpr const char* kTarget = "/mnt/.isola-target";
+constexpr const char* kSource = "/mnt/.isola-source";
+constexpr uint64_t kLeast = 16 << 20;
+constexpr Millis kLongest = 3'600'000;
+
+// What it takes as files of its own, with room for what a filesystem needs besides.
+uint64_t size_for(uint64_t bytes) { return bytes + bytes / 8 + kLeast; }
+
+Task<Result<std::string>> run_script(Service& service, BoxPtr box, std::string text, std::vector<std::string> words) {
+  CommandSpec spec;
+  spec.argv = {"/bin/sh", "-c", std::move(text), "folder"};
+  spec.argv.insert(spec.argv.end(), words.begin(), words.end());
+  spec.user = "root";
+  spec.cwd = "/";
+  spec.counted = false;
+  ISOLA_CO_TRY(QuietEnd end, co_await run_quietly(service, std::move(box), std::move(spec)));
+  if (end.exit.code != 0 || end.exit.signal != 0)
+    co_return fail(Code::invalid, "the folder cannot be kept: " + log::quoted(end.output));
+  co_return end.output;
+}
+
+}  // namespace
+
+Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
+  auto self = shared_from_this();
+  if (!request.path.starts_with('/') || request.path.find('\0') != std::string::npos || request.path.size() > 4096)
+    co_return fail(Code::invalid, "path: must be an absolute path of a folder");
+  CreateRequest helper;
+  helper.project = request.project;
+  helper.by = request.by.key;
+  helper.actor = request.by.actor;
+  helper.limits = settings().default_limits;
+  helper.timeout = kLongest;
+  helper.metadata[kFolderLabel] = request.name;
+  helper.files_only = helper.cold = helper.one_shot = helper.filling = true;
+  helper.auto_resume = false;
+  std::vector<store::VolumeUse> volumes;
+  std::string from = request.path, told, image;
+  uint64_t bytes = 0;
+  if (request.box) {
+    helper.project = request.box->project();
+    auto record = request.box->record();
+    // Volumes that the sandbox has are part of what it sees.
+    volumes = record.volumes;
+    for (auto& use : volumes) use.read_only = true;
+    std::string measure = "[ -d \"$1\" ] || { echo \"there is no folder $1\"; exit 1; }; du -s -B1 -- \"$1\"";
+    std::vector<std::string> words = {request.path};
+    ISOLA_CO_TRY(std::string used, co_await run_script(*this, request.box, std::move(measure), std::move(words)));
+    bytes = std::strtoull(used.c_str(), nullptr, 10);
+    told = request.box->id() + ":" + request.path;
+    SnapshotRequest keep;
+    keep.memory = false;
+    keep.by = request.by;
+    ISOLA_CO_TRY(auto kept, co_await snapshot(request.box, std::move(keep)));
+    image = helper.snapshot = kept.id;
+  } else {
+    ISOLA_CO_TRY(auto look, co_await look_at_volume(request.project, request.volume));
+    bytes = look.used;
+    store::VolumeUse use;
+    use.volume = look.volume.id;
+    use.path = kSource;
+    use.read_only = true;
+    volumes.push_back(use);
+    from = kSource + request.path;
+    told = look.volume.id + ":" + request.path;
+  }
+  VolumeRequest make;
+  make.project = helper.project;
+  make.name = request.name;
+  make.size = size_for(bytes);
+  make.labels[kFolderLabel] = told.substr(0, kMaxWord);
+  make.by = request.by;
+  auto volume = co_await create_volume(std::move(make));
+  Result<void> filled;
+  if (volume) {
+    store::VolumeUse use;
+    use.volume = volume->volume.id;
+    use.path = kTarget;
+    volumes.push_back(use);
+    helper.volumes = volumes;
+    auto made = co_await create(std::move(helper));
+    if (made) {
+      std::string copy = "[ -d \"$1\" ] || { echo \"there is no folder $3\"; exit 1; }; cp -a -- \"$1/.\" \"$2/\"";
+      std::vector<std::string> words = {from, kTarget, request.path};
+      auto copied = co_await run_script(*this, made->box, std::move(copy), std::move(words));
+      if (!copied) filled = std::unexpected(copied.error());
+      (void)co_await kill(made->box, EndReason::killed, "the folder is kept");
+    } else {
+      filled = std::unexpected(made.error());
+    }
+  }
+  if (!image.empty()) (void)co_await remove_snapshot(request.box->project(), image);
+  if (!volume) co_return std::unexpected(volume.error());
+  if (!filled) {
+    (void)co_await remove_volume(volume->volume.project, volume->volume.id, request.by);
+    co_return std::unexpected(filled.error());
+  }
+  co_return co_await look_at_volume(volume->volume.project, volume->volume.id);
+}
+
+}  // namespace isola::sandbox

@@ -1,0 +1,20 @@
+#include "sandbox/quiet_run.h"
+
+namespace isola::sandbox {
+
+Task<Result<QuietEnd>> run_quietly(Service& service, BoxPtr box, CommandSpec spec) {
+  ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(spec)));
+  QuietEnd end;
+  for (;;) {
+    auto piece = co_await running.channel->read_frame();
+    if (!piece) break;
+    if (piece->size() > guest::kPieceHeader) end.output.append(*piece, guest::kPieceHeader);
+    if (end.output.size() > 2000) end.output.erase(0, end.output.size() - 2000);
+  }
+  ISOLA_CO_TRY(std::string bytes, co_await running.channel->end());
+  ISOLA_CO_TRY(end.exit, guest::decode<guest::Exit>(bytes));
+  service.command_ended(box, running.info.id, end.exit);
+  co_return end;
+}
+
+}  // namespace isola::sandbox

@@ -1,0 +1,85 @@
+"""Snapshots of folders: kept as volumes that are mounted elsewhere, or copied from, and that nobody changes."""
+import os
+import subprocess
+import sys
+import unittest
+
+from island import ISOLA, Server, eventually
+
+server = None
+
+
+def setUpModule():
+    global server
+    server = Server("--sweep", "1s")
+
+
+def tearDownModule():
+    if server:
+        server.close()
+
+
+def sh(box, line, **more):
+    return server.run(box["id"], line, **more)["stdout"]
+
+
+def living():
+    return [s for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"] if "isola.folder" in s["metadata"] and s["state"] != "ended"]
+
+
+class Folders(unittest.TestCase):
+    def test_of_a_sandbox(self):
+        box = server.create()
+        sh(box, "mkdir -p /srv/data/deep; cd /srv; echo one > data/f; ln -s f data/l; echo x > data/deep/.hidden; chown 7:8 data/deep; chown user:user data")
+        kept = server.post(f"/v1/sandboxes/{box['id']}/folders", {"path": "/srv/data", "name": "data"})
+        self.assertEqual(kept.status, 201, kept)
+        self.assertEqual(kept.json["labels"], {"isola.folder": f"{box['id']}:/srv/data"})
+        sh(box, "echo two > /srv/data/f")
+        other = server.create(volumes=[{"name": "data", "path": "/mnt/data", "read_only": True}])
+        self.assertEqual(sh(other, "cat /mnt/data/f /mnt/data/l /mnt/data/deep/.hidden; stat -c '%u %g' /mnt/data/deep /mnt/data"),
+                         "one\none\nx\n7 8\n1000 1000\n", "as it was then")
+        self.assertNotEqual(server.run(other["id"], "echo three > /mnt/data/f", user="root")["exit_code"], 0)
+        self.assertEqual(sh(other, "cp -r /mnt/data own && echo four > own/f && cat own/f"), "four\n", "a copy is one's own")
+        self.assertEqual(server.get("/v1/volumes/data/files?path=/f").body, b"one\n")
+        for refused in (server.post("/v1/sandboxes", {"volumes": [{"name": "data", "path": "/mnt/data"}]}),
+                        server.request("PUT", "/v1/volumes/data/files?path=/f", b"changed"),
+                        server.request("DELETE", "/v1/volumes/data/files?path=/f")):
+            self.assertGreaterEqual(refused.status, 400, refused)
+        self.assertEqual(server.get("/v1/volumes/data/files?path=/f").body, b"one\n")
+        self.assertEqual(server.get("/v1/snapshots").json["snapshots"], [], "nothing is left of how it was made")
+        eventually(lambda: not living(), what="the end of its helper")
+        server.delete(f"/v1/sandboxes/{other['id']}")
+        eventually(lambda: server.delete("/v1/volumes/data").status == 204, what="its removal")
+
+    def test_of_a_volume(self):
+        self.assertEqual(server.post("/v1/volumes", {"name": "source", "size": "64M"}).status, 201)
+        box = server.create(volumes=[{"name": "source", "path": "/mnt/v"}])
+        sh(box, "mkdir /mnt/v/a; echo in > /mnt/v/a/f; echo out > /mnt/v/g")
+        part = server.post("/v1/volumes/source/snapshot", {"name": "part", "path": "/a"})
+        self.assertEqual(part.status, 201, part)
+        self.assertEqual(server.get("/v1/volumes/part/files?path=/f").body, b"in\n")
+        ran = subprocess.run([ISOLA, "volume", "keep", "whole", "--volume", "source"], capture_output=True, text=True,
+                             env={**os.environ, "ISOLA_API_KEY": server.key, "ISOLA_URL": f"http://127.0.0.1:{server.port}"})
+        self.assertEqual(ran.returncode, 0, ran)
+        self.assertEqual(server.get("/v1/volumes/whole/files?path=/g").body, b"out\n")
+        of_box = server.post(f"/v1/sandboxes/{box['id']}/folders", {"path": "/mnt/v", "name": "seen"})
+        self.assertEqual(of_box.status, 201, of_box)
+        self.assertEqual(server.get("/v1/volumes/seen/files?path=/a/f").body, b"in\n", "what it sees, volumes and all")
+
+    def test_what_is_wrong(self):
+        box = server.create()
+        at = f"/v1/sandboxes/{box['id']}/folders"
+        for body, word in (({"path": "/nowhere", "name": "x"}, "no folder /nowhere"), ({"path": "/etc/passwd", "name": "x"}, "no folder"), ({"path": "etc", "name": "x"}, "path"),
+                           ({"path": "/etc"}, "name"), ({"path": "/etc", "name": "a b"}, "name"), ({"path": "/etc", "name": "x", "odd": 1}, "odd")):
+            reply = server.post(at, body)
+            self.assertEqual(reply.status, 400, (body, reply))
+            self.assertIn(word, reply.json["error"]["message"])
+        self.assertEqual(server.post(at, {"path": "/etc", "name": "taken"}).status, 201)
+        self.assertEqual(server.post(at, {"path": "/etc", "name": "taken"}).status, 409)
+        self.assertEqual(server.post("/v1/volumes/nosuch/snapshot", {"name": "x"}).status, 404)
+        self.assertEqual([v["name"] for v in server.get("/v1/volumes").json["volumes"] if v["name"] == "x"], [], "nothing half-made")
+        self.assertEqual(server.get("/v1/snapshots").json["snapshots"], [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2 if "-v" in sys.argv else 1)

@@ -1,0 +1,156 @@
+"""Images of other tools as templates: from disk, and from a registry on loopback, as what a Dockerfile begins with."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from island import ISOLA, Server, eventually
+from registry import Image, Registry, own_cache
+
+server = registry = folder = None
+image = Image()
+
+
+def setUpModule():
+    global server, registry, folder
+    folder = tempfile.mkdtemp(prefix="isola-oci-", dir="/var/tmp")
+    os.chmod(folder, 0o755)
+    registry = Registry()
+    registry.push("team/small", "v1", image)
+    with open(folder + "/registries.conf", "w") as file:
+        file.write(f'[[registry]]\nlocation = "{registry.name}"\ninsecure = true\n[[registry]]\nlocation = "127.0.0.1:1"\ninsecure = true\n')
+    own_cache(folder + "/cache")
+    server = Server("--cache", folder + "/cache", "--registries", registry.name + ",127.0.0.1:1", "--sweep", "1s",
+                    env={"CONTAINERS_REGISTRIES_CONF": folder + "/registries.conf"})
+
+
+def tearDownModule():
+    if server:
+        server.close()
+    if registry:
+        registry.close()
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cli(*words, code=0):
+    ran = subprocess.run([ISOLA, *words, "--cache", folder + "/cache"], capture_output=True, text=True,
+                         env={**os.environ, "ISOLA_API_KEY": server.key, "ISOLA_URL": f"http://127.0.0.1:{server.port}",
+                              "CONTAINERS_REGISTRIES_CONF": folder + "/registries.conf"})
+    assert ran.returncode == code, (words, ran)
+    return ran
+
+
+def build(name, dockerfile, **more):
+    begun = server.post("/v1/templates", {"name": name, "dockerfile": dockerfile, **more})
+    assert begun.status == 202, begun
+    at = begun.headers["location"]
+    eventually(lambda: server.get(at).json["state"] in ("ready", "failed"), 120, "the end of the build")
+    return server.get(at).json
+
+
+def sh(box, line, **more):
+    return server.run(box["id"], line, **more)["stdout"]
+
+
+class OnDisk(unittest.TestCase):
+    def test_a_layout(self):
+        image.write_layout(folder + "/layout")
+        cli("template", "import", folder + "/layout", "small")
+        box = server.create(template="small")
+        self.assertEqual(sh(box, "cat hello; pwd; whoami; echo $FLAVOUR; cat /usr/share/mark"),
+                         "hello from the image\n/srv\nroot\nsweet\none", "its own folder, variables and user, in a shell that is no bash")
+        self.assertEqual(server.run(box["id"], "ls /gone")["exit_code"], 2, "what a later layer took away is gone")
+        self.assertEqual(sh(box, "whoami", user="user"), "user\n", "every template has that one")
+        self.assertEqual(sh(box, "stat -c '%u %a' /srv/hello"), "0 644\n")
+        listed = cli("template", "ls").stdout
+        self.assertIn(folder + "/layout", listed)
+        again = cli("template", "import", folder + "/layout", "small")
+        self.assertIn("small: ready", again.stdout)
+
+    def test_what_docker_saves(self):
+        image.write_docker_archive(folder + "/saved.tar")
+        cli("template", "import", folder + "/saved.tar", "saved")
+        self.assertEqual(sh(server.create(template="saved"), "cat hello"), "hello from the image\n")
+
+    def test_damage_is_named(self):
+        other = Image("damaged")
+        other.write_layout(folder + "/damaged")
+        blob = folder + "/damaged/blobs/sha256/" + json.loads(other.manifest)["layers"][1]["digest"][7:]
+        with open(blob, "r+b") as file:
+            file.seek(20)
+            file.write(b"!!")
+        ran = cli("template", "import", folder + "/damaged", "damaged", code=125)
+        self.assertIn("is not what was packed", ran.stderr)
+        self.assertNotIn("damaged", [t["name"] for t in json.loads(cli("template", "ls", "--json").stdout)])
+        for source, word in (("/nonexistent", "cannot find"), ("/etc", "neither an OCI layout")):
+            self.assertIn(word, cli("template", "import", source, "odd", code=125).stderr)
+
+    def test_from_in_a_dockerfile(self):
+        image.write_layout(folder + "/base-image")
+        with open(folder + "/Dockerfile", "w") as file:
+            file.write("FROM oci:./base-image\nENV MORE=$FLAVOUR-and-sour\nRUN echo $MORE > /srv/taste\n")
+        cli("template", "build", "tasty", "--file", folder + "/Dockerfile")
+        self.assertEqual(sh(server.create(template="tasty"), "cat taste; echo $MORE"), "sweet-and-sour\nsweet-and-sour\n")
+        refused = server.post("/v1/templates", {"name": "x", "dockerfile": f"FROM oci:{folder}/base-image\n"})
+        self.assertEqual(refused.status, 403, refused)
+
+
+class FromARegistry(unittest.TestCase):
+    def test_an_image_by_name(self):
+        made = build("pulled", f"FROM {registry.name}/team/small:v1\nENV PATH=/more:$PATH\nCOPY --from={registry.name}/team/small:v1 /srv/hello /copied\n"
+                               "RUN cat /usr/share/mark > /srv/from; echo $PATH > /srv/path\n")
+        self.assertEqual(made["state"], "ready", made)
+        box = server.create(template="pulled")
+        self.assertEqual(sh(box, "cat from; cat /copied; cat path"), "onehello from the image\n/more:/opt/tool:/bin\n",
+                         "with the variables that the image brings along")
+        fetched = [path for path in registry.asked if "/blobs/" in path]
+        self.assertTrue(fetched)
+        again = build("pulled", f"FROM {registry.name}/team/small:v1\nRUN true\n")
+        self.assertEqual(again["state"], "ready")
+        self.assertEqual([path for path in registry.asked if "/blobs/" in path], fetched, "what is here is not fetched again")
+        self.assertFalse([t for t in server.get("/v1/templates").json["templates"] if t["name"].startswith("oci-")])
+
+    def test_e2b(self):
+        headers = {"X-API-Key": server.key}
+        made = server.request("POST", "/v3/templates", {"name": "e2b-pulled"}, key="", headers=headers).json
+        at = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+        body = {"fromImage": f"{registry.name}/team/small:v1", "steps": [{"type": "RUN", "args": ["echo $FLAVOUR > /tmp/x; mkdir -p ~; whoami > ~/who"]}]}
+        self.assertEqual(server.request("POST", "/v2" + at, body, key="", headers=headers).status, 202)
+        look = lambda: server.request("GET", at + "/status", key="", headers=headers).json
+        eventually(lambda: look()["status"] in ("ready", "error"), 120, "the end of the build")
+        self.assertEqual(look()["status"], "ready", look())
+        self.assertEqual(sh(server.create(template="e2b-pulled"), "cat /home/user/who"), "user\n")
+
+    def test_what_cannot_be_had(self):
+        missing = build("missing", f"FROM {registry.name}/team/small:v2\n")
+        self.assertEqual((missing["state"], missing["error"]["step"]), ("failed", "base"))
+        self.assertIn("is not in its registry", missing["error"]["message"])
+        down = build("down", "FROM 127.0.0.1:1/team/small\n")
+        self.assertIn("the registry 127.0.0.1:1 does not answer", down["error"]["message"])
+        for other in ("ubuntu:22.04", "localhost:5000/x", "169.254.169.254/latest/meta-data"):
+            refused = server.post("/v1/templates", {"name": "other", "dockerfile": f"FROM {other}\n"})
+            self.assertEqual(refused.status, 501, refused)
+            self.assertIn("registries", refused.json["error"]["message"])
+        self.assertEqual(server.post("/v1/templates", {"name": "odd", "dockerfile": "FROM docker://x\n"}).status, 400)
+
+    def test_a_ceiling_holds(self):
+        project = server.post("/v1/projects", {"name": "closed"}).json
+        self.assertLess(server.request("PATCH", f"/v1/projects/{project['id']}", {"ceiling": "allow *.example.org\n"}).status, 300)
+        key = server.post("/v1/keys", {"project": project["id"], "scope": "use"}).json["secret"]
+        refused = server.post("/v1/templates", {"name": "x", "dockerfile": f"FROM {registry.name}/team/small:v1\n"}, key=key)
+        self.assertEqual(refused.status, 403, refused)
+
+    def test_by_hand(self):
+        ran = cli("template", "pull", f"{registry.name}/team/small:v1", "by-hand", "--json")
+        self.assertEqual(json.loads(ran.stdout)["name"], "by-hand")
+        self.assertEqual(sh(server.create(template="by-hand"), "cat hello"), "hello from the image\n")
+        wrong = cli("template", "pull", f"{registry.name}/team/small:v9", code=125)
+        self.assertIn("is not in its registry", wrong.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2 if "-v" in sys.argv else 1)
