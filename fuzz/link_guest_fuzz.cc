@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/mark.h"
 #include "guest/agent/agent.h"
 
 using namespace isola::guest;
@@ -46,14 +47,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view input(reinterpret_cast<const char*>(data), size);
   Agent agent("i0123456789abcdefghij");
   agent.next_generation();
-  // The first byte chooses: raw bytes, or the rest cut into frames that are well-formed on the outside.
+  // The first byte chooses: raw bytes, or the rest cut into frames that are well-formed on the outside; or a stream
+  // over standard input, in pieces, whose mark is made of few letters, so that it comes by chance.
   bool framed = !input.empty() && (input[0] & 1);
+  bool marked = !input.empty() && !framed && (input[0] & 2);
   if (!input.empty()) input.remove_prefix(1);
   auto turn = [&] {
     agent.round(false);
     agent.mux().sent(agent.mux().out().size());
   };
-  if (!framed) {
+  if (marked) {
+    isola::MarkedStream stream(std::string(isola::kMarkSize - 1, 'a') + "b");
+    for (size_t piece = 1; !input.empty(); piece = piece % 37 + 1) {
+      auto part = input.substr(0, piece);
+      input.remove_prefix(part.size());
+      stream.feed(
+          part, [&](std::string_view plain) { agent.mux().feed(plain); },
+          [&] { agent.next_generation(stream.mark()); });
+      turn();
+    }
+  } else if (!framed) {
     agent.mux().feed(input.substr(0, input.size() / 2));
     turn();
     agent.mux().feed(input.substr(input.size() / 2));

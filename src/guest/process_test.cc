@@ -25,7 +25,7 @@ TEST(GuestProcess, HelloAndRun) {
 }
 
 TEST(GuestProcess, LinkOverStdio) {
-  TestGuest guest(0, true);
+  TestGuest guest(0, TestGuest::Form::stdio);
   EXPECT_EQ(guest.sh("echo hi; cat").out, "hi\n");  // cat has a /dev/null of its own, not the link
 }
 

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "base/mark.h"
 #include "guest/client.h"
 
 #define ASSERT_OK(result)                                          \
@@ -31,8 +32,15 @@ class TestGuest {
  public:
   static constexpr char kId[] = "i0123456789abcdefghij";
 
+  enum class Form {
+    pipes,
+    stdio,  // its stream begins with mark()
+    relay,  // a relay outside, and as its "engine" a guest with stdio
+  };
+  static std::string mark() { return std::string("isola-test: a mark of 32 bytes...").substr(0, kMarkSize); }
+
   // `flags` are further namespaces for clone.
-  explicit TestGuest(int flags = 0, bool stdio = false) {
+  explicit TestGuest(int flags = 0, Form form = Form::pipes) {
     int in[2], out[2];
     if (::pipe2(in, O_CLOEXEC) < 0 || ::pipe2(out, O_CLOEXEC) < 0) std::abort();
     int ready[2];
@@ -51,7 +59,7 @@ class TestGuest {
       // Numbers that the four may have now are moved out of the way first.
       int high[4] = {::fcntl(in[0], F_DUPFD, 100), ::fcntl(out[1], F_DUPFD, 100), ::fcntl(in[1], F_DUPFD, 100),
                      ::fcntl(out[0], F_DUPFD, 100)};
-      if (stdio) {
+      if (form == Form::stdio) {
         ::dup2(high[0], 0);
         ::dup2(high[1], 1);
         ::syscall(SYS_close_range, 3, ~0U, 0);
@@ -59,6 +67,9 @@ class TestGuest {
       } else {
         for (int i = 0; i < 4; ++i) ::dup2(high[i], 3 + i);
         ::syscall(SYS_close_range, 7, ~0U, 0);
+        if (form == Form::relay)
+          ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--relay", "--", ISOLA_GUEST_BINARY, "--id", kId, "--stdio",
+                  nullptr);
         ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--id", kId, nullptr);
       }
       ::_exit(98);
@@ -71,6 +82,9 @@ class TestGuest {
     ::close(ready[1]);
     ::close(in[0]);
     ::close(out[1]);
+    if (form == Form::stdio && ::write(in[1], mark().data(), kMarkSize) != static_cast<ssize_t>(kMarkSize))
+      std::abort();
+    raw_in_ = Fd(::fcntl(in[1], F_DUPFD_CLOEXEC, 3));
     old_out_ = Fd(::fcntl(out[0], F_DUPFD_CLOEXEC, 3));
     client_.emplace(Fd(out[0]), Fd(in[1]));
   }
@@ -84,6 +98,8 @@ class TestGuest {
   PipeClient& operator*() { return *client_; }
   PipeClient* operator->() { return &*client_; }
   pid_t pid() const { return pid_; }
+  int raw_in() const { return raw_in_.get(); }  // beside the client's own
+  int raw_out() const { return old_out_.get(); }
 
   // As the launcher does it: signal, wait for the old pipe to hang up, open the new ones.
   void reattach() {
@@ -98,8 +114,10 @@ class TestGuest {
     auto link = open_link(pid_);
     ASSERT_OK(link);
     client_.emplace(std::move(*link));
+    raw_in_ = Fd(::open(("/proc/" + std::to_string(pid_) + "/fd/3").c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
     old_out_ = Fd(::open(("/proc/" + std::to_string(pid_) + "/fd/4").c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   }
+  void forget() { pid_ = -1; }  // the test has waited for it
   bool hung_up() {
     pollfd p{old_out_.get(), 0, 0};
     ::poll(&p, 1, 0);
@@ -126,7 +144,7 @@ class TestGuest {
   }
   pid_t pid_ = -1;
   std::optional<PipeClient> client_;
-  Fd old_out_;
+  Fd old_out_, raw_in_;
 };
 
 // A folder of its own that goes with the object, in memory: these tests make many thousand files.

@@ -53,9 +53,9 @@ Agent::Agent(std::string sandbox_id)
       id_(std::move(sandbox_id)),
       domain_(domain_name()) {}
 
-void Agent::next_generation() {
+void Agent::next_generation(std::string_view preface) {
   if (std::string now = domain_name(); now != domain_ && is_sandbox_id(now)) id_ = domain_ = now;
-  mux_.begin(id_, ++generation_);
+  mux_.begin(id_, ++generation_, preface);
 }
 
 void Agent::round(bool may_wait) {

@@ -20,7 +20,8 @@ class Agent {
   Mux& mux() { return mux_; }
   const std::string& id() const { return id_; }
   // A new link. Whoever was restored as another sandbox learns its name here: the launcher keeps it as the domain name.
-  void next_generation();
+  // `preface`: bytes that come before its hello.
+  void next_generation(std::string_view preface = {});
   // One round: waits for events (not at all when there is work left), then lets every ready channel do a slice.
   void round(bool may_wait);
   void child_ended() { reap_ = true; }

@@ -30,19 +30,36 @@ Result<void> make_pipe_at(int read_at, int write_at, int ours) {
 
 }  // namespace
 
+bool make_new_pipes() {
+  return make_pipe_at(kFdInRead, kFdInWrite, kFdInRead) && make_pipe_at(kFdOutRead, kFdOutWrite, kFdOutWrite);
+}
+
+Result<void> LinkIo::take_stdio() {
+  // Out of the way of children, who get 0 and 1 of their own.
+  in_ = ::fcntl(0, F_DUPFD_CLOEXEC, 3);
+  out_ = ::fcntl(1, F_DUPFD_CLOEXEC, 3);
+  if (in_ < 0 || out_ < 0) return sys_error("there is no link on standard input and output");
+  termios t{};
+  if (::tcgetattr(in_, &t) == 0) {
+    ::cfmakeraw(&t);
+    ::tcsetattr(in_, TCSANOW, &t);
+  }
+  Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (null) ::dup2(null.get(), 0), ::dup2(null.get(), 1);
+  std::string mark(kMarkSize, '\0');
+  for (size_t have = 0; have < mark.size();) {
+    ssize_t n = ::read(in_, mark.data() + have, mark.size() - have);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return sys_error("the link does not begin with a mark", n < 0 ? errno : EPIPE);
+    have += static_cast<size_t>(n);
+  }
+  stream_ = MarkedStream(std::move(mark));
+  return {};
+}
+
 Result<void> LinkIo::begin() {
   if (stdio_) {
-    // Out of the way of children, who get 0 and 1 of their own.
-    in_ = ::fcntl(0, F_DUPFD_CLOEXEC, 3);
-    out_ = ::fcntl(1, F_DUPFD_CLOEXEC, 3);
-    if (in_ < 0 || out_ < 0) return sys_error("there is no link on standard input and output");
-    termios t{};
-    if (::tcgetattr(in_, &t) == 0) {
-      ::cfmakeraw(&t);
-      ::tcsetattr(in_, TCSANOW, &t);
-    }
-    Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    if (null) ::dup2(null.get(), 0), ::dup2(null.get(), 1);
+    ISOLA_CHECK(take_stdio());
   } else {
     for (int fd : {kFdInRead, kFdOutWrite, kFdInWrite, kFdOutRead}) {
       if (::fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return sys_error("the link's file descriptors are missing");
@@ -64,16 +81,18 @@ void LinkIo::on_in(uint32_t) {
   do {
     ssize_t n = ::read(in_, inbound, sizeof inbound);
     if (n > 0) {
-      if (ended_) agent_.next_generation();
-      ended_ = false;
-      agent_.mux().feed({inbound, static_cast<size_t>(n)});
-    } else if (n == 0 && stdio_) {
-      ended_ = true;
-      return;
+      feed({inbound, static_cast<size_t>(n)});
     } else if (n == 0 || errno != EINTR) {
       return;
     }
   } while (stdio_);  // a pipe that has more wakes us again
+}
+
+void LinkIo::feed(std::string_view bytes) {
+  if (!stdio_) return agent_.mux().feed(bytes);
+  stream_.feed(
+      bytes, [this](std::string_view plain) { agent_.mux().feed(plain); },
+      [this] { agent_.next_generation(stream_.mark()); });
 }
 
 void LinkIo::flush() {
@@ -98,16 +117,12 @@ void LinkIo::flush() {
 void LinkIo::on_out(uint32_t) { flush(); }
 
 void LinkIo::reattach() {
+  if (stdio_) return;  // there it is asked for in band
   secrecy_.forbid_checkpoint();
-  if (!stdio_) {
-    // In this order: the old out-pipe must hang up last, because that is what the launcher waits for before it opens
-    // the new ones.
-    agent_.loop().remove(in_, &in_source_);
-    if (waiting_) agent_.loop().remove(out_, &out_source_);
-    waiting_ = false;
-    bool ok = make_pipe_at(kFdInRead, kFdInWrite, kFdInRead) && make_pipe_at(kFdOutRead, kFdOutWrite, kFdOutWrite);
-    if (!ok || !watch()) return;
-  }
+  agent_.loop().remove(in_, &in_source_);
+  if (waiting_) agent_.loop().remove(out_, &out_source_);
+  waiting_ = false;
+  if (!make_new_pipes() || !watch()) return;
   agent_.next_generation();
   flush();
 }

@@ -1,14 +1,18 @@
 // The guest's end of the link with its I/O: moves bytes between the Mux and the two pipes (or standard in and out), and
 // makes the pipes anew when the launcher asks for it.
 //
-// The request is SIGRTMIN+1 from outside: `is_from_host` says how a signal from outside is told from one that a process
-// inside sent.
+// Over standard in and out nothing can be opened anew: there the stream begins with a mark (base/mark.h), and wherever
+// the mark comes again a new generation begins, which is answered with the mark and a hello.
+//
+// Over pipes the request is SIGRTMIN+1 from outside: `is_from_host` says how a signal from outside is told from one
+// that a process inside sent.
 #pragma once
 
 #include <sys/signalfd.h>
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/mark.h"
 #include "guest/agent/agent.h"
 #include "guest/agent/secrecy.h"
 
@@ -25,15 +29,22 @@ class LinkIo {
   void on_in(uint32_t events);
   void on_out(uint32_t events);
   Result<void> watch();
+  Result<void> take_stdio();
+  void feed(std::string_view bytes);
 
   Agent& agent_;
   Secrecy& secrecy_;
   bool stdio_;
   int in_ = kFdInRead, out_ = kFdOutWrite;
-  bool waiting_ = false, ended_ = false;
+  bool waiting_ = false;
+  MarkedStream stream_;  // stdio only
   MemberSource<LinkIo, &LinkIo::on_in> in_source_{this};
   MemberSource<LinkIo, &LinkIo::on_out> out_source_{this};
 };
+
+// New pipes over fds 3 to 6; the old out-pipe hangs up last, because that is what the launcher waits for before it
+// opens the new ones.
+bool make_new_pipes();
 
 // The uid with which a signal from the host arrives: 65534 when we are in a user namespace (the host's root has no
 // number here), 0 when we are not.

@@ -1,6 +1,7 @@
 // isola-guest: process 1 of every sandbox.
 //
 //   isola-guest --id <sandbox id> [--stdio]
+//   isola-guest --relay -- <engine> …           (relay.h: outside of an engine that the guest is inside of)
 //
 // Reaps, starts processes, moves files, watches folders, dials ports; told what to do over the link (guest/link.h).
 // One thread, epoll and signalfd: nothing that a checkpoint could not carry.
@@ -17,6 +18,7 @@
 
 #include "guest/agent/agent.h"
 #include "guest/agent/link_io.h"
+#include "guest/agent/relay.h"
 #include "guest/agent/spawn.h"
 
 namespace isola::guest {
@@ -86,6 +88,8 @@ int run(const std::string& id, bool stdio) {
 }  // namespace isola::guest
 
 int main(int argc, char** argv) {
+  if (argc > 3 && std::strcmp(argv[1], "--relay") == 0 && std::strcmp(argv[2], "--") == 0)
+    return isola::guest::run_relay({argv + 3, argv + argc});
   std::string id;
   bool stdio = false, bad = false;
   for (int i = 1; i < argc; ++i) {

@@ -34,7 +34,7 @@ void Channel::finish(Result<std::string> result) {
   if (!finished_) mux_->end_channel(this, result);
 }
 
-void Mux::begin(std::string_view sandbox_id, uint32_t generation) {
+void Mux::begin(std::string_view sandbox_id, uint32_t generation, std::string_view preface) {
   parser_.reset();
   for (auto& [id, channel] : channels_) {
     channel->finished_ = true;
@@ -44,7 +44,7 @@ void Mux::begin(std::string_view sandbox_id, uint32_t generation) {
   pending_.clear();
   ready_.clear();
   pending_bytes_ = 0;
-  out_.clear();
+  out_ = preface;
   held_.clear();
   out_at_ = 0;
   broken_ = quiesced_ = false;

@@ -66,7 +66,8 @@ class Mux {
 
   explicit Mux(Opener opener) : opener_(std::move(opener)) {}
 
-  void begin(std::string_view sandbox_id, uint32_t generation);  // drops everything of the old one, queues a hello
+  void begin(std::string_view sandbox_id, uint32_t generation,
+             std::string_view preface = {});  // drops everything of the old one, queues a hello
   void feed(std::string_view bytes);
   bool broken() const { return broken_; }  // the host sent nonsense: nothing more happens until begin()
   // Op::quiesce was acked: what is queued goes out, then silence until Op::go_on or a new generation.

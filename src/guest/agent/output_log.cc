@@ -1,6 +1,7 @@
 #include "guest/agent/output_log.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,9 +28,21 @@ void put_header(char* at, Stream stream, uint32_t length) {
   std::memcpy(at + 1, &length, sizeof length);
 }
 
+// For a kernel without O_TMPFILE (gVisor's): a name that nobody can know before, for a moment.
+Fd named_for_a_moment(const char* dir) {
+  uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number)) return Fd();
+  const std::string path = std::string(dir) + "/.isola-" + std::to_string(number);
+  Fd fd(::open(path.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600));
+  if (fd) ::unlink(path.c_str());
+  return fd;
+}
+
 Fd private_file() {
   for (const char* dir : {"/var/tmp", "/tmp", "/"}) {
     if (int fd = ::open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600); fd >= 0) return Fd(fd);
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) continue;
+    if (Fd fd = named_for_a_moment(dir)) return fd;
   }
   return Fd();
 }

@@ -47,6 +47,13 @@ Result<Terminal> make_terminal(const User& user, uint16_t rows, uint16_t cols) {
   if (!t.master || ::ioctl(t.master.get(), TIOCSPTLCK, &unlock) < 0) return sys_error("cannot make a terminal");
   // By ioctl and not by name: a path under /dev/pts is the sandbox's to change.
   t.slave = Fd(::ioctl(t.master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  // A kernel that does not know it (gVisor's): by name then, and only if what is there is a terminal. Where paths are
+  // the sandbox's to change, so is everything else that could be lost by it.
+  unsigned number = 0;
+  if (!t.slave && (errno == ENOTTY || errno == EINVAL) && ::ioctl(t.master.get(), TIOCGPTN, &number) == 0) {
+    t.slave = Fd(::open(("/dev/pts/" + std::to_string(number)).c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW));
+    if (t.slave && ::isatty(t.slave.get()) != 1) t.slave.reset();
+  }
   if (!t.slave) return sys_error("cannot open the terminal");
   winsize size{.ws_row = rows, .ws_col = cols, .ws_xpixel = 0, .ws_ypixel = 0};
   ::ioctl(t.master.get(), TIOCSWINSZ, &size);
