@@ -52,9 +52,11 @@ class Switches {
 }  // namespace
 
 struct IslandNetwork::Messages {
+  Shape shape = Shape::alone;
   NetlinkBatch route;
   NetlinkBatch rules;
-  Fd home;  // the network namespace that we live in
+  NetlinkBatch wire;  // for the engine's end
+  Fd home;            // the network namespace that we live in
   bool ipv6 = true;
   std::string expected;  // empty: not learnt yet
   Switches switches;
@@ -63,6 +65,9 @@ struct IslandNetwork::Messages {
 namespace {
 
 constexpr int kBacklog = 1024;
+
+// The cable's ends have this number in both namespaces, so that all messages but one are the same for all.
+constexpr int kCable = 77;
 
 // Ports of the gate's sockets.
 constexpr std::pair<uint8_t, uint16_t> kGatePorts[] = {
@@ -109,6 +114,33 @@ Result<NetlinkBatch> route_messages(bool ipv6) {
     ISOLA_CHECK(kernel::add_address(batch, kernel::kLoopbackIndex, own));
     ISOLA_CHECK(kernel::add_everything_is_local(batch, kernel::kLoopbackIndex, own));
   }
+  return batch;
+}
+
+Result<NetlinkBatch> wired_route_messages(bool ipv6) {
+  NetlinkBatch batch;
+  kernel::add_link_up(batch, kernel::kLoopbackIndex);
+  if (ipv6) kernel::add_no_own_address(batch, kCable);
+  kernel::add_link_up(batch, kCable);
+  for (auto [own, guest] : {std::pair{kOwnAddress4, kWireAddress4}, std::pair{kOwnAddress6, kWireAddress6}}) {
+    if (own == kOwnAddress6 && !ipv6) continue;
+    ISOLA_CHECK(kernel::add_address(batch, kCable, own));
+    ISOLA_CHECK(kernel::add_everything_is_local(batch, kernel::kLoopbackIndex, own));
+    ISOLA_CHECK(kernel::add_neighbour(batch, kCable, guest));
+  }
+  return batch;
+}
+
+// What the engine finds and takes over: an address, and the way to everything else.
+Result<NetlinkBatch> wire_messages(bool ipv6) {
+  NetlinkBatch batch;
+  kernel::add_link_up(batch, kernel::kLoopbackIndex);  // else it would have no loopback of its own
+  if (ipv6) kernel::add_no_own_address(batch, kCable);
+  ISOLA_CHECK(kernel::add_address(batch, kCable, kWireAddress4, 30));
+  if (ipv6) ISOLA_CHECK(kernel::add_address(batch, kCable, kWireAddress6, 126));
+  kernel::add_link_up(batch, kCable);
+  ISOLA_CHECK(kernel::add_default_route(batch, kOwnAddress4));
+  if (ipv6) ISOLA_CHECK(kernel::add_default_route(batch, kOwnAddress6));
   return batch;
 }
 
@@ -173,6 +205,41 @@ NetlinkBatch rule_messages() {
   return nft.take();
 }
 
+// The same as rule_messages(), for what comes in by the cable. Nobody lives on this side of it but the gate's sockets.
+NetlinkBatch wired_rule_messages() {
+  kernel::NftBatch nft("isola");
+  const char* aside = "aside";
+  nft.chain({.name = aside, .kind = NftChain::Kind::raw_arriving});
+  nft.rule(aside, NftRule().protocol(IPPROTO_TCP).accept());
+  nft.rule(aside, NftRule().protocol(IPPROTO_UDP).port(53).accept());
+  nft.rule(aside, NftRule().do_not_track().accept());
+
+  const char* steer = "steer";
+  nft.chain({.name = steer, .kind = NftChain::Kind::nat_arriving});
+  for (uint8_t protocol : {IPPROTO_UDP, IPPROTO_TCP})
+    nft.rule(steer, NftRule().protocol(protocol).port(53).redirect(kDnsPort));
+  nft.rule(steer, NftRule().protocol(IPPROTO_TCP).redirect(kGatePort));
+
+  const char* arrive = "arrive";
+  nft.chain({.name = arrive, .kind = NftChain::Kind::filter_arriving, .drop_by_default = true});
+  for (uint16_t port : {kGatePort, kDnsPort})
+    nft.rule(arrive, NftRule().protocol(IPPROTO_TCP).port(port).not_redirected().reject_with_reset());
+  nft.rule(arrive, NftRule().protocol(IPPROTO_UDP).port(kDnsPort).not_redirected().reject());
+  auto fresh_tcp = [] { return NftRule().fresh().protocol(IPPROTO_TCP); };
+  nft.rule(arrive, fresh_tcp().rate_over(kMostPerSecond, kMostAtOnce).reject_with_reset());
+  nft.rule(arrive, fresh_tcp().flows_over(kMostOpen).reject_with_reset());
+  nft.rule(arrive,
+           NftRule().fresh().protocol(IPPROTO_UDP).port(kDnsPort).rate_over(kMostPerSecond, kMostAtOnce).reject());
+  for (uint16_t port : {kGatePort, kDnsPort}) nft.rule(arrive, NftRule().protocol(IPPROTO_TCP).port(port).accept());
+  nft.rule(arrive, NftRule().protocol(IPPROTO_UDP).port(kDnsPort).accept());
+  // Who has which address on the cable. (For IPv4 that is ARP, which meets no rules.)
+  for (uint8_t type : {ND_NEIGHBOR_SOLICIT, ND_NEIGHBOR_ADVERT})
+    nft.rule(arrive, NftRule().protocol(IPPROTO_ICMPV6).icmp_type(type).accept());
+  nft.rule(arrive, NftRule().protocol(IPPROTO_TCP).reject_with_reset());
+  nft.rule(arrive, NftRule().reject());
+  return nft.take();
+}
+
 struct SocketAddress {
   SocketAddress(const char* text, uint16_t port) {
     if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
@@ -194,13 +261,23 @@ bool set_reuse(const Fd& fd, int value) {
   return ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &value, sizeof value) == 0;
 }
 
-Result<Fd> bound_socket(int family, int type, uint16_t port) {
+// `home`: the address that packets are redirected to; `guest`: whose questions come.
+struct Places {
+  const char *home, *guest;
+};
+Places places_of(IslandNetwork::Shape shape, int family) {
+  if (shape == IslandNetwork::Shape::wired)
+    return family == AF_INET ? Places{kOwnAddress4, kWireAddress4} : Places{kOwnAddress6, kWireAddress6};
+  return family == AF_INET ? Places{"127.0.0.1", kOwnAddress4} : Places{"::1", kOwnAddress6};
+}
+
+Result<Fd> bound_socket(IslandNetwork::Shape shape, int family, int type, uint16_t port) {
   if (int e = kernel::fault::at("island_socket")) return sys_error("cannot open a socket inside the sandbox", e);
   Fd fd(::socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return sys_error("cannot open a socket inside the sandbox");
   // Redirected packets go to exactly this address; and a UDP answer must come from it, else connection tracking would
   // not know it for the answer and would not turn it back.
-  SocketAddress address(family == AF_INET ? "127.0.0.1" : "::1", port);
+  SocketAddress address(places_of(shape, family).home, port);
   if (::bind(fd.get(), address.get(), address.size) < 0) {
     // Connections of an earlier gate linger on the port for a minute. Shared with those, and with nobody who comes
     // later.
@@ -213,21 +290,21 @@ Result<Fd> bound_socket(int family, int type, uint16_t port) {
     // the port and receives nothing: whoever asks is told "port unreachable". The peer has the sandbox's own address
     // because IPv6 remembers it even after start_answering() has disconnected the socket, and would go on to refuse
     // questions from any other.
-    SocketAddress nobody(family == AF_INET ? kOwnAddress4 : kOwnAddress6, 1);
+    SocketAddress nobody(places_of(shape, family).guest, 1);
     if (::connect(fd.get(), nobody.get(), nobody.size) < 0) return sys_error("cannot close the sandbox's DNS port");
   }
   return fd;
 }
 
-Result<IslandSockets> open_sockets(bool ipv6) {
+Result<IslandSockets> open_sockets(IslandNetwork::Shape shape, bool ipv6) {
   IslandSockets out;
-  ISOLA_TRY(out.tcp4, bound_socket(AF_INET, SOCK_STREAM, kGatePort));
-  ISOLA_TRY(out.dns_udp4, bound_socket(AF_INET, SOCK_DGRAM, kDnsPort));
-  ISOLA_TRY(out.dns_tcp4, bound_socket(AF_INET, SOCK_STREAM, kDnsPort));
+  ISOLA_TRY(out.tcp4, bound_socket(shape, AF_INET, SOCK_STREAM, kGatePort));
+  ISOLA_TRY(out.dns_udp4, bound_socket(shape, AF_INET, SOCK_DGRAM, kDnsPort));
+  ISOLA_TRY(out.dns_tcp4, bound_socket(shape, AF_INET, SOCK_STREAM, kDnsPort));
   if (!ipv6) return out;
-  ISOLA_TRY(out.tcp6, bound_socket(AF_INET6, SOCK_STREAM, kGatePort));
-  ISOLA_TRY(out.dns_udp6, bound_socket(AF_INET6, SOCK_DGRAM, kDnsPort));
-  ISOLA_TRY(out.dns_tcp6, bound_socket(AF_INET6, SOCK_STREAM, kDnsPort));
+  ISOLA_TRY(out.tcp6, bound_socket(shape, AF_INET6, SOCK_STREAM, kGatePort));
+  ISOLA_TRY(out.dns_udp6, bound_socket(shape, AF_INET6, SOCK_DGRAM, kDnsPort));
+  ISOLA_TRY(out.dns_tcp6, bound_socket(shape, AF_INET6, SOCK_STREAM, kDnsPort));
   return out;
 }
 
@@ -253,11 +330,18 @@ Result<void> IslandSockets::start_answering() {
   return {};
 }
 
-Result<IslandNetwork> IslandNetwork::prepare() {
+Result<IslandNetwork> IslandNetwork::prepare(Shape shape) {
   auto messages = std::make_shared<Messages>();
   messages->ipv6 = ::access("/proc/sys/net/ipv6", F_OK) == 0;
-  ISOLA_TRY(messages->route, route_messages(messages->ipv6));
-  messages->rules = rule_messages();
+  messages->shape = shape;
+  if (shape == Shape::wired) {
+    ISOLA_TRY(messages->route, wired_route_messages(messages->ipv6));
+    ISOLA_TRY(messages->wire, wire_messages(messages->ipv6));
+    messages->rules = wired_rule_messages();
+  } else {
+    ISOLA_TRY(messages->route, route_messages(messages->ipv6));
+    messages->rules = rule_messages();
+  }
   ISOLA_TRY(messages->home, open_own_netns());
   return IslandNetwork(std::move(messages));
 }
@@ -273,7 +357,7 @@ Result<IslandNetwork::Doors> IslandNetwork::open_doors() const {
   return Doors{std::move(netfilter), std::move(route), {}};
 }
 
-Result<IslandSockets> IslandNetwork::configure(Doors& doors) const {
+Result<IslandSockets> IslandNetwork::configure(Doors& doors, int wire) const {
   // Rules before the device is up: there is no moment in which a packet could go another way.
   ISOLA_CHECK(doors.netfilter.run(messages_->rules));
   ISOLA_TRY(doors.switches, messages_->switches.open());
@@ -281,8 +365,13 @@ Result<IslandSockets> IslandNetwork::configure(Doors& doors) const {
     if (int e = kernel::fault::at("island_switch")) return sys_error(std::string("cannot set ") + name, e);
     ISOLA_CHECK(write_file_at(doors.switches.get(), name, seconds));
   }
+  if (messages_->shape == Shape::wired) {
+    NetlinkBatch cable;
+    kernel::add_cable(cable, "gate", "eth0", wire, kCable);
+    ISOLA_CHECK(doors.route.run(cable));
+  }
   ISOLA_CHECK(doors.route.run(messages_->route));
-  return open_sockets(messages_->ipv6);
+  return open_sockets(messages_->shape, messages_->ipv6);
 }
 
 Result<std::string> IslandNetwork::read_back(const Doors& doors) const {
@@ -295,26 +384,47 @@ Result<std::string> IslandNetwork::read_back(const Doors& doors) const {
   return text + rules;
 }
 
-Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering) const {
+Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering, int wire) const {
   ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
   ISOLA_TRY(Doors doors, open_doors());
-  ISOLA_TRY(IslandSockets sockets, configure(doors));
+  ISOLA_TRY(IslandSockets sockets, configure(doors, wire));
   if (answering == Answering::gate) ISOLA_CHECK(sockets.start_answering());
   return sockets;
 }
 
-Result<IslandNetwork::Made> IslandNetwork::make_and_describe(int netns_fd) const {
-  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
-  ISOLA_TRY(Doors doors, open_doors());
+Result<IslandNetwork::Made> IslandNetwork::make_and_describe(int netns_fd, int wire) const {
   Made made;
-  ISOLA_TRY(made.sockets, configure(doors));
-  ISOLA_TRY(made.description, read_back(doors));
+  {
+    ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+    ISOLA_TRY(Doors doors, open_doors());
+    ISOLA_TRY(made.sockets, configure(doors, wire));
+    ISOLA_TRY(made.description, read_back(doors));
+  }
+  if (messages_->shape == Shape::wired) {
+    ISOLA_TRY(std::string wired, configure_wire(wire));
+    made.description += wired;
+  }
   return made;
+}
+
+// The engine's end; and what is there then.
+Result<std::string> IslandNetwork::configure_wire(int wire) const {
+  ISOLA_TRY(Visit visit, Visit::enter(wire, messages_->home.get()));
+  ISOLA_TRY(NetlinkSocket route, NetlinkSocket::open(NETLINK_ROUTE));
+  ISOLA_CHECK(route.run(messages_->wire));
+  ISOLA_TRY(std::string text, kernel::describe_links(route));
+  std::string marked;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = text.find('\n', at) + 1;
+    marked += "wire " + text.substr(at, end - at);
+    at = end;
+  }
+  return marked;
 }
 
 Result<IslandSockets> IslandNetwork::reopen(int netns_fd) const {
   ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
-  return open_sockets(messages_->ipv6);
+  return open_sockets(messages_->shape, messages_->ipv6);
 }
 
 Result<std::string> IslandNetwork::describe(int netns_fd) const {
@@ -326,15 +436,17 @@ Result<std::string> IslandNetwork::describe(int netns_fd) const {
 
 Result<std::string> IslandNetwork::expected() const {
   if (messages_->expected.empty()) {
-    Fd fresh;
+    Fd fresh, wire;
     {
       ISOLA_TRY(Visit visit,
                 Visit::enter(messages_->home.get(), messages_->home.get()));  // whatever happens: back home
-      if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
-      ISOLA_TRY(fresh, open_own_netns());
+      for (Fd* netns : {&wire, &fresh}) {
+        if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
+        ISOLA_TRY(*netns, open_own_netns());
+      }
     }
-    ISOLA_TRY(IslandSockets sockets, make(fresh.get()));
-    ISOLA_TRY(messages_->expected, describe(fresh.get()));
+    ISOLA_TRY(Made made, make_and_describe(fresh.get(), wire.get()));
+    messages_->expected = made.description;
   }
   return messages_->expected;
 }

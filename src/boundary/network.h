@@ -20,6 +20,12 @@
 //   anything else                      refused (EPERM or ECONNREFUSED at once, never a wait)
 //   the two ports themselves           refused when dialled directly: only redirected connections arrive there
 //
+// A guest with a network stack of its own (an engine's) needs a device: then the island has a second network namespace,
+// with one end of a cable that the engine takes over, and the other end is here (Shape::wired). The guest has the
+// addresses kWireAddress4 and 6, `own` are those of the other end, and what comes in by the cable meets the same rules:
+// every TCP connection and every DNS question to the sockets, anything else refused. Nothing is forwarded, and there is
+// no third device.
+//
 // The kernel tracks what is redirected and nothing else, since its records of connections belong to no memory limit;
 // how many there can be is bounded: new ones beyond the rate or the number are refused.
 #pragma once
@@ -38,6 +44,9 @@ namespace isola::boundary {
 // the ranges of the gate's synthetic answers (198.18.0.0/15 and its counterpart).
 inline constexpr char kOwnAddress4[] = "10.255.255.254";
 inline constexpr char kOwnAddress6[] = "fd69:736f:6c61::1";
+// A wired guest's.
+inline constexpr char kWireAddress4[] = "10.255.255.253";
+inline constexpr char kWireAddress6[] = "fd69:736f:6c61::2";
 inline constexpr uint16_t kGatePort = 15001;
 inline constexpr uint16_t kDnsPort = 15053;
 
@@ -57,20 +66,25 @@ struct IslandSockets {
 
 class IslandNetwork {
  public:
+  enum class Shape {
+    alone,  // processes of the host's kernel, inside the namespace
+    wired,  // an engine, at the other end of a cable
+  };
   // Builds every message once. Needs nothing from the kernel but to know whether it has IPv6.
-  static Result<IslandNetwork> prepare();
+  static Result<IslandNetwork> prepare(Shape shape = Shape::alone);
 
   // Enters the (fresh) network namespace, configures it, opens the sockets, and comes back. The caller is
   // single-threaded and privileged over the namespace. Not coming back would leave the launcher inside a sandbox: that
   // aborts the process.
-  Result<IslandSockets> make(int netns_fd, Answering answering = Answering::nobody) const;
+  // `wire`: of a wired one, the namespace that the engine takes its end of the cable from.
+  Result<IslandSockets> make(int netns_fd, Answering answering = Answering::nobody, int wire = -1) const;
 
   // Both at once, in one visit: configured, and then read back from the kernel as describe() does.
   struct Made {
     IslandSockets sockets;
     std::string description;
   };
-  Result<Made> make_and_describe(int netns_fd) const;
+  Result<Made> make_and_describe(int netns_fd, int wire = -1) const;
 
   // The sockets once more, in a namespace that make() configured and whose earlier ones nobody holds any longer: for
   // whoever takes over a sandbox from a process that died.
@@ -78,9 +92,10 @@ class IslandNetwork {
 
   // What is installed there now, one line per link, address, route, chain, rule and switch; the same text for every
   // namespace that make() configured. Compare it with expected().
+  // Of a wired one: without the other end of the cable, which is the engine's as soon as it runs.
   Result<std::string> describe(int netns_fd) const;
 
-  // The text that describe() gives for a namespace that make() configured and nobody touched.
+  // The text that make_and_describe() gives; and describe() for a namespace that nobody touched.
   // Learnt from a throw-away namespace at the first call.
   Result<std::string> expected() const;
 
@@ -88,7 +103,8 @@ class IslandNetwork {
   struct Messages;
   struct Doors;  // to what is configured in a namespace, opened there
   Result<Doors> open_doors() const;
-  Result<IslandSockets> configure(Doors& doors) const;
+  Result<IslandSockets> configure(Doors& doors, int wire) const;
+  Result<std::string> configure_wire(int wire) const;
   Result<std::string> read_back(const Doors& doors) const;
   explicit IslandNetwork(std::shared_ptr<Messages> messages) : messages_(std::move(messages)) {}
   std::shared_ptr<Messages> messages_;

@@ -558,5 +558,153 @@ TEST_F(Island, NotANamespaceIsAnError) {
   EXPECT_FALSE(network_->make(-1));
 }
 
+// ---- an island with a cable -----------------------------------------------------------------------------------------
+
+// The guest of these is in the namespace of the cable's other end, with the kernel's own stack in the place of an
+// engine's.
+class WiredIsland : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    home_ = own_netns();
+    auto network = IslandNetwork::prepare(IslandNetwork::Shape::wired);
+    ASSERT_TRUE(network) << network.error().text();
+    network_.emplace(*network);
+    Fd before(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
+    island_ = Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    ASSERT_EQ(::setns(before.get(), CLONE_NEWNET), 0);
+  }
+  void TearDown() override { EXPECT_EQ(own_netns(), home_) << "not back home"; }
+  void run(Guest& guest, Answering answering) {
+    if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";
+    auto made = network_->make_and_describe(island_.get(), guest.netns());
+    ASSERT_TRUE(made) << made.error().text();
+    EXPECT_EQ(own_netns(), home_);
+    sockets_ = std::move(made->sockets);
+    description_ = made->description;
+    if (answering == Answering::gate) {
+      ASSERT_TRUE(sockets_.start_answering());
+    }
+    guest.go();
+  }
+  std::optional<IslandNetwork> network_;
+  IslandSockets sockets_;
+  std::string description_;
+  Fd island_;
+  ino_t home_ = 0;
+};
+
+TEST_F(WiredIsland, TcpToAnywhereReachesTheGateWithItsDestination) {
+  Guest guest([] {
+    return talk_to({{SOCK_STREAM, "93.184.216.34", 443},
+                    {SOCK_STREAM, "2001:db8::7", 8080},
+                    {SOCK_STREAM, kOwnAddress4, kGatePort}});
+  });
+  run(guest, Answering::gate);
+  if (IsSkipped() || HasFatalFailure()) return;
+  char text[INET6_ADDRSTRLEN];
+  auto four = [&](const char* wanted, uint16_t port, const char* answer) {
+    ASSERT_TRUE(readable(sockets_.tcp4));
+    Fd fd(::accept4(sockets_.tcp4.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    sockaddr_in to{}, peer{};
+    socklen_t size = sizeof to;
+    ASSERT_EQ(::getsockopt(fd.get(), SOL_IP, SO_ORIGINAL_DST, &to, &size), 0);
+    EXPECT_STREQ(inet_ntop(AF_INET, &to.sin_addr, text, sizeof text), wanted);
+    EXPECT_EQ(ntohs(to.sin_port), port);
+    size = sizeof peer;
+    ASSERT_EQ(::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &size), 0);
+    EXPECT_STREQ(inet_ntop(AF_INET, &peer.sin_addr, text, sizeof text), kWireAddress4);
+    ASSERT_EQ(::write(fd.get(), answer, 4), 4);
+  };
+  four("93.184.216.34", 443, "four");
+  ASSERT_TRUE(readable(sockets_.tcp6));
+  Fd six(::accept4(sockets_.tcp6.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  sockaddr_in6 to6{};
+  socklen_t size = sizeof to6;
+  ASSERT_EQ(::getsockopt(six.get(), SOL_IPV6, SO_ORIGINAL_DST, &to6, &size), 0);
+  EXPECT_STREQ(inet_ntop(AF_INET6, &to6.sin6_addr, text, sizeof text), "2001:db8::7");
+  EXPECT_EQ(ntohs(to6.sin6_port), 8080);
+  ASSERT_EQ(::write(six.get(), "six", 3), 3);
+  six.reset();
+  // Whoever dials the gate directly is one more connection whose destination the gate sees, and refuses.
+  four(kOwnAddress4, kGatePort, "gate");
+  EXPECT_EQ(guest.result(), "four six gate");
+}
+
+TEST_F(WiredIsland, DnsReachesItsSockets) {
+  Guest guest([] {
+    return talk_to({{SOCK_DGRAM, "8.8.8.8", 53},
+                    {SOCK_DGRAM, kOwnAddress4, 53},
+                    {SOCK_DGRAM, "2001:4860:4860::8888", 53},
+                    {SOCK_STREAM, "8.8.4.4", 53}});
+  });
+  run(guest, Answering::gate);
+  if (IsSkipped() || HasFatalFailure()) return;
+  for (auto [fd, answer] : {std::pair{&sockets_.dns_udp4, "a"}, {&sockets_.dns_udp4, "b"}, {&sockets_.dns_udp6, "c"}}) {
+    ASSERT_TRUE(readable(*fd)) << answer;
+    char question[64];
+    sockaddr_storage from;
+    socklen_t size = sizeof from;
+    ASSERT_EQ(::recvfrom(fd->get(), question, sizeof question, 0, reinterpret_cast<sockaddr*>(&from), &size), 8);
+    ASSERT_EQ(::sendto(fd->get(), answer, 1, 0, reinterpret_cast<sockaddr*>(&from), size), 1);
+  }
+  ASSERT_TRUE(readable(sockets_.dns_tcp4));
+  Fd tcp(::accept4(sockets_.dns_tcp4.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_EQ(::write(tcp.get(), "d", 1), 1);
+  tcp.reset();
+  EXPECT_EQ(guest.result(), "a b c d");
+}
+
+TEST_F(WiredIsland, WithoutAGateEverythingIsRefusedAtOnce) {
+  Guest guest([] {
+    std::string out;
+    for (const char* to : {"93.184.216.34", "2001:db8::7", "10.0.0.1", "169.254.169.254", kOwnAddress4})
+      out += talk(SOCK_STREAM, to, 443) + " ";
+    for (const char* to : {"8.8.8.8", "2001:4860:4860::8888", kOwnAddress4}) out += talk(SOCK_DGRAM, to, 53) + " ";
+    return out;
+  });
+  run(guest, Answering::nobody);
+  if (IsSkipped() || HasFatalFailure()) return;
+  std::string expected;
+  for (int i = 0; i < 8; ++i) expected += "ECONNREFUSED ";
+  EXPECT_EQ(guest.result(), expected);
+}
+
+TEST_F(WiredIsland, OtherUdpAndTheDnsPortItselfAreRefused) {
+  Guest guest([] {
+    return talk_to({{SOCK_DGRAM, "93.184.216.34", 443},
+                    {SOCK_DGRAM, "2001:db8::7", 443},
+                    {SOCK_DGRAM, kOwnAddress4, kDnsPort},
+                    {SOCK_DGRAM, kOwnAddress4, 5353}});
+  });
+  run(guest, Answering::gate);
+  if (IsSkipped() || HasFatalFailure()) return;
+  EXPECT_EQ(guest.result(), "ECONNREFUSED ECONNREFUSED ECONNREFUSED ECONNREFUSED");
+}
+
+TEST_F(WiredIsland, IsAsExpectedAndCanBeReopened) {
+  Guest guest([] { return talk(SOCK_STREAM, "93.184.216.34", 443); });
+  auto expected = network_->expected();
+  ASSERT_TRUE(expected) << expected.error().text();
+  for (const char* part : {"gate up", "wire link", "wire address 10.255.255.253/30"})
+    EXPECT_NE(expected->find(part), std::string::npos) << part << " is not in\n" << *expected;
+  if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";
+  auto made = network_->make_and_describe(island_.get(), guest.netns());
+  ASSERT_TRUE(made) << made.error().text();
+  EXPECT_EQ(made->description, *expected);
+  EXPECT_TRUE(expected->starts_with(network_->describe(island_.get()).value())) << "all but the other end";
+  made->sockets = {};
+  auto again = network_->reopen(island_.get());
+  ASSERT_TRUE(again) << again.error().text();
+  ASSERT_TRUE(again->start_answering());
+  guest.go();
+  ASSERT_TRUE(readable(again->tcp4));
+  Fd fd(::accept4(again->tcp4.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_EQ(::write(fd.get(), "again", 5), 5);
+  fd.reset();
+  EXPECT_EQ(guest.result(), "again");
+}
+
 }  // namespace
 }  // namespace isola::boundary

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <libmnl/libmnl.h>
 #include <linux/if.h>
+#include <linux/if_link.h>
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
 
@@ -105,21 +106,49 @@ Result<void> add_address(NetlinkBatch& batch, int link, const std::string& addre
   return {};
 }
 
-void add_cable(NetlinkBatch& batch, const std::string& end, const std::string& other_end, int other_netns) {
+void add_cable(NetlinkBatch& batch, const std::string& end, const std::string& other_end, int other_netns, int number) {
   batch.add("make a cable", RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, [&](nlmsghdr* m) {
-    header<ifinfomsg>(m);
+    header<ifinfomsg>(m)->ifi_index = number;
     mnl_attr_put_strz(m, IFLA_IFNAME, end.c_str());
     auto* info = mnl_attr_nest_start(m, IFLA_LINKINFO);
     mnl_attr_put_strz(m, IFLA_INFO_KIND, "veth");
     auto* data = mnl_attr_nest_start(m, IFLA_INFO_DATA);
     auto* peer = mnl_attr_nest_start(m, VETH_INFO_PEER);
-    mnl_nlmsg_put_extra_header(m, sizeof(ifinfomsg));
+    static_cast<ifinfomsg*>(mnl_nlmsg_put_extra_header(m, sizeof(ifinfomsg)))->ifi_index = number;
     mnl_attr_put_strz(m, IFLA_IFNAME, other_end.c_str());
     mnl_attr_put_u32(m, IFLA_NET_NS_FD, static_cast<uint32_t>(other_netns));
     mnl_attr_nest_end(m, peer);
     mnl_attr_nest_end(m, data);
     mnl_attr_nest_end(m, info);
   });
+}
+
+void add_no_own_address(NetlinkBatch& batch, int link) {
+  batch.add("keep a device from having an address of its own", RTM_NEWLINK, NLM_F_ACK, [&](nlmsghdr* m) {
+    header<ifinfomsg>(m)->ifi_index = link;
+    auto* families = mnl_attr_nest_start(m, IFLA_AF_SPEC);
+    auto* six = mnl_attr_nest_start(m, AF_INET6);
+    mnl_attr_put_u8(m, IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE);
+    mnl_attr_nest_end(m, six);
+    mnl_attr_nest_end(m, families);
+  });
+}
+
+Result<void> add_neighbour(NetlinkBatch& batch, int link, const std::string& address) {
+  ISOLA_TRY(Address a, parse(address));
+  batch.add("add the route to " + address, RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, [&](nlmsghdr* m) {
+    auto* h = header<rtmsg>(m);
+    h->rtm_family = a.family;
+    h->rtm_dst_len = static_cast<uint8_t>(a.size * 8);
+    // In the table that is asked first, where the whole world is local.
+    h->rtm_table = RT_TABLE_LOCAL;
+    h->rtm_protocol = RTPROT_STATIC;
+    h->rtm_scope = a.family == AF_INET ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE;
+    h->rtm_type = RTN_UNICAST;
+    mnl_attr_put(m, RTA_DST, a.size, a.bytes.data());
+    mnl_attr_put_u32(m, RTA_OIF, static_cast<uint32_t>(link));
+  });
+  return {};
 }
 
 Result<void> add_default_route(NetlinkBatch& batch, const std::string& via) {

@@ -255,14 +255,19 @@ NftBatch::NftBatch(std::string table) : table_(std::move(table)) {
 
 void NftBatch::chain(const NftChain& chain) {
   messages_.emplace_back([this, chain](NetlinkBatch& out, bool) {
-    const bool nat = chain.kind == NftChain::Kind::nat_output;
+    using Kind = NftChain::Kind;
+    const bool raw = chain.kind == Kind::raw_output || chain.kind == Kind::raw_arriving;
+    const bool nat = chain.kind == Kind::nat_output || chain.kind == Kind::nat_arriving;
     // The kernel's own order: tracking begins at -200.
-    const int priority = chain.kind == NftChain::Kind::raw_output ? -300 : nat ? -100 : 0;
+    const int priority = raw ? -300 : nat ? -100 : 0;
+    const uint32_t hook = chain.kind < Kind::raw_arriving       ? NF_INET_LOCAL_OUT
+                          : chain.kind == Kind::filter_arriving ? NF_INET_LOCAL_IN
+                                                                : NF_INET_PRE_ROUTING;
     std::unique_ptr<nftnl_chain, decltype(&nftnl_chain_free)> c(nftnl_chain_alloc(), nftnl_chain_free);
     nftnl_chain_set_str(c.get(), NFTNL_CHAIN_TABLE, table_.c_str());
     nftnl_chain_set_str(c.get(), NFTNL_CHAIN_NAME, chain.name.c_str());
     nftnl_chain_set_str(c.get(), NFTNL_CHAIN_TYPE, nat ? "nat" : "filter");
-    nftnl_chain_set_u32(c.get(), NFTNL_CHAIN_HOOKNUM, NF_INET_LOCAL_OUT);
+    nftnl_chain_set_u32(c.get(), NFTNL_CHAIN_HOOKNUM, hook);
     nftnl_chain_set_s32(c.get(), NFTNL_CHAIN_PRIO, priority);
     nftnl_chain_set_u32(c.get(), NFTNL_CHAIN_POLICY, chain.drop_by_default ? NF_DROP : NF_ACCEPT);
     out.add("make the packet chain " + chain.name, message_type(NFT_MSG_NEWCHAIN), NLM_F_CREATE | NLM_F_EXCL,

@@ -37,10 +37,11 @@ class NftRule {
   // The connection is one more than so many that came by here and are still open (TCP) or remembered (UDP).
   NftRule flows_over(uint32_t count) &&;
   NftRule accept() &&;
-  NftRule do_not_track() &&;           // raw chains: the kernel keeps no record of the connection
-  NftRule redirect(uint16_t port) &&;  // to this port of the loopback address (nat chains)
-  NftRule reject_with_reset() &&;      // after protocol(IPPROTO_TCP)
-  NftRule reject() &&;                 // "port unreachable"
+  NftRule do_not_track() &&;  // raw chains: the kernel keeps no record of the connection
+  // To this port: of the loopback address (nat_output), or of the device that it came by (nat_arriving).
+  NftRule redirect(uint16_t port) &&;
+  NftRule reject_with_reset() &&;  // after protocol(IPPROTO_TCP)
+  NftRule reject() &&;             // "port unreachable"
 
  private:
   friend class NftBatch;
@@ -48,7 +49,8 @@ class NftRule {
 };
 
 struct NftChain {
-  enum class Kind { raw_output, nat_output, filter_output };  // in the order in which a packet meets them
+  // In the order in which a packet meets them: on its way out, and on its way in.
+  enum class Kind { raw_output, nat_output, filter_output, raw_arriving, nat_arriving, filter_arriving };
   std::string name;
   Kind kind = Kind::filter_output;
   bool drop_by_default = false;
