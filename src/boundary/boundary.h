@@ -10,6 +10,9 @@
 //
 // Dropping a Launching that did not finish undoes all of it that is not the caller's.
 //
+// A boundary may have an engine of its own (gVisor's runsc, a kernel as a program): then what runs on the host is the
+// engine, and the guest runs inside it.
+//
 // A launch with a memory image restores what a checkpoint saved instead of starting a guest: everything else (range of
 // ids, root, control group, network, the comparison of what is installed with what should be) is the same.
 #pragma once
@@ -66,11 +69,20 @@ struct MemoryImage {
   std::function<Result<void>()> check;
 };
 
+// Which program makes the boundary, so that a caller can be told.
+struct Engine {
+  std::string name;          // "linux", "runsc"
+  std::string version;       // as it says itself
+  bool accelerated = false;  // by the processor's virtualisation
+  bool operator==(const Engine&) const = default;
+};
+
 // What a launch needs; the layer, the cgroup and the id range belong to the caller, who made them and frees them.
 struct LaunchSpec {
   std::string id;
   uint32_t id_base = 0;             // first host id of the sandbox's range
   std::vector<std::string> lowers;  // folders below, the uppermost first; the last is where the image's blob is mounted
+  std::string blob;                 // the image's file: a boundary with a kernel of its own takes it as a disk
   std::string layer;                // folder with upper/ and work/
   // Its name; limited but for the processor time, which is set before the guest's first instruction.
   std::string cgroup;
@@ -114,18 +126,25 @@ class Checkpointing {
   virtual pid_t pid() const = 0;
 };
 
-// Both directions of a link to the guest. The guest owns the pipes; these are the host's ends.
+// Both directions of a link to the guest; these are the host's ends. Whoever is the cell's first process on the host
+// (the guest, or the relay of an engine) holds both ends of both pipes, so that nothing hangs up when a launcher dies.
 struct Link {
   Fd to_guest;
   Fd from_guest;
 };
 
+// What a restarted launcher needs to find a cell again.
+struct CellName {
+  BoundaryKind kind = BoundaryKind::jail;
+  kernel::ProcessName process;  // the first on the host; pid 0: none yet
+  std::string handle;           // the boundary's own affair; a word, or empty. The journal keeps it as it is
+};
+
 class Cell {
  public:
   virtual ~Cell() = default;
-  virtual BoundaryKind kind() const = 0;
-  // What a restarted launcher needs to find this cell again.
-  virtual kernel::ProcessName process() const = 0;
+  virtual CellName name() const = 0;
+  BoundaryKind kind() const { return name().kind; }
   // Readable (a pidfd) when the cell has ended.
   virtual int exit_fd() const = 0;
   // A link, in two steps, since the guest may need a moment: the first link is the one made at launch, every later one
@@ -135,6 +154,7 @@ class Cell {
   virtual Result<Link> take_link() = 0;
   // What the gate answers on. The cell keeps them; whoever needs them longer copies.
   virtual Result<const IslandSockets*> sockets() = 0;
+  // All of its processes end, not only the first.
   virtual Result<void> kill() = 0;
   // Is its link silent, so that a checkpoint would lose nothing of it?
   virtual Result<bool> quiesced() { return fail(Code::unsupported, "this boundary has no checkpoints"); }
@@ -149,9 +169,9 @@ class Launching {
  public:
   virtual ~Launching() = default;
   virtual int fd() const = 0;
-  // Process 1; 0 while there is none that could be left to itself. The caller writes it down and then says proceed(),
-  // before which nothing of the guest runs.
-  virtual pid_t pid() const = 0;
+  // Its process has pid 0 while there is none that could be left to itself. The caller writes it down and then says
+  // proceed(), before which nothing of the guest runs.
+  virtual CellName name() const = 0;
   virtual Result<void> proceed() { return {}; }
   virtual Result<std::unique_ptr<Cell>> advance() = 0;
   virtual const Latency& latency() const = 0;
@@ -163,6 +183,9 @@ class Boundary {
  public:
   virtual ~Boundary() = default;
   virtual BoundaryKind kind() const = 0;
+  virtual Engine engine() const = 0;
+  // What every cell of it has installed, as text, before what a launch adds.
+  virtual std::string describe_protections() const { return ""; }
   virtual Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) = 0;
   // What memory images are made by and for here; an error says why there are none.
   virtual Result<MemoryHost> memory_host() { return fail(Code::unsupported, "this boundary has no memory images"); }
@@ -173,7 +196,7 @@ class Boundary {
   // New limits of a parked cell, as they were found installed, against what they should be.
   virtual Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const = 0;
   // A living cell that an earlier launcher made, or not_found.
-  virtual Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) = 0;
+  virtual Result<std::unique_ptr<Cell>> adopt(const CellName& name) = 0;
 };
 
 }  // namespace isola::boundary

@@ -22,7 +22,8 @@ enum class Step : uint8_t {
   network,   // lo, routes, redirect rules, the gate's sockets; at the same time as
   furnish,   // inside: mounts, pivot_root, capabilities, seccomp (of the two, what ends last has what was left of it)
   verify,    // installed protections compared with the manifest
-  exec,      // the guest program starts
+  exec,      // the guest program starts, or the engine that it will live in
+  boot,      // the engine comes up, until the guest says its first word
   claim,     // a parked jail takes the caller's limits
   restore,   // processes and memory of an image
   relink,    // the restored guest's new link

@@ -25,6 +25,7 @@ struct Common {
 
 struct RunOptions {
   std::string template_name;              // empty: base, or the server's default
+  std::string boundary;                   // a BoundaryWish; empty: auto
   std::string memory, disk, timeout, io;  // as written; parsed by run()
   std::optional<double> cpus;
   std::optional<uint32_t> pids, open_files;

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "boundary/gvisor/runsc.h"
 #include "boundary/network.h"
 #include "cli/commands.h"
 #include "cli/register.h"
@@ -176,7 +177,14 @@ void check_boundaries(Findings& out, bool jail) {
       {"boundary jail", jail ? Verdict::works : Verdict::fails,
        jail ? "namespaces, seccomp, capabilities and control groups; it shares this machine's kernel" : "see above",
        ""});
-  for (const char* name : {"gvisor", "uml", "microvm"})
+  auto runsc = boundary::gvisor::Runsc::find();
+  if (!runsc)
+    out.push_back({"boundary gvisor", Verdict::note, runsc.error().message, ""});
+  else
+    out.push_back({"boundary gvisor", jail ? Verdict::works : Verdict::fails,
+                   "runsc " + runsc->version + ", platform " + runsc->platform + " (" + runsc->program + ")",
+                   runsc->concern()});
+  for (const char* name : {"uml", "microvm"})
     out.push_back({std::string("boundary ") + name, Verdict::note, "not part of this version", ""});
   const char* kCriu = "/var/cache/isola/tools/criu";
   bool criu = ::access(kCriu, X_OK) == 0 || ::access("/usr/sbin/criu", X_OK) == 0;

@@ -17,6 +17,28 @@ int complain(const std::string& message) {
   return kFailed;
 }
 
+nlohmann::json boundaries_json(const std::vector<boundary::Offer>& offers) {
+  auto out = nlohmann::json::array();
+  for (const auto& offer : offers) {
+    nlohmann::json one = {{"boundary", to_string(offer.kind)}, {"offered", offer.offered}, {"detail", offer.detail}};
+    if (offer.offered)
+      one.update({{"engine", offer.engine.name},
+                  {"engine_version", offer.engine.version},
+                  {"accelerated", offer.engine.accelerated}});
+    else
+      one["missing"] = offer.missing;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+// "jail (linux 6.1, shared kernel)"
+std::string boundary_words(const boundary::Offer& offer) {
+  if (!offer.offered) return std::string(to_string(offer.kind)) + ": " + offer.missing;
+  return std::string(to_string(offer.kind)) + " (" + offer.engine.name + " " + offer.engine.version +
+         (offer.detail.empty() ? "" : ", " + offer.detail) + ")";
+}
+
 int launcher_status(const Common& common) {
   auto client = launcher::Client::connect(common.data_dir);
   if (!client) return complain(client.error().message);
@@ -25,7 +47,7 @@ int launcher_status(const Common& common) {
   if (common.json) {
     nlohmann::json out = {{"version", info->version},
                           {"pid", info->pid},
-                          {"boundary", info->boundary},
+                          {"boundaries", boundaries_json(info->boundaries)},
                           {"layer_store", info->layer_store},
                           {"checkpointer", info->checkpointer},
                           {"disk_enforced", info->disk_enforced},
@@ -35,10 +57,10 @@ int launcher_status(const Common& common) {
     std::puts(out.dump(2).c_str());
     return 0;
   }
-  std::printf(
-      "launcher %s (process %d) on %s\n  boundary %s (shared kernel), disk limits by %s\n  %u live, %u parked\n",
-      info->version.c_str(), info->pid, common.data_dir.c_str(), info->boundary.c_str(), info->layer_store.c_str(),
-      info->live, info->parked);
+  std::printf("launcher %s (process %d) on %s\n", info->version.c_str(), info->pid, common.data_dir.c_str());
+  for (const auto& offer : info->boundaries)
+    std::printf("  boundary %s%s\n", offer.offered ? "" : "not offered: ", boundary_words(offer).c_str());
+  std::printf("  disk limits by %s\n  %u live, %u parked\n", info->layer_store.c_str(), info->live, info->parked);
   return 0;
 }
 

@@ -48,6 +48,9 @@ Result<Shown> open_mounts(const std::vector<std::string>& mounts) {
 Result<launcher::LaunchRequest> request_of(const Common& common, const RunOptions& options) {
   launcher::LaunchRequest request{.cold = options.cold, .allow_unquotaed = options.allow_unquotaed};
   ISOLA_TRY(request.limits, limits_of(options));
+  auto wish = parse_boundary_wish(options.boundary.empty() ? "auto" : options.boundary);
+  if (!wish) return fail(Code::invalid, "--boundary must be auto, jail, gvisor, uml, microvm or strongest");
+  request.boundary.wish = *wish;
   std::string name = options.template_name.empty() ? "base" : options.template_name;
   auto found = image::TemplateCache(common.cache_dir).find(name);
   if (!found && found.error().code == Code::not_found)
@@ -65,8 +68,9 @@ void set_size(guest::Start& start) {
 
 void print_latency(const launcher::LaunchReply& reply, std::chrono::nanoseconds connect,
                    std::chrono::nanoseconds launch, std::chrono::nanoseconds first) {
-  std::fprintf(stderr, "%s sandbox %s, %s birth (boundary: %s)\n", "isola:", reply.id.c_str(),
-               std::string(to_string(reply.birth)).c_str(), std::string(to_string(reply.kind)).c_str());
+  std::fprintf(stderr, "%s sandbox %s, %s birth (boundary: %s, %s %s)\n", "isola:", reply.id.c_str(),
+               std::string(to_string(reply.birth)).c_str(), std::string(to_string(reply.kind)).c_str(),
+               reply.engine.name.c_str(), reply.engine.version.c_str());
   auto line = [](std::string_view name, std::chrono::nanoseconds time) {
     std::fprintf(stderr, "  %-14s %10s\n", std::string(name).c_str(), format_duration(time).c_str());
   };
@@ -268,8 +272,9 @@ int run(const Common& common, const RunOptions& options) {
   auto sandbox = launcher->launch(*request, trees);
   if (!sandbox) return complain(sandbox.error().message);
   auto t2 = Clock::now();
-  // The next one finds a parked jail waiting.
-  if (auto parked = launcher->park(request->digest, 1); !parked) complain(parked.error().message);
+  // The next one finds a parked jail waiting. (An engine takes memory even while it waits: none is kept unasked.)
+  if (sandbox->reply.kind == BoundaryKind::jail)
+    if (auto parked = launcher->park(request->digest, 1); !parked) complain(parked.error().message);
 
   guest::PipeClient guest(std::move(sandbox->link.from_guest), std::move(sandbox->link.to_guest));
   guest::Start start{.argv = options.command,
@@ -318,6 +323,9 @@ void add_run(CLI::App& app, Common& common, int& code) {
       "run", "Run one command in a fresh sandbox, then throw the sandbox away: isola run [OPTIONS] [--] COMMAND...");
   command->add_option("--template", options->template_name, "What the sandbox starts from (default base)")
       ->check([](const std::string& name) { return name.empty() ? std::string("a template needs a name") : ""; });
+  command->add_option("--boundary", options->boundary,
+                      "What stands between it and this machine: auto (default), jail (a shared kernel), gvisor, uml, "
+                      "microvm, or strongest");
   command->add_option("--memory", options->memory,
                       "Memory limit, as 64M or 2G (default 512M, or half of a small machine's)");
   command->add_option("--cpus", options->cpus, "Processor limit, in cores (default 2, or 1 where there is one)");

@@ -36,6 +36,7 @@ Result<json> body_of(const RunOptions& options, const std::string& name) {
     if (!text.empty()) body[field] = text;
   };
   put("template", options.template_name);
+  put("boundary", options.boundary);
   put("memory", options.memory);
   put("disk", options.disk);
   put("cwd", options.cwd);

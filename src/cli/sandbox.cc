@@ -163,7 +163,8 @@ void describe(const json& sandbox) {
     line("", text_of(sandbox, "end_detail", ""));
   }
   line("TEMPLATE", text_of(sandbox, "template"));
-  line("BOUNDARY", text_of(sandbox, "boundary") + (sandbox.value("shared_kernel", false) ? " (a shared kernel)" : ""));
+  line("BOUNDARY", text_of(sandbox, "boundary") + (sandbox.value("shared_kernel", false) ? " (a shared kernel)" : "") +
+                       ", " + text_of(sandbox, "engine") + " " + text_of(sandbox, "engine_version"));
   line("BIRTH", text_of(sandbox, "birth"));
   line("CREATED", when_of(sandbox, "created"));
   line("LAST ACTIVE", when_of(sandbox, "last_active"));
@@ -242,7 +243,7 @@ void add_create(CLI::App& group, Common& common, int& code) {
   text("--name", "name", "A name to call it by");
   text("--key", "key", "Give back the sandbox that was made with this key, if it lives");
   text("--template", "template", "What it starts from (default: the server's)");
-  text("--boundary", "boundary", "auto, jail, gvisor, uml or microvm");
+  text("--boundary", "boundary", "auto, jail, gvisor, uml, microvm or strongest");
   text("--net", "network", "What it may reach: none (default), all, package-registries, @FILE, or rules");
   text("--memory", "memory", "Memory limit, as 64M or 2G");
   text("--disk", "disk", "Limit of what it can write");

@@ -130,8 +130,11 @@ int up(const Common& common, const Options& options) {
     print_json({{"url", url}, {"key_file", config->data + "/key"}, {"log", log_path}});
     return 0;
   }
-  std::printf("Isola is up.\n  API       %s\n  key       %s/key\n  log       %s\n  boundary  jail (a shared kernel)\n",
-              url.c_str(), config->data.c_str(), log_path.c_str());
+  auto launcher = launcher::Client::connect(config->data);
+  auto info = launcher ? launcher->info() : Result<launcher::InfoReply>(std::unexpected(launcher.error()));
+  std::printf("Isola is up.\n  API       %s\n  key       %s/key\n  log       %s\n  boundary  %s\n", url.c_str(),
+              config->data.c_str(), log_path.c_str(),
+              info ? boundary::names_of(info->boundaries).c_str() : info.error().message.c_str());
   if (auto key = read_file(key_file); first && key)
     std::printf("  the first key, kept there: %s\n", key->substr(0, key->find('\n')).c_str());
   return 0;

@@ -109,8 +109,10 @@ Result<void> Cells::adopt(JournalEntry entry) {
   it.entry = entry;
   it.entry.parked = false;
   use_layers(it, true);
-  auto cell = entry.boot == parts_.journal.boot() && entry.process.pid > 0
-                  ? parts_.boundary.adopt(entry.process)
+  auto* boundary = find_boundary(entry.kind);
+  // One whose boundary this launcher does not have cannot be spoken to, and is ended with everything in its group.
+  auto cell = boundary && entry.boot == parts_.journal.boot() && entry.process.pid > 0
+                  ? boundary->adopt({.kind = entry.kind, .process = entry.process, .handle = entry.handle})
                   : Result<std::unique_ptr<boundary::Cell>>(fail(Code::not_found, "not of this boot"));
   if (!cell) {
     it.ended.reason = EndReason::host_restart;
@@ -225,7 +227,21 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   return {};
 }
 
+boundary::Boundary* Cells::find_boundary(BoundaryKind kind) const {
+  auto it = std::ranges::find(parts_.boundaries, kind, [](const boundary::Boundary* b) { return b->kind(); });
+  return it == parts_.boundaries.end() ? nullptr : *it;
+}
+
+Result<void> Cells::choose_boundary(LaunchRequest& request) const {
+  ISOLA_TRY(BoundaryKind kind, boundary::choose(request.boundary, parts_.offers));
+  if (!find_boundary(kind)) return fail(Code::internal, "a boundary is offered that is not there");
+  request.boundary.wish = wish_for(kind);
+  return {};
+}
+
 void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, Launched done) {
+  if (request.image.empty())
+    if (auto ok = choose_boundary(request); !ok) return done(std::unexpected(ok.error()));
   if (!request.image.empty())
     if (auto ok = resolve_image(request); !ok) return done(std::unexpected(ok.error()));
   if (auto ok = check(request); !ok) return done(std::unexpected(ok.error()));
@@ -247,6 +263,7 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
                .digest = request.digest,
                .image = request.image,
                .shown = !trees.empty(),
+               .kind = chosen(request),
                .parked = park,
                .ephemeral = request.ephemeral,
                .roots_own = request.roots_own,
@@ -256,10 +273,12 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
   one.launched = std::move(done);
   cells_[one.entry.id] = std::move(owned);
   set_owner(one, owner);
-  if (park)
-    ++pools_[pool_of(one.entry)].have, pools_[pool_of(one.entry)].making = one.being_parked = true;
-  else
-    count_live(one, true);
+  if (park) {
+    auto& pool = pools_[pool_of(one.entry)];
+    ++pool.have;
+    pool.making = one.being_parked = true;
+  }
+  if (!park) count_live(one, true);
   if (auto made = make(one, std::move(request), std::move(trees)); !made) {
     one.failure = made.error();
     clear(one);
@@ -296,7 +315,7 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
     spec.shown.push_back({std::move(tree), volume.target, volume.read_only});
   }
   const auto limit = spec.memory ? parts_.launch_limit * 10 : parts_.launch_limit;
-  ISOLA_TRY(one.launching, parts_.boundary.begin(std::move(spec)));
+  ISOLA_TRY(one.launching, boundary_of(one).begin(std::move(spec)));
   if (one.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + one.limits.wall_time.count();
   ISOLA_CHECK(write_down(one));
   one.launch_timer = parts_.loop.after(limit, [this, id = one.entry.id] {
@@ -311,9 +330,13 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
 
 // Before the guest's first instruction: a launcher that starts after us must find it.
 Result<void> Cells::write_down(One& one) {
-  if (one.entry.process.pid != 0 || one.launching->pid() <= 0) return {};
-  ISOLA_TRY(uint64_t started, kernel::start_time(one.launching->pid()));
-  one.entry.process = {one.launching->pid(), started};
+  if (one.entry.process.pid != 0) return {};
+  const auto name = one.launching->name();
+  if (name.process.pid <= 0) return {};
+  // Without the moment of its start a number names nobody.
+  if (name.process.start_time == 0) return fail(Code::internal, "the sandbox's first process died at birth");
+  one.entry.process = name.process;
+  one.entry.handle = name.handle;
   ISOLA_CHECK(parts_.journal.write(one.entry));
   return one.launching->proceed();
 }
@@ -391,7 +414,11 @@ void Cells::finish_launch(One& one, Birth birth, Result<boundary::Link> link) {
     return;
   }
   spent(one);
-  done(std::pair(LaunchReply{.id = id, .birth = birth, .kind = one.cell->kind(), .latency = one.latency},
+  done(std::pair(LaunchReply{.id = id,
+                             .birth = birth,
+                             .kind = one.cell->kind(),
+                             .engine = boundary_of(one).engine(),
+                             .latency = one.latency},
                  std::move(*link)));
 }
 
@@ -448,7 +475,9 @@ void Cells::exited(const std::string& id) {
   if (auto usage = stats(id)) one->ended.usage = *usage;
   EndReason reason = one->reason.value_or(EndReason::exited);
   // Process 1 never leaves by itself unless it was told to: killed from outside, or by the kernel for memory.
-  if (!one->reason && one->ended.status != -1 && WIFSIGNALED(one->ended.status))
+  // (An engine that dies of that is told by its relay's exit code, which is then no guest's.)
+  if (!one->reason && one->ended.status != -1 &&
+      (WIFSIGNALED(one->ended.status) || one->entry.kind != BoundaryKind::jail))
     reason = one->ended.usage.oom_kills > 0 ? EndReason::oom : EndReason::boundary_failure;
   one->ended.reason = reason;
   clear(*one);

@@ -40,7 +40,8 @@ class Cells {
 
   struct Parts {
     EventLoop& loop;
-    boundary::Boundary& boundary;
+    std::vector<boundary::Boundary*> boundaries;  // those that work here
+    std::vector<boundary::Offer> offers;          // and all that there could be, with what is missing
     const kernel::CgroupTree& cgroups;
     image::LayerStore& layers;
     IdRanges& ranges;
@@ -50,7 +51,6 @@ class Cells {
     std::string no_disk_limit;  // why the layer store enforces nothing, if so
     std::string kept;           // folder of the images that checkpoints make; empty: there are none
     std::string scratch;        // folder on the same filesystem, for restores
-    std::string protections;    // as text, for the manifests of images
     // What takes longer is given up: a launch, a guest that shall make a new link, processes that shall stop.
     std::chrono::milliseconds launch_limit = std::chrono::seconds(30);
     std::chrono::milliseconds link_limit = std::chrono::seconds(5);
@@ -81,7 +81,7 @@ class Cells {
   // At most `max` of them, by id, after `after`.
   std::vector<SandboxSummary> list(const std::string& after, size_t max, bool for_root = true) const;
   // Of a template (by digest), or of an image with memory.
-  Result<void> park(const std::string& name, uint32_t count);
+  Result<void> park(const std::string& name, uint32_t count, BoundaryKind kind = BoundaryKind::jail);
 
   // Images (cells_images.cc).
   void checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpointed done);
@@ -172,8 +172,10 @@ class Cells {
     bool empty = false;                  // nothing of it is left on this machine
     std::string spending;                // the image that its layer is a part of, which goes when it is known to run
   };
-  // Jails kept parked of one template or image. `have` counts those being made too.
+  // What is kept parked of one template or image in one boundary. `have` counts those being made too.
   struct Pool {
+    std::string name;  // digest, or image
+    BoundaryKind kind = BoundaryKind::jail;
     uint32_t wanted = 0, have = 0, failures = 0;  // failures: since one was claimed
     std::chrono::steady_clock::time_point failed{};
     bool making = false;
@@ -183,6 +185,11 @@ class Cells {
   Result<bool> keep_ids(JournalEntry& entry);
   Result<void> clear_unknown_ranges(std::set<std::string>& known);
   Result<void> check(const LaunchRequest& request) const;
+  // The boundary is chosen, and the choice then names it.
+  Result<void> choose_boundary(LaunchRequest& request) const;
+  static BoundaryKind chosen(const LaunchRequest& request) { return *kind_of(request.boundary.wish); }
+  boundary::Boundary* find_boundary(BoundaryKind kind) const;
+  boundary::Boundary& boundary_of(const One& one) const { return *find_boundary(one.entry.kind); }
   Result<std::string> mount_image(const std::string& digest);
   void warm(const std::string& digest);
   bool claim(const LaunchRequest& request, OwnerId owner, Launched& done);
@@ -246,8 +253,9 @@ class Cells {
   void link_ahead(One& one);
   void enter_pool(One& one);
   void leave_pool(One& one);
-  static const std::string& pool_of(const JournalEntry& entry);
-  Result<LaunchRequest> request_to_park(const std::string& name) const;
+  static std::string pool_name(const std::string& name, BoundaryKind kind);
+  static std::string pool_of(const JournalEntry& entry);
+  Result<LaunchRequest> request_to_park(const std::string& name, BoundaryKind kind) const;
   void empty_pool(const std::string& name);
   void refill_soon();
   void refill();
@@ -259,7 +267,7 @@ class Cells {
   std::map<std::string, std::unique_ptr<One>> cells_;
   std::map<std::string, std::string> images_;             // digest → mount point, mounted while the launcher lives
   std::map<std::string, bool> warming_;                   // digest of an image that is read ahead → once more
-  std::map<std::string, Pool> pools_;                     // by digest, or image
+  std::map<std::string, Pool> pools_;                     // by pool_name()
   std::set<std::pair<std::string, std::string>> parked_;  // pool, id
   std::map<OwnerId, std::set<std::string>> owned_;
   size_t live_ = 0;  // counted, so that no request walks over all sandboxes

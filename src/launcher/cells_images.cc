@@ -219,12 +219,14 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   if (image.packed() || packing_.contains(image.id))
     return fail(Code::unavailable, "image " + image.id + " is packed: it has to be unpacked first");
   request.digest = image.digest;
-  std::string_view boundary = to_string(parts_.boundary.kind());
-  if (!image.memory || request.files_only) {
-    image.memory = false;
-    return image::check_host(image, {}, boundary);
-  }
-  ISOLA_TRY(auto here, parts_.boundary.memory_host());
+  // Memory belongs to the boundary that made it, and files go with it unless another one is asked for.
+  if (auto made_by = parse_boundary(image.boundary); made_by && request.boundary.wish == BoundaryWish::automatic)
+    request.boundary.wish = wish_for(*made_by);
+  ISOLA_CHECK(choose_boundary(request));
+  auto& kind = *find_boundary(chosen(request));
+  std::string_view boundary = to_string(kind.kind());
+  if (!image.memory || request.files_only) return {};
+  ISOLA_TRY(auto here, kind.memory_host());
   ISOLA_CHECK(image::check_host(image, {here.checkpointer, here.kernel, here.cpu, here.guest}, boundary));
   request.limits.open_files = image.limits.open_files;
   // Its processes may have files of theirs open.
@@ -282,8 +284,9 @@ Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& requ
                                           .check = [store = store_, image] { return store.verify(image, false); }};
     }
   }
-  ISOLA_TRY(std::string blob, mount_image(request.digest));
-  spec.lowers.push_back(std::move(blob));
+  ISOLA_TRY(std::string mounted, mount_image(request.digest));
+  spec.lowers.push_back(std::move(mounted));
+  spec.blob = parts_.blobs + "/" + request.digest + ".erofs";
   return spec;
 }
 
@@ -304,7 +307,7 @@ void Cells::checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpoi
     if (one->entry.shown)
       return refuse(Code::unsupported,
                     "folders of the host are shown to the sandbox, so only its files can be kept, not its memory");
-    auto host = parts_.boundary.memory_host();
+    auto host = boundary_of(*one).memory_host();
     if (!host) return done(std::unexpected(host.error()));
     auto quiet = one->cell->quiesced();
     if (!quiet) return done(std::unexpected(quiet.error()));
@@ -338,14 +341,14 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   image.sandbox = one.entry.id;
   image.verb = request.keep_running ? "snapshot" : "pause";
   image.parent = one.entry.image;
-  image.boundary = to_string(parts_.boundary.kind());
+  image.boundary = to_string(one.entry.kind);
   image.version = ISOLA_VERSION;
   image.digest = one.entry.digest;
   image.roots_own = one.entry.roots_own;
-  image.protections = parts_.protections;
+  image.protections = boundary_of(one).describe_protections();
   image.memory = request.memory;
   if (request.memory) {
-    ISOLA_TRY(auto host, parts_.boundary.memory_host());
+    ISOLA_TRY(auto host, boundary_of(one).memory_host());
     image.host = {host.checkpointer, host.kernel, host.cpu, host.guest};
     for (const auto& volume : one.entry.volumes) image.volumes.push_back(volume.target);
     std::ranges::sort(image.volumes);
@@ -354,7 +357,7 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   auto limits = group.limits();
   group.release();
   if (!limits) return std::unexpected(limits.error());
-  ISOLA_TRY(uint32_t open_files, open_files_of(one.cell->process().pid));
+  ISOLA_TRY(uint32_t open_files, open_files_of(one.cell->name().process.pid));
   // As it is in force: a launcher that adopted the sandbox was never told.
   ISOLA_TRY(uint64_t disk, parts_.layers.limit(layer_of(one.entry)));
   image.limits = {.milli_cpus = static_cast<uint64_t>(limits->cpus * 1000 + 0.5),
@@ -385,7 +388,7 @@ Result<void> Cells::start_work(One& one) {
   spec.at_rest = [this, &imaging, layer = layer_of(one.entry)] {
     return keep_files(imaging.image, store_, parts_.layers, layer);
   };
-  ISOLA_TRY(imaging.work, parts_.boundary.checkpoint(*one.cell, std::move(spec)));
+  ISOLA_TRY(imaging.work, boundary_of(one).checkpoint(*one.cell, std::move(spec)));
   return parts_.loop.watch(imaging.work->fd(), EPOLLIN, [this, id = one.entry.id](uint32_t) { advance_image(id); });
 }
 

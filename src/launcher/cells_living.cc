@@ -210,6 +210,7 @@ std::vector<SandboxSummary> Cells::list(const std::string& after, size_t max, bo
                    .digest = one.entry.digest,
                    .state = one.state,
                    .birth = one.entry.birth,
+                   .kind = one.entry.kind,
                    .parked = one.entry.parked,
                    .ephemeral = one.entry.ephemeral,
                    .pid = one.entry.process.pid,

@@ -19,12 +19,16 @@ constexpr auto kRest = std::chrono::seconds(60);
 
 }  // namespace
 
-const std::string& Cells::pool_of(const JournalEntry& entry) {
-  return entry.image.empty() ? entry.digest : entry.image;
+std::string Cells::pool_name(const std::string& name, BoundaryKind kind) {
+  return name + "@" + std::string(to_string(kind));
+}
+
+std::string Cells::pool_of(const JournalEntry& entry) {
+  return pool_name(entry.image.empty() ? entry.digest : entry.image, entry.kind);
 }
 
 bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
-  const std::string& name = request.image.empty() ? request.digest : request.image;
+  const std::string name = pool_name(request.image.empty() ? request.digest : request.image, chosen(request));
   auto it = parked_.lower_bound({name, ""});
   if (it == parked_.end() || it->first != name) {
     if (pools_.contains(name)) refill_soon();  // it may have rested long enough
@@ -85,7 +89,7 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
     ISOLA_CHECK(std::move(set));
     // A claim is a birth: what is installed is compared before the guest may run anything for its new owner.
     if (!installed) return std::unexpected(installed.error());
-    ISOLA_CHECK(parts_.boundary.verify_limits(request.limits, *installed));
+    ISOLA_CHECK(boundary_of(one).verify_limits(request.limits, *installed));
   }
   if (one.limits.disk != request.limits.disk)
     ISOLA_CHECK(image::verify_limit(parts_.layers, layer_of(one.entry), request.limits.disk));
@@ -100,22 +104,28 @@ Result<void> Cells::claim(One& one, const LaunchRequest& request) {
   return {};
 }
 
-Result<void> Cells::park(const std::string& name, uint32_t count) {
+Result<void> Cells::park(const std::string& name, uint32_t count, BoundaryKind kind) {
   if (count > kMaxParked) return fail(Code::invalid, "at most " + std::to_string(kMaxParked) + " jails can be parked");
-  ISOLA_TRY(LaunchRequest request, request_to_park(name));
+  ISOLA_TRY(LaunchRequest request, request_to_park(name, kind));
   request.allow_unquotaed = true;  // refill() sees to it that none is made without
   ISOLA_CHECK(check(request));
   ISOLA_CHECK(mount_image(request.digest));
-  pools_[name].wanted = count;
-  pools_[name].failures = 0;
+  auto& pool = pools_[pool_name(name, kind)];
+  pool.name = name;
+  pool.kind = kind;
+  pool.wanted = count;
+  pool.failures = 0;
   refill_soon();
   return {};
 }
 
 // As whoever claims it is most likely to want it.
-Result<LaunchRequest> Cells::request_to_park(const std::string& name) const {
-  LaunchRequest request{.digest = name, .ephemeral = false};
-  if (!is_image_id(name)) return request;
+Result<LaunchRequest> Cells::request_to_park(const std::string& name, BoundaryKind kind) const {
+  LaunchRequest request{.digest = name, .boundary = {.wish = wish_for(kind)}, .ephemeral = false};
+  if (!is_image_id(name)) {
+    ISOLA_CHECK(choose_boundary(request));
+    return request;
+  }
   request.digest.clear();
   request.image = name;
   request.forked = true;
@@ -156,7 +166,7 @@ void Cells::refill() {
         ++it->second.failures, it->second.failed = std::chrono::steady_clock::now();
       log::warn("launcher", "cannot park a jail: {}", error.message);
     };
-    auto request = request_to_park(name);
+    auto request = request_to_park(pool.name, pool.kind);
     if (!request) {
       failed(request.error());
       continue;
@@ -169,10 +179,8 @@ void Cells::refill() {
 }
 
 void Cells::empty_pool(const std::string& name) {
-  auto it = pools_.find(name);
-  if (it == pools_.end()) return;
-  it->second.wanted = 0;
-  refill_soon();
+  for (auto& [key, pool] : pools_)
+    if (pool.name == name) pool.wanted = 0, refill_soon();
 }
 
 // The guest of a restored one makes its new link before anybody waits for it.

@@ -25,6 +25,9 @@ using std::chrono::milliseconds;
 struct Script {
   bool comes_to_life = true;
   bool lives_on = false;  // what the journal knows is found alive
+  BoundaryKind kind = BoundaryKind::jail;
+  std::string handle;
+  std::optional<boundary::CellName> adopted;
   int links_prepared = 0, links_taken = 0;
   Fd hang_up;  // closing it lets the link that is being made be taken
 };
@@ -36,8 +39,11 @@ class FakeCell : public boundary::Cell {
     ::kill(child_.pid, SIGKILL);
     ::waitpid(child_.pid, nullptr, 0);
   }
-  BoundaryKind kind() const override { return BoundaryKind::jail; }
-  kernel::ProcessName process() const override { return {child_.pid, kernel::start_time(child_.pid).value_or(0)}; }
+  boundary::CellName name() const override {
+    return {.kind = script_.kind,
+            .process = {child_.pid, kernel::start_time(child_.pid).value_or(0)},
+            .handle = script_.handle};
+  }
   int exit_fd() const override { return child_.pidfd.get(); }
   Result<int> prepare_link() override {
     ++script_.links_prepared;
@@ -74,7 +80,11 @@ class FakeLaunching : public boundary::Launching {
     ::waitpid(child_.pid, nullptr, 0);
   }
   int fd() const override { return word_.first.get(); }
-  pid_t pid() const override { return child_.pid; }
+  boundary::CellName name() const override {
+    return {.kind = script_.kind,
+            .process = {child_.pid, kernel::start_time(child_.pid).value_or(0)},
+            .handle = script_.handle};
+  }
   Result<std::unique_ptr<boundary::Cell>> advance() override {
     return std::make_unique<FakeCell>(script_, std::move(child_));
   }
@@ -90,7 +100,8 @@ class FakeLaunching : public boundary::Launching {
 class FakeBoundary : public boundary::Boundary {
  public:
   FakeBoundary(Script& script, const kernel::CgroupTree& cgroups) : script_(script), cgroups_(cgroups) {}
-  BoundaryKind kind() const override { return BoundaryKind::jail; }
+  BoundaryKind kind() const override { return script_.kind; }
+  boundary::Engine engine() const override { return {"fake", "1"}; }
   Result<std::unique_ptr<boundary::Launching>> begin(boundary::LaunchSpec spec) override {
     ISOLA_TRY(auto word, kernel::make_pipe());
     ISOLA_TRY(auto child, kernel::spawn(0, [] {
@@ -104,7 +115,8 @@ class FakeBoundary : public boundary::Boundary {
     return std::make_unique<FakeLaunching>(script_, std::move(child), std::move(word));
   }
   Result<void> verify_limits(const boundary::Limits&, const kernel::CgroupLimits&) const override { return {}; }
-  Result<std::unique_ptr<boundary::Cell>> adopt(const kernel::ProcessName&) override {
+  Result<std::unique_ptr<boundary::Cell>> adopt(const boundary::CellName& name) override {
+    script_.adopted = name;
     if (!script_.lives_on) return fail(Code::not_found, "gone");
     ISOLA_TRY(auto child, kernel::spawn(0, [] {
                 for (;;) ::pause();
@@ -149,6 +161,9 @@ class CellsTest : public ::testing::Test {
     ranges_.emplace(std::move(*IdRanges::open(folder_, folder_ + "/ids")));
     journal_.emplace(std::move(*Journal::open(folder_ + "/run")));
     boundary_.emplace(script_, *cgroups_);
+    other_script_.kind = BoundaryKind::gvisor;
+    other_script_.handle = "its-handle";
+    other_.emplace(other_script_, *cgroups_);
   }
   void TearDown() override {
     kernel::fault::disarm();
@@ -163,12 +178,15 @@ class CellsTest : public ::testing::Test {
     if (!folder_.empty()) {
       EXPECT_EQ(::chdir("/"), 0);
       (void)kernel::detach(folder_ + "/images/" + digest_);
+      layers_.reset();
+      (void)kernel::detach(folder_ + "/storage/layers");
       std::filesystem::remove_all(folder_);
     }
   }
   void start(milliseconds limit = std::chrono::seconds(20)) {
     cells_ = std::make_unique<Cells>(Cells::Parts{.loop = *loop_,
-                                                  .boundary = *boundary_,
+                                                  .boundaries = {&*boundary_, &*other_},
+                                                  .offers = offers_,
                                                   .cgroups = *cgroups_,
                                                   .layers = *layers_,
                                                   .ranges = *ranges_,
@@ -220,7 +238,11 @@ class CellsTest : public ::testing::Test {
   std::optional<EventLoop> loop_;
   std::optional<IdRanges> ranges_;
   std::optional<Journal> journal_;
-  std::optional<FakeBoundary> boundary_;
+  std::optional<FakeBoundary> boundary_, other_;
+  Script other_script_;
+  std::vector<boundary::Offer> offers_ = {{.kind = BoundaryKind::jail, .offered = true},
+                                          {.kind = BoundaryKind::gvisor, .offered = true},
+                                          {.kind = BoundaryKind::uml, .missing = "a kernel"}};
   std::unique_ptr<Cells> cells_;
 };
 
@@ -514,6 +536,75 @@ TEST_F(CellsWithAnothersIds, WhoeverLivesWithThemIsEnded) {
   ASSERT_TRUE(*ended);
   EXPECT_EQ((*ended)->reason, EndReason::boundary_failure) << "not by our kill: it was ending already";
   expect_theirs_untouched();
+}
+
+// ---- several boundaries ---------------------------------------------------------------------------------------------
+
+TEST_F(CellsTest, ASandboxGetsTheBoundaryItAsksFor) {
+  start();
+  auto launch_with = [&](boundary::Choice choice) {
+    Reply reply;
+    cells_->launch({.digest = digest_, .boundary = choice, .ephemeral = false, .allow_unquotaed = true}, {}, 1,
+                   [&](auto result) { reply.emplace(std::move(result)); });
+    EXPECT_TRUE(until([&] { return reply.has_value(); }));
+    return std::move(*reply);
+  };
+  auto usual = launch_with({});
+  ASSERT_TRUE(usual) << usual.error().message;
+  EXPECT_EQ(usual->first.kind, BoundaryKind::jail);
+  auto strong = launch_with({.wish = BoundaryWish::strongest});
+  ASSERT_TRUE(strong) << strong.error().message;
+  EXPECT_EQ(strong->first.kind, BoundaryKind::gvisor);
+  EXPECT_EQ(strong->first.engine.name, "fake");
+  auto least = launch_with({.at_least = BoundaryKind::gvisor});
+  ASSERT_TRUE(least) << least.error().message;
+  EXPECT_EQ(least->first.kind, BoundaryKind::gvisor);
+  auto none = launch_with({.wish = BoundaryWish::uml});
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("a kernel"), std::string::npos) << none.error().message;
+  for (const auto& one : cells_->list("", 10))
+    EXPECT_EQ(one.kind, one.id == usual->first.id ? BoundaryKind::jail : BoundaryKind::gvisor);
+}
+
+TEST_F(CellsTest, WhatIsParkedInOneBoundaryIsNotClaimedForAnother) {
+  // Nothing is parked where nothing limits the disk.
+  auto limited = image::open_layer_store(folder_, {}, std::nullopt);
+  if (!limited) GTEST_SKIP() << limited.error().message;
+  layers_ = std::move(*limited);
+  start();
+  ASSERT_TRUE(cells_->park(digest_, 1, BoundaryKind::gvisor));
+  ASSERT_TRUE(until([&] { return cells_->parked() == 1; }));
+  auto launch_with = [&](BoundaryWish wish) {
+    Reply reply;
+    cells_->launch({.digest = digest_, .boundary = {.wish = wish}, .ephemeral = false, .allow_unquotaed = true}, {}, 1,
+                   [&](auto result) { reply.emplace(std::move(result)); });
+    EXPECT_TRUE(until([&] { return reply.has_value(); }));
+    return std::move(*reply);
+  };
+  auto jail = launch_with(BoundaryWish::jail);
+  ASSERT_TRUE(jail) << jail.error().message;
+  EXPECT_EQ(jail->first.birth, Birth::cold);
+  EXPECT_EQ(jail->first.kind, BoundaryKind::jail);
+  auto gvisor = launch_with(BoundaryWish::gvisor);
+  ASSERT_TRUE(gvisor) << gvisor.error().message;
+  EXPECT_EQ(gvisor->first.birth, Birth::pooled);
+  EXPECT_EQ(gvisor->first.kind, BoundaryKind::gvisor);
+}
+
+TEST_F(CellsTest, ACellIsAdoptedByItsOwnBoundaryWithItsHandle) {
+  JournalEntry entry{.id = "iaaaaaaaaaaaaaaaaaaaa",
+                     .digest = digest_,
+                     .kind = BoundaryKind::gvisor,
+                     .process = {::getpid(), 1},
+                     .handle = "its-handle"};
+  ASSERT_TRUE(journal_->write(entry));
+  script_.lives_on = other_script_.lives_on = true;
+  start();
+  EXPECT_FALSE(script_.adopted);
+  ASSERT_TRUE(other_script_.adopted);
+  EXPECT_EQ(other_script_.adopted->handle, "its-handle");
+  EXPECT_EQ(other_script_.adopted->process.pid, ::getpid());
+  EXPECT_EQ(state_of(entry.id), State::running);
 }
 
 }  // namespace

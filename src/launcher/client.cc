@@ -254,10 +254,11 @@ Result<InfoReply> Client::info() {
   return read_reply<InfoReply>(message);
 }
 
-Result<void> Client::park(const std::string& name, uint32_t count) {
+Result<void> Client::park(const std::string& name, uint32_t count, BoundaryKind kind) {
   Writer out;
   out.str(name);
   out.u32(count);
+  out.u8(static_cast<uint8_t>(kind));
   ISOLA_TRY(auto message, call(Op::park, out.data()));
   ISOLA_CHECK(open_reply(message.bytes));
   return {};

@@ -63,8 +63,8 @@ class Client {
   Result<void> resize_volume(const std::string& id, uint64_t bytes);
   Result<void> drop_volume(const std::string& id);
   Result<std::vector<VolumeSummary>> volumes();
-  // Keeps `count` jails parked: of a template (by digest), or of an image with memory.
-  Result<void> park(const std::string& name, uint32_t count);
+  // Keeps `count` sandboxes parked: of a template (by digest), or of an image with memory.
+  Result<void> park(const std::string& name, uint32_t count, BoundaryKind kind = BoundaryKind::jail);
   Result<void> set_policy(const PolicyRequest& request);
   // What a sandbox did on the network, as JSON (gate/recorder.h).
   Result<std::string> gate_report(const std::string& id);

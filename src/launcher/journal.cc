@@ -51,11 +51,11 @@ std::string from_dash(const std::string& word) { return word == "-" ? "" : word;
 
 // One line of words: simple enough to be read by `cat`.
 std::string to_line(const JournalEntry& e, const std::string& boot) {
-  return fmt::format("5 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest, e.process.pid,
-                     e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
+  return fmt::format("6 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest,
+                     e.process.pid, e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
                      static_cast<int>(e.ephemeral), static_cast<int>(e.roots_own), e.created, e.deadline, boot,
                      or_dash(e.layer), or_dash(e.image), static_cast<int>(e.shown), joined(e.lowers),
-                     joined(to_words(e.volumes)));
+                     joined(to_words(e.volumes)), to_string(e.kind), or_dash(e.handle));
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {
@@ -79,7 +79,13 @@ bool from_line(const std::string& text, JournalEntry& e) {
   std::string volumes;
   in >> volumes;
   e.volumes = to_volumes(split(volumes));
-  return in && version == 5;
+  if (version == 5) return static_cast<bool>(in);  // before there was more than one boundary
+  std::string kind;
+  in >> kind >> e.handle;
+  e.handle = from_dash(e.handle);
+  auto known = parse_boundary(kind);
+  e.kind = known.value_or(BoundaryKind::jail);
+  return in && known && version == 6;
 }
 
 }  // namespace

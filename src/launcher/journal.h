@@ -27,7 +27,9 @@ struct JournalEntry {
     std::string id, target;  // neither has a blank, a comma or a colon in it
   };
   std::vector<Volume> volumes;
+  BoundaryKind kind = BoundaryKind::jail;
   kernel::ProcessName process;  // pid 0: not born yet
+  std::string handle;           // the boundary's own affair (boundary::CellName)
   Birth birth = Birth::cold;
   bool parked = false;
   bool ephemeral = false;

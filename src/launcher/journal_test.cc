@@ -29,7 +29,9 @@ class JournalTest : public ::testing::Test {
             .image = "mbbbbbbbbbbbbbbbbbbbb",
             .shown = true,
             .volumes = {{"vddddddddddddddddddddd", "/data/here"}},
+            .kind = BoundaryKind::gvisor,
             .process = {4711, 123456789},
+            .handle = "word",
             .birth = Birth::pooled,
             .parked = true,
             .ephemeral = true,
@@ -58,6 +60,8 @@ TEST_F(JournalTest, RoundTrip) {
   EXPECT_EQ(read.process.pid, wrote.process.pid);
   EXPECT_EQ(read.process.start_time, wrote.process.start_time);
   EXPECT_EQ(read.birth, wrote.birth);
+  EXPECT_EQ(read.kind, wrote.kind);
+  EXPECT_EQ(read.handle, wrote.handle);
   EXPECT_EQ(read.parked, wrote.parked);
   EXPECT_EQ(read.ephemeral, wrote.ephemeral);
   EXPECT_EQ(read.created, wrote.created);
@@ -127,7 +131,7 @@ TEST_F(JournalTest, Garbage) {
     }
     EXPECT_EQ(all().size(), 2u) << n;
   }
-  for (const std::string& text : {whole, "6" + line.substr(1), std::string(100000, 'x'),
+  for (const std::string& text : {whole, "7" + line.substr(1), std::string(100000, 'x'),
                                   std::string("3 ") + id + " -1 x y z", std::string(64, '\0')}) {
     put(id, text);
     for (const auto& entry : all()) {
@@ -151,6 +155,23 @@ TEST_F(JournalTest, ForeignFilesAreLeftAlone) {
   ASSERT_EQ(entries.size(), 1u);  // a folder with an id's name: unreadable, so to be cleared away
   EXPECT_EQ(entries[0].process.pid, 0);
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/README"));
+}
+
+// What a launcher of an earlier version left is adopted by this one: then every sandbox was a jail.
+TEST_F(JournalTest, EntriesOfEarlierVersionsAreRead) {
+  const std::string id = "ieeeeeeeeeeeeeeeeeeee";
+  const std::string start = " " + id + " 1000 " + std::string(64, 'a') + " 4711 5 1 0 1 0 7 8 boot";
+  for (const std::string& text :
+       {"3" + start + "\n", "4" + start + " - - 0 l1,l2\n", "5" + start + " - - 0 l1,l2 v1:/data\n"}) {
+    put(id, text);
+    ASSERT_EQ(all().size(), 1u);
+    EXPECT_EQ(all()[0].process.pid, 4711) << text;
+    EXPECT_EQ(all()[0].kind, BoundaryKind::jail) << text;
+    EXPECT_EQ(all()[0].handle, "") << text;
+  }
+  // A boundary of a later version: nobody here could speak to it.
+  put(id, "6" + start + " - - 0 - - antimatter -\n");
+  EXPECT_EQ(all()[0].process.pid, 0);
 }
 
 TEST_F(JournalTest, AnotherBootIsToldApart) {

@@ -19,6 +19,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "boundary/choice.h"
+#include "boundary/gvisor/gvisor.h"
 #include "boundary/jail/jail.h"
 #include "boundary/jail/stage.h"
 #include "kernel/capability.h"
@@ -145,6 +147,31 @@ Result<uid_t> user_named(const std::string& name) {
   return user->pw_uid;
 }
 
+using GvisorOrWhyNot = Result<std::unique_ptr<boundary::gvisor::Gvisor>>;
+
+GvisorOrWhyNot open_gvisor(boundary::jail::Jail& jail) {
+  ISOLA_TRY(auto runsc, boundary::gvisor::Runsc::find());
+  if (auto concern = runsc.concern(); !concern.empty()) log::warn("launcher", "{}", concern);
+  return boundary::gvisor::Gvisor::make(jail, std::move(runsc));
+}
+
+std::vector<boundary::Offer> offers_of(const boundary::jail::Jail& jail, const GvisorOrWhyNot& gvisor) {
+  std::vector<boundary::Offer> offers(4);
+  for (size_t i = 0; i < offers.size(); ++i) offers[i].kind = static_cast<BoundaryKind>(i);
+  offers[0].offered = true;
+  offers[0].engine = jail.engine();
+  offers[0].detail = "shared kernel";
+  offers[1].offered = gvisor.has_value();
+  if (gvisor) {
+    offers[1].engine = (*gvisor)->engine();
+    offers[1].detail = "platform " + (*gvisor)->runsc().platform;
+  } else {
+    offers[1].missing = gvisor.error().message;
+  }
+  for (size_t i : {2, 3}) offers[i].missing = "this version of Isola does not have it";
+  return offers;
+}
+
 Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   ISOLA_TRY(uid_t user, user_named(options.user));
   ISOLA_TRY(EventLoop loop, EventLoop::make());
@@ -178,8 +205,13 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   }));
   ISOLA_TRY(auto journal, Journal::open(options.data_dir + "/run"));
 
+  std::vector<boundary::Boundary*> boundaries = {jail.get()};
+  auto gvisor = open_gvisor(*jail);
+  if (gvisor) boundaries.push_back(gvisor->get());
+  const auto offers = offers_of(*jail, gvisor);
   Cells cells({.loop = loop,
-               .boundary = *jail,
+               .boundaries = boundaries,
+               .offers = offers,
                .cgroups = cgroups,
                .layers = **layers,
                .ranges = ranges,
@@ -188,12 +220,11 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                .images = boundary::jail::kImages,
                .no_disk_limit = no_disk_limit,
                .kept = options.data_dir + "/images",
-               .scratch = options.data_dir + "/scratch",
-               .protections = jail->protections().describe()});
+               .scratch = options.data_dir + "/scratch"});
   Server server(loop, cells,
                 {.version = ISOLA_VERSION,
                  .pid = ::getpid(),
-                 .boundary = std::string(to_string(jail->kind())),
+                 .boundaries = offers,
                  .layer_store = std::string((*layers)->name()),
                  .disk_enforced = (*layers)->enforces(),
                  .sharing = std::string(image::to_string((*layers)->sharing())),
@@ -249,7 +280,7 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   std::string socket = options.data_dir + "/launcher.sock";
   ISOLA_CHECK(server.listen(socket, user));
   ready.say("ready\n");
-  log::info("launcher", "ready on {} (boundary jail: shared kernel; disk limits by {})", options.data_dir,
+  log::info("launcher", "ready on {} (boundaries: {}; disk limits by {})", options.data_dir, boundary::names_of(offers),
             (*layers)->name());
   look();
   auto ran = loop.run();

@@ -36,6 +36,18 @@ void decode_limits(Reader& in, boundary::Limits& v) {
   v.wall_time = std::chrono::milliseconds(in.i64());
 }
 
+void encode_engine(Writer& out, const boundary::Engine& v) {
+  out.str(v.name);
+  out.str(v.version);
+  out.u8(v.accelerated);
+}
+
+void decode_engine(Reader& in, boundary::Engine& v) {
+  v.name = in.str();
+  v.version = in.str();
+  v.accelerated = in.u8() != 0;
+}
+
 void encode_latency(Writer& out, const Latency& v) {
   for (int i = 0; i < static_cast<int>(Step::count_); ++i) out.i64(v.of(static_cast<Step>(i)).count());
 }
@@ -50,6 +62,8 @@ void decode_latency(Reader& in, Latency& v) {
 void encode(Writer& out, const LaunchRequest& v) {
   out.str(v.digest);
   encode_limits(out, v.limits);
+  out.u8(static_cast<uint8_t>(v.boundary.wish));
+  out.u8(static_cast<uint8_t>(v.boundary.at_least));
   out.u8(v.ephemeral);
   out.u8(v.cold);
   out.u8(v.allow_unquotaed);
@@ -71,6 +85,8 @@ void encode(Writer& out, const LaunchRequest& v) {
 void decode(Reader& in, LaunchRequest& v) {
   v.digest = in.str();
   decode_limits(in, v.limits);
+  v.boundary.wish = bounded(in.u8(), BoundaryWish::strongest, in);
+  v.boundary.at_least = bounded(in.u8(), BoundaryKind::microvm, in);
   v.ephemeral = in.u8() != 0;
   v.cold = in.u8() != 0;
   v.allow_unquotaed = in.u8() != 0;
@@ -93,6 +109,7 @@ void encode(Writer& out, const LaunchReply& v) {
   out.str(v.id);
   out.u8(static_cast<uint8_t>(v.birth));
   out.u8(static_cast<uint8_t>(v.kind));
+  encode_engine(out, v.engine);
   encode_latency(out, v.latency);
 }
 
@@ -100,6 +117,7 @@ void decode(Reader& in, LaunchReply& v) {
   v.id = in.str();
   v.birth = bounded(in.u8(), Birth::forked, in);
   v.kind = bounded(in.u8(), BoundaryKind::microvm, in);
+  decode_engine(in, v.engine);
   decode_latency(in, v.latency);
 }
 
@@ -179,6 +197,7 @@ void encode(Writer& out, const SandboxSummary& v) {
   out.str(v.digest);
   out.u8(static_cast<uint8_t>(v.state));
   out.u8(static_cast<uint8_t>(v.birth));
+  out.u8(static_cast<uint8_t>(v.kind));
   out.u8(v.parked);
   out.u8(v.ephemeral);
   out.i32(v.pid);
@@ -190,6 +209,7 @@ void decode(Reader& in, SandboxSummary& v) {
   v.digest = in.str();
   v.state = bounded(in.u8(), State::ended, in);
   v.birth = bounded(in.u8(), Birth::forked, in);
+  v.kind = bounded(in.u8(), BoundaryKind::microvm, in);
   v.parked = in.u8() != 0;
   v.ephemeral = in.u8() != 0;
   v.pid = in.i32();
@@ -223,7 +243,14 @@ void decode(Reader& in, Ended& v) {
 void encode(Writer& out, const InfoReply& v) {
   out.str(v.version);
   out.i32(v.pid);
-  out.str(v.boundary);
+  out.u32(static_cast<uint32_t>(v.boundaries.size()));
+  for (const auto& offer : v.boundaries) {
+    out.u8(static_cast<uint8_t>(offer.kind));
+    out.u8(offer.offered);
+    encode_engine(out, offer.engine);
+    out.str(offer.detail);
+    out.str(offer.missing);
+  }
   out.str(v.layer_store);
   out.u8(v.disk_enforced);
   out.str(v.sharing);
@@ -235,7 +262,14 @@ void encode(Writer& out, const InfoReply& v) {
 void decode(Reader& in, InfoReply& v) {
   v.version = in.str();
   v.pid = in.i32();
-  v.boundary = in.str();
+  for (uint32_t i = 0, count = in.u32(); i < count && in.ok(); ++i) {
+    auto& offer = v.boundaries.emplace_back();
+    offer.kind = bounded(in.u8(), BoundaryKind::microvm, in);
+    offer.offered = in.u8() != 0;
+    decode_engine(in, offer.engine);
+    offer.detail = in.str();
+    offer.missing = in.str();
+  }
   v.layer_store = in.str();
   v.disk_enforced = in.u8() != 0;
   v.sharing = in.str();

@@ -14,6 +14,7 @@
 #include "base/codec.h"
 #include "base/error.h"
 #include "boundary/boundary.h"
+#include "boundary/choice.h"
 #include "boundary/latency.h"
 #include "boundary/state.h"
 
@@ -69,6 +70,7 @@ struct VolumeMount {
 struct LaunchRequest {
   std::string digest;  // of the image's blob, in the machine-wide cache
   boundary::Limits limits;
+  boundary::Choice boundary;     // of an image with memory: if nothing is said, the one that made it
   bool ephemeral = true;         // ends when the connection that asked for it does
   bool cold = false;             // never a parked one
   bool allow_unquotaed = false;  // --allow-unquotaed-disk
@@ -91,6 +93,7 @@ struct LaunchReply {
   std::string id;
   Birth birth = Birth::cold;
   BoundaryKind kind = BoundaryKind::jail;
+  boundary::Engine engine;
   Latency latency;
 };
 
@@ -141,6 +144,7 @@ struct SandboxSummary {
   std::string digest;
   State state = State::creating;
   Birth birth = Birth::cold;
+  BoundaryKind kind = BoundaryKind::jail;
   bool parked = false, ephemeral = false;
   pid_t pid = 0;
   int64_t created = 0;  // seconds since 1970
@@ -161,7 +165,7 @@ struct Ended {
 struct InfoReply {
   std::string version;
   pid_t pid = 0;
-  std::string boundary;
+  std::vector<boundary::Offer> boundaries;  // every one that there could be, the weakest first
   std::string layer_store;
   bool disk_enforced = false;
   std::string sharing;       // what a copy of a layer costs (image::Sharing)
@@ -170,10 +174,7 @@ struct InfoReply {
   std::string protections;  // what every jail here has installed, as text
 };
 
-struct ParkRequest {
-  std::string digest;
-  uint32_t count = 0;
-};
+// park: a name (of a template, by digest, or of an image with memory), u32 how many, u8 a BoundaryKind.
 
 // What a sandbox may reach (gate/policy.h has the language). A sandbox that was never given a policy has no network.
 // The reply comes when the gate has it.

@@ -104,14 +104,21 @@ TEST(LauncherProtocol, ProcessorsThatAreNoNumber) {
   EXPECT_EQ(there_and_back(LaunchRequest{.limits = {.cpus = 0.29}}).limits.cpus, 0.29) << "rounded, not cut";
 }
 
+TEST(LauncherProtocol, TheBoundaryIsCarried) {
+  boundary::Choice choice{.wish = BoundaryWish::strongest, .at_least = BoundaryKind::gvisor};
+  EXPECT_EQ(there_and_back(LaunchRequest{.boundary = choice}).boundary, choice);
+}
+
 TEST(LauncherProtocol, LaunchReply) {
-  LaunchReply reply{.id = "iaaaaaaaaaaaaaaaaaaaa", .birth = Birth::pooled, .kind = BoundaryKind::uml};
+  LaunchReply reply{
+      .id = "iaaaaaaaaaaaaaaaaaaaa", .birth = Birth::pooled, .kind = BoundaryKind::uml, .engine = {"linux", "6.1"}};
   reply.latency.add(Step::layer, std::chrono::nanoseconds(17));
   reply.latency.add(Step::exec, std::chrono::nanoseconds(1ll << 40));
   auto back = there_and_back(reply);
   EXPECT_EQ(back.id, reply.id);
   EXPECT_EQ(back.birth, reply.birth);
   EXPECT_EQ(back.kind, reply.kind);
+  EXPECT_EQ(back.engine, reply.engine);
   EXPECT_EQ(back.latency.of(Step::layer).count(), 17);
   EXPECT_EQ(back.latency.of(Step::exec).count(), 1ll << 40);
 }
@@ -141,16 +148,24 @@ TEST(LauncherProtocol, EndedAndStats) {
 }
 
 TEST(LauncherProtocol, InfoAndError) {
-  auto info = there_and_back(InfoReply{.version = "1",
-                                       .pid = 7,
-                                       .boundary = "jail",
-                                       .layer_store = "btrfs",
-                                       .disk_enforced = true,
-                                       .live = 1,
-                                       .parked = 2,
-                                       .cleaning = 3,
-                                       .protections = "x\ny"});
+  auto info = there_and_back(InfoReply{
+      .version = "1",
+      .pid = 7,
+      .boundaries =
+          {{.kind = BoundaryKind::jail, .offered = true, .engine = {"linux", "6.1", true}, .detail = "shared kernel"},
+           {.kind = BoundaryKind::gvisor, .missing = "runsc"}},
+      .layer_store = "btrfs",
+      .disk_enforced = true,
+      .live = 1,
+      .parked = 2,
+      .cleaning = 3,
+      .protections = "x\ny"});
   EXPECT_EQ(info.parked, 2u);
+  ASSERT_EQ(info.boundaries.size(), 2u);
+  EXPECT_EQ(info.boundaries[0].engine, (boundary::Engine{"linux", "6.1", true}));
+  EXPECT_EQ(info.boundaries[0].detail, "shared kernel");
+  EXPECT_FALSE(info.boundaries[1].offered);
+  EXPECT_EQ(info.boundaries[1].missing, "runsc");
   EXPECT_EQ(info.protections, "x\ny");
   auto error = there_and_back(Error{Code::exhausted, "no room", ENOSPC});
   EXPECT_EQ(error.code, Code::exhausted);

@@ -158,10 +158,11 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
   if (op == Op::park) {
     std::string name = in.str();
     uint32_t count = in.u32();
-    if (!in.done()) return bad();
+    uint8_t kind = in.u8();
+    if (!in.done() || kind > static_cast<uint8_t>(BoundaryKind::microvm)) return bad();
     if (connections_.at(id).user != 0 && is_image_id(name) && !cells_.image_open_to_user(name))
       return reply(id, tag, fail(Code::not_found, "there is no image " + name));
-    return answer(cells_.park(name, count));
+    return answer(cells_.park(name, count, static_cast<BoundaryKind>(kind)));
   }
   if (op == Op::list) {
     std::string after = in.str();

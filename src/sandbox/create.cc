@@ -91,8 +91,6 @@ Result<void> Service::check(const CreateRequest& request) const {
   if (request.freeze_after < 0) return fail(Code::invalid, "freeze_after must not be negative");
   if ((!request.snapshot.empty() || !request.step.empty()) && !request.template_name.empty())
     return fail(Code::invalid, "a sandbox is made from a template or from a snapshot, not from both");
-  if (request.boundary && *request.boundary != BoundaryKind::jail)
-    return fail(Code::unsupported, "boundary: this server offers jail (a shared kernel) and no other");
   if (request.on_create.size() + request.on_resume.size() > 32) return fail(Code::invalid, "hooks: at most 32");
   ISOLA_CHECK(check_metadata(request.metadata));
   ISOLA_CHECK(check_labels(request.env, "env", 128 << 10));
@@ -125,6 +123,11 @@ Result<store::ProjectLimits> Service::admit(const CreateRequest& request) {
     rate.tokens -= 1;
   }
   return limits;
+}
+
+BoundaryKind Service::least_boundary(const std::string& project) {
+  auto record = parts_.store.find_project(project);
+  return record ? record->limits.boundary : BoundaryKind::microvm;
 }
 
 int Service::seconds_until_create(const std::string& project) {
@@ -283,6 +286,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   ISOLA_CO_CHECK(co_await wait_for_room(request, limits));
   launcher::LaunchRequest ask{.digest = digest,
                               .limits = request.limits,
+                              .boundary = {.wish = request.boundary, .at_least = limits.boundary},
                               .ephemeral = false,
                               .cold = request.cold,
                               .allow_unquotaed = settings.allow_unquotaed_disk,
@@ -296,7 +300,10 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     (void)parts_.store.touch_image(image, now_millis());
   }
   Launching under_way(*this);
-  std::string warm = image.empty() ? warm_for(request, digest, !record.volumes.empty()) : "";
+  // What is kept warm is a jail's memory.
+  const bool a_jail_will_do = limits.boundary == BoundaryKind::jail &&
+                              (request.boundary == BoundaryWish::automatic || request.boundary == BoundaryWish::jail);
+  std::string warm = image.empty() && a_jail_will_do ? warm_for(request, digest, !record.volumes.empty()) : "";
   Result<Launched> launched = fail(Code::internal, "not launched");
   if (!warm.empty()) {
     auto restored = ask;
@@ -324,6 +331,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.template_name = request.template_name;
   record.digest = snapshot ? snapshot->digest : digest;
   record.boundary = launched->reply.kind;
+  record.engine = launched->reply.engine;
   record.birth = launched->reply.birth;
   // Until all that was asked for is in place. A server that dies before leaves something that nobody must take up.
   bool bare = record.network.empty() && request.network != "package-registries" && request.env.empty() &&

@@ -331,6 +331,7 @@ Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
   Writer out;
   out.str(digest);
   out.u32(count);
+  out.u8(static_cast<uint8_t>(BoundaryKind::jail));  // the pools of the others are for those who ask the launcher
   auto answer = co_await ask(Op::park, out.take());
   if (!answer) co_return std::unexpected(std::move(answer).error());
   co_return Result<void>();

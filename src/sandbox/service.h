@@ -72,9 +72,9 @@ Result<void> check_git(const GitCheckout& git);
 struct CreateRequest {
   std::string project = "default";
   std::string name, key, task, actor;
-  std::string by;                        // the id of the API key that asks
-  std::string template_name;             // empty: the default
-  std::optional<BoundaryKind> boundary;  // a demand; empty: whatever this server offers
+  std::string by;             // the id of the API key that asks
+  std::string template_name;  // empty: the default
+  BoundaryWish boundary = BoundaryWish::automatic;
   boundary::Limits limits;
   bool usual_limits = false;      // they are nobody's wish: a template that has its own goes before
   bool of_machine = false;        // the template of this machine, whatever the project built under its name
@@ -426,6 +426,8 @@ class Service : public std::enable_shared_from_this<Service> {
   struct Launching;
   Result<void> check(const CreateRequest& request) const;
   Result<store::ProjectLimits> admit(const CreateRequest& request);
+  // The weakest that a project may have; of one that cannot be read nothing is known to be enough.
+  BoundaryKind least_boundary(const std::string& project);
   Result<void> has_room(const CreateRequest& request, const store::ProjectLimits& limits);
   Task<Result<void>> wait_for_room(const CreateRequest& request, const store::ProjectLimits& limits);
   Result<void> note_birth(const BoxPtr& box);

@@ -172,14 +172,16 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
       (void)parts_.store.set_state(box->id(), before);
   };
   Launching under_way(*this);
-  launcher::LaunchRequest ask{.limits = record.limits,
-                              .ephemeral = false,
-                              .allow_unquotaed = settings().allow_unquotaed_disk,
-                              .volumes = mounts_of(record.volumes),
-                              .image = record.image,
-                              .files_only = request.files_only,
-                              .id = record.id,
-                              .spend = true};
+  launcher::LaunchRequest ask{
+      .limits = record.limits,
+      .boundary = {.wish = wish_for(record.boundary), .at_least = least_boundary(record.project)},
+      .ephemeral = false,
+      .allow_unquotaed = settings().allow_unquotaed_disk,
+      .volumes = mounts_of(record.volumes),
+      .image = record.image,
+      .files_only = request.files_only,
+      .id = record.id,
+      .spend = true};
   auto launched = co_await parts_.launcher->launch(ask);
   if (!launched && launched.error().code == Code::unavailable &&
       launched.error().message.find(" is packed") != std::string::npos) {

@@ -232,12 +232,14 @@ Task<void> Service::make_forks(std::shared_ptr<Forking> forking) {
 // What its parent has, but for what is its own: id, tokens, ranges, names.
 Task<Result<Created>> Service::make_fork(Forking& forking) {
   const auto& parent = forking.parent;
-  launcher::LaunchRequest ask{.limits = parent.limits,
-                              .ephemeral = false,
-                              .allow_unquotaed = settings().allow_unquotaed_disk,
-                              .volumes = mounts_of(parent.volumes),
-                              .image = forking.image,
-                              .forked = true};
+  launcher::LaunchRequest ask{
+      .limits = parent.limits,
+      .boundary = {.wish = wish_for(parent.boundary), .at_least = least_boundary(parent.project)},
+      .ephemeral = false,
+      .allow_unquotaed = settings().allow_unquotaed_disk,
+      .volumes = mounts_of(parent.volumes),
+      .image = forking.image,
+      .forked = true};
   auto launched = co_await parts_.launcher->launch(std::move(ask));
   if (!launched) co_return std::unexpected(std::move(launched).error());
   store::SandboxRecord record = parent;

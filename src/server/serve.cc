@@ -263,7 +263,9 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     ::_exit(1);  // as below: nothing can be destroyed in order here
   }
   std::string url = url_of(config, server);
-  log::info("server", "ready on {} (boundary jail: shared kernel); {} sandboxes live", url, service->living());
+  auto info = net::co_spawn(workers.next(), service->info(), net::use_future).get();
+  log::info("server", "ready on {} (boundaries: {}); {} sandboxes live", url,
+            info ? boundary::names_of(info->boundaries) : "not known", service->living());
   if (first) {
     log::info("server", "the first API key is in {}/key", config.data);
     // Once, for whoever started it by hand: where standard output is a file, that is a log.

@@ -63,6 +63,7 @@ struct SandboxRecord {
   std::string task, actor;
   std::string template_name, digest;
   BoundaryKind boundary = BoundaryKind::jail;
+  boundary::Engine engine;  // that it was last started with
   Birth birth = Birth::cold;
   State state = State::creating;
   EndReason end_reason = EndReason::killed;  // meaningful once state is ending or ended
@@ -194,7 +195,8 @@ struct ProjectLimits {
   double cpus = 0;
   uint64_t memory = 0, disk = 0;
   double creates_per_second = 0;
-  uint64_t stored = 0;  // bytes of images and volumes
+  uint64_t stored = 0;                         // bytes of images and volumes
+  BoundaryKind boundary = BoundaryKind::jail;  // at least
   bool operator==(const ProjectLimits&) const = default;
 };
 

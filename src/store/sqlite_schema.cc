@@ -262,8 +262,15 @@ constexpr std::string_view kVersion10 = R"sql(
 ALTER TABLE sandboxes ADD COLUMN archive_after INTEGER NOT NULL DEFAULT 0;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5,
-                               kVersion6, kVersion7, kVersion8, kVersion9, kVersion10};
+constexpr std::string_view kVersion11 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN engine TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN engine_version TEXT NOT NULL DEFAULT '';
+ALTER TABLE sandboxes ADD COLUMN accelerated INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE projects ADD COLUMN least_boundary TEXT NOT NULL DEFAULT 'jail';
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5, kVersion6,
+                               kVersion7, kVersion8, kVersion9, kVersion10, kVersion11};
 
 }  // namespace
 

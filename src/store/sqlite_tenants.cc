@@ -14,7 +14,7 @@ using sqlite::Row;
 constexpr std::string_view kProject =
     "SELECT id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, limit_creates, budget_cpu, "
     "budget_wall, "
-    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling, limit_stored, allow_exposed FROM projects "
+    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling, limit_stored, allow_exposed, least_boundary FROM projects "
     "WHERE ";
 constexpr std::string_view kKey =
     "SELECT id, project, name, hash, prefix, scope, created, revoked, last_used FROM keys WHERE ";
@@ -44,6 +44,8 @@ ProjectRecord read_project(const sqlite::Statement& statement) {
   project.ceiling = row.text();
   project.limits.stored = row.integer<uint64_t>();
   project.allow_exposed = row.flag();
+  // A word of a later version: nothing that this one has is known to be enough.
+  project.limits.boundary = parse_boundary(row.text()).value_or(BoundaryKind::microvm);
   return project;
 }
 
@@ -76,11 +78,11 @@ Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
               db.prepare(
                   "INSERT INTO projects (id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, "
                   "limit_creates, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, budget_freeze, "
-                  "ceiling, limit_stored) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+                  "ceiling, limit_stored, least_boundary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
     insert.bind(project.id, project.name, project.created);
     bind_limits(insert, project.limits);
     bind_budget(insert, project.budget);
-    return insert.bind(project.ceiling, project.limits.stored).run();
+    return insert.bind(project.ceiling, project.limits.stored, to_string(project.limits.boundary)).run();
   });
 }
 
@@ -151,10 +153,10 @@ Result<void> SqliteStore::set_project_limits(const std::string& id, const Projec
     ISOLA_TRY(auto update,
               db.prepare("UPDATE projects SET limit_live = ?, limit_cpus = ?, limit_memory = ?, limit_disk = ?, "
                          "limit_creates = ?, budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
-                         "budget_money = ?, budget_freeze = ?, limit_stored = ? WHERE id = ?"));
+                         "budget_money = ?, budget_freeze = ?, limit_stored = ?, least_boundary = ? WHERE id = ?"));
     bind_limits(update, limits);
     bind_budget(update, budget);
-    ISOLA_CHECK(update.bind(limits.stored, id).run());
+    ISOLA_CHECK(update.bind(limits.stored, to_string(limits.boundary), id).run());
     if (db.changed() == 0) return no_project(id);
     return {};
   });

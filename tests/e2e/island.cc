@@ -85,13 +85,17 @@ Done Island::sh(const std::string& script, Argv flags, ProgramOptions options) {
 }
 
 Result<void> Island::start() {
+  std::map<std::string, std::optional<std::string>> before;
   for (const auto& entry : options_.env) {
     auto equals = entry.find('=');
-    ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+    const std::string name = entry.substr(0, equals);
+    const char* old = ::getenv(name.c_str());
+    before.emplace(name, old ? std::optional<std::string>(old) : std::nullopt);
+    ::setenv(name.c_str(), entry.c_str() + equals + 1, 1);
   }
   auto client = launcher::Client::connect_or_start(
       {.data_dir = data_, .program = kIsola, .user = options_.user, .linger = std::chrono::seconds(300)});
-  for (const auto& entry : options_.env) ::unsetenv(entry.substr(0, entry.find('=')).c_str());
+  for (const auto& [name, value] : before) value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
   if (!client) return std::unexpected(client.error());
   // Whatever an earlier launcher left is cleared first.
   if (!with_launcher_) {

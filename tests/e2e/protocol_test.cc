@@ -77,6 +77,7 @@ TEST_F(ProtocolTest, TruncatedRequestsAreRefused) {
   id.str("i0123456789abcdefghij");
   park.str(island().digest());
   park.u32(1);
+  park.u8(0);
   const std::pair<Op, std::string> whole[] = {
       {Op::launch, launch.data()}, {Op::link, id.data()},   {Op::kill, id.data()},
       {Op::freeze, id.data()},     {Op::thaw, id.data()},   {Op::stats, id.data()},

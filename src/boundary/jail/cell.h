@@ -1,4 +1,4 @@
-// A living jail, seen from the launcher.
+// A living jail, seen from the launcher; or one around an engine, whose relay keeps the link as the guest would.
 #pragma once
 
 #include "boundary/boundary.h"
@@ -7,11 +7,10 @@ namespace isola::boundary::jail {
 
 class JailCell : public Cell {
  public:
-  JailCell(kernel::ProcessName process, Fd pidfd, bool own_child)
-      : process_(process), pidfd_(kept(std::move(pidfd))), own_child_(own_child) {}
+  JailCell(kernel::ProcessName process, Fd pidfd, bool own_child, BoundaryKind kind = BoundaryKind::jail)
+      : kind_(kind), process_(process), pidfd_(kept(std::move(pidfd))), own_child_(own_child) {}
 
-  BoundaryKind kind() const override { return BoundaryKind::jail; }
-  kernel::ProcessName process() const override { return process_; }
+  CellName name() const override { return {.kind = kind_, .process = process_, .handle = {}}; }
   int exit_fd() const override { return pidfd_.get(); }
   Result<int> prepare_link() override;
   Result<Link> take_link() override;
@@ -37,6 +36,7 @@ class JailCell : public Cell {
  private:
   Result<Fd> open_guest_fd(int number, int flags) const;
 
+  BoundaryKind kind_;
   kernel::ProcessName process_;
   Fd pidfd_;
   bool own_child_;  // ours to wait for; an adopted one is init's

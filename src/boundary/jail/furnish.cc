@@ -51,7 +51,8 @@ Result<void> cut_ties(const std::string& id) {
   return {};
 }
 
-Result<Fd> make_mount(const MountRule& rule, int root, std::vector<Fd>& shown) {
+// `given`: the root, of a box, and shown folders; in the order of their rules.
+Result<Fd> make_mount(const MountRule& rule, int root, int wire, std::vector<Fd>& given) {
   switch (rule.from) {
     case MountRule::From::filesystem: {
       auto options = rule.options;
@@ -68,12 +69,24 @@ Result<Fd> make_mount(const MountRule& rule, int root, std::vector<Fd>& shown) {
       ISOLA_CHECK(kernel::set_attributes(tree.get(), rule.attributes));
       return tree;
     }
+    case MountRule::From::root:
     case MountRule::From::shown: {
-      if (shown.empty()) return fail(Code::internal, "a shown folder is missing");
-      Fd tree = std::move(shown.front());
-      shown.erase(shown.begin());
+      if (given.empty()) return fail(Code::internal, "a shown folder is missing");
+      Fd tree = std::move(given.front());
+      given.erase(given.begin());
       return tree;
     }
+    case MountRule::From::own: {
+      ISOLA_TRY(Fd tree, kernel::clone_tree(root, rule.source));
+      ISOLA_CHECK(kernel::set_attributes(tree.get(), rule.attributes));
+      return tree;
+    }
+    case MountRule::From::host: {
+      ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, rule.source));
+      ISOLA_CHECK(kernel::set_attributes(tree.get(), rule.attributes));
+      return tree;
+    }
+    case MountRule::From::wire: return kernel::clone_tree(wire, "");
   }
   return fail(Code::internal, "unknown kind of mount");
 }
@@ -101,19 +114,41 @@ Result<void> make_place(int root, const std::string& path, bool folder) {
   }
 }
 
-// fds[0] is the root; the rest are shown folders, in the order of their rules.
-Result<void> mount_everything(const Protections& protections, std::vector<Fd> fds) {
-  Fd root_mount = std::move(fds.front());
-  fds.erase(fds.begin());
+Result<void> put_files(int root, const Outfit& outfit) {
+  for (const auto& [path, text] : outfit.files) {
+    if (path.ends_with('/')) {
+      ISOLA_CHECK(make_place(root, path.substr(0, path.size() - 1), true));
+      continue;
+    }
+    ISOLA_CHECK(make_place(root, path, false));
+    ISOLA_CHECK(write_file_at(root, path.c_str(), text));
+  }
+  return {};
+}
+
+// fds[0] is the root; the rest are shown folders, in the order of their rules. A box has a root of its own, and the one
+// that it is given is a mount in it.
+Result<void> mount_everything(const Furnishing& f, int wire, std::vector<Fd> fds) {
+  const Protections& protections = *f.protections;
+  Fd root_mount;
+  if (f.outfit) {
+    ISOLA_TRY(root_mount, make_mount(protections.mounts[0], -1, -1, fds));
+  } else {
+    root_mount = std::move(fds.front());
+    fds.erase(fds.begin());
+  }
   ISOLA_CHECK(kernel::make_all_private());
   ISOLA_CHECK(kernel::attach(root_mount.get(), AT_FDCWD, kNewRoot));
   Fd root(::open(kNewRoot, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!root) return sys_error("cannot open the new root");
+  if (f.outfit) ISOLA_CHECK(put_files(root.get(), *f.outfit));
   for (size_t i = 1; i < protections.mounts.size(); ++i) {
     const MountRule& rule = protections.mounts[i];
-    auto mount = make_mount(rule, root.get(), fds);
+    auto mount = make_mount(rule, root.get(), wire, fds);
     if (!mount) return std::unexpected(mount.error().in("/" + rule.target));
-    if (rule.from == MountRule::From::shown) {
+    // The root of a box is empty but for what was put there.
+    const bool bare = f.outfit && ::faccessat(root.get(), rule.target.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+    if (rule.from == MountRule::From::shown || bare) {
       struct stat what{};
       if (::fstat(mount->get(), &what) < 0) return sys_error("cannot look at what is shown at /" + rule.target);
       auto made = make_place(root.get(), rule.target, S_ISDIR(what.st_mode));
@@ -151,27 +186,30 @@ Result<void> limit_resources(uint32_t open_files) {
 Result<void> give_up_privileges(const Furnishing& f) {
   // What is inheritable survives the exec of the guest although the bounding set lacks it. It must be set while that
   // set still has it.
-  ISOLA_CHECK(kernel::set_capabilities(~uint64_t{0}, ~uint64_t{0}, kBadge));
+  const uint64_t badge = f.protections->badge;
+  ISOLA_CHECK(kernel::set_capabilities(~uint64_t{0}, ~uint64_t{0}, badge));
   ISOLA_CHECK(kernel::limit_bounding_set(f.protections->capabilities));
-  ISOLA_CHECK(f.filter->install());
-  const uint64_t own = f.protections->capabilities | kBadge;
-  return kernel::set_capabilities(own, own, kBadge);
+  if (f.filter) ISOLA_CHECK(f.filter->install());
+  const uint64_t own = f.protections->capabilities | badge;
+  return kernel::set_capabilities(own, own, badge);
 }
 
-// Descriptors of the guest: 0–2 /dev/null, 3–6 the link, 7 this conversation (closed by exec), nothing else.
+// Descriptors of the guest: 0–2 /dev/null (2 of a box: the engine's complaints), 3–6 the link, 7 this conversation
+// (closed by exec), nothing else.
 Result<void> arrange_descriptors(const Furnishing& f) {
   constexpr int kFirst = 3, kControl = 7, kParking = 100;
   Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) return sys_error("cannot open /dev/null");
   // Out of the way first, so that no target overwrites a source.
-  int parked[5];
-  const int sources[5] = {f.link[0], f.link[1], f.link[2], f.link[3], f.control};
-  for (int i = 0; i < 5; ++i) {
+  int parked[6];
+  const int sources[6] = {f.link[0], f.link[1], f.link[2],
+                          f.link[3], f.control, f.complaints >= 0 ? f.complaints : null.get()};
+  for (int i = 0; i < 6; ++i) {
     parked[i] = ::fcntl(sources[i], F_DUPFD_CLOEXEC, kParking);
     if (parked[i] < 0) return sys_error("cannot arrange descriptors");
   }
   for (int fd = 0; fd < kFirst; ++fd)
-    if (::dup2(null.get(), fd) < 0) return sys_error("cannot arrange descriptors");
+    if (::dup2(fd == 2 ? parked[5] : null.get(), fd) < 0) return sys_error("cannot arrange descriptors");
   (void)null.release();  // below it is closed or replaced with the rest
   for (int i = 0; i < 4; ++i)
     if (::dup2(parked[i], kFirst + i) < 0) return sys_error("cannot arrange descriptors");
@@ -201,15 +239,20 @@ Result<void> live(const Furnishing& f) {
   // Made here and not by clone: the launcher goes on with the ids and the root meanwhile.
   if (int e = at("unshare_net")) return sys_error("cannot make a network namespace", e);
   if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
+  Fd wire;
+  if (f.outfit) {  // that was the engine's; the sandbox's own is another
+    wire = Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    if (!wire || ::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
+  }
   // Configured by another process while this one goes on.
-  ISOLA_CHECK(ask_for_network(f.hand, f.control));
+  ISOLA_CHECK(ask_for_network(f.hand, f.control, wire.get()));
   ::close(f.hand);
   ISOLA_TRY(auto fds, await(f.control, kFurnish));
   if (fds.empty()) return fail(Code::internal, "the root is missing");
 
   ISOLA_CHECK(become_inner_root());
   ISOLA_CHECK(cut_ties(f.id));
-  ISOLA_CHECK(mount_everything(*f.protections, std::move(fds)));
+  ISOLA_CHECK(mount_everything(f, wire.get(), std::move(fds)));
   ISOLA_CHECK(arrange_descriptors(f));  // before the limit: it needs high numbers for a moment
   ISOLA_CHECK(limit_resources(f.protections->open_files));
   ISOLA_CHECK(reset_signals());
@@ -218,12 +261,18 @@ Result<void> live(const Furnishing& f) {
   ISOLA_CHECK(kernel::send_message(kControl, std::string_view(&kFurnished, 1)));
   ISOLA_CHECK(await(kControl, kExec));
 
-  std::string program = kGuestProgram, id = f.id;
-  std::string name = "isola-guest", flag = "--id";
-  char* const argv[] = {name.data(), flag.data(), id.data(), nullptr};
+  std::string program = kGuestProgram;
+  std::vector<std::string> words = {"isola-guest", "--id", f.id};
+  if (f.outfit) {
+    words = {"isola-guest", "--relay", "--"};
+    words.insert(words.end(), f.outfit->engine.begin(), f.outfit->engine.end());
+  }
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
   char* const env[] = {nullptr};
   if (int e = at("execve")) return sys_error("cannot start the guest", e);
-  ::execve(program.c_str(), argv, env);
+  ::execve(program.c_str(), argv.data(), env);
   return sys_error("cannot start the guest");
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "boundary/jail/protections.h"
+#include "boundary/state.h"
 #include "kernel/cgroup.h"
 #include "kernel/seccomp_program.h"
 
@@ -21,14 +22,25 @@ namespace isola::boundary::jail {
 //   as the hand may say, too
 inline constexpr char kFurnish = 'F', kFurnished = 'D', kExec = 'X', kFailed = 'E';
 
+// A box is a jail around an engine (gVisor) instead of around the guest: process 1 is the relay (guest/agent/relay.h),
+// which starts the engine. This is what it has that a jail has not.
+struct Outfit {
+  BoundaryKind kind = BoundaryKind::gvisor;
+  std::vector<std::string> engine;  // its program, as the box has it, and the arguments
+  // Put into the root of the box: path, text. A path that ends with a slash is a folder.
+  std::vector<std::pair<std::string, std::string>> files;
+};
+
 struct Furnishing {
   std::string id;
   const Protections* protections = nullptr;
   const kernel::SeccompProgram* filter = nullptr;
   const kernel::CgroupDoors* cgroup = nullptr;
-  int control = -1;  // the child's end of the conversation
-  int hand = -1;     // NetworkHand::socket()
-  int link[4] = {};  // guest's fds 3–6: in-read, out-write, in-write, out-read
+  int control = -1;                // the child's end of the conversation
+  int hand = -1;                   // NetworkHand::socket()
+  int link[4] = {};                // guest's fds 3–6: in-read, out-write, in-write, out-read
+  const Outfit* outfit = nullptr;  // of a box
+  int complaints = -1;             // of a box: what the engine writes when it fails
 };
 
 // Runs in the child, as process 1 of the new namespaces. Returns only on failure, with the exit code.

@@ -7,6 +7,7 @@
 
 #include "boundary/boundary.h"
 #include "boundary/jail/checkpoint.h"
+#include "boundary/jail/launching.h"
 #include "boundary/jail/network_hand.h"
 #include "boundary/jail/protections.h"
 #include "kernel/cgroup.h"
@@ -14,20 +15,24 @@
 
 namespace isola::boundary::jail {
 
-inline constexpr uint32_t kIdCount = 65536;
-
 class Jail : public Boundary {
  public:
   // Compiles the filter and the network messages, once. The stage is set (stage.h) and is the working folder.
   static Result<std::unique_ptr<Jail>> make(kernel::CgroupTree cgroups);
 
   BoundaryKind kind() const override { return BoundaryKind::jail; }
+  Engine engine() const override;
+  std::string describe_protections() const override { return protections_.describe(); }
   Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) override;
   Result<MemoryHost> memory_host() override;
   bool has_checkpoints() const { return !criu_.program.empty(); }
   Result<std::unique_ptr<Checkpointing>> checkpoint(Cell& cell, CheckpointSpec spec) override;
   Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const override;
-  Result<std::unique_ptr<Cell>> adopt(const kernel::ProcessName& process) override;
+  Result<std::unique_ptr<Cell>> adopt(const CellName& name) override;
+
+  // A box around an engine, for another boundary: what is `wanted`, but for ids, group and limits, is that one's
+  // affair.
+  Result<std::unique_ptr<Launching>> begin_box(LaunchSpec spec, Protections wanted, Outfit outfit);
 
   // The helper that makes networks, before the first launch needs it (which else starts it, as does the next launch
   // after its death). When hand_fd() is readable it died: look_after_hand() ends the launches that waited for it.

@@ -43,10 +43,10 @@ std::vector<Fd*> in_order(IslandSockets& sockets, bool ipv6) {
   return {&sockets.tcp4, &sockets.dns_udp4, &sockets.dns_tcp4, &sockets.tcp6, &sockets.dns_udp6, &sockets.dns_tcp6};
 }
 
-Result<void> make_network(const IslandNetwork& network, int netns, int answer) {
+Result<void> make_network(const IslandNetwork& network, int netns, int wire, int answer) {
   struct stat st{};
   if (::fstat(netns, &st) < 0) return sys_error("cannot look at a network namespace");
-  ISOLA_TRY(auto made, network.make_and_describe(netns));
+  ISOLA_TRY(auto made, network.make_and_describe(netns, wire));
   Writer out;
   out.u8(static_cast<uint8_t>(kNetworked));
   out.u64(st.st_ino);
@@ -58,13 +58,21 @@ Result<void> make_network(const IslandNetwork& network, int netns, int answer) {
   return {};
 }
 
-int work(int socket, const IslandNetwork& network) {
+// Both shapes, prepared once.
+struct Networks {
+  IslandNetwork alone, wired;
+};
+
+int work(int socket, const Networks& networks) {
   for (;;) {
     auto message = kernel::receive_message(socket, 16);
     if (!message || message->bytes.empty()) return 0;  // the launcher is gone
-    if (message->bytes != kAsk || message->fds.size() != 2) continue;
-    int netns = message->fds[0].get(), answer = message->fds[1].get();
-    if (auto made = make_network(network, netns, answer); !made)
+    const auto& fds = message->fds;
+    if (message->bytes != kAsk || fds.size() < 2 || fds.size() > 3) continue;
+    const bool wired = fds.size() == 3;
+    int netns = fds[0].get(), answer = fds[1].get();
+    if (auto made = make_network(wired ? networks.wired : networks.alone, netns, wired ? fds[2].get() : -1, answer);
+        !made)
       (void)kernel::send_message(answer, encode_error(made.error()));
   }
 }
@@ -75,12 +83,14 @@ Result<std::shared_ptr<NetworkHand>> NetworkHand::start() {
   ISOLA_TRY(auto pair, kernel::socket_pair());
   ISOLA_TRY(auto child, kernel::spawn(0, [&] {
               int socket = pair.second.get();
-              auto network = [&]() -> Result<IslandNetwork> {
+              auto networks = [&]() -> Result<Networks> {
                 ISOLA_CHECK(confine(socket));
-                return IslandNetwork::prepare();
+                ISOLA_TRY(auto alone, IslandNetwork::prepare());
+                ISOLA_TRY(auto wired, IslandNetwork::prepare(IslandNetwork::Shape::wired));
+                return Networks{std::move(alone), std::move(wired)};
               }();
-              (void)kernel::send_message(socket, network ? kReady : std::string_view(network.error().message));
-              return network ? work(socket, *network) : 1;
+              (void)kernel::send_message(socket, networks ? kReady : std::string_view(networks.error().message));
+              return networks ? work(socket, *networks) : 1;
             }));
   std::shared_ptr<NetworkHand> hand(new NetworkHand(std::move(child), std::move(pair.first)));
   pair.second.reset();
@@ -108,11 +118,12 @@ void NetworkHand::end() {
   waiting_.clear();
 }
 
-Result<void> ask_for_network(int hand, int answer) {
+Result<void> ask_for_network(int hand, int answer, int wire) {
   if (int e = kernel::fault::at("ask_network")) return sys_error("cannot ask for the network", e);
   Fd netns(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!netns) return sys_error("cannot open the network namespace");
-  const int fds[] = {netns.get(), answer};
+  std::vector<int> fds = {netns.get(), answer};
+  if (wire >= 0) fds.push_back(wire);
   if (auto sent = kernel::send_message(hand, kAsk, fds); !sent)
     return std::unexpected(sent.error().in("the helper that makes networks"));
   return {};

@@ -62,8 +62,8 @@ class NetworkHand {
 };
 
 // The network namespace that the caller is in shall be configured; the hand's word (kNetworked or kFailed) goes to
-// `answer`, a SOCK_SEQPACKET.
-Result<void> ask_for_network(int hand, int answer);
+// `answer`, a SOCK_SEQPACKET. `wire`: the namespace of an engine's end of the cable, for a wired one; -1: none.
+Result<void> ask_for_network(int hand, int answer, int wire = -1);
 Result<HandMade> decode_network(kernel::Message message);
 
 }  // namespace isola::boundary::jail

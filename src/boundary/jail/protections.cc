@@ -119,7 +119,7 @@ std::vector<ResourceLimit> resource_limits(uint32_t open_files) {
 
 std::string Protections::describe() const {
   std::string text = fmt::format("ids 0 {} {}\ncapabilities {:016x}\nseccomp {}\ncgroup {}\nnamespaces", id_base,
-                                 id_count, capabilities, filter_hash, cgroup);
+                                 id_count, capabilities, filter_hash.empty() ? "none" : filter_hash, cgroup);
   for (const char* kind : kOwnNamespaces) text += fmt::format(" {}", kind);
   text += "\n";
   for (const auto& limit : resource_limits(open_files))
@@ -135,7 +135,11 @@ std::string mount_line(const MountRule& rule) {
     case MountRule::From::stage: type = "tmpfs", root = "/" + rule.source, bounds = kStageBounds; break;
     // A folder of the mount that its path begins with.
     case MountRule::From::itself: type = "proc", root = rule.target.substr(rule.target.find('/')); break;
-    case MountRule::From::shown: type = root = bounds = "*"; break;
+    case MountRule::From::root: type = "overlay"; break;
+    case MountRule::From::own: type = "tmpfs", root = "/" + rule.source, bounds = bounds_of(rule.options); break;
+    case MountRule::From::shown:
+    case MountRule::From::host:
+    case MountRule::From::wire: type = root = bounds = "*"; break;
   }
   return fmt::format("/{} {} {} {} {}", escaped(rule.target), type, attribute_words(rule.attributes), root, bounds);
 }

@@ -22,6 +22,11 @@ struct MountRule {
     stage,       // a copy of `source` below the launcher's stage
     itself,      // the folder at `target`, bound onto itself to change its attributes
     shown,       // a folder that the caller shows: the host's, or a volume
+    // Of a box around an engine only:
+    root,  // the sandbox's files, an overlay
+    own,   // a file `source` that was put into the box's own root, which has `options`
+    host,  // a file of the host, named by `source`: the engine's program
+    wire,  // the network namespace with the engine's end of the cable
   };
   std::string target;  // relative to the sandbox's root
   From from = From::filesystem;
@@ -51,7 +56,8 @@ struct Protections {
   uint32_t id_base = 0;
   uint32_t id_count = 0;
   uint64_t capabilities = 0;
-  std::string filter_hash;        // of the seccomp program
+  uint64_t badge = kBadge;        // 0: process 1 has none
+  std::string filter_hash;        // of the seccomp program; empty: none of ours
   std::string cgroup;             // name
   kernel::CgroupLimits limits;    // of that group
   uint32_t open_files = 0;        // resource_limits()

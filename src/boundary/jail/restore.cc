@@ -203,7 +203,10 @@ class JailRestoring : public Launching {
   }
 
   int fd() const override { return helper_.fd(); }
-  pid_t pid() const override { return verified_ ? pid_ : 0; }
+  CellName name() const override {
+    if (!verified_) return {};
+    return {.kind = BoundaryKind::jail, .process = {pid_, kernel::start_time(pid_).value_or(0)}, .handle = {}};
+  }
   const Latency& latency() const override { return latency_; }
 
   Result<void> start() {

@@ -53,14 +53,14 @@ Result<void> fill_dev(const std::string& dev, std::string_view program) {
 }
 
 // A generator of random numbers for the OpenSSL of programs inside that a fork of the sandbox does not repeat.
-Result<void> put_entropy(const std::string& programs) {
-  ISOLA_CHECK(make_dirs("dev/.isola"));
+Result<void> put_entropy(const std::string& programs, const std::string& folder) {
+  ISOLA_CHECK(make_dirs(folder));
   const std::pair<const char*, const char*> files[] = {{"isola-rand.so", "isola-rand.so"},
                                                        {"isola-openssl.cnf", "openssl.cnf"}};
   for (auto [from, to] : files) {
     auto bytes = read_file(programs + from);
     if (!bytes) return std::unexpected(bytes.error().in("what every sandbox is given"));
-    ISOLA_CHECK(put_file(std::string("dev/.isola/") + to, *bytes, 0444));
+    ISOLA_CHECK(put_file(folder + "/" + to, *bytes, 0444));
   }
   return {};
 }
@@ -99,7 +99,11 @@ Result<void> set_stage(const StageOptions& options) {
   // Executable but readable by nobody inside: then the memory of process 1 belongs to the host's user namespace, and
   // even the names of its descriptors are closed to the sandbox's root.
   ISOLA_CHECK(fill_dev("dev", *program));
-  if (!options.programs.empty()) ISOLA_CHECK(put_entropy(options.programs));
+  // There the engine has to read it: what protects process 1 is the engine.
+  ISOLA_CHECK(make_dirs(kBoxPrograms));
+  ISOLA_CHECK(put_file(std::string(kBoxPrograms) + "/isola-guest", *program, 0555));
+  if (!options.programs.empty())
+    for (const char* folder : {"dev/.isola", kBoxPrograms}) ISOLA_CHECK(put_entropy(options.programs, folder));
   return fill_sys();
 }
 

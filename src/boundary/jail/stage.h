@@ -21,7 +21,8 @@ Result<void> set_stage(const StageOptions& options);
 // Names below the stage.
 inline constexpr const char* kGuestProgram = "/dev/.isola-guest";  // as the sandbox sees it
 inline constexpr const char* kRestoredDev = "dev.restored";        // mount point: /dev through the ids of one restore
-inline constexpr const char* kShown = "shown";  // mount points shown/0…: folders that one restore shows
+inline constexpr const char* kShown = "shown";      // mount points shown/0…: folders that one restore shows
+inline constexpr const char* kBoxPrograms = "box";  // for a guest inside an engine, which has a /dev of its own
 inline constexpr const char* kNewRoot = "root";
 inline constexpr const char* kUpperPoint = "upper";
 inline constexpr const char* kImages = "images";

@@ -47,9 +47,10 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   request.task = fields.text("task");
   request.actor = fields.text("actor");
   request.template_name = fields.text("template");
-  if (auto word = fields.maybe_text("boundary"); word && *word != "auto") {
-    request.boundary = parse_boundary(*word);
-    if (!request.boundary) fields.wrong("boundary", "must be auto, jail, gvisor, uml or microvm");
+  if (auto word = fields.maybe_text("boundary")) {
+    auto wish = parse_boundary_wish(*word);
+    if (!wish) fields.wrong("boundary", "must be auto, jail, gvisor, uml, microvm or strongest");
+    request.boundary = wish.value_or(BoundaryWish::automatic);
   }
   auto cpus = fields.number("cpus", 0.01, 1024);
   auto memory = fields.size("memory");

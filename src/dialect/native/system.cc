@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "boundary/choice.h"
 #include "dialect/native/api.h"
 #include "dialect/native/openapi.h"
 #include "dialect/native/views.h"
@@ -18,6 +19,22 @@ namespace isola::native {
 using nlohmann::json;
 
 namespace {
+
+json boundaries_json(const std::vector<boundary::Offer>& offers) {
+  json all = json::array();
+  for (const auto& offer : offers) {
+    json one = {{"boundary", to_string(offer.kind)}, {"offered", offer.offered}};
+    if (offer.offered)
+      one.update({{"engine", offer.engine.name},
+                  {"engine_version", offer.engine.version},
+                  {"accelerated", offer.engine.accelerated},
+                  {"detail", offer.detail}});
+    else
+      one["missing"] = offer.missing;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
 
 std::string prometheus(sandbox::Service& service) {
   std::string out;
@@ -108,9 +125,12 @@ void Api::add_system(http::Router& router, http::RouteGroup& group) {
   group.add("GET", "/v1/info", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(auto info, co_await service->info());
               ISOLA_CO_TRY(auto used, service->store().project_use(project_of(ex)));
+              auto chosen = boundary::choose({}, info.boundaries);
+              const std::string usual(chosen ? to_string(*chosen) : "");
               ex.reply(200, dump({{"version", ISOLA_VERSION},
-                                  {"boundary", info.boundary},
-                                  {"shared_kernel", info.boundary == "jail"},
+                                  {"boundary", usual},
+                                  {"shared_kernel", usual == to_string(BoundaryKind::jail)},
+                                  {"boundaries", boundaries_json(info.boundaries)},
                                   {"layer_store", info.layer_store},
                                   {"disk_enforced", info.disk_enforced},
                                   {"sandboxes", used.live_sandboxes},

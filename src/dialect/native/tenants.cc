@@ -84,6 +84,11 @@ store::ProjectLimits read_limits(Fields& fields) {
   limits.disk = inner->size("disk").value_or(0);
   limits.creates_per_second = inner->number("creates_per_second").value_or(0);
   limits.stored = inner->size("stored").value_or(0);
+  if (auto word = inner->maybe_text("boundary")) {
+    auto least = parse_boundary(*word);
+    if (!least) inner->wrong("boundary", "must be jail, gvisor, uml or microvm: the weakest that is allowed");
+    limits.boundary = least.value_or(BoundaryKind::jail);
+  }
   fields.adopt(*inner, "limits");
   return limits;
 }

@@ -39,6 +39,9 @@ json view(const store::SandboxRecord& sandbox) {
               {"template", sandbox.template_name},
               {"boundary", to_string(sandbox.boundary)},
               {"shared_kernel", sandbox.boundary == BoundaryKind::jail},
+              {"engine", sandbox.engine.name},
+              {"engine_version", sandbox.engine.version},
+              {"accelerated", sandbox.engine.accelerated},
               {"birth", to_string(sandbox.birth)},
               {"created", when(sandbox.created)},
               {"last_active", moment(sandbox.last_active)},
@@ -147,6 +150,7 @@ json view(const store::ProjectRecord& project) {
   if (project.limits.disk) limits["disk"] = project.limits.disk;
   if (project.limits.creates_per_second > 0) limits["creates_per_second"] = project.limits.creates_per_second;
   if (project.limits.stored) limits["stored"] = project.limits.stored;
+  if (project.limits.boundary != BoundaryKind::jail) limits["boundary"] = to_string(project.limits.boundary);
   return {{"id", project.id},
           {"name", project.name},
           {"created", when(project.created)},

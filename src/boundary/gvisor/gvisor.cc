@@ -1,0 +1,117 @@
+#include "boundary/gvisor/gvisor.h"
+
+#include <fmt/format.h>
+#include <linux/capability.h>
+
+#include <algorithm>
+
+#include "boundary/gvisor/bundle.h"
+#include "boundary/jail/cell.h"
+#include "boundary/jail/stage.h"
+#include "kernel/capability.h"
+
+namespace isola::boundary::gvisor {
+
+namespace {
+
+using jail::MountRule;
+using kernel::capability;
+
+// What runsc needs in the box, where none of it reaches anything else: mounts, namespaces, a socket on its end of the
+// cable, the memory of the processes that it runs the guest's code in. Its sentry gives up all but the last.
+const uint64_t kEngineCapabilities = jail::kCapabilities | capability(CAP_SYS_ADMIN) | capability(CAP_NET_ADMIN) |
+                                     capability(CAP_NET_RAW) | capability(CAP_SYS_PTRACE) |
+                                     capability(CAP_DAC_READ_SEARCH) | capability(CAP_MKNOD);
+
+// Its own descriptors, not the guest's: each file that the guest has open is one of them, and there are others.
+constexpr uint32_t kEngineFiles = 65536;
+
+// With less the engine itself does not come up.
+constexpr uint64_t kLeastMemory = 64 << 20;
+constexpr uint32_t kLeastProcesses = 64;
+
+std::vector<MountRule> box_mounts(const Runsc& runsc) {
+  using From = MountRule::From;
+  const kernel::MountAttributes quiet{.nosuid = true, .nodev = true, .noexec = true};
+  const kernel::MountAttributes sealed{.read_only = true, .nosuid = true, .nodev = true, .noexec = true};
+  const kernel::MountAttributes programs{.read_only = true, .nosuid = true, .nodev = true};
+  const std::vector<kernel::FilesystemOption> bounds = {{"size", "16m"}, {"nr_inodes", "4096"}, {"mode", "0755"}};
+  return {
+      {"", From::filesystem, "tmpfs", quiet, bounds},
+      {"proc", From::filesystem, "proc", quiet, {}},
+      // runsc takes a namespace that has these for the host's, and does not go on. Newer kernels have them in every
+      // one.
+      {"proc/sys/net", From::stage, "empty", sealed, {}},
+      {"proc/meminfo", From::own, kMeminfo, sealed, bounds},
+      {"dev", From::stage, "dev", {.read_only = true, .nosuid = true}, {}},
+      {kPrograms, From::stage, jail::kBoxPrograms, programs, {}},
+      {kEngine, From::host, runsc.program, programs, {}},
+      {kWire, From::wire, "", {}, {}},
+      {kRootfs, From::root, "", {.nodev = true}, {}},
+  };
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Gvisor>> Gvisor::make(jail::Jail& jail, Runsc runsc) {
+  ISOLA_TRY(auto network, IslandNetwork::prepare(IslandNetwork::Shape::wired));
+  std::unique_ptr<Gvisor> gvisor(new Gvisor(jail, std::move(runsc), std::move(network)));
+  auto& protections = gvisor->protections_;
+  protections.id_count = jail::kIdCount;
+  protections.capabilities = kEngineCapabilities;
+  protections.badge = 0;
+  protections.open_files = kEngineFiles;
+  protections.mounts = box_mounts(gvisor->runsc_);
+  ISOLA_TRY(protections.network, gvisor->network_.expected());
+  return gvisor;
+}
+
+Result<std::unique_ptr<Launching>> Gvisor::begin(LaunchSpec spec) {
+  if (spec.memory) return std::unexpected(memory_host().error());
+  ISOLA_CHECK(jail::check_shown(spec.shown));
+  if (spec.limits.memory < kLeastMemory)
+    return fail(Code::invalid, "a sandbox with the boundary gvisor needs at least 64 MiB of memory");
+  if (spec.limits.pids < kLeastProcesses)
+    return fail(Code::invalid,
+                fmt::format("a sandbox with the boundary gvisor needs at least {} processes", kLeastProcesses));
+  jail::Protections wanted = protections_;
+  wanted.open_files = std::max(kEngineFiles, spec.limits.open_files);
+  for (size_t i = 0; i < spec.shown.size(); ++i)
+    wanted.mounts.push_back({.target = shown_at(i),
+                             .from = MountRule::From::shown,
+                             .source = {},
+                             .attributes = {.read_only = spec.shown[i].read_only, .nosuid = true, .nodev = true},
+                             .options = {}});
+  jail::Outfit outfit{.kind = BoundaryKind::gvisor, .engine = {std::string("/") + kEngine}, .files = {}};
+  for (auto& flag : runsc_.flags(kState)) outfit.engine.push_back(std::move(flag));
+  for (const char* word : {"run", "--bundle", "/bundle", "isola"}) outfit.engine.emplace_back(word);
+  outfit.files = {{kConfig, describe_bundle(spec, jail::kCapabilities)},
+                  {kMeminfo, describe_memory(spec.limits.memory)},
+                  {"tmp/", {}}};  // where the sentry makes its own root
+  return jail_.begin_box(std::move(spec), std::move(wanted), std::move(outfit));
+}
+
+Result<MemoryHost> Gvisor::memory_host() {
+  return fail(Code::unsupported,
+              "a sandbox with the boundary gvisor cannot be paused, snapshotted or forked in this "
+              "version; the boundary jail can");
+}
+
+Result<std::unique_ptr<Checkpointing>> Gvisor::checkpoint(Cell&, CheckpointSpec) {
+  return std::unexpected(memory_host().error());
+}
+
+Result<void> Gvisor::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {
+  jail::Protections now = protections_;
+  now.limits = jail::group_limits(wanted);
+  return jail::verify_around(now, installed, now.network);
+}
+
+Result<std::unique_ptr<Cell>> Gvisor::adopt(const CellName& name) {
+  ISOLA_TRY(Fd pidfd, kernel::open_pidfd(name.process));
+  auto cell = std::make_unique<jail::JailCell>(name.process, std::move(pidfd), false, BoundaryKind::gvisor);
+  cell->set_network(&network_);
+  return cell;
+}
+
+}  // namespace isola::boundary::gvisor

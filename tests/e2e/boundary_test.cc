@@ -1,0 +1,505 @@
+// What every boundary must be able to do, tried on each that this machine has. One that it lacks is skipped, with the
+// reason.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "boundary/choice.h"
+#include "e2e/island.h"
+#include "gate/outside.h"
+
+namespace isola::e2e {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLong{60000};  // only a hang takes that long
+
+class Boundaries : public ::testing::TestWithParam<BoundaryKind> {
+ protected:
+  void SetUp() override {
+    NEEDS_TEMPLATE("minimal");
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    begin();
+  }
+  void begin(IslandOptions options = {}) {
+    island_ = std::make_unique<Island>(options);
+    auto client = island_->client();
+    auto info = client.info();
+    ASSERT_OK(info);
+    for (const auto& offer : info->boundaries)
+      if (offer.kind == GetParam() && !offer.offered)
+        GTEST_SKIP() << "boundary " << to_string(offer.kind) << ": " << offer.missing;
+  }
+  std::string name() const { return std::string(to_string(GetParam())); }
+  launcher::LaunchRequest request(bool ephemeral = false) const {
+    launcher::LaunchRequest request{.digest = island_->digest(), .ephemeral = ephemeral};
+    request.boundary.wish = wish_for(GetParam());
+    return request;
+  }
+  Done run(Argv words) {
+    words.insert(words.begin(), {"--boundary", name()});
+    return island_->run(words, {.limit = std::chrono::seconds(120)});
+  }
+  Done sh(const std::string& script, Argv flags = {}) {
+    flags.insert(flags.end(), {"--", "/bin/sh", "-c", script});
+    return run(std::move(flags));
+  }
+  // Output of a shell line in a living one.
+  static std::string inside(Talking& box, const std::string& script) {
+    auto heard = hear(*box.guest, {"/bin/sh", "-c", script});
+    if (!heard.exit) return "link: " + heard.exit.error().message;
+    return heard.out + heard.err;
+  }
+  // How a sandbox that this connection owns ended.
+  static Result<launcher::Ended> end_of(launcher::Client& client) {
+    pollfd ready{client.fd(), POLLIN, 0};
+    if (::poll(&ready, 1, static_cast<int>(kLong.count())) != 1) return fail(Code::timeout, "it lives on");
+    ISOLA_TRY(auto event, client.next_event());
+    if (!event) return fail(Code::internal, "no event");
+    return *event;
+  }
+
+  std::unique_ptr<Island> island_;
+};
+
+TEST_P(Boundaries, ACommandRunsAndNothingIsLeft) {
+  auto done = sh("echo out; echo err >&2; id -u; exit 7");
+  EXPECT_EQ(done.code, 7) << done.text();
+  EXPECT_EQ(done.out, "out\n0\n") << done.text();
+  EXPECT_EQ(done.err, "err\n");
+  EXPECT_EQ(run({"--", "/no/such/program"}).code, 127);
+  auto fed = island_->run({"--boundary", name(), "--", "cat"}, {.input = std::string(300000, 'x') + "end"});
+  EXPECT_EQ(fed.out.size(), 300003u) << fed.text().substr(0, 500);
+  EXPECT_TRUE(fed.out.ends_with("end"));
+}
+
+TEST_P(Boundaries, EachSaysWhichOneItIs) {
+  auto client = island_->client();
+  auto box = client.launch(request());
+  ASSERT_OK(box);
+  EXPECT_EQ(box->reply.kind, GetParam());
+  EXPECT_FALSE(box->reply.engine.name.empty());
+  EXPECT_FALSE(box->reply.engine.version.empty());
+  auto all = client.list();
+  ASSERT_OK(all);
+  for (const auto& one : *all)
+    if (one.id == box->reply.id) EXPECT_EQ(one.kind, GetParam());
+  auto done = run({"--latency", "--", "true"});
+  EXPECT_NE(done.err.find("boundary: " + name()), std::string::npos) << done.text();
+}
+
+TEST_P(Boundaries, FilesPortsAndWatches) {
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  auto& guest = *box->guest;
+  std::string text(200000, 'y');
+  auto wrote = guest.write_file({.path = "/tmp/a/b", .parents = true}, text);
+  ASSERT_OK(wrote);
+  auto read = guest.read_file({.path = "/tmp/a/b"});
+  ASSERT_OK(read);
+  EXPECT_EQ(*read, text);
+  EXPECT_EQ(inside(*box, "wc -c < /tmp/a/b"), "200000\n");
+
+  std::vector<std::string> seen;
+  auto watch = guest.watch({.path = "/tmp/a"}, [&](const guest::WatchEvent& event) { seen.push_back(event.path); });
+  ASSERT_OK(watch);
+  EXPECT_EQ(inside(*box, "touch /tmp/a/fresh"), "");
+  auto noticed = guest.pump_until([&] { return !seen.empty(); }, kLong);
+  ASSERT_OK(noticed);
+  EXPECT_NE(seen[0].find("fresh"), std::string::npos) << seen[0];
+
+  auto server =
+      guest.start({.argv = {"python3", "-c",
+                            "import socket\ns = socket.create_server(('127.0.0.1', 8123))\n"
+                            "while True:\n c, _ = s.accept()\n c.sendall(b'hello ' + c.recv(100))\n c.close()"}});
+  ASSERT_OK(server);
+  std::shared_ptr<guest::Connection> connection;
+  ASSERT_TRUE(eventually([&] {
+    auto dialled = guest.dial(8123, milliseconds(20000));
+    if (dialled) connection = *dialled;
+    return dialled.has_value();
+  }));
+  ASSERT_TRUE(guest.write(connection, "port", milliseconds(20000)));
+  auto answer = guest.read(connection, 100, milliseconds(20000));
+  ASSERT_OK(answer);
+  EXPECT_EQ(*answer, "hello port");
+  auto metrics = guest.metrics();
+  ASSERT_OK(metrics);
+}
+
+TEST_P(Boundaries, ATerminal) {
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  std::string screen;
+  auto run = box->guest->begin_run(
+      {.argv = {"/bin/sh"}, .stdin_mode = guest::Stdin::pipe, .pty = true, .rows = 33, .cols = 77},
+      {.out = [&](std::string_view s) { screen += s; }});
+  ASSERT_TRUE(box->guest->write_stdin(run, "stty size; tty; test -t 1 && echo is-a-terminal; exit\n"));
+  auto ended = box->guest->finish(run);
+  ASSERT_OK(ended);
+  EXPECT_NE(screen.find("33 77"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("\nis-a-terminal"), std::string::npos) << screen;
+}
+
+TEST_P(Boundaries, FilesStayInTheSandboxAndSetuidWorks) {
+  auto client = island_->client();
+  auto box = launch(client, request()), other = launch(client, request());
+  ASSERT_OK(box);
+  ASSERT_OK(other);
+  EXPECT_EQ(inside(*box, "echo mine > /root/file; cat /root/file"), "mine\n");
+  EXPECT_NE(inside(*other, "cat /root/file").find("No such file"), std::string::npos);
+  // Another user sees the same ids and modes as everywhere.
+  EXPECT_EQ(inside(*box,
+                   "touch /tmp/x; chown 1234:99 /tmp/x; chmod 640 /tmp/x; "
+                   "python3 -c 'import os; s = os.stat(\"/tmp/x\"); print(s.st_uid, s.st_gid, oct(s.st_mode))'"),
+            "1234 99 0o100640\n");
+  EXPECT_EQ(inside(*box, "su -s /bin/sh -c 'id -u; cat /tmp/x' nobody 2>&1 | head -1"), "65534\n");
+}
+
+TEST_P(Boundaries, TheDiskLimitHolds) {
+  auto done = sh("dd if=/dev/zero of=/big bs=1M count=100 2>&1; sync; echo over; wc -c < /big", {"--disk", "32M"});
+  EXPECT_EQ(done.code, 0) << done.text();
+  EXPECT_NE(done.out.find("over"), std::string::npos);
+  std::string last = done.out.substr(done.out.rfind("over\n") + 5);
+  EXPECT_LT(std::atol(last.c_str()), 40 << 20) << done.text();
+}
+
+TEST_P(Boundaries, TooMuchMemoryEndsAProgramOrTheSandbox) {
+  auto client = island_->client();
+  auto ask = request();
+  ask.limits.memory = 128 << 20;
+  auto box = launch(client, ask);
+  ASSERT_OK(box);
+  auto run = box->guest->begin_run({.argv = {"python3", "-c", "x = bytearray(400 << 20); print(len(x))"}},
+                                   {.out = [](std::string_view) {}});
+  auto ended = box->guest->finish(run);
+  if (ended) {  // the program alone
+    EXPECT_NE(ended->code, 0);
+    return;
+  }
+  auto event = end_of(client);
+  ASSERT_OK(event);
+  EXPECT_EQ(event->id, box->id);
+  EXPECT_EQ(event->reason, EndReason::oom);
+}
+
+TEST_P(Boundaries, AMachineAsLargeAsItsLimit) {
+  if (GetParam() == BoundaryKind::jail) GTEST_SKIP() << "the jail shows the machine's own /proc/meminfo";
+  auto done = sh("grep MemTotal /proc/meminfo", {"--memory", "300M"});
+  EXPECT_EQ(done.code, 0) << done.text();
+  std::istringstream words(done.out);
+  std::string label;
+  long kib = 0;
+  words >> label >> kib;
+  EXPECT_LE(kib, 300 << 10) << done.out;
+  EXPECT_GT(kib, 200 << 10) << done.out;
+}
+
+TEST_P(Boundaries, ATimeLimitEndsIt) {
+  auto done = sh("sleep 1000", {"--timeout", "3s"});
+  EXPECT_EQ(done.code, 124) << done.text();
+}
+
+TEST_P(Boundaries, ManyProcessesEndAtTheLimit) {
+  auto client = island_->client();
+  auto ask = request();
+  ask.limits.pids = 128;
+  auto box = launch(client, ask);
+  ASSERT_OK(box);
+  // Either the next process is refused, or the sandbox ends as a whole; the host does not feel it.
+  auto heard =
+      hear(*box->guest, {"/bin/sh", "-c", "i=0; while [ $i -lt 400 ]; do sleep 100 & i=$((i+1)); done 2>&1; echo all"});
+  auto stats = client.stats(box->id);
+  if (stats) EXPECT_LE(stats->processes, 128u);
+}
+
+TEST_P(Boundaries, FreezingAndGoingOn) {
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  ASSERT_TRUE(client.freeze(box->id));
+  EXPECT_FALSE(client.link(box->id)) << "it is frozen";
+  ASSERT_TRUE(client.thaw(box->id));
+  EXPECT_EQ(inside(*box, "echo on"), "on\n");
+}
+
+TEST_P(Boundaries, KilledItIsGoneWithAllItsProcesses) {
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  auto run = box->guest->start({.argv = {"/bin/sh", "-c", "while :; do :; done"}});
+  ASSERT_OK(run);
+  auto ended = client.kill(box->id);
+  ASSERT_OK(ended);
+  EXPECT_EQ(ended->reason, EndReason::killed);
+  EXPECT_FALSE(client.stats(box->id));
+}
+
+TEST_P(Boundaries, ASecondLinkCutsTheFirst) {
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  std::string early;
+  auto run = box->guest->begin_run({.argv = {"/bin/sh", "-c", "echo before; exec sleep 1000"}},
+                                   {.out = [&](std::string_view s) { early += s; }});
+  auto heard = box->guest->pump_until([&] { return early == "before\n" && run->pid() != 0; }, kLong);
+  ASSERT_OK(heard);
+  uint32_t pid = run->pid();
+  for (int i = 0; i < 3; ++i) {
+    auto link = client.link(box->id);
+    ASSERT_OK(link);
+    auto again = talk(box->id, std::move(*link));
+    ASSERT_OK(again);
+    auto ping = again->guest->ping("there");
+    ASSERT_OK(ping);
+    EXPECT_EQ(*ping, "there");
+    std::string replayed;
+    auto attached = again->guest->begin_attach(pid, 0, {.out = [&](std::string_view s) { replayed += s; }});
+    heard = again->guest->pump_until([&] { return replayed == "before\n"; }, kLong);
+    ASSERT_OK(heard);
+    EXPECT_FALSE(box->guest->ping("old")) << "whoever had it before has it no longer";
+    box = std::move(again);
+  }
+}
+
+// In the middle of much output, and with input half sent: the new generation begins clean.
+TEST_P(Boundaries, ALinkIsMadeAnewInTheMiddleOfEverything) {
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  for (int i = 0; i < 3; ++i) {
+    size_t got = 0;
+    auto noisy = box->guest->begin_run({.argv = {"/bin/sh", "-c", "yes this is much output"}},
+                                       {.out = [&](std::string_view s) { got += s.size(); }});
+    auto heard = box->guest->pump_until([&] { return got > 100000; }, kLong);
+    ASSERT_OK(heard);
+    auto sink = box->guest->begin_run({.argv = {"sleep", "1000"}, .stdin_mode = guest::Stdin::pipe}, {});
+    box->guest->session().send(sink->channel(), std::string(100000, 'z'));
+    (void)box->guest->pump(milliseconds(0));
+    auto link = client.link(box->id);
+    ASSERT_OK(link);
+    auto again = talk(box->id, std::move(*link));
+    ASSERT_OK(again);
+    EXPECT_EQ(inside(*again, "pkill yes; pkill sleep; echo clean"), "clean\n");
+    box = std::move(again);
+  }
+}
+
+TEST_P(Boundaries, ItOutlivesALauncherThatIsKilled) {
+  std::string id;
+  uint32_t pid = 0;
+  {
+    auto client = island_->client();
+    auto box = launch(client, request());
+    ASSERT_OK(box);
+    id = box->id;
+    auto started = box->guest->start({.argv = {"/bin/sh", "-c", "echo kept; exec sleep 1000"}});
+    ASSERT_OK(started);
+    pid = started->pid;
+    island_->kill_launcher();
+  }
+  auto started = island_->start();
+  ASSERT_OK(started);
+  {
+    auto client = island_->client();
+    auto all = client.list();
+    ASSERT_OK(all);
+    ASSERT_EQ(all->size(), 1u);
+    EXPECT_EQ((*all)[0].id, id);
+    EXPECT_EQ((*all)[0].kind, GetParam());
+    auto link = client.link(id);
+    ASSERT_OK(link);
+    auto again = talk(id, std::move(*link));
+    ASSERT_OK(again);
+    std::string replayed;
+    auto attached = again->guest->begin_attach(pid, 0, {.out = [&](std::string_view s) { replayed += s; }});
+    auto heard = again->guest->pump_until([&] { return replayed == "kept\n"; }, kLong);
+    ASSERT_OK(heard);
+    auto ended = client.kill(id);
+    ASSERT_OK(ended);
+  }
+  island_->expect_unchanged();
+}
+
+TEST_P(Boundaries, AParkedOneIsClaimed) {
+  auto client = island_->client();
+  ASSERT_TRUE(client.park(island_->digest(), 1, GetParam()));
+  ASSERT_TRUE(eventually([&] { return client.info()->parked == 1; }, std::chrono::seconds(60)));
+  auto ask = request();
+  ask.limits.memory = 200 << 20;
+  auto box = client.launch(ask);
+  ASSERT_OK(box);
+  EXPECT_EQ(box->reply.birth, Birth::pooled);
+  EXPECT_EQ(box->reply.kind, GetParam());
+  auto talking = talk(box->reply.id, std::move(box->link));
+  ASSERT_OK(talking);
+  EXPECT_EQ(inside(*talking, "echo claimed"), "claimed\n");
+  ASSERT_TRUE(client.park(island_->digest(), 0, GetParam()));
+}
+
+TEST_P(Boundaries, FoldersAndVolumesAreShown) {
+  char folder[] = "/tmp/isola-shown-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(folder));
+  std::ofstream(std::string(folder) + "/file") << "from the host\n";
+  ::chmod(folder, 0755);
+  auto done = sh("cat /data/file; touch /data/new 2>/dev/null || echo read-only",
+                 {"--mount-ro", std::string(folder) + ":/data"});
+  EXPECT_EQ(done.out, "from the host\nread-only\n") << done.text();
+  std::filesystem::remove_all(folder);
+  auto client = island_->client();
+  if (auto info = client.info(); !info || !info->disk_enforced) return;
+  const std::string volume = new_volume_id();
+  ASSERT_TRUE(client.make_volume(volume, 32 << 20));
+  for (const char* script : {"echo kept > /vol/file; id -u", "cat /vol/file"}) {
+    auto ask = request();
+    ask.volumes = {{.id = volume, .target = "/vol"}};
+    auto box = launch(client, ask);
+    ASSERT_OK(box);
+    EXPECT_EQ(inside(*box, script), script[0] == 'e' ? "0\n" : "kept\n");
+    ASSERT_TRUE(client.kill(box->id));
+  }
+  ASSERT_TRUE(client.drop_volume(volume));
+}
+
+// What is inside sees a kernel; only the jail's is this machine's.
+TEST_P(Boundaries, WhatItLearnsAboutTheHost) {
+  utsname host{};
+  ASSERT_EQ(::uname(&host), 0);
+  auto done =
+      sh("uname -r; uname -n; cat /proc/version; cat /proc/cmdline; ls /sys/class/dmi /sys/firmware 2>/dev/null; "
+         "cat /proc/1/cmdline | tr '\\0' ' '; cat /proc/mounts");
+  EXPECT_NE(done.out.find("\nisola\n"), std::string::npos) << "its own name, not the host's: " << done.out;
+  if (GetParam() != BoundaryKind::jail) EXPECT_EQ(done.out.find(host.release), std::string::npos) << done.out;
+  EXPECT_EQ(done.out.find(island_->data()), std::string::npos) << "no path of the host: " << done.out;
+}
+
+TEST_P(Boundaries, WithoutAPolicyThereIsNoNetwork) {
+  auto done =
+      sh("python3 -c '\n"
+         "import socket\n"
+         "for host in (\"203.0.113.10\", \"10.255.255.254\", \"2001:db8::1\", \"169.254.169.254\"):\n"
+         "  try: socket.create_connection((host, 80), 20); print(\"connected\")\n"
+         "  except OSError as e: print(type(e).__name__)\n"
+         "try: socket.getaddrinfo(\"a.example\", 80); print(\"found\")\n"
+         "except OSError as e: print(type(e).__name__)'");
+  EXPECT_EQ(done.out.find("connected"), std::string::npos) << done.text();
+  EXPECT_EQ(done.out.find("found"), std::string::npos) << done.text();
+  EXPECT_EQ(done.out.find("TimeoutError"), std::string::npos) << "refused at once: " << done.text();
+}
+
+// The launcher is started by this process, and so lives in its namespace.
+class BoundariesNet : public Boundaries {
+ protected:
+  void SetUp() override {
+    NEEDS_TEMPLATE("minimal");
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    home_ = gate::own_netns();
+    auto cable = gate::Cable::make();
+    ASSERT_OK(cable);
+    cable_ = std::move(*cable);
+    ASSERT_EQ(::setns(cable_->gate.get(), CLONE_NEWNET), 0);
+    auto outside = gate::Outside::open(cable_->outside);
+    ASSERT_OK(outside);
+    outside_ = std::move(*outside);
+    outside_->set("a.example", {"203.0.113.10"});
+    outside_->set("b.example", {"203.0.113.11"});
+    begin({.env = {std::string("ISOLA_NAME_SERVERS=") + gate::kNameServer + ":53"}});
+  }
+  void TearDown() override {
+    island_.reset();
+    outside_.reset();
+    if (home_) {
+      ASSERT_EQ(::setns(home_.get(), CLONE_NEWNET), 0);
+    }
+  }
+  static std::string script(const std::string& python) {
+    return "echo nameserver 10.255.255.254 > /etc/resolv.conf; exec python3 -c '\n"
+           "import socket\n"
+           "def greet(host, port=22):\n"
+           "  try:\n"
+           "    with socket.create_connection((host, port), 20) as s: return s.recv(100).decode().strip()\n"
+           "  except OSError as e: return type(e).__name__\n" +
+           python + "'";
+  }
+  Fd home_;
+  std::optional<gate::Cable> cable_;
+  std::unique_ptr<gate::Outside> outside_;
+};
+
+TEST_P(BoundariesNet, TheGateDecides) {
+  auto ask = script("print(greet(\"a.example\"), greet(\"b.example\"), greet(\"203.0.113.10\"))");
+  auto done = sh(ask, {"--net", "allow a.example:22"});
+  EXPECT_EQ(done.out, "hello from 203.0.113.10 gaierror ConnectionResetError\n") << done.text();
+  done = sh(ask, {"--net", "all"});
+  EXPECT_EQ(done.out, "hello from 203.0.113.10 hello from 203.0.113.11 hello from 203.0.113.10\n") << done.text();
+}
+
+TEST_P(BoundariesNet, ALauncherThatTakesOverFindsTheNetwork) {
+  std::string id;
+  {
+    auto client = island_->client();
+    auto box = launch(client, request());
+    ASSERT_OK(box);
+    id = box->id;
+    ASSERT_TRUE(client.set_policy({.id = id, .policy = "allow a.example:22"}));
+    EXPECT_EQ(inside(*box, script("print(greet(\"a.example\"))")), "hello from 203.0.113.10\n");
+    island_->kill_launcher();
+  }
+  auto started = island_->start();
+  ASSERT_OK(started);
+  auto client = island_->client();
+  auto link = client.link(id);
+  ASSERT_OK(link);
+  auto again = talk(id, std::move(*link));
+  ASSERT_OK(again);
+  ASSERT_TRUE(client.set_policy({.id = id, .policy = "allow b.example:22"}));
+  EXPECT_EQ(inside(*again, script("print(greet(\"a.example\"), greet(\"b.example\"))")),
+            "gaierror hello from 203.0.113.11\n");
+  ASSERT_TRUE(client.kill(id));
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Boundaries, ::testing::Values(BoundaryKind::jail, BoundaryKind::gvisor),
+                         [](const auto& param) { return std::string(to_string(param.param)); });
+INSTANTIATE_TEST_SUITE_P(Each, BoundariesNet, ::testing::Values(BoundaryKind::jail, BoundaryKind::gvisor),
+                         [](const auto& param) { return std::string(to_string(param.param)); });
+
+TEST(BoundaryChoice, WhatIsMissingIsSaid) {
+  NEEDS_TEMPLATE("minimal");
+  Island island({.env = {"ISOLA_RUNSC=none"}});
+  expect_complaint(island.run({"--boundary", "gvisor", "--", "true"}), 125, "runsc is not installed");
+  expect_complaint(island.run({"--boundary", "uml", "--", "true"}), 125, "uml");
+  expect_complaint(island.run({"--boundary", "moat", "--", "true"}), 125, "--boundary must be");
+  EXPECT_EQ(island.run({"--boundary", "strongest", "--", "true"}).code, 0) << "the jail is the strongest there is";
+  EXPECT_EQ(island.run({"--boundary", "auto", "--", "true"}).code, 0);
+}
+
+// An engine that does not come up: an error that says what it said, and nothing left.
+TEST(BoundaryChoice, AnEngineThatFailsSaysWhy) {
+  NEEDS_TEMPLATE("minimal");
+  char fake[] = "/tmp/isola-fake-runsc-XXXXXX";
+  Fd file(::mkstemp(fake));
+  // It tells a version and flags like a real one, and then cannot run; there is no shell in the box either.
+  ASSERT_TRUE(write_all(file.get(),
+                        "#!/bin/sh\ncase $1 in --version) echo 'runsc version 0.0~20990101.0';; "
+                        "*) echo 'which platform to use: systrap';; esac\n"));
+  ::fchmod(file.get(), 0755);
+  file.reset();
+  {
+    Island island({.env = {std::string("ISOLA_RUNSC=") + fake}});
+    expect_complaint(island.run({"--boundary", "gvisor", "--", "true"}), 125, "before its guest spoke");
+  }
+  ::unlink(fake);
+}
+
+}  // namespace
+}  // namespace isola::e2e
