@@ -238,6 +238,7 @@ Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth bi
   if (birth == Birth::pooled) ISOLA_CHECK(await_parked(digest));
   launcher::LaunchRequest request{
       .digest = digest, .limits = small_limits(program), .cold = birth == Birth::cold, .allow_unquotaed = true};
+  request.boundary.wish = BoundaryWish::jail;  // what the programs are judged by
   if (birth == Birth::resumed || birth == Birth::forked) {
     ISOLA_TRY(request.image, image_for(digest, birth, program));
     request.digest.clear();

@@ -383,6 +383,25 @@ TEST_P(Boundaries, WhatItLearnsAboutTheHost) {
   EXPECT_EQ(done.out.find(island_->data()), std::string::npos) << "no path of the host: " << done.out;
 }
 
+// A program without privileges inside must not pass for the host, nor for process 1.
+TEST_P(Boundaries, NobodyReachesTheLinkOfProcessOne) {
+  auto done =
+      sh("python3 -c '\n"
+         "import os\n"
+         "for n in range(20):\n"
+         "  path = \"/proc/1/fd/\" + str(n)\n"
+         "  for mode in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):\n"
+         "    try: os.open(path, mode | os.O_NONBLOCK)\n"
+         "    except OSError: continue\n"
+         "    if os.readlink(path) != \"/dev/null\": print(\"opened\", os.readlink(path))\n"
+         "for path in (\"/proc/1/mem\",):\n"
+         "  try: open(path, \"rb\").read(1); print(\"read\", path)\n"
+         "  except OSError: pass\n"
+         "print(\"tried\")'",
+         {"--user", "nobody"});
+  EXPECT_EQ(done.out, "tried\n") << done.text();
+}
+
 TEST_P(Boundaries, WithoutAPolicyThereIsNoNetwork) {
   auto done =
       sh("python3 -c '\n"

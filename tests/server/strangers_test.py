@@ -104,7 +104,8 @@ class BadInput(unittest.TestCase):
         self.refused(server.post("/v1/sandboxes", {"task": "x" * 1000}), "task")
         self.refused(server.post("/v1/sandboxes", "[" * 100000), "deep")
         self.refused(server.post("/v1/sandboxes", {"template": "nope"}), "nope", status=404)
-        self.refused(server.post("/v1/sandboxes", {"boundary": "microvm"}), "jail", status=501)
+        self.refused(server.post("/v1/sandboxes", {"boundary": "microvm"}), "microvm", status=501)
+        self.refused(server.post("/v1/sandboxes", {"boundary": "moat"}), "boundary")
         self.refused(server.get("/v1/sandboxes?colour=red"), "colour")
         self.refused(server.get("/v1/sandboxes?cursor=garbage"), "cursor")
         for path in ("/v1/sandboxes", "/v1/snapshots", "/v1/volumes", "/v1/ledger"):

@@ -214,7 +214,8 @@ Result<void> JailLaunching::start() {
   if (outfit_) {
     complaints_ = Fd(::memfd_create(kComplaints, MFD_CLOEXEC));
     ready_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
-    if (!complaints_ || !ready_) return sys_error("cannot prepare for an engine");
+    if (!complaints_ || !ready_ || ::fchmod(complaints_.get(), 0600) < 0)
+      return sys_error("cannot prepare for an engine");
   }
   ISOLA_CHECK(clone());
   if (ready_) ISOLA_CHECK(wait_for(control_.get()));

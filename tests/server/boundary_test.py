@@ -1,0 +1,80 @@
+"""Boundaries over real HTTP: what a server has, what a caller can demand, what a project can insist on."""
+import unittest
+
+from island import Server
+
+server = None
+offers = {}
+
+
+def setUpModule():
+    global server, offers
+    server = Server()
+    offers = {one["boundary"]: one for one in server.get("/v1/info").json["boundaries"]}
+
+
+def tearDownModule():
+    server.close()
+
+
+class Boundaries(unittest.TestCase):
+    def test_the_server_says_what_it_has_and_what_is_missing(self):
+        self.assertEqual(list(offers), ["jail", "gvisor", "uml", "microvm"])
+        self.assertTrue(offers["jail"]["offered"])
+        for one in offers.values():
+            if one["offered"]:
+                self.assertTrue(one["engine"] and one["engine_version"], one)
+            else:
+                self.assertTrue(one["missing"], one)
+
+    def test_every_sandbox_says_what_it_has(self):
+        made = server.create()
+        self.assertEqual((made["boundary"], made["engine"], made["shared_kernel"]), ("jail", "linux", True))
+        again = server.get("/v1/sandboxes/" + made["id"]).json
+        self.assertEqual([again[word] for word in ("engine", "engine_version", "accelerated")],
+                         [made[word] for word in ("engine", "engine_version", "accelerated")])
+        server.delete("/v1/sandboxes/" + made["id"])
+
+    def test_gvisor(self):
+        if not offers["gvisor"]["offered"]:
+            self.skipTest("boundary gvisor: " + offers["gvisor"]["missing"])
+        for demand in ("gvisor", "strongest"):
+            made = server.create(boundary=demand)
+            box = "/v1/sandboxes/" + made["id"]
+            self.assertEqual((made["boundary"], made["engine"], made["shared_kernel"]), ("gvisor", "runsc", False))
+            self.assertEqual(server.run(made["id"], "echo $((6 * 7))")["stdout"], "42\n")
+            put = server.request("PUT", box + "/files?path=/tmp/x", b"content")
+            self.assertLess(put.status, 300, put)
+            self.assertEqual(server.get(box + "/files?path=/tmp/x").body, b"content")
+            paused = server.post(box + "/pause")
+            self.assertEqual(paused.status, 501, paused)
+            self.assertIn("gvisor", paused.json["error"]["message"])
+            self.assertEqual(server.run(made["id"], "echo still there")["stdout"], "still there\n")
+            self.assertLess(server.delete(box).status, 300)
+
+    def test_a_project_can_insist(self):
+        project = server.post("/v1/projects", {"name": "careful", "limits": {"boundary": "gvisor"}}).json
+        self.assertEqual(project["limits"], {"boundary": "gvisor"})
+        key = server.post("/v1/keys", {"project": project["id"]}).json["secret"]
+        weaker = server.post("/v1/sandboxes", {"boundary": "jail"}, key=key)
+        self.assertEqual(weaker.status, 403, weaker)
+        self.assertIn("gvisor", weaker.json["error"]["message"])
+        made = server.post("/v1/sandboxes", {}, key=key)
+        if offers["gvisor"]["offered"]:
+            self.assertEqual((made.status, made.json.get("boundary")), (201, "gvisor"), made)
+            server.delete("/v1/sandboxes/" + made.json["id"], key=key)
+        else:
+            self.assertEqual(made.status, 501, made)
+
+    def test_what_is_missing_is_said(self):
+        other = Server(env={"ISOLA_RUNSC": "none"})
+        try:
+            refused = other.post("/v1/sandboxes", {"boundary": "gvisor"})
+            self.assertEqual(refused.status, 501, refused)
+            self.assertIn("runsc is not installed", refused.json["error"]["message"])
+        finally:
+            other.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
