@@ -211,7 +211,8 @@ NetlinkBatch wired_rule_messages() {
   const char* aside = "aside";
   nft.chain({.name = aside, .kind = NftChain::Kind::raw_arriving});
   nft.rule(aside, NftRule().protocol(IPPROTO_TCP).accept());
-  nft.rule(aside, NftRule().protocol(IPPROTO_UDP).port(53).accept());
+  // The second: whoever dials it directly is known by the record, and refused before it is kept.
+  for (uint16_t port : {uint16_t{53}, kDnsPort}) nft.rule(aside, NftRule().protocol(IPPROTO_UDP).port(port).accept());
   nft.rule(aside, NftRule().do_not_track().accept());
 
   const char* steer = "steer";
