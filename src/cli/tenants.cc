@@ -86,7 +86,7 @@ struct LimitOptions {
   std::string project;
   std::optional<uint64_t> sandboxes;
   std::optional<double> cpus, creates;
-  std::string memory, disk, stored;
+  std::string memory, disk, stored, boundary;
 };
 
 void put_limits(json& limits, const LimitOptions& options) {
@@ -96,6 +96,7 @@ void put_limits(json& limits, const LimitOptions& options) {
   if (!options.memory.empty()) limits["memory"] = options.memory;
   if (!options.disk.empty()) limits["disk"] = options.disk;
   if (!options.stored.empty()) limits["stored"] = options.stored;
+  if (!options.boundary.empty()) limits["boundary"] = options.boundary;
 }
 
 std::string limits_text(const json& project) {
@@ -105,6 +106,7 @@ std::string limits_text(const json& project) {
   for (const auto& [name, value] : limits.items()) {
     if (name == "live_sandboxes") part(value.dump() + " sandboxes");
     if (name == "cpus") part(text_of(limits, "cpus") + " cpus");
+    if (name == "boundary") part("at least " + text_of(limits, "boundary"));
     if (name == "creates_per_second") part(text_of(limits, "creates_per_second") + " creates/s");
     if ((name == "memory" || name == "disk" || name == "stored") && value.is_number_unsigned())
       part(name + " " + format_size(value.get<uint64_t>()));
@@ -160,6 +162,7 @@ void add_limits(CLI::App& command, LimitOptions& options) {
   command.add_option("--memory", options.memory, "Memory, over all its sandboxes, as 64G; 0: no limit");
   command.add_option("--disk", options.disk, "Disk, over all its sandboxes; 0: no limit");
   command.add_option("--stored", options.stored, "Bytes of paused sandboxes and snapshots, as 64G; 0: no limit");
+  command.add_option("--boundary", options.boundary, "The weakest that it may have: jail, gvisor, uml or microvm");
   command.add_option("--creates-per-second", options.creates, "Creates per second; 0: no limit");
 }
 

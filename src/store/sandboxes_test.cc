@@ -17,6 +17,7 @@ SandboxRecord full_example() {
   s.template_name = "base";
   s.digest = std::string(64, 'a');
   s.boundary = BoundaryKind::microvm;
+  s.engine = {"qemu", "7.2", true};
   s.birth = Birth::forked;
   s.state = State::running;
   s.created = 5;
@@ -60,6 +61,7 @@ void expect_same(const SandboxRecord& a, const SandboxRecord& b) {
   EXPECT_EQ(a.template_name, b.template_name);
   EXPECT_EQ(a.digest, b.digest);
   EXPECT_EQ(a.boundary, b.boundary);
+  EXPECT_EQ(a.engine, b.engine);
   EXPECT_EQ(a.birth, b.birth);
   EXPECT_EQ(a.state, b.state);
   EXPECT_EQ(a.end_reason, b.end_reason);

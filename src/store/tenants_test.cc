@@ -23,7 +23,12 @@ TEST_F(TenantsTest, AProjectOfWhichNobodyWasToldGoes) {
 
 TEST_F(TenantsTest, ProjectsRoundTrip) {
   ProjectRecord project{.id = new_project_id(), .name = "acme", .created = 12};
-  project.limits = {.live_sandboxes = 5, .cpus = 2.5, .memory = 6, .disk = 7, .creates_per_second = 0.5};
+  project.limits = {.live_sandboxes = 5,
+                    .cpus = 2.5,
+                    .memory = 6,
+                    .disk = 7,
+                    .creates_per_second = 0.5,
+                    .boundary = BoundaryKind::gvisor};
   project.budget = {.cpu_seconds = 1, .wall_seconds = 2, .commands = 3, .bytes_out = 4, .money = 5.5};
   ASSERT_TRUE(store_->insert_project(project));
   for (auto found : {store_->find_project(project.id), store_->find_project_by_name("acme")}) {
@@ -34,7 +39,7 @@ TEST_F(TenantsTest, ProjectsRoundTrip) {
     EXPECT_EQ(found->limits, project.limits);
     EXPECT_EQ(found->budget, project.budget);
   }
-  ProjectLimits limits{.live_sandboxes = 9};
+  ProjectLimits limits{.live_sandboxes = 9, .boundary = BoundaryKind::uml};
   ASSERT_TRUE(store_->set_project_limits(project.id, limits, {.money = 1}));
   EXPECT_EQ(store_->find_project(project.id)->limits, limits);
   EXPECT_EQ(store_->find_project(project.id)->budget, Budget{.money = 1});
