@@ -40,6 +40,7 @@ std::string new_volume_id() { return random_name('v', kLength); }
 std::string new_template_id() { return random_name('t', kLength); }
 std::string new_build_id() { return random_name('b', kLength); }
 std::string new_binding_id() { return random_name('g', kLength); }
+std::string new_webhook_id() { return random_name('w', kLength); }
 
 std::string new_token() {
   unsigned char bytes[20];

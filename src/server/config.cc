@@ -132,6 +132,7 @@ constexpr Setting kSettings[] = {
             checkpoint_entries),
     SETTING("audit.checkpoint_every", "time", "time between two checkpoints while something is written; 0: any time",
             checkpoint_every),
+    SETTING("webhook.again", "time", "after a delivery that failed; the fourth try is the last", webhook_again),
     SETTING("prices.currency", "text", "what prices are in", prices.currency),
     SETTING("prices.cpu_hour", "number", "price of an hour of one busy CPU", prices.cpu_hour),
     SETTING("prices.memory_gib_hour", "number", "price of a GiB of memory for an hour", prices.memory_gib_hour),

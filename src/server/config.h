@@ -50,6 +50,7 @@ struct Config {
   std::string syslog;                        // where the ledger is told; empty: nowhere
   uint64_t checkpoint_entries = 10000;
   std::chrono::milliseconds checkpoint_every{std::chrono::minutes(10)};
+  std::chrono::milliseconds webhook_again{10000};  // after a delivery that failed
   ledger::PriceSheet prices;
 };
 

@@ -36,6 +36,7 @@
 #include "server/syslog.h"
 #include "store/key_ring.h"
 #include "store/sqlite_store.h"
+#include "webhook/courier.h"
 
 namespace isola::server {
 
@@ -222,6 +223,11 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                 return service->may_reach(project, reference.registry, 443);
                               }});
   ISOLA_CHECK(builder->start());
+  auto courier = std::make_shared<webhook::Courier>(
+      webhook::Courier::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
+                              .service = service,
+                              .store = *store,
+                              .again = config.webhook_again});
   auto keys = std::make_shared<store::KeyRing>(*store);
   keys->on_hour([&ledger](const store::KeyRecord& key, uint64_t before) { record_key(*ledger, key, before); });
 
@@ -244,7 +250,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                  }};
   native::Api native(service, builder, keys, native_options);
   e2b::Options e2b_options{.hosts = config.hosts, .domain = config.domain, .port = port, .secret = secret};
-  e2b::Api e2b(service, builder, keys, e2b_options);
+  e2b::Api e2b(service, builder, courier, keys, e2b_options);
   http::Router router;
   native.add_to(router);
   e2b.add_to(router);
@@ -262,6 +268,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     log::error("server", "{}", started.error().message);
     ::_exit(1);  // as below: nothing can be destroyed in order here
   }
+  if (auto told = courier->start(); !told) log::error("webhook", "nobody is told anything: {}", told.error().message);
   std::string url = url_of(config, server);
   auto info = net::co_spawn(workers.next(), service->info(), net::use_future).get();
   log::info("server", "ready on {} (boundaries: {}); {} sandboxes live", url,
@@ -317,6 +324,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   }
   log::info("server", "stopping; sandboxes live on");
   server.stop(config.grace);
+  courier->stop();
   service->stop();
   (void)keys->save_uses();
   record_server(*ledger, ledger::Kind::server_stopped);

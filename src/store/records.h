@@ -128,6 +128,20 @@ struct VolumeRecord {
   VolumeState state = VolumeState::making;
 };
 
+// Somebody outside who is told what happens to a project's sandboxes.
+struct WebhookRecord {
+  std::string id;  // `w` + 20 of [a-z0-9]
+  std::string project;
+  std::string name;
+  std::string url;
+  bool enabled = true;
+  std::vector<std::string> events;  // words of the dialect that made it
+  std::string secret;               // what deliveries are signed with: both sides have it
+  Millis created = 0;
+  uint64_t told = 0;  // the ledger's entry up to which everything was told, or given up
+};
+inline constexpr size_t kMostWebhooks = 20;  // of one project
+
 // A template that was built by a project. Its tags say which build is meant.
 struct TemplateRecord {
   std::string id;  // `t` + 20 of [a-z0-9]

@@ -269,8 +269,23 @@ ALTER TABLE sandboxes ADD COLUMN accelerated INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE projects ADD COLUMN least_boundary TEXT NOT NULL DEFAULT 'jail';
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5, kVersion6,
-                               kVersion7, kVersion8, kVersion9, kVersion10, kVersion11};
+constexpr std::string_view kVersion12 = R"sql(
+CREATE TABLE webhooks (
+  id TEXT NOT NULL PRIMARY KEY,
+  project TEXT NOT NULL REFERENCES projects(id),
+  name TEXT NOT NULL,
+  url TEXT NOT NULL,
+  enabled INTEGER NOT NULL,
+  events TEXT NOT NULL,  -- JSON
+  secret TEXT NOT NULL,
+  created INTEGER NOT NULL,
+  told INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX webhooks_of_project ON webhooks(project, created, id);
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5,  kVersion6,
+                               kVersion7, kVersion8, kVersion9, kVersion10, kVersion11, kVersion12};
 
 }  // namespace
 

@@ -79,6 +79,13 @@ class SqliteStore final : public Store {
   Result<ImageRecord> find_step(const std::string& project, const std::string& key) override;
   Result<std::vector<std::string>> spend_build_images(Millis when) override;
 
+  Result<void> insert_webhook(const WebhookRecord& webhook) override;
+  Result<void> change_webhook(const WebhookRecord& webhook, std::optional<uint64_t> from) override;
+  Result<void> set_webhook_told(const std::string& id, uint64_t told) override;
+  Result<WebhookRecord> find_webhook(const std::string& project, const std::string& id) override;
+  Result<std::vector<WebhookRecord>> list_webhooks(const std::string& project) override;
+  Result<void> remove_webhook(const std::string& project, const std::string& id) override;
+
   Result<void> insert_volume(const VolumeRecord& volume) override;
   Result<void> set_volume_there(const std::string& id) override;
   Result<void> set_volume_size(const std::string& id, uint64_t size) override;

@@ -151,6 +151,15 @@ class Store {
   // Used last before `when`, and no tag means a build that needs it: they are spent.
   virtual Result<std::vector<std::string>> spend_build_images(Millis when) = 0;
 
+  // --- webhooks ---
+  virtual Result<void> insert_webhook(const WebhookRecord& webhook) = 0;  // exhausted: the project has kMostWebhooks
+  // All of it but project, id, `created` and `told`. With `from`, what happened up to there is not told any more.
+  virtual Result<void> change_webhook(const WebhookRecord& webhook, std::optional<uint64_t> from) = 0;
+  virtual Result<void> set_webhook_told(const std::string& id, uint64_t told) = 0;  // never backwards
+  virtual Result<WebhookRecord> find_webhook(const std::string& project, const std::string& id) = 0;
+  virtual Result<std::vector<WebhookRecord>> list_webhooks(const std::string& project) = 0;  // oldest first; empty: of all
+  virtual Result<void> remove_webhook(const std::string& project, const std::string& id) = 0;
+
   // --- volumes --- (the files are the launcher's)
   // As `making`: the name and the bytes are taken. exists: the name is taken; exhausted: the limit of stored bytes.
   virtual Result<void> insert_volume(const VolumeRecord& volume) = 0;

@@ -1,5 +1,5 @@
-// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As vault
-// and webhooks are built, lines go from here to files of their own.
+// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As the
+// vault is built, lines go from here to files of their own.
 #include "base/log.h"
 #include "dialect/e2b/api.h"
 
@@ -15,7 +15,6 @@ struct Line {
 
 constexpr const char* kBuild = "building templates by pushing an image";
 constexpr const char* kSecrets = "secrets";
-constexpr const char* kWebhooks = "webhooks";
 
 constexpr Line kLines[] = {
     {"POST", "/templates", kBuild},
@@ -29,11 +28,6 @@ constexpr Line kLines[] = {
     {"GET", "/secrets/{secret}", kSecrets},
     {"POST", "/secrets/{secret}", kSecrets},
     {"DELETE", "/secrets/{secret}", kSecrets},
-    {"GET", "/events/webhooks", kWebhooks},
-    {"POST", "/events/webhooks", kWebhooks},
-    {"GET", "/events/webhooks/{webhook}", kWebhooks},
-    {"PATCH", "/events/webhooks/{webhook}", kWebhooks},
-    {"DELETE", "/events/webhooks/{webhook}", kWebhooks},
 };
 
 }  // namespace

@@ -22,9 +22,10 @@ http::Guards guards_of(const Options& options) {
 }  // namespace
 
 Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Builder> builder,
-         std::shared_ptr<store::KeyRing> keys, Options options)
+         std::shared_ptr<webhook::Courier> courier, std::shared_ptr<store::KeyRing> keys, Options options)
     : service_(std::move(service)),
       builder_(std::move(builder)),
+      courier_(std::move(courier)),
       keys_(keys),
       options_(std::move(options)),
       door_(service_, keys, guards_of(options_), "Invalid API key: this server does not know it") {
@@ -41,6 +42,7 @@ void Api::add_to(http::Router& router) {
   add_builds(router);
   add_volumes(router);
   add_observation(router);
+  add_webhooks(router);
   add_absent(router);
 }
 

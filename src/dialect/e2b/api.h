@@ -20,6 +20,7 @@
 #include "http/router.h"
 #include "sandbox/service.h"
 #include "store/key_ring.h"
+#include "webhook/courier.h"
 
 namespace isola::e2b {
 
@@ -34,7 +35,7 @@ struct Options {
 class Api {
  public:
   Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Builder> builder,
-      std::shared_ptr<store::KeyRing> keys, Options options);
+      std::shared_ptr<webhook::Courier> courier, std::shared_ptr<store::KeyRing> keys, Options options);
   // After the other dialects: it looks at hosts first, and leaves them what is not its own.
   void add_to(http::Router& router);
 
@@ -46,6 +47,7 @@ class Api {
   void add_builds(http::Router& router);
   void add_volumes(http::Router& router);
   void add_observation(http::Router& router);  // metrics, logs, lifecycle events
+  void add_webhooks(http::Router& router);
   void add_absent(http::Router& router);
   void add_traffic(http::Router& router);
 
@@ -53,6 +55,7 @@ class Api {
 
   std::shared_ptr<sandbox::Service> service_;
   std::shared_ptr<builder::Builder> builder_;
+  std::shared_ptr<webhook::Courier> courier_;
   std::shared_ptr<store::KeyRing> keys_;
   Options options_;
   dialect::Door door_;

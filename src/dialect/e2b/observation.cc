@@ -1,6 +1,7 @@
 // Looking at sandboxes from outside: metrics, logs and lifecycle events, the latter two out of the ledger.
 #include <nlohmann/json.hpp>
 
+#include "dialect/e2b/lifecycle.h"
 #include "dialect/e2b/metrics.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
@@ -125,18 +126,6 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
   co_return Result<void>();
 }
 
-std::optional<std::string> lifecycle_word(ledger::Kind kind) {
-  switch (kind) {
-    case ledger::Kind::sandbox_created: return "sandbox.lifecycle.created";
-    case ledger::Kind::sandbox_updated: return "sandbox.lifecycle.updated";
-    case ledger::Kind::sandbox_paused: return "sandbox.lifecycle.paused";
-    case ledger::Kind::sandbox_resumed: return "sandbox.lifecycle.resumed";
-    case ledger::Kind::sandbox_forked: return "sandbox.lifecycle.snapshotted";
-    case ledger::Kind::sandbox_ended: return "sandbox.lifecycle.killed";
-    default: return std::nullopt;
-  }
-}
-
 Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
   ledger::EventFilter filter;
   filter.project = dialect::project_of(ex);
@@ -157,14 +146,7 @@ Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
     if (!word || (!types.empty() && types.find(*word) == std::string::npos)) continue;
     if (skip-- > 0) continue;
     if (static_cast<int64_t>(out.size()) >= limit.value_or(10)) break;
-    json data = json::parse(event.data, nullptr, false);
-    out.push_back({{"version", "v2"},
-                   {"id", std::to_string(event.seq)},
-                   {"type", *word},
-                   {"timestamp", dialect::when(event.time)},
-                   {"eventData", data.is_object() ? data : json(nullptr)},
-                   {"sandboxId", event.sandbox},
-                   {"sandboxTeamId", event.project}});
+    out.push_back(lifecycle_view(event, *word));
   }
   ex.reply(200, dialect::dump(out));
   co_return Result<void>();

@@ -8,7 +8,7 @@ namespace {
 TEST(Starting, TheDataPlanesSayComeAgain) {
   dialect::StartingServer starting;
   Options options{.hosts = {}, .domain = "isola.test", .port = {}, .secret = "secret"};
-  Api api(starting.service(), nullptr, starting.keys(), options);
+  Api api(starting.service(), nullptr, nullptr, starting.keys(), options);
   const std::string id = starting.kSandbox;
   starting.expect_come_again(
       [&](http::Router& router) { api.add_to(router); },
