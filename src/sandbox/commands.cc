@@ -112,16 +112,19 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
       co_return std::unexpected(exposed.error());
     }
   }
-  std::string start = guest::encode(start_of(spec, make_tag(parts_.secret, box->id(), info)));
+  const std::string tag = make_tag(parts_.secret, box->id(), info);
+  std::string start = guest::encode(start_of(spec, tag));
   auto channel = link->open(guest::Op::run, start);
+  auto bytes = co_await channel->reply();
+  if (!bytes && !spec.shell.empty() && is_missing(bytes.error(), kShell)) {
+    vault::wipe(start);
+    start = guest::encode(start_of(spec, tag, kSmallShell));
+    channel = link->open(guest::Op::run, start);
+    bytes = co_await channel->reply();
+  }
   if (!spec.secrets.empty()) {
     vault::wipe(start);
     for (auto& [name, value] : spec.env) vault::wipe(value);
-  }
-  auto bytes = co_await channel->reply();
-  if (!bytes && !spec.shell.empty() && is_missing(bytes.error(), kShell)) {
-    channel = link->open(guest::Op::run, guest::encode(start_of(spec, tag, kSmallShell)));
-    bytes = co_await channel->reply();
   }
   auto started = bytes ? guest::decode<guest::Started>(*bytes) : Result<guest::Started>(std::unexpected(bytes.error()));
   if (!started) {

@@ -184,6 +184,20 @@ Task<Result<void>> Service::place_files(BoxPtr box, const std::map<std::string, 
   co_return Result<void>();
 }
 
+namespace {
+
+// Which secret went where is a question of its own (`isola audit secret`), and so is one that came back.
+ledger::Kind kind_of(gate::Event::Kind kind) {
+  switch (kind) {
+    case gate::Event::Kind::denied: return ledger::Kind::egress_denied;
+    case gate::Event::Kind::injected: return ledger::Kind::secret_used;
+    case gate::Event::Kind::redacted: return ledger::Kind::scan_hit;
+    default: return ledger::Kind::egress_allowed;
+  }
+}
+
+}  // namespace
+
 void Service::heard_gate(const gate::Event& event) {
   using Kind = gate::Event::Kind;
   auto box = find_any(event.sandbox);
@@ -214,9 +228,7 @@ void Service::heard_gate(const gate::Event& event) {
   if (!event.method.empty()) data["method"] = event.method, data["path"] = event.path;
   if (!event.binding.empty()) data["binding"] = event.binding, data["secret"] = event.secret;
   if (event.count > 1) data["count"] = event.count;
-  bool denied = event.kind == Kind::denied;
-  record(denied ? ledger::Kind::egress_denied : ledger::Kind::egress_allowed, *box,
-         data.dump(-1, ' ', false, json::error_handler_t::replace));
+  record(kind_of(event.kind), *box, data.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace isola::sandbox

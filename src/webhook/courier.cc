@@ -123,8 +123,12 @@ Task<void> Courier::line(std::string project, std::string id) {
       if (stopping_) break;  // it may not have arrived: it comes again after the next start
       // What is not for it needs a note only where nothing else follows.
       if (!something && &event != &events->back()) continue;
-      if (auto noted = parts_.store.set_webhook_told(id, event.seq); !noted)
-        log::warn("webhook", "{}: {}", id, noted.error().message);
+      auto noted = parts_.store.set_webhook_told(id, event.seq);
+      if (noted) continue;
+      // It would be told the same again, as fast as it answers.
+      log::warn("webhook", "{}: {}", id, noted.error().message);
+      co_await wait(kTrouble);
+      break;
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 
+#include "http/exchange.h"
+#include "http/router.h"
 #include "http/testing.h"
 
 namespace isola::webhook {
@@ -29,6 +31,7 @@ class PostTest : public testing::Test {
       body_ = body.value_or("");
       ex.set_header("Location", "/elsewhere");
       ex.reply(status_, "");
+      co_return;
     });
   }};
   Post one(std::string host = "127.0.0.1") {

@@ -43,7 +43,7 @@ Result<std::vector<std::string>> events_of(const json& list) {
 }
 
 // What the body says, into what there is.
-Result<void> apply(const json& body, store::WebhookRecord& webhook) {
+Result<void> take_over(const json& body, store::WebhookRecord& webhook) {
   for (auto [name, field, most] : {std::tuple("name", &webhook.name, kLongestName),
                                    std::tuple("signatureSecret", &webhook.secret, kLongestSecret),
                                    std::tuple("url", &webhook.url, size_t{2048})}) {
@@ -56,7 +56,9 @@ Result<void> apply(const json& body, store::WebhookRecord& webhook) {
     if (!body["enabled"].is_boolean()) return fail(Code::invalid, "enabled: must be true or false");
     webhook.enabled = body["enabled"];
   }
-  if (given(body, "events")) ISOLA_TRY(webhook.events, events_of(body["events"]));
+  if (given(body, "events")) {
+    ISOLA_TRY(webhook.events, events_of(body["events"]));
+  }
   return {};
 }
 
@@ -66,7 +68,7 @@ Task<Result<void>> create(Courier& courier, http::Exchange& ex) {
     if (!given(body, name)) co_return fail(Code::invalid, std::string(name) + ": is missing");
   store::WebhookRecord webhook;
   webhook.project = dialect::project_of(ex);
-  ISOLA_CO_CHECK(apply(body, webhook));
+  ISOLA_CO_CHECK(take_over(body, webhook));
   ISOLA_CO_TRY(webhook, courier.add(std::move(webhook)));
   ex.reply(201, dialect::dump(view(webhook)));
   co_return Result<void>();
@@ -75,7 +77,7 @@ Task<Result<void>> create(Courier& courier, http::Exchange& ex) {
 Task<Result<void>> change(Courier& courier, http::Exchange& ex) {
   ISOLA_CO_TRY(json body, co_await read_body(ex));
   ISOLA_CO_TRY(auto webhook, courier.find(dialect::project_of(ex), std::string(ex.param("webhook"))));
-  ISOLA_CO_CHECK(apply(body, webhook));
+  ISOLA_CO_CHECK(take_over(body, webhook));
   ISOLA_CO_CHECK(courier.change(webhook));
   ex.reply(200, dialect::dump(view(webhook)));
   co_return Result<void>();
