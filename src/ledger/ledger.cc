@@ -36,19 +36,17 @@ Result<Fd> take_lock(const std::string& path) {
 }
 
 // A writer that was killed after a commit has left a key that is some entries behind: it moves on over those, and only
-// over those that were made with it. Over entries of the time before keys it moves when it was never used.
+// over those that were made with it.
 Result<void> catch_up(sqlite::Database& db, Ratchet& ratchet, const Head& head) {
   ChainKey key = ratchet.key();
   if (key.seq() > head.seq) return {};
   ISOLA_TRY(auto query, db.prepare("SELECT seq, hash, mac FROM events WHERE seq >= ? ORDER BY seq"));
   query.bind(key.seq());
-  ISOLA_TRY(int64_t keyed, db.integer("SELECT EXISTS (SELECT 1 FROM events WHERE mac <> '')"));
   for (;;) {
     ISOLA_TRY(bool row, query.step());
     if (!row) break;
     ISOLA_TRY(std::string mac, key.mac(query.text(1)));
-    bool older = !keyed && query.text(2).empty();
-    if (key.seq() != static_cast<uint64_t>(query.integer(0)) || (!older && !equal_secrets(mac, query.text(2))))
+    if (key.seq() != static_cast<uint64_t>(query.integer(0)) || !equal_secrets(mac, query.text(2)))
       return fail(Code::corrupt,
                   fmt::format("entry {} of the ledger was not written by this server: `isola audit verify` says more",
                               query.integer(0)));

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/hash/hmac.h"
 #include "base/hash/sha256.h"
+#include "store/sqlite.h"
 
 namespace isola::ledger {
 
@@ -57,6 +58,20 @@ Result<void> make_ratchet(const std::string& ledger, const ChainKey& key, unsign
 bool is_there(const std::string& path) {
   struct stat status{};
   return ::lstat(path.c_str(), &status) == 0;
+}
+
+// Of a ledger from before keys. As its owner: root opens no database in the folder of somebody else.
+Result<uint64_t> entries_before(const std::string& ledger, unsigned uid, unsigned gid) {
+  if (!is_there(ledger)) return 0;
+  const unsigned own_uid = ::geteuid(), own_gid = ::getegid();
+  if (::setegid(gid) < 0 || ::seteuid(uid) < 0) return sys_error("cannot look into " + ledger);
+  auto newest = [&]() -> Result<int64_t> {
+    ISOLA_TRY(auto db, sqlite::Database::open_reader(ledger));
+    return db.integer("SELECT coalesce(max(seq), 0) FROM events");
+  }();
+  if (::seteuid(own_uid) < 0 || ::setegid(own_gid) < 0) return sys_error("cannot be root again");
+  if (!newest) return std::unexpected(newest.error().in(ledger));
+  return static_cast<uint64_t>(std::max<int64_t>(*newest, 0));
 }
 
 }  // namespace
@@ -180,9 +195,10 @@ Result<void> provide_key(const std::string& ledger, const std::string& key_file,
     return fail(Code::corrupt, Ratchet::path_of(ledger) + " is gone, the key of the ledger, although " + key_file +
                                    " says that there was one: put it back, or start a new part of the ledger with "
                                    "`isola audit rotate --new-key`, which says so in it");
+  ISOLA_TRY(uint64_t before, entries_before(ledger, uid, gid));
   ISOLA_TRY(std::string raw, new_key());
-  ChainKey key(1, std::move(raw));
-  std::string line = fmt::format("{} 1 {}\n", kKeyMark, to_hex(key.key()));
+  ChainKey key(before + 1, std::move(raw));
+  std::string line = fmt::format("{} {} {}\n", kKeyMark, key.seq(), to_hex(key.key()));
   ISOLA_CHECK(replace_file(key_file, line, 0600));
   wipe(line);
   return make_ratchet(ledger, key, uid, gid);

@@ -1,6 +1,7 @@
 // The key of the ledger, which only moves forward: entry n is authenticated with key n, and
 //
-//   key 1     is made once, when a server starts for the first time; DIR/ledger.key keeps it, for root alone
+//   key 1     is made once, when a server starts for the first time; DIR/ledger.key keeps it, for root alone (for a
+//             ledger that is older than its key it is that of the first entry which was not there yet)
 //   key n+1   is HMAC-SHA-256(key n, "ratchet"); key n is forgotten as soon as entry n is in the file
 //
 // So whoever takes the server over can write what they like from then on, and nothing into the time before: to make a
@@ -68,6 +69,8 @@ class VerificationKeys {
   static Result<VerificationKeys> parse(std::string_view text);
   // The newest beginning that is not after `seq`, moved on to it; not_found: there is none.
   Result<ChainKey> for_entry(uint64_t seq) const;
+  // Entries from there on have a mac.
+  bool covers(uint64_t seq) const { return beginnings_.front().seq() <= seq; }
   // Another key begins at this entry.
   bool begins_at(uint64_t seq) const;
   // For what is not an entry, such as exported checkpoints: of the first beginning.

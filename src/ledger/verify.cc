@@ -160,6 +160,9 @@ class Walk {
     ISOLA_TRY(std::string hash, chain_hash(e, kind, last.hash, keyed));
     if (hash != e.hash) return broken(e.seq, "was changed after it was written");
     if (!keyed && keyed_before_) return broken(e.seq, "has no mac, though the one before it has");
+    // Whoever has the newest key could else write everything before it anew, as if it were older than all keys.
+    if (!keyed && options_.keys && options_.keys->covers(e.seq))
+      return broken(e.seq, "has no mac, though there was a key for it");
     keyed_before_ = keyed;
     if (keyed) {
       ISOLA_CHECK(check_mac(e));

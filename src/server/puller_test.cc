@@ -7,7 +7,7 @@ namespace {
 
 TEST(Puller, WhatIsSaidOfAnImage) {
   EXPECT_EQ(pulled_name(R"({"name": "oci-0123456789abcdef", "digest": "x"})").value(), "oci-0123456789abcdef");
-  auto missing = pulled_name(R"({"error": {"code": "not_found", "message": "no such tag"}})");
+  auto missing = pulled_name(R"({"error": {"code": "not-found", "message": "no such tag"}})");
   EXPECT_EQ(missing.error().code, Code::not_found);
   EXPECT_EQ(missing.error().message, "no such tag");
   for (const char* odd : {"", "nonsense", "[]", "{}", R"({"name": 5})", R"({"error": {"code": "odd"}})"})

@@ -11,7 +11,8 @@ const std::string_view kSandboxColumns =
     "created, ended, last_active, cpus, memory, pids, disk, open_files, io_rate, wall_time, "
     "deadline, idle_limit, at_end, auto_resume, budget_cpu, budget_wall, budget_commands, budget_bytes, budget_money, "
     "budget_freeze, metadata, env, on_create, on_resume, probe, traffic_token, secure, network, one_shot, timeout, "
-    "delete_after, freeze_after, archive_after, image, asleep, cpu_before, made_by, volumes, user, cwd, granted, keep_grants, "
+    "delete_after, freeze_after, archive_after, image, asleep, cpu_before, made_by, volumes, user, cwd, granted, "
+    "keep_grants, "
     "exposed, engine, engine_version, accelerated";
 const std::string_view kSandboxMarks =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
@@ -61,8 +62,8 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
   bind_budget(insert, s.budget);
   insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network, s.one_shot);
   insert.bind(s.lifetime.timeout, s.lifetime.delete_after, s.lifetime.freeze_after, s.lifetime.archive_after, s.image,
-              s.asleep, s.cpu_before, s.made_by, volumes, s.user, s.cwd, s.granted, s.keep_grants, s.exposed, s.engine.name,
-              s.engine.version, s.engine.accelerated);
+              s.asleep, s.cpu_before, s.made_by, volumes, s.user, s.cwd, s.granted, s.keep_grants, s.exposed,
+              s.engine.name, s.engine.version, s.engine.accelerated);
   return {};
 }
 

@@ -14,7 +14,8 @@ using sqlite::Row;
 constexpr std::string_view kProject =
     "SELECT id, name, created, limit_live, limit_cpus, limit_memory, limit_disk, limit_creates, budget_cpu, "
     "budget_wall, "
-    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling, limit_stored, allow_exposed, least_boundary FROM projects "
+    "budget_commands, budget_bytes, budget_money, budget_freeze, ceiling, limit_stored, allow_exposed, least_boundary "
+    "FROM projects "
     "WHERE ";
 constexpr std::string_view kKey =
     "SELECT id, project, name, hash, prefix, scope, created, revoked, last_used FROM keys WHERE ";

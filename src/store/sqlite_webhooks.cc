@@ -34,7 +34,8 @@ Result<void> SqliteStore::insert_webhook(const WebhookRecord& webhook) {
     ISOLA_TRY(auto count, db.prepare("SELECT count(*) FROM webhooks WHERE project = ?"));
     ISOLA_TRY(bool counted, count.bind(webhook.project).step());
     if (counted && count.integer(0) >= static_cast<int64_t>(kMostWebhooks))
-      return fail(Code::exhausted, fmt::format("the project has {} webhooks already, the most there can be", kMostWebhooks));
+      return fail(Code::exhausted,
+                  fmt::format("the project has {} webhooks already, the most there can be", kMostWebhooks));
     count.reset();
     ISOLA_TRY(auto insert,
               db.prepare(fmt::format("INSERT INTO webhooks ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kColumns)));
@@ -48,8 +49,9 @@ Result<void> SqliteStore::insert_webhook(const WebhookRecord& webhook) {
 Result<void> SqliteStore::change_webhook(const WebhookRecord& webhook, std::optional<uint64_t> from) {
   ISOLA_TRY(std::string events, to_json(webhook.events, "events"));
   return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto update, db.prepare("UPDATE webhooks SET name = ?, url = ?, enabled = ?, events = ?, secret = ?, told = "
-                                      "max(told, ?) WHERE id = ? AND project = ?"));
+    ISOLA_TRY(auto update,
+              db.prepare("UPDATE webhooks SET name = ?, url = ?, enabled = ?, events = ?, secret = ?, told = "
+                         "max(told, ?) WHERE id = ? AND project = ?"));
     ISOLA_CHECK(update
                     .bind(webhook.name, webhook.url, static_cast<int64_t>(webhook.enabled), events, webhook.secret,
                           from.value_or(0), webhook.id, webhook.project)
@@ -77,9 +79,8 @@ Result<WebhookRecord> SqliteStore::find_webhook(const std::string& project, cons
 
 Result<std::vector<WebhookRecord>> SqliteStore::list_webhooks(const std::string& project) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query,
-            reader_.db.prepare(fmt::format("SELECT {} FROM webhooks WHERE ? = '' OR project = ? ORDER BY created, id",
-                                           kColumns)));
+  ISOLA_TRY(auto query, reader_.db.prepare(fmt::format(
+                            "SELECT {} FROM webhooks WHERE ? = '' OR project = ? ORDER BY created, id", kColumns)));
   query.bind(project, project);
   std::vector<WebhookRecord> all;
   for (;;) {

@@ -157,7 +157,8 @@ class Store {
   virtual Result<void> change_webhook(const WebhookRecord& webhook, std::optional<uint64_t> from) = 0;
   virtual Result<void> set_webhook_told(const std::string& id, uint64_t told) = 0;  // never backwards
   virtual Result<WebhookRecord> find_webhook(const std::string& project, const std::string& id) = 0;
-  virtual Result<std::vector<WebhookRecord>> list_webhooks(const std::string& project) = 0;  // oldest first; empty: of all
+  virtual Result<std::vector<WebhookRecord>> list_webhooks(
+      const std::string& project) = 0;  // oldest first; empty: of all
   virtual Result<void> remove_webhook(const std::string& project, const std::string& id) = 0;
 
   // --- volumes --- (the files are the launcher's)

@@ -75,8 +75,9 @@ Result<std::vector<store::WebhookRecord>> Courier::list(const std::string& proje
 void Courier::begin_line(const std::string& project, const std::string& id) {
   std::lock_guard lock(mutex_);
   if (!lines_.insert(id).second) return;
-  net::co_spawn(parts_.next_worker(), [self = shared_from_this(), project, id] { return self->line(project, id); },
-                net::detached);
+  net::co_spawn(
+      parts_.next_worker(), [self = shared_from_this(), project, id] { return self->line(project, id); },
+      net::detached);
 }
 
 // Looked at once more under the lock: whoever switches it on meanwhile finds either a line that goes on, or none.

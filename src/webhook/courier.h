@@ -1,7 +1,7 @@
 // Tells those outside who asked for it what happens to a project's sandboxes: a line for each webhook, which walks the
-// ledger from where it was told last, in order, and comes back to it after a restart. So an event is told at least once;
-// one that cannot be told is tried a few times and then given up, so that one deaf listener does not hold up its news for
-// ever.
+// ledger from where it was told last, in order, and comes back to it after a restart. So an event is told at least
+// once; one that cannot be told is tried a few times and then given up, so that one deaf listener does not hold up its
+// news for ever.
 //
 //   auto courier = std::make_shared<Courier>(parts);
 //   courier->set_form([](const store::WebhookRecord& to, const ledger::Event& event) { … });

@@ -100,8 +100,8 @@ Task<Result<int>> over_tls(beast::tcp_stream plain, const Post& post) {
 Task<Result<int>> post(Post post) {
   auto executor = co_await net::this_coro::executor;
   tcp::resolver resolver(executor);
-  auto [unknown, found] =
-      co_await resolver.async_resolve(post.url.host, std::to_string(post.url.port), tcp::resolver::numeric_service, kWait);
+  auto [unknown, found] = co_await resolver.async_resolve(post.url.host, std::to_string(post.url.port),
+                                                          tcp::resolver::numeric_service, kWait);
   if (unknown) co_return trouble("cannot resolve " + post.url.host, unknown);
   ISOLA_CO_TRY(auto endpoints, permitted(found, post));
   beast::tcp_stream stream(executor);

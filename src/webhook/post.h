@@ -2,8 +2,8 @@
 //
 //   ISOLA_CO_TRY(int status, co_await post({.url = url, .headers = {{"X-Id", "7"}}, .body = "{}"}));
 //
-// Whoever gives us an address may be anybody's tenant: unless `inside` says so, nothing that is not the open internet is
-// connected to, whatever its name resolves to. A redirect is an answer like any other; nobody is followed.
+// Whoever gives us an address may be anybody's tenant: unless `inside` says so, nothing that is not the open internet
+// is connected to, whatever its name resolves to. A redirect is an answer like any other; nobody is followed.
 #pragma once
 
 #include <chrono>

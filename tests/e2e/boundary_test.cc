@@ -93,8 +93,10 @@ TEST_P(Boundaries, EachSaysWhichOneItIs) {
   EXPECT_FALSE(box->reply.engine.version.empty());
   auto all = client.list();
   ASSERT_OK(all);
-  for (const auto& one : *all)
-    if (one.id == box->reply.id) EXPECT_EQ(one.kind, GetParam());
+  for (const auto& one : *all) {
+    if (one.id != box->reply.id) continue;
+    EXPECT_EQ(one.kind, GetParam());
+  }
   auto done = run({"--latency", "--", "true"});
   EXPECT_NE(done.err.find("boundary: " + name()), std::string::npos) << done.text();
 }
@@ -223,7 +225,9 @@ TEST_P(Boundaries, ManyProcessesEndAtTheLimit) {
   auto heard =
       hear(*box->guest, {"/bin/sh", "-c", "i=0; while [ $i -lt 400 ]; do sleep 100 & i=$((i+1)); done 2>&1; echo all"});
   auto stats = client.stats(box->id);
-  if (stats) EXPECT_LE(stats->processes, 128u);
+  if (stats) {
+    EXPECT_LE(stats->processes, 128u);
+  }
 }
 
 TEST_P(Boundaries, FreezingAndGoingOn) {
@@ -382,7 +386,9 @@ TEST_P(Boundaries, WhatItLearnsAboutTheHost) {
       sh("uname -r; uname -n; cat /proc/version; cat /proc/cmdline; ls /sys/class/dmi /sys/firmware 2>/dev/null; "
          "cat /proc/1/cmdline | tr '\\0' ' '; cat /proc/mounts");
   EXPECT_NE(done.out.find("\nisola\n"), std::string::npos) << "its own name, not the host's: " << done.out;
-  if (GetParam() != BoundaryKind::jail) EXPECT_EQ(done.out.find(host.release), std::string::npos) << done.out;
+  if (GetParam() != BoundaryKind::jail) {
+    EXPECT_EQ(done.out.find(host.release), std::string::npos) << done.out;
+  }
   EXPECT_EQ(done.out.find(island_->data()), std::string::npos) << "no path of the host: " << done.out;
 }
 

@@ -6,7 +6,12 @@ namespace isola::e2b {
 namespace {
 
 store::WebhookRecord listener() {
-  return {.id = "w1", .project = "default", .name = "n", .url = "https://example.org/", .events = {"sandbox.lifecycle.killed"}, .secret = "s"};
+  return {.id = "w1",
+          .project = "default",
+          .name = "n",
+          .url = "https://example.org/",
+          .events = {"sandbox.lifecycle.killed"},
+          .secret = "s"};
 }
 
 TEST(Lifecycle, EveryWordHasOneKind) {

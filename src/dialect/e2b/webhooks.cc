@@ -17,14 +17,10 @@ constexpr size_t kLongestName = 200, kLongestSecret = 1024;
 
 // The secret is never shown again.
 json view(const store::WebhookRecord& webhook) {
-  return {{"id", webhook.id},
-          {"teamID", webhook.project},
-          {"teamId", webhook.project},
-          {"name", webhook.name},
-          {"url", webhook.url},
-          {"enabled", webhook.enabled},
-          {"events", webhook.events},
-          {"createdAt", dialect::when(webhook.created)}};
+  return {{"id", webhook.id},          {"teamID", webhook.project},
+          {"teamId", webhook.project}, {"name", webhook.name},
+          {"url", webhook.url},        {"enabled", webhook.enabled},
+          {"events", webhook.events},  {"createdAt", dialect::when(webhook.created)}};
 }
 
 Result<std::vector<std::string>> events_of(const json& list) {
@@ -44,9 +40,9 @@ Result<std::vector<std::string>> events_of(const json& list) {
 
 // What the body says, into what there is.
 Result<void> take_over(const json& body, store::WebhookRecord& webhook) {
-  for (auto [name, field, most] : {std::tuple("name", &webhook.name, kLongestName),
-                                   std::tuple("signatureSecret", &webhook.secret, kLongestSecret),
-                                   std::tuple("url", &webhook.url, size_t{2048})}) {
+  for (auto [name, field, most] :
+       {std::tuple("name", &webhook.name, kLongestName), std::tuple("signatureSecret", &webhook.secret, kLongestSecret),
+        std::tuple("url", &webhook.url, size_t{2048})}) {
     if (!given(body, name)) continue;
     ISOLA_TRY(*field, text(body, name));
     if (field->empty() || field->size() > most)
@@ -98,15 +94,15 @@ void Api::add_webhooks(http::Router& router) {
   if (courier) courier->set_form(lifecycle_message);
   auto& all = group(router, "/events");
   all.add("POST", "/events/webhooks", handled([courier](http::Exchange& ex) { return create(*courier, ex); }));
-  all.add("GET", "/events/webhooks", handled([courier](http::Exchange& ex) -> Task<Result<void>> {
-            co_return list(*courier, ex);
-          }));
+  all.add("GET", "/events/webhooks",
+          handled([courier](http::Exchange& ex) -> Task<Result<void>> { co_return list(*courier, ex); }));
   all.add("GET", "/events/webhooks/{webhook}", handled([courier](http::Exchange& ex) -> Task<Result<void>> {
             ISOLA_CO_TRY(auto webhook, courier->find(dialect::project_of(ex), std::string(ex.param("webhook"))));
             ex.reply(200, dialect::dump(view(webhook)));
             co_return Result<void>();
           }));
-  all.add("PATCH", "/events/webhooks/{webhook}", handled([courier](http::Exchange& ex) { return change(*courier, ex); }));
+  all.add("PATCH", "/events/webhooks/{webhook}",
+          handled([courier](http::Exchange& ex) { return change(*courier, ex); }));
   all.add("DELETE", "/events/webhooks/{webhook}", handled([courier](http::Exchange& ex) -> Task<Result<void>> {
             ISOLA_CO_CHECK(courier->remove(dialect::project_of(ex), std::string(ex.param("webhook"))));
             ex.reply(200, "{}");

@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::setlocale(LC_ALL, "C.UTF-8");  // names in archives are text
-  ::umask(022);  // of folders that a layer takes for granted
+  ::umask(022);                       // of folders that a layer takes for granted
   auto confined = image::confine(argv[1]);
   image::Amount most{std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10)};
   auto done =
