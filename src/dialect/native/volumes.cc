@@ -95,19 +95,19 @@ Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
 
 // Of a folder of a sandbox or of a volume: kept as it is now.
 Task<Result<void>> keep(sandbox::Service& service, http::Exchange& ex, bool of_sandbox) {
-  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
-  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   sandbox::Service::FolderRequest request;
-  request.project = project_of(ex);
-  request.name = needed(fields, "name");
-  request.path = of_sandbox ? needed(fields, "path") : fields.text("path", "/");
-  request.by = caller_of(ex);
-  ISOLA_CO_CHECK(fields.done());
   if (of_sandbox) {
     ISOLA_CO_TRY(request.box, box_of(service, ex));
   } else {
     request.volume = name_of(ex);
   }
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  ISOLA_CO_TRY(Fields fields, Fields::parse(body));
+  request.project = project_of(ex);
+  request.name = needed(fields, "name");
+  request.path = of_sandbox ? needed(fields, "path") : fields.text("path", "/");
+  request.by = caller_of(ex);
+  ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto look, co_await service.keep_folder(std::move(request)));
   ex.set_header("Location", "/v1/volumes/" + look.volume.id);
   ex.reply(201, dump(view(look)));
