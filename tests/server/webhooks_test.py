@@ -158,7 +158,7 @@ class Webhooks(unittest.TestCase):
     def test_a_tenants_does_not_lead_inside(self):
         project = server.post("/v1/projects", {"name": "tenant"})
         self.assertEqual(project.status, 201, project)
-        key = server.post("/v1/keys", {"project": project.json["id"], "name": "k", "scope": "admin"}).json["key"]
+        key = server.post("/v1/keys", {"project": project.json["id"], "name": "k", "scope": "admin"}).json["secret"]
         body = {"name": "probe", "url": f"http://localhost:{self.listener.port}/", "events": WORDS, "signatureSecret": "s"}
         made = server.post("/events/webhooks", body, key=key)
         self.assertEqual(made.status, 201, made)
