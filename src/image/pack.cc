@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "base/fd.h"
 #include "image/spawn.h"
@@ -32,9 +33,12 @@ Result<int64_t> newest_before(const std::string& tree, int64_t build_start) {
 }
 
 Result<void> pack_tree(const std::string& tree, const std::string& blob, int64_t not_after, const std::string& log,
-                       const Reporter& report) {
+                       const Reporter& report, uint64_t most) {
+  std::vector<std::string> argv;
+  if (most > 0) argv = {"timeout", "--kill-after=5", "1800", "prlimit", "--fsize=" + std::to_string(most), "--core=0"};
   // The id of the filesystem is the digest of its contents, kept outside; the one inside is the same for all.
-  ISOLA_CHECK(run({.argv = {"mkfs.erofs", "--quiet", "-U", "69736f6c-6100-4000-8000-000000000001", blob, tree},
+  argv.insert(argv.end(), {"mkfs.erofs", "--quiet", "-U", "69736f6c-6100-4000-8000-000000000001", blob, tree});
+  ISOLA_CHECK(run({.argv = argv,
                    .env = {"SOURCE_DATE_EPOCH=" + std::to_string(not_after)},
                    .what = "cannot pack the template",
                    .log = log,

@@ -13,8 +13,9 @@
 
 namespace isola::image {
 
+// `most`: bytes of the blob, for a tree that a stranger made; it has half an hour, too. 0: as large as it gets.
 Result<void> pack_tree(const std::string& tree, const std::string& blob, int64_t not_after, const std::string& log,
-                       const Reporter& report);
+                       const Reporter& report, uint64_t most = 0);
 // The latest modification time in the tree that is before `build_start`: what the packages brought, not what
 // configuring them wrote. build_start itself when there is none.
 Result<int64_t> newest_before(const std::string& tree, int64_t build_start);

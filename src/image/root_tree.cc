@@ -20,6 +20,15 @@ Result<Fd> open_in(int root, const std::string& path, int flags) {
   return fd;
 }
 
+// To read or write: what a stranger's tree has there may be a pipe, whose opening would wait for ever.
+Result<Fd> open_file_in(int root, const std::string& path, int flags) {
+  ISOLA_TRY(Fd fd, open_in(root, path, flags | O_NONBLOCK | O_NOCTTY));
+  struct stat st;
+  if (::fstat(fd.get(), &st) < 0) return sys_error("cannot look at " + path);
+  if (!S_ISREG(st.st_mode)) return fail(Code::corrupt, path + " in the root folder is not a file");
+  return fd;
+}
+
 std::string by_fd(const Fd& fd, const std::string& name) {
   return "/proc/self/fd/" + std::to_string(fd.get()) + "/" + name;
 }
@@ -46,7 +55,7 @@ Result<Fd> RootTree::open_folder(const std::string& path) const {
 }
 
 Result<std::string> RootTree::read(const std::string& path) const {
-  ISOLA_TRY(Fd fd, open_in(fd_.get(), path, O_PATH));
+  ISOLA_TRY(Fd fd, open_file_in(fd_.get(), path, O_RDONLY));
   return read_file("/proc/self/fd/" + std::to_string(fd.get()));
 }
 
@@ -62,7 +71,7 @@ Result<void> RootTree::write(const std::string& path, std::string_view text, int
 }
 
 Result<void> RootTree::append(const std::string& path, std::string_view text) const {
-  ISOLA_TRY(Fd fd, open_in(fd_.get(), path, O_WRONLY | O_APPEND));
+  ISOLA_TRY(Fd fd, open_file_in(fd_.get(), path, O_WRONLY | O_APPEND));
   return write_all(fd.get(), text);
 }
 

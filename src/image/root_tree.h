@@ -16,7 +16,7 @@ class RootTree {
   static Result<RootTree> open(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
-  Result<std::string> read(const std::string& path) const;
+  Result<std::string> read(const std::string& path) const;  // corrupt: a pipe or the like stands there
   // Replaces whatever is there, a link included.
   Result<void> write(const std::string& path, std::string_view text, int mode = 0644, unsigned owner = 0) const;
   Result<void> append(const std::string& path, std::string_view text) const;  // the file must exist

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/ids.h"
+#include "image/guest_user.h"
 #include "image/root_tree.h"
 #include "image/sparse_copy.h"
 #include "image/spawn.h"
@@ -94,6 +95,18 @@ TEST_F(TreeTest, WritesStayInsideTheRoot) {
   ASSERT_TRUE(root->folder_at("/away", 0711));
   ASSERT_EQ(::lstat((dir_ + "/root/away").c_str(), &st), 0);
   EXPECT_TRUE(S_ISDIR(st.st_mode)) << "a link in a folder's place goes";
+}
+
+// A stranger's image may have anything where a file is looked for.
+TEST_F(TreeTest, PipesInTheRootAreNotWaitedFor) {
+  ASSERT_TRUE(make_dirs(dir_ + "/root/etc/group"));
+  ASSERT_EQ(::mkfifo((dir_ + "/root/etc/passwd").c_str(), 0644), 0);
+  auto root = RootTree::open(dir_ + "/root");
+  ASSERT_TRUE(root);
+  EXPECT_EQ(root->read("/etc/passwd").error().code, Code::corrupt);
+  EXPECT_FALSE(root->append("/etc/passwd", "line\n"));
+  EXPECT_EQ(root->read("/etc/group").error().code, Code::corrupt);
+  EXPECT_FALSE(add_guest_user(*root));
 }
 
 TEST_F(TreeTest, SparseCopiesStaySparse) {

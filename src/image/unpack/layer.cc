@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,7 +29,7 @@ using Reader = std::unique_ptr<archive, int (*)(archive*)>;
 std::unexpected<Error> archive_error(archive* a, const std::string& what) {
   const char* why = ::archive_error_string(a);
   int number = ::archive_errno(a);
-  return fail(number == ENOSPC || number == EDQUOT ? Code::exhausted : Code::corrupt,
+  return fail(number == ENOSPC || number == EDQUOT || number == EFBIG ? Code::exhausted : Code::corrupt,
               what + ": " + (why ? why : "unreadable"));
 }
 
@@ -63,8 +64,7 @@ class Layer {
       int got = ::archive_read_next_header(in_, &entry);
       if (got == ARCHIVE_EOF) break;
       if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return archive_error(in_, "the layer cannot be read");
-      if (++done_.entries > most_.entries)
-        return fail(Code::exhausted, fmt::format("the image has more than {} files", most_.entries));
+      ISOLA_CHECK(count_entry());
       ISOLA_CHECK(take(entry));
     }
     if (::archive_write_close(out_.get()) != ARCHIVE_OK) return archive_error(out_.get(), "cannot finish the layer");
@@ -72,6 +72,19 @@ class Layer {
   }
 
  private:
+  Result<void> count_entry() {
+    if (++done_.entries > most_.entries)
+      return fail(Code::exhausted, fmt::format("the image has more than {} files", most_.entries));
+    return {};
+  }
+
+  Result<void> count_bytes(uint64_t bytes) {
+    if (bytes > most_.bytes - std::min(done_.bytes, most_.bytes))
+      return fail(Code::exhausted, fmt::format("the image is larger than {} bytes", most_.bytes));
+    done_.bytes += bytes;
+    return {};
+  }
+
   Result<void> take(archive_entry* entry) {
     const char* raw = ::archive_entry_pathname(entry);
     if (!raw) return fail(Code::corrupt, "a name in the layer is no text");
@@ -111,17 +124,25 @@ class Layer {
     if (linked) {
       ISOLA_TRY(std::string target, clean(linked));
       ::archive_entry_set_hardlink(entry, target.c_str());
+      ::archive_entry_unset_size(entry);  // with one, the file that it names would be emptied and stretched
     }
-    keep_plain_attributes(entry);
+    const bool has_bytes = !linked && type == AE_IFREG;
+    const int64_t declared = has_bytes ? ::archive_entry_size(entry) : 0;
+    if (declared < 0) return fail(Code::corrupt, path + " has no size");
+    // As it says that it is, holes too: whoever reads it later reads all of that.
+    ISOLA_CHECK(count_bytes(static_cast<uint64_t>(declared)));
+    ISOLA_CHECK(count_bytes(keep_plain_attributes(entry)));
     if ((linked || type != AE_IFDIR) && is_folder(path)) ISOLA_CHECK(remove_tree(path));
     make_way(path);
     ::archive_entry_set_pathname(entry, path.c_str());
     // With its parents: those that a layer takes for granted are there by now.
     if (int made = ::archive_write_header(out_.get(), entry); made != ARCHIVE_OK && made != ARCHIVE_WARN)
       return archive_error(out_.get(), "cannot write " + path);
-    for (size_t at = path.size(); at != 0 && at != std::string::npos; at = path.rfind('/', at - 1))
+    for (size_t at = path.size(); at != 0 && at != std::string::npos; at = path.rfind('/', at - 1)) {
       if (!ours_.insert(path.substr(0, at)).second) break;
-    if (!linked && type == AE_IFREG) ISOLA_CHECK(copy(path));
+      if (at != path.size()) ISOLA_CHECK(count_entry());  // a parent is a folder like any other
+    }
+    if (has_bytes) ISOLA_CHECK(copy(path, static_cast<uint64_t>(declared)));
     if (int ended = ::archive_write_finish_entry(out_.get()); ended != ARCHIVE_OK && ended != ARCHIVE_WARN)
       return archive_error(out_.get(), "cannot write " + path);
     return {};
@@ -138,7 +159,7 @@ class Layer {
     }
   }
 
-  Result<void> copy(const std::string& path) {
+  Result<void> copy(const std::string& path, uint64_t counted) {
     for (;;) {
       const void* bytes = nullptr;
       size_t size = 0;
@@ -146,16 +167,17 @@ class Layer {
       int got = ::archive_read_data_block(in_, &bytes, &size, &offset);
       if (got == ARCHIVE_EOF) return {};
       if (got != ARCHIVE_OK) return archive_error(in_, "the layer cannot be read at " + path);
-      done_.bytes += size;
-      if (done_.bytes > most_.bytes)
-        return fail(Code::exhausted, fmt::format("the image is larger than {} bytes", most_.bytes));
+      if (offset < 0 || static_cast<uint64_t>(offset) + size > counted)
+        return fail(Code::corrupt, path + " has more bytes than it says");
       if (::archive_write_data_block(out_.get(), bytes, size, offset) < ARCHIVE_OK)
         return archive_error(out_.get(), "cannot write " + path);
     }
   }
 
-  // The overlay's own attributes would change what lies below, and others mean nothing here.
-  static void keep_plain_attributes(archive_entry* entry) {
+  // The overlay's own attributes would change what lies below, and others mean nothing here. Gives the bytes of the
+  // rest.
+  static uint64_t keep_plain_attributes(archive_entry* entry) {
+    uint64_t kept_bytes = 0;
     std::vector<std::pair<std::string, std::string>> kept;
     ::archive_entry_xattr_reset(entry);
     const char* name = nullptr;
@@ -168,8 +190,11 @@ class Layer {
       name = nullptr;
     }
     ::archive_entry_xattr_clear(entry);
-    for (const auto& [word, bytes] : kept)
+    for (const auto& [word, bytes] : kept) {
       ::archive_entry_xattr_add_entry(entry, word.c_str(), bytes.data(), bytes.size());
+      kept_bytes += word.size() + bytes.size();
+    }
+    return kept_bytes;
   }
 
   archive* in_;

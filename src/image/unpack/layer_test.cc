@@ -26,6 +26,7 @@ struct Entry {
   uint32_t owner = 0;
   std::string attribute = {};
   bool hard = false;
+  int64_t size = -1;  // as it says; -1: that of the content. What is missing is a hole at its end.
 };
 
 // A layer, packed with gzip.
@@ -45,7 +46,9 @@ Fd packed(const std::vector<Entry>& entries) {
     if (one.hard) ::archive_entry_set_hardlink(entry, one.content.c_str());
     if (one.type == AE_IFLNK) ::archive_entry_set_symlink(entry, one.content.c_str());
     const bool has_bytes = one.type == AE_IFREG && !one.hard;
-    if (has_bytes) ::archive_entry_set_size(entry, static_cast<int64_t>(one.content.size()));
+    if (has_bytes) ::archive_entry_set_size(entry, one.size >= 0 ? one.size : static_cast<int64_t>(one.content.size()));
+    if (has_bytes && one.size >= 0)
+      ::archive_entry_sparse_add_entry(entry, 0, static_cast<int64_t>(one.content.size()));
     if (!one.attribute.empty()) ::archive_entry_xattr_add_entry(entry, one.attribute.c_str(), "v", 1);
     EXPECT_EQ(::archive_write_header(out, entry), ARCHIVE_OK) << one.path << ::archive_error_string(out);
     if (has_bytes) ::archive_write_data(out, one.content.data(), one.content.size());
@@ -158,10 +161,31 @@ TEST_F(LayerTest, WhatASandboxMustNotHave) {
 TEST_F(LayerTest, Bounds) {
   EXPECT_TRUE(apply({{"f", AE_IFREG, std::string(2000, 'x')}}, {1000, 10}).starts_with("exhausted: "));
   EXPECT_TRUE(apply({{"a"}, {"b"}, {"c"}}, {1000, 2}).starts_with("exhausted: "));
+  EXPECT_TRUE(apply({{"a/b/c/d/e/f", AE_IFREG, "x"}}, {1000, 4}).starts_with("exhausted: ")) << "parents are folders";
   Fd nonsense(::memfd_create("nonsense", MFD_CLOEXEC));
   ASSERT_TRUE(write_all(nonsense.get(), std::string(5000, 'q')));
   ::lseek(nonsense.get(), 0, SEEK_SET);
   EXPECT_EQ(apply_layer(nonsense.get(), {1000, 10}).error().code, Code::corrupt);
+}
+
+// A few bytes that claim to be terabytes: a tree is written out in full later.
+TEST_F(LayerTest, HolesCount) {
+  Entry sparse{.path = "f", .content = "begin", .size = 4000};
+  ASSERT_EQ(apply({sparse}, {4000, 10}), "");
+  struct stat st;
+  ASSERT_EQ(::lstat((root_ + "/f").c_str(), &st), 0);
+  EXPECT_EQ(st.st_size, 4000);
+  sparse.path = "g";
+  sparse.size = int64_t{8} << 40;
+  EXPECT_TRUE(apply({sparse}, {1 << 20, 10}).starts_with("exhausted: "));
+  EXPECT_FALSE(there("/g"));
+}
+
+TEST_F(LayerTest, PipesStay) {
+  ASSERT_EQ(apply({{"p", AE_IFIFO}, {"q", AE_IFREG, "x"}}), "");
+  struct stat st;
+  ASSERT_EQ(::lstat((root_ + "/p").c_str(), &st), 0);
+  EXPECT_TRUE(S_ISFIFO(st.st_mode));
 }
 
 }  // namespace

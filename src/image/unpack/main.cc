@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -21,12 +23,18 @@ constexpr uint64_t kCapabilities = kernel::capability(CAP_CHOWN) | kernel::capab
                                    kernel::capability(CAP_FOWNER) | kernel::capability(CAP_FSETID) |
                                    kernel::capability(CAP_SETFCAP);
 
-Result<void> confine(const char* root) {
+constexpr rlim_t kMostSeconds = 1800;      // of a processor, for a layer
+constexpr rlim_t kSmallestFile = 1 << 20;  // for what is said on standard output
+
+Result<void> confine(const char* root, uint64_t most_bytes) {
   if (::unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
     return sys_error("cannot leave the machine's network");
   if (::chdir(root) < 0 || ::chroot(".") < 0 || ::chdir("/") < 0) return sys_error(std::string("cannot enter ") + root);
-  for (auto [what, most] : {std::pair(RLIMIT_NOFILE, 64), std::pair(RLIMIT_CORE, 0)}) {
-    rlimit limit{static_cast<rlim_t>(most), static_cast<rlim_t>(most)};
+  ::signal(SIGXFSZ, SIG_IGN);  // the error says it
+  for (auto [what, most] :
+       {std::pair(RLIMIT_NOFILE, rlim_t{64}), std::pair(RLIMIT_CORE, rlim_t{0}),
+        std::pair(RLIMIT_FSIZE, std::max<rlim_t>(most_bytes, kSmallestFile)), std::pair(RLIMIT_CPU, kMostSeconds)}) {
+    rlimit limit{most, most};
     if (::setrlimit(what, &limit) < 0) return sys_error("cannot set limits");
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return sys_error("cannot give up privileges");
@@ -45,8 +53,8 @@ int main(int argc, char** argv) {
   }
   std::setlocale(LC_ALL, "C.UTF-8");  // names in archives are text
   ::umask(022);                       // of folders that a layer takes for granted
-  auto confined = image::confine(argv[1]);
   image::Amount most{std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10)};
+  auto confined = image::confine(argv[1], most.bytes);
   auto done =
       confined ? image::apply_layer(STDIN_FILENO, most) : Result<image::Amount>(std::unexpected(confined.error()));
   if (!done) {
