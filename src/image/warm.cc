@@ -58,12 +58,21 @@ constexpr const char* kCoreLibraries[] = {
     "libc.so.6",   "libtinfo.so.6", "libselinux.so.1", "libpcre2-8.so.0", "libm.so.6",
     "libacl.so.1", "libattr.so.1",  "libdl.so.2",      "libpthread.so.0", "gconv/gconv-modules.cache"};
 constexpr uint64_t kMostCore = 16 << 20;
-constexpr int kDeepest = 3;  // below a folder of Python's own library
+constexpr size_t kMostCoreEntries = 2000, kMostEntries = 50'000;  // looked at, whoever made the image
+constexpr int kDeepest = 3;                                       // below a folder of Python's own library
 
 using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
 
+// As it looks from inside: a link on the way leads nowhere else. `at`: the root, or a folder below it for a plain name.
+Fd open_inside(int at, const char* path, int flags) {
+  open_how how{.flags = static_cast<uint64_t>(flags | O_RDONLY | O_CLOEXEC),
+               .mode = 0,
+               .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+  return Fd(static_cast<int>(::syscall(SYS_openat2, at, path, &how, sizeof how)));
+}
+
 Folder open_folder(int at, const char* path) {
-  Fd fd(::openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  Fd fd = open_inside(at, path, O_DIRECTORY | O_NOFOLLOW);
   DIR* folder = fd ? ::fdopendir(fd.get()) : nullptr;
   if (folder) (void)fd.release();
   return Folder(folder, ::closedir);
@@ -77,7 +86,7 @@ struct File {
 
 class Warmer {
  public:
-  explicit Warmer(uint64_t most) : left_(most), buffer_(256 << 10) {}
+  Warmer(uint64_t most, size_t entries) : left_(most), entries_(entries), buffer_(256 << 10) {}
 
   void folder(int at, const char* path, int depth) {
     Folder folder = open_folder(at, path);
@@ -85,7 +94,8 @@ class Warmer {
     int fd = ::dirfd(folder.get());
     std::vector<File> files;
     std::vector<std::string> below;
-    while (const dirent* entry = ::readdir(folder.get())) {
+    while (const dirent* entry = entries_ > 0 ? ::readdir(folder.get()) : nullptr) {
+      --entries_;
       struct stat st{};
       std::string name = entry->d_name;
       if (name == "." || name == ".." || ::fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) continue;
@@ -99,12 +109,12 @@ class Warmer {
 
   // Whatever links lead to, as it looks from inside.
   void named(int root, const std::string& path) {
-    open_how how{.flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC, .mode = 0, .resolve = RESOLVE_IN_ROOT};
-    Fd fd(static_cast<int>(::syscall(SYS_openat2, root, path.c_str(), &how, sizeof how)));
+    Fd fd = open_inside(root, path.c_str(), O_NONBLOCK);
     struct stat st{};
     if (fd && ::fstat(fd.get(), &st) == 0 && S_ISREG(st.st_mode)) read_all(fd.get(), 0, st.st_size);
   }
 
+  bool may_look() { return entries_ > 0 && --entries_ > 0; }
   uint64_t seen() const { return seen_; }
 
  private:
@@ -112,7 +122,7 @@ class Warmer {
     if (left_ == 0 || file.size == 0) return;
     Fd fd(::openat(at, file.name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!fd) return;
-    auto size = static_cast<size_t>(file.size);
+    auto size = std::min(static_cast<uint64_t>(file.size), left_);
     void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
     if (mapped == MAP_FAILED) return;
     pages_.resize((size + kPage - 1) / kPage);
@@ -140,7 +150,9 @@ class Warmer {
 
   static constexpr size_t kPage = 4096;
 
-  uint64_t left_, seen_ = 0;
+  uint64_t left_;
+  size_t entries_;
+  uint64_t seen_ = 0;
   std::vector<char> buffer_;
   std::vector<unsigned char> pages_;
 };
@@ -156,7 +168,7 @@ uint64_t warm_budget() {
 void warm_core(const std::string& root) {
   Fd at(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!at) return;
-  Warmer warmer(kMostCore);
+  Warmer warmer(kMostCore, kMostCoreEntries);
   for (const char* path : kCore) warmer.named(at.get(), path);
   for (const char* path : kCoreTrees) warmer.folder(at.get(), path, 1);
   for (const char* folder : kCoreFolders)
@@ -166,11 +178,11 @@ void warm_core(const std::string& root) {
 Result<uint64_t> warm(const std::string& root, uint64_t most) {
   Fd at(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!at) return sys_error("cannot open " + root);
-  Warmer warmer(most);
+  Warmer warmer(most, kMostEntries);
   for (const char* path : kFolders) warmer.folder(at.get(), path, 0);
   // Last, because it is the largest: an interpreter's library.
   Folder lib = open_folder(at.get(), "usr/lib");
-  while (const dirent* entry = lib ? ::readdir(lib.get()) : nullptr)
+  while (const dirent* entry = lib && warmer.may_look() ? ::readdir(lib.get()) : nullptr)
     if (std::string_view(entry->d_name).starts_with("python3."))
       warmer.folder(::dirfd(lib.get()), entry->d_name, kDeepest);
   return warmer.seen();

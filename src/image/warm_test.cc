@@ -105,6 +105,30 @@ TEST_F(Warm, FollowsNoLinksAndWaitsForNothing) {
   EXPECT_EQ(*read, 0u);
 }
 
+TEST_F(Warm, LinksOnTheWayStayInside) {
+  const std::string inside = root_ + "/inside";
+  fs::create_directories(inside);
+  std::string outside = put("outside/bin/program", 1 << 20), locale = put("outside/lib/locale/C.utf8/LC_TIME", 1 << 20);
+  fs::create_directory_symlink(root_ + "/outside", inside + "/usr");
+  if (resident(outside) != 0) GTEST_SKIP() << "this filesystem keeps its pages in memory";
+  EXPECT_EQ(warm(inside, 64 << 20).value(), 0u);
+  warm_core(inside);
+  EXPECT_EQ(resident(outside), 0u);
+  EXPECT_EQ(resident(locale), 0u);
+}
+
+TEST_F(Warm, TheCoreLooksAtNoMoreThanItMay) {
+  fs::create_directories(root_ + "/etc/profile.d");
+  for (int i = 0; i < 2500; ++i) std::ofstream(root_ + "/etc/profile.d/" + std::to_string(i));
+  std::string later = put("home/user/file", 1 << 20);
+  if (resident(later) != 0) GTEST_SKIP() << "this filesystem keeps its pages in memory";
+  warm_core(root_);
+  EXPECT_EQ(resident(later), 0u);
+  fs::remove_all(root_ + "/etc/profile.d");
+  warm_core(root_);
+  EXPECT_EQ(resident(later), 256u);
+}
+
 TEST_F(Warm, WhatIsNotThereIsSaid) { EXPECT_FALSE(warm(root_ + "/none", 1)); }
 
 }  // namespace
