@@ -33,7 +33,7 @@ Result<ImageFile> write_archive(const std::string& into, const std::string& name
   auto argv = kTar;
   argv.insert(argv.end(), {"--use-compress-program=zstd -q -3 -T1", "-C", folder, "-cf", path, part});
   if (int e = kernel::fault::at("pack_image")) return sys_error("cannot pack the image", e);
-  ISOLA_CHECK(run({.argv = argv, .what = "cannot pack the image"}));
+  ISOLA_CHECK(run({.argv = argv, .what = "cannot pack the image", .contained = true}));
   ISOLA_CHECK(sync_file(path));
   ImageFile file{.name = name};
   struct stat st;
@@ -49,7 +49,7 @@ Result<void> read_archive(const std::string& from, const ImageFile& file, const 
   if (sum != file.sha256) return fail(Code::corrupt, path + " is not what was written");
   auto argv = kTar;
   argv.insert(argv.end(), {"--use-compress-program=zstd -q", "--same-owner", "-p", "-C", folder, "-xf", path});
-  return run({.argv = argv, .what = "cannot unpack the image"});
+  return run({.argv = argv, .what = "cannot unpack the image", .contained = true});
 }
 
 Result<void> sync_all(const std::string& folder) {
