@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/units.h"
 #include "cli/api.h"
@@ -108,14 +109,16 @@ int template_list(const Common& common) {
   return 0;
 }
 
-int template_import(const Common& common, const std::string& source, const std::string& name, bool pull) {
+// `options`: of one in a registry; none: on disk.
+int template_import(const Common& common, const std::string& source, const std::string& name,
+                    std::optional<image::PullOptions> options) {
   image::TemplateCache cache(common.cache_dir);
   Result<image::Template> made;
   {
     ProgressLine line;
     auto show = [&](const image::ProgressStep& step) { line.show(name.empty() ? source : name, step); };
-    made =
-        pull ? image::pull_image(cache, source, {.name = name}, show) : image::import_image(cache, source, name, show);
+    if (options) options->name = name;
+    made = options ? image::pull_image(cache, source, *options, show) : image::import_image(cache, source, name, show);
   }
   if (!made && common.json)  // whoever asked for JSON reads that alone
     print_json({{"error", {{"code", to_string(made.error().code)}, {"message", made.error().message}}}});
@@ -213,11 +216,17 @@ void add_template(CLI::App& app, Common& common, int& code) {
   import->add_option("source", *source, "A folder (an OCI layout) or a file (docker save, or a layout as a tar)")
       ->required();
   import->add_option("name", *name, "What to call it")->required();
-  import->callback([&, source, name] { code = template_import(common, *source, *name, false); });
+  import->callback([&, source, name] { code = template_import(common, *source, *name, std::nullopt); });
   auto* pull = group->add_subcommand("pull", "Make a template of an image in a registry");
   pull->add_option("image", *source, "[REGISTRY/]NAME[:TAG]")->required();
   pull->add_option("name", *name, "What to call it; else after its digest");
-  pull->callback([&, source, name] { code = template_import(common, *source, *name, true); });
+  auto anonymous = std::make_shared<bool>(false);
+  pull->add_flag("--anonymous", *anonymous, "Without the credentials of this machine");
+  pull->callback([&, source, name, anonymous] {
+    image::PullOptions options;
+    options.anonymous = *anonymous;
+    code = template_import(common, *source, *name, options);
+  });
   auto* verify = group->add_subcommand("verify", "Read a template's blob and compare it with its digest");
   verify->add_option("name", *name)->required();
   verify->callback([&, name] { code = template_verify(common, *name); });

@@ -11,6 +11,8 @@
 #include "base/hash/sha256.h"
 #include "base/ids.h"
 #include "base/units.h"
+#include "image/build_folder.h"
+#include "image/file_lock.h"
 #include "image/guest_user.h"
 #include "image/oci_layout.h"
 #include "image/recipes.h"
@@ -24,8 +26,10 @@ namespace isola::image {
 namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{64} << 30, kMostEntries = 4'000'000;
-constexpr size_t kPulledDigits = 16;
-constexpr std::string_view kPulled = "oci-";
+constexpr const char* kPatience = "1800";  // seconds, for a layer
+// Of its digest in a name: so many that nobody finds a second image for them. Older names have fewer.
+constexpr size_t kPulledDigits = 40, kFewestDigits = 16;
+constexpr std::string_view kPulled = "oci-", kImported = "disk-";
 
 Result<std::string> unpack_program() {
   std::error_code error;
@@ -39,7 +43,8 @@ Result<std::string> unpack_program() {
 Result<void> apply(const std::string& root, int layer, uint64_t& bytes, uint64_t& entries, const std::string& log) {
   ISOLA_TRY(std::string program, unpack_program());
   if (::lseek(layer, 0, SEEK_SET) < 0) return sys_error("cannot read a layer");
-  ISOLA_TRY(std::string said, run_output({.argv = {program, root, std::to_string(bytes), std::to_string(entries)},
+  ISOLA_TRY(std::string said, run_output({.argv = {"timeout", "--kill-after=5", kPatience, program, root,
+                                                   std::to_string(bytes), std::to_string(entries)},
                                           .what = "cannot unpack a layer of the image",
                                           .log = log,
                                           .contained = true,
@@ -88,43 +93,35 @@ void describe(Template& wanted, const OciImage& image, const std::string& origin
   wanted.cwd = image.cwd.empty() ? "/" : image.cwd;
 }
 
-// A private folder in the cache for what is not a template yet; goes with whoever made it.
-class Scratch {
- public:
-  static Result<Scratch> make(const TemplateCache& cache) {
-    ISOLA_CHECK(make_dirs(cache.root() + "/pull", 0711));
-    std::string path = cache.root() + "/pull/XXXXXX";
-    if (!::mkdtemp(path.data())) return sys_error("cannot make a folder in " + cache.root());
-    Scratch scratch(std::move(path));
-    // Others may pass through, to what is given to them.
-    if (::chmod(scratch.path_.c_str(), 0711) < 0) return sys_error("cannot open " + scratch.path_);
-    return scratch;
-  }
-  Scratch(Scratch&& other) noexcept : path_(std::exchange(other.path_, "")) {}
-  Scratch& operator=(Scratch&&) = delete;
-  ~Scratch() {
-    if (!path_.empty()) (void)remove_tree(path_);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit Scratch(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-};
+// For skopeo, which is nobody: others may pass through, to the folder that is given to it.
+Result<BuildFolder> passable_folder(const TemplateCache& cache) {
+  const std::string parent = cache.root() + "/pull";
+  ISOLA_CHECK(make_dirs(parent, 0711));
+  ISOLA_CHECK(sweep_folders(parent));
+  ISOLA_TRY(BuildFolder folder, BuildFolder::make(parent, "pull"));
+  if (::chmod(folder.path().c_str(), 0711) < 0) return sys_error("cannot open " + folder.path());
+  return folder;
+}
 
 // `digest`: of the image where it came from; empty: as it is here.
 Result<Template> import_folder(TemplateCache& cache, const std::string& folder, const std::string& origin,
                                std::string name, std::string digest, uint64_t most, const Progress& progress) {
   ISOLA_TRY(OciImage image, read_image_folder(folder));
   if (digest.empty()) digest = image.digest;
-  if (name.empty()) name = std::string(kPulled) + digest.substr(0, kPulledDigits);
+  if (name.empty()) name = std::string(kImported) + digest.substr(0, kPulledDigits);
   Template wanted{.name = name, .key = "oci " + digest, .distribution = "OCI image"};
   describe(wanted, image, origin);
   auto make = [&](const BuildPlace& place, const Reporter& report) -> Result<std::vector<std::string>> {
     ISOLA_CHECK(make_tree(place, image, most, report));
     return std::vector<std::string>();
   };
-  return cache.build_from(wanted, make, progress);
+  // Beside the bytes of its files a blob has names, owners and the ends of blocks.
+  return cache.build_from(wanted, make, progress, false, 2 * most);
+}
+
+bool is_digest_behind(std::string_view prefix, const std::string& name) {
+  return name.starts_with(prefix) && name.size() >= prefix.size() + kFewestDigits &&
+         name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string::npos;
 }
 
 Result<void> has_room(const TemplateCache& cache, const PullOptions& options, uint64_t bytes) {
@@ -144,10 +141,8 @@ Result<void> has_room(const TemplateCache& cache, const PullOptions& options, ui
 
 }  // namespace
 
-bool is_pulled_name(const std::string& name) {
-  return name.starts_with(kPulled) && name.size() == kPulled.size() + kPulledDigits &&
-         name.find_first_not_of("0123456789abcdef", kPulled.size()) == std::string::npos;
-}
+bool is_pulled_name(const std::string& name) { return is_digest_behind(kPulled, name); }
+bool is_imported_name(const std::string& name) { return is_digest_behind(kImported, name); }
 
 Result<Template> import_image(TemplateCache& cache, const std::string& source, const std::string& name,
                               const Progress& progress) {
@@ -158,7 +153,8 @@ Result<Template> import_image(TemplateCache& cache, const std::string& source, c
   // An archive of an image is an archive: unpacked by the same program, as confined.
   Fd file(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return sys_error("cannot read " + source);
-  ISOLA_TRY(Scratch scratch, Scratch::make(cache));
+  // It brings owners, modes and setuid programs along, also for the folder itself.
+  ISOLA_TRY(BuildFolder scratch, cache.closed_folder("import"));
   const std::string folder = scratch.path() + "/image";
   ISOLA_CHECK(make_dirs(folder, 0700));
   uint64_t bytes = kMostBytes, entries = 100'000;
@@ -171,8 +167,8 @@ Result<Template> pull_image(TemplateCache& cache, const std::string& text, const
   ISOLA_TRY(ImageReference reference, parse_reference(text));
   Reporter report(progress);
   report("registry", to_text(reference));
-  ISOLA_TRY(Scratch scratch, Scratch::make(cache));
-  ISOLA_TRY(Skopeo skopeo, Skopeo::open(scratch.path() + "/skopeo", ""));
+  ISOLA_TRY(BuildFolder scratch, passable_folder(cache));
+  ISOLA_TRY(Skopeo skopeo, Skopeo::open(scratch.path() + "/skopeo", "", options.anonymous));
   // A tag becomes a digest first: what is here already is not fetched again, and how large it is is known before.
   ImageReference exact = reference;
   OciManifest manifest;
@@ -200,6 +196,9 @@ Result<Template> pull_image(TemplateCache& cache, const std::string& text, const
   ISOLA_CHECK(has_room(cache, options, bytes));
   report("fetch", fmt::format("{} ({})", to_text(reference), format_size(bytes)));
   ISOLA_TRY(std::string layout, skopeo.copy(exact, std::min(largest, options.most_bytes) + (1 << 20)));
+  // One after the other, so that each sees what those before it took.
+  ISOLA_TRY(FileLock one_at_a_time, FileLock::take(cache.root() + "/pull/import.lock"));
+  ISOLA_CHECK(has_room(cache, options, bytes));
   return import_folder(cache, layout, to_text(reference), name, exact.digest, options.most_bytes, progress);
 }
 

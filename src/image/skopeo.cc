@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 
 #include "base/file.h"
@@ -61,10 +62,13 @@ Error reason(const Error& error, const ImageReference& image) {
 
 }  // namespace
 
-Result<Skopeo> Skopeo::open(const std::string& folder, const std::string& log) {
+Result<Skopeo> Skopeo::open(const std::string& folder, const std::string& log, bool anonymous) {
   ISOLA_CHECK(make_dirs(folder, 0700));
   ISOLA_CHECK(give(folder, 0700));
-  ISOLA_TRY(bool credentials, copy_credentials(folder + "/auth.json"));
+  bool credentials = false;
+  if (!anonymous) {
+    ISOLA_TRY(credentials, copy_credentials(folder + "/auth.json"));
+  }
   return Skopeo(folder, log, credentials);
 }
 
@@ -92,17 +96,28 @@ Result<std::string> Skopeo::run(std::vector<std::string> words, const ImageRefer
 
 Result<std::string> Skopeo::manifest(const ImageReference& image) const {
   std::vector<std::string> words = {"inspect", "--raw"};
-  if (credentials_) words.insert(words.end(), {"--authfile", folder_ + "/auth.json"});
+  if (credentials_)
+    words.insert(words.end(), {"--authfile", folder_ + "/auth.json"});
+  else
+    words.push_back("--no-creds");
   words.push_back("docker://" + to_text(image));
   return run(std::move(words), image, 64 << 20);
 }
 
 Result<std::string> Skopeo::copy(const ImageReference& image, uint64_t largest) const {
   std::vector<std::string> words = {"copy", "--quiet", "--override-os=linux", "--override-arch=amd64"};
-  if (credentials_) words.insert(words.end(), {"--src-authfile", folder_ + "/auth.json"});
+  if (credentials_)
+    words.insert(words.end(), {"--src-authfile", folder_ + "/auth.json"});
+  else
+    words.push_back("--src-no-creds");
   words.push_back("docker://" + to_text(image));
   words.push_back("oci:" + folder_ + "/layout:image");
   ISOLA_CHECK(run(std::move(words), image, largest));
+  // Nobody is somebody else, too, on other business: what is read from here on is closed to it.
+  if (::chown(folder_.c_str(), 0, 0) < 0 || ::chmod(folder_.c_str(), 0700) < 0)
+    return sys_error("cannot take " + folder_ + " back");
+  if (credentials_ && ::unlink((folder_ + "/auth.json").c_str()) < 0 && errno != ENOENT)
+    return sys_error("cannot remove the credentials of an image");
   return folder_ + "/layout";
 }
 

@@ -14,12 +14,14 @@ namespace isola::image {
 
 class Skopeo {
  public:
-  // `folder`: private, and given to it.
-  static Result<Skopeo> open(const std::string& folder, const std::string& log);
+  // `folder`: private, and given to it. `anonymous`: what it fetches is for somebody who has no right to the machine's
+  // credentials.
+  static Result<Skopeo> open(const std::string& folder, const std::string& log, bool anonymous);
 
   // The manifest as the registry has it: a list, or the image's own.
   Result<std::string> manifest(const ImageReference& image) const;
-  // Into an OCI layout at `folder()`/layout. `largest`: bytes of a file.
+  // Into an OCI layout, whose path it gives. `largest`: bytes of a file. The last thing that it does: the folder is
+  // root's again.
   Result<std::string> copy(const ImageReference& image, uint64_t largest) const;
 
  private:

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hash/sha256.h"
 #include "image/apt_sources.h"
+#include "image/build_folder.h"
 #include "image/file_lock.h"
 #include "image/interpreter_files.h"
 #include "image/manifest.h"
@@ -33,52 +34,6 @@ Result<void> make_layout(const std::string& root) {
   for (const char* part : {"/blobs", "/templates", "/build"}) ISOLA_CHECK(make_dirs(root + part));
   // Half-made roots hold setuid programs: nobody else may walk in.
   if (::chmod((root + "/build").c_str(), 0700) < 0) return sys_error("cannot close " + root + "/build");
-  return {};
-}
-
-// A folder for one build, owned by the flock on its `lock` file. Removed at the end of the build, however it ends; a
-// killed one is found by `sweep_builds`.
-class BuildFolder {
- public:
-  static Result<BuildFolder> make(const std::string& root, const std::string& name) {
-    // Under the gate, so that a sweep never meets a folder whose lock is not taken yet.
-    ISOLA_TRY(FileLock gate, FileLock::take(root + "/build/gate.lock"));
-    std::string path = root + "/build/" + name + "-XXXXXX";
-    if (!::mkdtemp(path.data())) return sys_error("cannot create a build folder in " + root);
-    auto lock = FileLock::take(path + "/lock");
-    if (!lock) {
-      (void)remove_tree(path);
-      return std::unexpected(lock.error());
-    }
-    return BuildFolder(std::move(path), std::move(*lock));
-  }
-  BuildFolder(BuildFolder&& other) noexcept : path_(std::exchange(other.path_, "")), lock_(std::move(other.lock_)) {}
-  BuildFolder& operator=(BuildFolder&&) = delete;
-  ~BuildFolder() {
-    if (!path_.empty()) (void)remove_tree(path_);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  BuildFolder(std::string path, FileLock lock) : path_(std::move(path)), lock_(std::move(lock)) {}
-  std::string path_;
-  FileLock lock_;
-};
-
-// Removes what builds left that are no longer alive.
-Result<void> sweep_builds(const std::string& root) {
-  ISOLA_TRY(FileLock gate, FileLock::take(root + "/build/gate.lock"));
-  ISOLA_TRY(auto names, list_dir(root + "/build"));
-  for (const auto& name : names) {
-    std::string path = root + "/build/" + name;
-    struct stat st;
-    if (::lstat(path.c_str(), &st) < 0 || !S_ISDIR(st.st_mode)) continue;
-    auto lock = FileLock::try_take(path + "/lock");
-    if (lock)
-      ISOLA_CHECK(remove_tree(path));
-    else if (lock.error().sys_errno != EWOULDBLOCK)
-      return std::unexpected(lock.error());
-  }
   return {};
 }
 
@@ -114,10 +69,10 @@ Result<Template> publish(const std::string& root, const std::string& blob, Templ
 }
 
 Result<Template> pack_and_publish(const std::string& root, const BuildFolder& folder, const std::string& tree,
-                                  int64_t not_after, Template made, const Reporter& report) {
+                                  int64_t not_after, Template made, const Reporter& report, uint64_t most = 0) {
   report("pack");
   std::string blob = folder.path() + "/blob.erofs";
-  ISOLA_CHECK(pack_tree(tree, blob, not_after, folder.path() + "/log", report));
+  ISOLA_CHECK(pack_tree(tree, blob, not_after, folder.path() + "/log", report, most));
   return publish(root, blob, std::move(made), report);
 }
 
@@ -186,7 +141,7 @@ Result<Template> TemplateCache::build(const std::string& name, const Progress& p
 }
 
 Result<Template> TemplateCache::build_from(const Template& wanted, const TreeMaker& make, const Progress& progress,
-                                           bool again) {
+                                           bool again, uint64_t most) {
   ISOLA_CHECK(check_template_name(wanted.name));
   auto current = [&]() -> Result<Template> {
     ISOLA_TRY(Template found, find(wanted.name));
@@ -209,18 +164,24 @@ Result<Template> TemplateCache::build_from(const Template& wanted, const TreeMak
   if (!again)
     if (auto found = current()) return found;
 
-  ISOLA_CHECK(sweep_builds(root_));
-  ISOLA_TRY(BuildFolder folder, BuildFolder::make(root_, wanted.name));
+  ISOLA_CHECK(sweep_folders(root_ + "/build"));
+  ISOLA_TRY(BuildFolder folder, BuildFolder::make(root_ + "/build", wanted.name));
   BuildPlace place{folder.path()};
   auto made = [&]() -> Result<Template> {
     int64_t start = ::time(nullptr);
     Template result = wanted;
     ISOLA_TRY(result.packages, make(place, report));
     ISOLA_TRY(int64_t not_after, newest_before(place.root(), start));
-    return pack_and_publish(root_, folder, place.root(), not_after, std::move(result), report);
+    return pack_and_publish(root_, folder, place.root(), not_after, std::move(result), report, most);
   }();
   if (!made) keep_log(root_, wanted.name, place.log(), made.error());
   return made;
+}
+
+Result<BuildFolder> TemplateCache::closed_folder(const std::string& name) {
+  ISOLA_CHECK(make_layout(root_));
+  ISOLA_CHECK(sweep_folders(root_ + "/build"));
+  return BuildFolder::make(root_ + "/build", name);
 }
 
 Result<Template> TemplateCache::import_tree(const std::string& name, const std::string& folder, const std::string& key,
@@ -229,8 +190,8 @@ Result<Template> TemplateCache::import_tree(const std::string& name, const std::
   ISOLA_CHECK(make_layout(root_));
   Reporter report(progress);
   ISOLA_TRY(FileLock lock, FileLock::take(root_ + "/build/" + name + ".lock"));
-  ISOLA_CHECK(sweep_builds(root_));
-  ISOLA_TRY(BuildFolder place, BuildFolder::make(root_, name));
+  ISOLA_CHECK(sweep_folders(root_ + "/build"));
+  ISOLA_TRY(BuildFolder place, BuildFolder::make(root_ + "/build", name));
   ISOLA_TRY(int64_t not_after, newest_before(folder, ::time(nullptr)));
   return pack_and_publish(root_, place, folder, not_after, {.name = name, .key = key}, report);
 }
@@ -252,7 +213,7 @@ Result<void> TemplateCache::remove(const std::string& name) {
 
 Result<uint64_t> TemplateCache::collect() {
   ISOLA_CHECK(make_layout(root_));
-  ISOLA_CHECK(sweep_builds(root_));
+  ISOLA_CHECK(sweep_folders(root_ + "/build"));
   ISOLA_TRY(FileLock lock, FileLock::take(root_ + "/build/publish.lock"));
   std::set<std::string> wanted;
   ISOLA_TRY(auto manifests, list_dir(root_ + "/templates"));

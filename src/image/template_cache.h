@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "image/build_folder.h"
 #include "image/build_place.h"
 #include "image/progress.h"
 
@@ -59,9 +60,12 @@ class TemplateCache {
   // Returns the cached template if it is current, else makes it. Two builds of one name wait for each other and share
   // the result. `again` makes it anew in any case.
   Result<Template> build(const std::string& name, const Progress& progress, bool again = false);
-  // The same with files that the caller makes: `wanted` says name, key and distribution.
+  // The same with files that the caller makes: `wanted` says name, key and distribution. `most`: bytes of the blob, if
+  // the files are a stranger's.
   Result<Template> build_from(const Template& wanted, const TreeMaker& make, const Progress& progress,
-                              bool again = false);
+                              bool again = false, uint64_t most = 0);
+  // For what is not a template yet: nobody else gets there, whatever modes it has inside.
+  Result<BuildFolder> closed_folder(const std::string& name);
   // A ready-made root folder as a template (tests; later: images made from sandboxes).
   Result<Template> import_tree(const std::string& name, const std::string& folder, const std::string& key,
                                const Progress& progress);

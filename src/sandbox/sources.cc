@@ -25,9 +25,9 @@ Result<std::string> Service::digest_of(const std::string& name) {
 Result<std::vector<Service::Template>> Service::templates() {
   ISOLA_TRY(auto found, image::TemplateCache(parts_.cache_dir).list());
   std::vector<Template> all;
-  // Images that builds fetched have no names that anybody would ask for.
+  // Images that builds brought have no names that anybody would ask for.
   for (const auto& one : found)
-    if (!image::is_pulled_name(one.name)) all.push_back({one.name, one.digest});
+    if (!image::is_pulled_name(one.name) && !image::is_imported_name(one.name)) all.push_back({one.name, one.digest});
   return all;
 }
 
@@ -36,6 +36,8 @@ Result<Source> Service::source_of(const std::string& project, const std::string&
   auto colon = name.find(':');
   std::string plain = name.substr(0, colon), tag = colon == name.npos ? kUsualTag : name.substr(colon + 1);
   auto machines = [&]() -> Result<Source> {
+    // What a build fetched is for that build: others name the image, and are asked whether they may have it.
+    if (!of_machine && image::is_pulled_name(plain)) return no_template(plain);
     if (tag != kUsualTag) return fail(Code::not_found, "there is no template '" + name + "'");
     auto found = templates_.find(plain);
     if (!found && (found.error().code == Code::not_found || found.error().code == Code::invalid))

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kStart = "start", kProve = "prove", kPull = "pull ";
 constexpr size_t kMostPulls = 8;
+constexpr unsigned kLongestPull = 3600;  // seconds
 
 std::string start_launcher(const launcher::StartOptions& options, unsigned user) {
   auto started = launcher::Client::connect_or_start(options);
@@ -31,8 +32,10 @@ struct Started {
   Fd report;
 };
 
-// `isola …` with its output into a pipe; what it complains about goes where our own words go.
-Result<Started> start_isola(const launcher::StartOptions& options, std::vector<std::string> words) {
+// `isola …` with its output into a pipe; what it complains about goes where our own words go. `seconds`: that it may
+// take; 0: as long as it does.
+Result<Started> start_isola(const launcher::StartOptions& options, std::vector<std::string> words,
+                            unsigned seconds = 0) {
   ISOLA_TRY(auto pipe, kernel::make_pipe());
   words.insert(words.begin(), "isola");
   words.insert(words.end(), {"--json", "--data", options.data_dir});
@@ -41,7 +44,8 @@ Result<Started> start_isola(const launcher::StartOptions& options, std::vector<s
   if (pid < 0) return sys_error("cannot start `isola " + words[1] + "`");
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGALRM}) ::signal(signal, SIG_DFL);
+    ::alarm(seconds);  // stays through the exec; whatever it started ends with it
     ::dup2(pipe.second.get(), STDOUT_FILENO);
     ::syscall(SYS_close_range, 3, ~0u, 0);
     std::vector<char*> argv;
@@ -62,13 +66,14 @@ Result<Fd> start_proving(const launcher::StartOptions& options, pid_t& running) 
   return std::move(started.report);
 }
 
-// The server is asked by strangers: what it passes on is judged here again.
+// The server is asked by strangers: what it passes on is judged here again, and they do not have the credentials of
+// this machine.
 Result<Fd> start_pulling(const launcher::StartOptions& options, const std::vector<std::string>& registries,
                          const std::string& image, std::set<pid_t>& running) {
   std::erase_if(running, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
   ISOLA_CHECK(check_registry(registries, image));
   if (running.size() >= kMostPulls) return fail(Code::unavailable, "too many images are being fetched: try again");
-  ISOLA_TRY(Started started, start_isola(options, {"template", "pull", image}));
+  ISOLA_TRY(Started started, start_isola(options, {"template", "pull", "--anonymous", image}, kLongestPull));
   running.insert(started.pid);
   return std::move(started.report);
 }
