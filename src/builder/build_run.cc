@@ -84,7 +84,10 @@ Task<Result<void>> BuildRun::make() {
 Task<Result<sandbox::Source>> BuildRun::base_of(std::string from) {
   from = spec_.written.meant(from);
   auto known = known_base(parts_.service, build_.project, from);
-  if (known || known.error().code != Code::not_found || !parts_.pull) co_return known;
+  if (known || known.error().code != Code::not_found || !parts_.pull || !spec_.fetches) co_return known;
+  // Whoever began the build may have looked before; names that come out of variables, and a ceiling that sank since
+  // then, are known only here.
+  if (parts_.may_pull) ISOLA_CO_CHECK(parts_.may_pull(build_.project, from));
   log_.say("info", "base", "fetching " + from);
   ISOLA_CO_TRY(std::string name, co_await parts_.pull(from));
   co_return parts_.service.source_of(build_.project, name, true);

@@ -27,6 +27,9 @@ namespace isola::builder {
 // An image by reference becomes a template of this machine; gives its name.
 using Pull = std::function<Task<Result<std::string>>(std::string reference)>;
 
+// Whether a project may have an image at all; the error says why not.
+using MayPull = std::function<Result<void>(const std::string& project, const std::string& image)>;
+
 // What an image or a template is called here: one that a project or this machine has, or one that is here under another
 // name. Code::not_found: it has to be fetched.
 Result<sandbox::Source> known_base(sandbox::Service& service, const std::string& project, const std::string& from);
@@ -37,6 +40,7 @@ class BuildRun {
     sandbox::Service& service;
     ContextStore& contexts;
     Pull pull;
+    MayPull may_pull;  // asked before each of them
   };
   BuildRun(Parts parts, store::BuildRecord build, Spec spec, sandbox::Caller by);
 

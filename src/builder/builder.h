@@ -36,7 +36,7 @@ class Builder : public std::enable_shared_from_this<Builder> {
     std::string folder;  // for what is uploaded
     Pull pull = {};      // fetches images; empty: none are
     // Whether builds may have an image at all, before anything is fetched; the error says why not.
-    std::function<Result<void>(const std::string& project, const std::string& image)> may_pull = {};
+    MayPull may_pull = {};
   };
   explicit Builder(Parts parts) : parts_(std::move(parts)), contexts_(parts_.folder) {}
 

@@ -56,6 +56,7 @@ struct Written {
 
 struct Spec {
   std::string from = {};  // a template, or an image by reference
+  bool fetches = true;    // what is not here by that name may be in a registry
   std::string user = {};  // as whom the steps begin; empty: as the base has it
   std::vector<Step> steps = {};
   std::vector<Part> parts = {};        // each copies from those before it

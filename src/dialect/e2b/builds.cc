@@ -144,6 +144,7 @@ Result<Spec> read_spec(const json& body) {
     return fail(Code::unsupported,
                 "fromImageRegistry: images are fetched with what this machine knows of registries, not with a caller's "
                 "own credentials");
+  spec.fetches = !image.empty();
   // A template of ours goes before an image of that name.
   spec.from = spec.from.empty() ? builder::template_for(image).value_or(image) : without_tag(spec.from);
   if (spec.from.empty()) spec.from = "base";
