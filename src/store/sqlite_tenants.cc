@@ -94,6 +94,8 @@ Result<void> SqliteStore::remove_project(const std::string& id) {
       ISOLA_TRY(bool used, query.bind(id).step());
       if (used) return fail(Code::exists, "project " + id + " is in use");
     }
+    ISOLA_TRY(auto webhooks, db.prepare("DELETE FROM webhooks WHERE project = ?"));
+    ISOLA_CHECK(webhooks.bind(id).run());
     ISOLA_TRY(auto remove, db.prepare("DELETE FROM projects WHERE id = ?"));
     ISOLA_CHECK(remove.bind(id).run());
     if (db.changed() == 0) return no_project(id);

@@ -14,7 +14,9 @@ using TenantsTest = StoreTest;
 TEST_F(TenantsTest, AProjectOfWhichNobodyWasToldGoes) {
   ASSERT_TRUE(store_->insert_project({.id = "p9", .name = "nine"}));
   ASSERT_TRUE(store_->find_project("p9"));
+  ASSERT_TRUE(store_->insert_webhook({.id = "w1", .project = "p9", .name = "n", .url = "https://example.org/"}));
   ASSERT_TRUE(store_->remove_project("p9"));
+  EXPECT_TRUE(store_->list_webhooks("p9").value().empty()) << "nobody is told of a project that is gone";
   EXPECT_EQ(store_->find_project("p9").error().code, Code::not_found);
   EXPECT_EQ(store_->remove_project("p9").error().code, Code::not_found);
   ASSERT_TRUE(store_->insert_sandbox(example()));

@@ -359,12 +359,29 @@ kernel::CgroupLimits group_limits(const Limits& limits) {
           .io_bytes_per_second = limits.io_bytes_per_second};
 }
 
+namespace {
+
+// "/a//b" and "/a/../proc" are other names of what is looked for below.
+bool is_plain_path(std::string_view path) {
+  for (size_t at = 0; at < path.size();) {
+    size_t end = std::min(path.find('/', at + 1), path.size());
+    auto part = path.substr(at + 1, end - at - 1);
+    if (part.empty() || part == "." || part == "..") return false;
+    at = end;
+  }
+  return true;
+}
+
+}  // namespace
+
 Result<void> check_shown(const std::vector<ShownFolder>& all) {
   if (all.size() > kMostShown)
     return fail(Code::invalid, fmt::format("at most {} folders can be shown to a sandbox", kMostShown));
   for (const auto& shown : all) {
     if (shown.target.size() < 2 || shown.target[0] != '/')
       return fail(Code::invalid, "a shown folder needs an absolute path");
+    if (!is_plain_path(shown.target))
+      return fail(Code::invalid, "a shown folder needs a path without empty parts, '.' and '..': " + shown.target);
     // What stands there protects the sandbox; nothing is laid over it.
     for (std::string_view own : {"/proc", "/sys", "/dev"})
       if (shown.target == own || shown.target.starts_with(std::string(own) + "/"))
