@@ -15,6 +15,7 @@ Result<Mount> parse_mount(const std::string& text) {
   auto colon = text.find(':');
   Mount mount{text.substr(0, colon), colon == std::string::npos ? text : text.substr(colon + 1)};
   if (mount.host.empty()) return fail(Code::invalid, "--mount-ro " + text + ": show what? Write it as HOST[:INSIDE]");
+  while (mount.inside.size() > 1 && mount.inside.ends_with('/')) mount.inside.pop_back();  // as shells complete it
   if (mount.inside.empty() || mount.inside[0] != '/')
     return fail(Code::invalid, "--mount-ro " + text + ": the place inside must be an absolute path");
   return mount;

@@ -18,6 +18,7 @@ TEST(Environment, NameAndValue) {
 TEST(Mounts, HostAndInside) {
   EXPECT_EQ(*parse_mount("/srv/x"), (Mount{"/srv/x", "/srv/x"}));
   EXPECT_EQ(*parse_mount("/srv/x:/data"), (Mount{"/srv/x", "/data"}));
+  EXPECT_EQ(*parse_mount("/srv/x/"), (Mount{"/srv/x/", "/srv/x"}));
   EXPECT_EQ(*parse_mount("rel:/data"), (Mount{"rel", "/data"}));
   EXPECT_EQ(*parse_mount("/a:/b:c"), (Mount{"/a", "/b:c"}));
   for (const char* bad : {"", ":", ":/x", "rel", "/a:", "/a:b", "/a:./b"}) EXPECT_FALSE(parse_mount(bad)) << bad;

@@ -41,6 +41,7 @@ Result<std::vector<store::VolumeUse>> Service::find_volumes(const std::string& p
                   "volumes: '" + volume.name + "' is kept as it was: it is mounted with read_only, or copied from");
     use.volume = volume.id;
     use.name = volume.name;
+    while (use.path.size() > 1 && use.path.ends_with('/')) use.path.pop_back();
   }
   return asked;
 }

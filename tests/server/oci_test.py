@@ -1,9 +1,11 @@
 """Images of other tools as templates: from disk, and from a registry on loopback, as what a Dockerfile begins with."""
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -20,11 +22,13 @@ def setUpModule():
     os.chmod(folder, 0o755)
     registry = Registry()
     registry.push("team/small", "v1", image)
+    registry.push("private/small", "v1", Image("private"))
+    registry.write_credentials(folder + "/auth.json")
     with open(folder + "/registries.conf", "w") as file:
         file.write(f'[[registry]]\nlocation = "{registry.name}"\ninsecure = true\n[[registry]]\nlocation = "127.0.0.1:1"\ninsecure = true\n')
     own_cache(folder + "/cache")
     server = Server("--cache", folder + "/cache", "--registries", registry.name + ",127.0.0.1:1", "--sweep", "1s",
-                    env={"CONTAINERS_REGISTRIES_CONF": folder + "/registries.conf"})
+                    env={"CONTAINERS_REGISTRIES_CONF": folder + "/registries.conf", "REGISTRY_AUTH_FILE": folder + "/auth.json"})
 
 
 def tearDownModule():
@@ -39,7 +43,7 @@ def tearDownModule():
 def cli(*words, code=0):
     ran = subprocess.run([ISOLA, *words, "--cache", folder + "/cache"], capture_output=True, text=True,
                          env={**os.environ, "ISOLA_API_KEY": server.key, "ISOLA_URL": f"http://127.0.0.1:{server.port}",
-                              "CONTAINERS_REGISTRIES_CONF": folder + "/registries.conf"})
+                              "CONTAINERS_REGISTRIES_CONF": folder + "/registries.conf", "REGISTRY_AUTH_FILE": folder + "/auth.json"})
     assert ran.returncode == code, (words, ran)
     return ran
 
@@ -143,6 +147,45 @@ class FromARegistry(unittest.TestCase):
         key = server.post("/v1/keys", {"project": project["id"], "scope": "use"}).json["secret"]
         refused = server.post("/v1/templates", {"name": "x", "dockerfile": f"FROM {registry.name}/team/small:v1\n"}, key=key)
         self.assertEqual(refused.status, 403, refused)
+
+    def test_credentials_are_the_operators(self):
+        private = f"FROM {registry.name}/private/small:v1\nRUN true\n"
+        refused = build("private", private)
+        self.assertEqual(refused["state"], "failed", refused)
+        self.assertIn("is not for this machine", refused["error"]["message"])
+        made = json.loads(cli("template", "pull", f"{registry.name}/private/small:v1", "--json").stdout)
+        self.assertTrue(made["name"].startswith("oci-"), made)
+        self.assertEqual(build("private", private)["state"], "failed", "what the operator fetched is the operator's")
+        self.assertEqual(server.post("/v1/sandboxes", {"template": made["name"]}).status, 404)
+        self.assertEqual(server.post("/v1/templates", {"name": "x", "dockerfile": f"FROM {made['name']}\n"}).status, 501)
+        anonymous = cli("template", "pull", "--anonymous", f"{registry.name}/private/small:v1", code=125)
+        self.assertIn("is not for this machine", anonymous.stderr)
+        self.assertFalse([name for name in os.listdir(folder + "/cache/pull") if not name.endswith(".lock")])
+
+    def test_bounds(self):
+        odd = Image("odd")
+        with tempfile.TemporaryFile() as raw:
+            with tarfile.open(fileobj=raw, mode="w") as tar:
+                for name in ("etc/passwd", "etc/group"):
+                    pipe = tarfile.TarInfo(name)
+                    pipe.type = tarfile.FIFOTYPE
+                    tar.addfile(pipe)
+            raw.seek(0)
+            odd.set_layers([*odd.layers, raw.read()])
+        odd.write_layout(folder + "/piped")
+        self.assertIn("is not a file", cli("template", "import", folder + "/piped", "piped", code=125).stderr)
+        # Sparse, as GNU tar writes it: a map of no pieces, and a size of 8 TiB.
+        with tempfile.TemporaryFile() as raw:
+            with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
+                hole = tarfile.TarInfo("hole")
+                hole.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "hole",
+                                    "GNU.sparse.realsize": str(8 << 40)}
+                hole.size = 512
+                tar.addfile(hole, io.BytesIO(b"0\n".ljust(512, b"\0")))
+            raw.seek(0)
+            odd.set_layers([*Image("odd").layers, raw.read()])
+        odd.write_layout(folder + "/hollow")
+        self.assertIn("larger than", cli("template", "import", folder + "/hollow", "hollow", code=125).stderr)
 
     def test_by_hand(self):
         ran = cli("template", "pull", f"{registry.name}/team/small:v1", "by-hand", "--json")

@@ -1,5 +1,6 @@
 """Images of other tools, made here: a small root of this machine's own programs as an OCI layout, as `docker save` writes
 it, and in a registry on loopback."""
+import base64
 import gzip
 import hashlib
 import http.server
@@ -53,9 +54,12 @@ class Image:
     """Two layers: the second takes a file of the first away."""
 
     def __init__(self, mark="one"):
-        self.layers = [layer(small_root(), texts={"etc/passwd": "root:x:0:0:root:/root:/bin/sh\napp:x:500:500::/srv:/bin/sh\n",
+        self.set_layers([layer(small_root(), texts={"etc/passwd": "root:x:0:0:root:/root:/bin/sh\napp:x:500:500::/srv:/bin/sh\n",
                                                   "etc/group": "root:x:0:\napp:x:500:\n", "gone": "x", "usr/share/mark": "below"}),
-                       layer(texts={"usr/share/mark": mark, "srv/hello": "hello from the image\n"}, whiteouts=["gone"])]
+                       layer(texts={"usr/share/mark": mark, "srv/hello": "hello from the image\n"}, whiteouts=["gone"])])
+
+    def set_layers(self, layers):
+        self.layers = layers
         self.config = json.dumps({"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": [digest(l) for l in self.layers]},
                                   "config": {"Env": ["PATH=/opt/tool:/bin", "FLAVOUR=sweet"], "WorkingDir": "/srv"}}).encode()
         self.packed = [gzip.compress(l, mtime=0) for l in self.layers]
@@ -92,7 +96,9 @@ class Image:
 
 
 class Registry:
-    """What clients ask a registry for, of images that never change."""
+    """What clients ask a registry for, of images that never change. Those below private/ are for whoever has the password."""
+
+    user, password = "operator", "only-for-the-operator"
 
     def __init__(self):
         self.manifests, self.blobs, self.asked = {}, {}, []
@@ -108,6 +114,8 @@ class Registry:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(data)))
+                if status == 401 or self.path == "/v2/":
+                    self.send_header("WWW-Authenticate", 'Basic realm="images"')
                 if status == 200 and data:
                     self.send_header("Docker-Content-Digest", digest(data))
                 self.end_headers()
@@ -118,6 +126,8 @@ class Registry:
                 registry.asked.append(self.path)
                 if self.path == "/v2/":
                     return self.answer(200, b"{}")
+                if self.path.startswith("/v2/private/") and self.headers.get("Authorization") != "Basic " + registry.token():
+                    return self.answer(401, b'{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}')
                 wanted = re.match(r"/v2/(.+)/(manifests|blobs)/(.+)$", self.path)
                 kind = "application/vnd.oci.image.manifest.v1+json"
                 if wanted and wanted[2] == "manifests":
@@ -138,6 +148,13 @@ class Registry:
         for reference in (tag, digest(image.manifest)):
             self.manifests[name, reference] = image.manifest
         self.blobs.update(image.blobs())
+
+    def token(self):
+        return base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+    def write_credentials(self, path):
+        with open(path, "w") as file:
+            json.dump({"auths": {self.name: {"auth": self.token()}}}, file)
 
     def close(self):
         self.server.shutdown()

@@ -98,7 +98,8 @@ class Volumes(unittest.TestCase):
         for volumes in ("x", [1], [{}], [{"name": name}], [{"path": "/data"}], [{"name": name, "path": "data"}],
                         [{"name": name, "id": one["id"], "path": "/data"}], [{"name": name, "path": "/proc/x"}],
                         [{"name": name, "path": "/dev"}], [{"name": name, "path": "/"}], [{"name": name, "path": "/a b"}],
-                        [{"name": name, "path": "/a/../../b"}], [{"name": name, "path": "/a", "subpath": "../x"}],
+                        [{"name": name, "path": "/a/../../b"}], [{"name": name, "path": "/a/./b"}], [{"name": name, "path": "/a//b"}],
+                        [{"name": name, "path": "/a/../proc"}], [{"name": name, "path": "/a", "subpath": "../x"}],
                         [{"name": name, "path": "/a", "subpath": "/etc"}], [{"name": name, "path": "/a", "mode": "rw"}],
                         [{"name": name, "path": "/a"}, {"name": name, "path": "/a"}],
                         [{"name": name, "path": f"/d{i}"} for i in range(9)]):
