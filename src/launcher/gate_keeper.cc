@@ -13,12 +13,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/light_file.h"
 #include "base/log.h"
 #include "gate/control.h"
+#include "vault/binding.h"
 
 namespace isola::launcher {
 
@@ -54,6 +56,16 @@ int become_gate(int control, const char* servers, const char* authorities) {
   const char* environment[] = {"PATH=/usr/bin:/bin", nullptr};
   ::execve("/proc/self/exe", const_cast<char**>(arguments), const_cast<char**>(environment));
   return 1;
+}
+
+// JSON, as Terms::trouble is.
+std::string all_missing(const std::string& bindings, const std::string& why) {
+  nlohmann::json missing = nlohmann::json::object();
+  auto list = vault::parse_bindings(bindings);
+  if (!list) missing[""] = why;
+  if (list)
+    for (const auto& one : *list) missing[one.id] = why;
+  return missing.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -96,6 +108,10 @@ void GateKeeper::give_key() {
 
 void GateKeeper::unlocked() {
   if (child_.pid > 0) give_key();
+  open_all_again();
+}
+
+void GateKeeper::open_all_again() {
   std::vector<std::string> ids;
   for (const auto& [id, entry] : entries_)
     if (entry.kept && !entry.kept->bindings.empty()) ids.push_back(id);
@@ -146,12 +162,13 @@ void GateKeeper::ask(const std::string& id, uint8_t question, Done done) {
   enqueue(id, std::nullopt, question, std::move(done));
 }
 
-void GateKeeper::enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done) {
+void GateKeeper::enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done,
+                         bool reopens) {
   auto& jobs = entry_for(id).jobs;
   if (jobs.size() >= kMaxJobs) return done(fail(Code::unavailable, "too much is asked of the gate; try again"));
   uint64_t number = ++last_job_;
   auto timer = loop_.after(kPatience, [this, id, number] { late(id, number); });
-  jobs.push_back({number, std::move(change), question, std::move(done), timer, {}});
+  jobs.push_back({number, std::move(change), reopens, question, std::move(done), timer, {}});
   advance(id);
 }
 
@@ -181,7 +198,7 @@ void GateKeeper::advance(const std::string& id) {
       return restart_after(kRestartPause);
     }
   }
-  if (!entry.jobs.empty() && entry.jobs.front().change) return do_change(id, entry);
+  if (!entry.jobs.empty() && (entry.jobs.front().change || entry.jobs.front().reopens)) return do_change(id, entry);
   if (!entry.told && entry.kept) return add_kept(id);
   if (!entry.jobs.empty()) return do_question(id, entry);
   if (!entry.kept) entries_.erase(it);
@@ -194,16 +211,31 @@ void GateKeeper::advance_all() {
 }
 
 void GateKeeper::do_change(const std::string& id, Entry& entry) {
-  const auto& change = *entry.jobs.front().change;
-  Terms terms{.policy = change.policy,
-              .ceiling = change.ceiling.value_or(entry.kept ? entry.kept->ceiling : ""),
-              .bindings = change.bindings};
-  open(id, terms, [this, id, cut = change.cut, serial = entry.serial](const Result<Terms>& opened) {
+  const Job& job = entry.jobs.front();
+  if (job.reopens && !entry.kept) return finish_job(id, std::string());
+  const Terms before = entry.kept.value_or(Terms{});
+  Terms terms{.policy = before.policy, .ceiling = before.ceiling, .bindings = before.bindings};
+  if (job.change) {
+    terms.policy = job.change->policy;
+    terms.ceiling = job.change->ceiling.value_or(before.ceiling);
+    terms.bindings = job.change->bindings;
+  }
+  const bool cut = job.change && job.change->cut;
+  open(id, terms, [this, id, closed = terms, cut, serial = entry.serial](const Result<Terms>& opened) {
     Entry* ready = find(id, serial);
     if (!ready) return;
-    if (!opened) return finish_job(id, std::unexpected(opened.error()));
-    put(id, *opened, ready->told, cut, [this, id, terms = *opened, serial](const Result<std::string>& result) {
-      if (find(id, serial)) took(id, terms, result);
+    Terms fresh = opened ? *opened : closed;
+    // Without them, rather than not at all: a change may take something away, and that does not wait. Where they are
+    // the same as before, what was opened then still is.
+    if (!opened) {
+      log::warn("launcher", "the bindings of {} could not be opened: {}", id, opened.error().message);
+      const bool same = ready->kept && ready->kept->is_open && ready->kept->bindings == fresh.bindings;
+      fresh.opened = same ? ready->kept->opened : "";
+      fresh.is_open = same;
+      fresh.trouble = same ? ready->kept->trouble : all_missing(fresh.bindings, opened.error().message);
+    }
+    put(id, fresh, ready->told, cut, [this, id, fresh, serial](const Result<std::string>& result) {
+      if (find(id, serial)) took(id, fresh, result);
     });
   });
 }
@@ -224,17 +256,17 @@ void GateKeeper::open(const std::string& id, const Terms& terms, std::function<v
                 });
 }
 
-// As a change that changes nothing, so that it comes in its turn.
+// As a change that changes nothing, so that it comes in its turn. What is in force is read then: a binding that was
+// revoked meanwhile stays so.
 void GateKeeper::open_again(const std::string& id) {
   auto it = entries_.find(id);
   if (it == entries_.end() || !it->second.kept || it->second.kept->bindings.empty()) return;
-  const Terms& kept = *it->second.kept;
-  PolicyRequest same{.id = id, .policy = kept.policy, .ceiling = kept.ceiling, .bindings = kept.bindings};
-  enqueue(id, same, 0, [this, id](const Result<std::string>& result) {
+  auto done = [this, id](const Result<std::string>& result) {
     if (result) return;
     log::warn("launcher", "the bindings of {} could not be opened: {}", id, result.error().message);
     open_again_later(id);
-  });
+  };
+  enqueue(id, std::nullopt, 0, done, true);
 }
 
 void GateKeeper::open_again_later(const std::string& id) {
@@ -286,7 +318,11 @@ void GateKeeper::add_kept(const std::string& id) {
   open(id, *entry.kept, [this, id, serial = entry.serial](const Result<Terms>& opened) {
     Entry* entry = find(id, serial);
     if (!entry) return;
-    if (opened) entry->kept = *opened;
+    if (opened) {
+      std::string sealed = std::move(entry->kept->bindings);  // they may have been sealed anew meanwhile
+      entry->kept = *opened;
+      entry->kept->bindings = std::move(sealed);
+    }
     if (!opened) log::warn("launcher", "the bindings of {} could not be opened: {}", id, opened.error().message);
     // Without them, rather than not at all: what it may reach is the same, and no secret goes out.
     if (!opened || !opened->trouble.empty()) open_again_later(id);
@@ -312,7 +348,7 @@ void GateKeeper::try_again(const std::string& id) {
 }
 
 // The gate has answered a change: written down, or taken back where that cannot be.
-void GateKeeper::took(const std::string& id, const Terms& terms, const Result<std::string>& result) {
+void GateKeeper::took(const std::string& id, Terms terms, const Result<std::string>& result) {
   auto it = entries_.find(id);
   if (it == entries_.end()) return;
   auto& entry = it->second;
@@ -324,17 +360,26 @@ void GateKeeper::took(const std::string& id, const Terms& terms, const Result<st
   }
   if (!result) return finish_job(id, result);
   entry.told = true;
-  if (auto kept = keep(id, terms); !kept) {
+  // What the gate could make nothing of is missing there.
+  if (!result->empty() && terms.trouble.empty()) terms.trouble = all_missing(terms.bindings, *result);
+  const bool reopens = entry.jobs.front().reopens;
+  if (reopens && entry.kept) terms.bindings = entry.kept->bindings;  // they may have been sealed anew meanwhile
+  if (auto kept = reopens ? Result<void>() : keep(id, terms); !kept) {
     log::error("launcher", "the policy of {} cannot be written down, and is taken back: {}", id, kept.error().message);
+    // Without credentials: one of them may be what was to be taken away.
     Terms before = entry.kept.value_or(Terms{});
+    before.bindings = before.opened = before.trouble = "";
+    before.is_open = false;
+    if (entry.kept) entry.kept = before;
     put(id, before, true, true, [this, id, serial = entry.serial, error = kept.error()](const Result<std::string>&) {
       if (find(id, serial)) finish_job(id, std::unexpected(error));
     });
     return;
   }
-  entry.kept = terms;
-  if (!terms.trouble.empty()) open_again_later(id);
-  finish_job(id, terms.trouble);
+  std::string trouble = terms.trouble;
+  entry.kept = std::move(terms);
+  if (!trouble.empty()) open_again_later(id);
+  finish_job(id, trouble);
 }
 
 void GateKeeper::finish_job(const std::string& id, const Result<std::string>& result) {

@@ -63,6 +63,8 @@ class GateKeeper {
   void certificate(const std::string& id, Done done);
   // The vault was unlocked: the gate gets its key, and the sandboxes what could not be opened before.
   void unlocked();
+  // What sources say may be another by now, or may be readable at last.
+  void open_all_again();
   // What is kept of bindings is sealed anew by `reseal`, all of it or until something fails.
   using Reseal = std::function<void(const std::string& bindings, Done done)>;
   void reseal(Reseal reseal, Done done);
@@ -90,6 +92,7 @@ class GateKeeper {
   struct Job {
     uint64_t number = 0;
     std::optional<PolicyRequest> change;
+    bool reopens = false;  // the change is to what is in force when its turn comes, opened anew
     uint8_t question = 0;  // a gate::ControlOp
     Done done;             // empty: whoever asked has been told that it takes too long
     EventLoop::TimerId timer;
@@ -107,7 +110,8 @@ class GateKeeper {
   };
 
   Result<void> start();
-  void enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done);
+  void enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done,
+               bool reopens = false);
   void ask(const std::string& id, uint8_t question, Done done);
   void give_key();
   void reseal_after(const std::string& last, Reseal reseal, Done done);
@@ -120,7 +124,7 @@ class GateKeeper {
   void do_change(const std::string& id, Entry& entry);
   void do_question(const std::string& id, Entry& entry);
   void add_kept(const std::string& id);
-  void took(const std::string& id, const Terms& terms, const Result<std::string>& result);
+  void took(const std::string& id, Terms terms, const Result<std::string>& result);
   void finish_job(const std::string& id, const Result<std::string>& result);
   void put(const std::string& id, const Terms& terms, bool told, bool cut, Done done);
   void try_again(const std::string& id);
