@@ -1,6 +1,7 @@
 #include "gate/bindings.h"
 
 #include <algorithm>
+#include <set>
 
 #include "gate/http1_head.h"
 #include "gate/request_path.h"
@@ -10,6 +11,8 @@ namespace isola::gate {
 namespace {
 
 constexpr char kUsualPort[] = "443";
+// Of all values of one sandbox that differ: what searches answers for them takes many times as much.
+constexpr size_t kMostValues = 16 << 10;
 
 // What of a value travels: of AWS's three parts the second signs and the third is sent.
 std::vector<std::string_view> parts_of(const Bound& bound) {
@@ -68,9 +71,19 @@ Result<std::shared_ptr<const Bindings>> Bindings::make(const std::string& json, 
   auto out = std::make_shared<Bindings>();
   ISOLA_TRY(auto list, vault::parse_bindings(json));
   std::vector<scan::Value> values;
+  std::set<std::string_view> known;  // in what `all_` holds
+  size_t total = 0;
   for (auto& one : list) {
     ISOLA_TRY(Bound bound, prepare(std::move(one), key));
+    if (!known.contains(bound.value.view()) && total + bound.value.size() > kMostValues) {
+      bound.value = vault::Secret();
+      bound.trouble = "the values of one sandbox have at most 16 KiB together";
+    }
+    const bool fresh = !known.contains(bound.value.view());
     out->all_.push_back(std::make_shared<const Bound>(std::move(bound)));
+    if (!fresh) continue;
+    total += out->all_.back()->value.size();
+    known.insert(out->all_.back()->value.view());
   }
   for (const auto& bound : out->all_) {
     if (bound->value.empty()) continue;

@@ -96,8 +96,7 @@ class Gate {
         if (!in.done()) break;
         ISOLA_TRY(auto egress, read_egress(request.policy, request.ceiling));
         ISOLA_TRY(Sandbox * sandbox, find(request.id));
-        ISOLA_CHECK(sandbox->set_terms(std::move(egress), request.bindings, request.cut));
-        return "";
+        return sandbox->set_terms(std::move(egress), request.bindings, request.cut);
       }
       case ControlOp::remove: {
         std::string id = in.str();
@@ -121,7 +120,7 @@ class Gate {
         vault::Secret key(in.view());
         if (!in.done()) break;
         ISOLA_TRY(shared_.key, vault::KeyPair::from(std::move(key)));
-        for (auto& [id, sandbox] : sandboxes_) ISOLA_CHECK(sandbox->key_came());
+        for (auto& [id, sandbox] : sandboxes_) sandbox->key_came();
         return "";
       }
       case ControlOp::certificate: {

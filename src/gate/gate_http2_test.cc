@@ -44,9 +44,11 @@ server.on('stream', (stream, headers) => {
   if (path === '/goaway') { stream.respond({':status': 200}); stream.end('bye'); return stream.session.close(); }
   if (path === '/reset') return stream.close(http2.constants.NGHTTP2_ENHANCE_YOUR_CALM);
   if (path === '/hints') { stream.additionalHeaders({':status': 103, link: 'x'}); }
+  if (path === '/many-hints') for (let i = 0; i < 17; ++i) stream.additionalHeaders({':status': 103, link: 'x'});
   let size = 0;
   stream.on('data', d => size += d.length);
   stream.on('end', () => {
+    if (stream.destroyed) return;
     stream.respond({':status': 200});
     stream.end(`${headers[':method']} ${headers[':authority']} ${path} ${size} ${told} ${headers['te'] || ''}`);
   });
@@ -199,6 +201,15 @@ TEST_F(Http2Test, EndsAreToldAsTheyAre) {
     console.log('closed');
   )js"),
             "error 11\nhints 103\ngoaway 0\n200 bye\nclosed\n");
+}
+
+TEST_F(Http2Test, AnswersBeforeTheAnswerAreBounded) {
+  Box box = inside("allow a.example\n", {bearer()});
+  EXPECT_EQ(script_in(box, R"js(
+    console.log((await ask('/many-hints'))[0]);
+    console.log((await ask('/key'))[0]);
+  )js"),
+            "502\n200\n");
 }
 
 TEST_F(Http2Test, HeadsAreBounded) {

@@ -188,6 +188,21 @@ TEST_F(InterceptTest, RevocationCutsADownload) {
   ::close(told[0]), ::close(told[1]);
 }
 
+// A change may take something away: it does not wait for bindings that cannot be read.
+TEST_F(InterceptTest, APolicyIsInForceWhateverItsBindingsAre) {
+  serve_key();
+  Box box = inside(kAllow, {bearer()});
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 200 OK");
+  EXPECT_NE(world->set_policy(box, kAllow, false, "[{"), "") << "it says what is wrong";
+  EXPECT_EQ(box.run([&] { return secure_talk("a.example", kSecurePort, trusted->path(), get("/")); }).substr(0, 12),
+            "HTTP/1.1 401")
+      << "without the credential";
+  EXPECT_NE(world->set_policy(box, "allow b.example:9443\n", false, "[{]"), "");
+  EXPECT_EQ(box.run([&] { return resolve("a.example"); }), "");
+  ASSERT_EQ(world->add(box, "allow b.example:9443\n", "", "[{"), "");
+  EXPECT_NE(box.run([&] { return resolve("b.example"); }), "") << "one that is added is there, too";
+}
+
 TEST_F(InterceptTest, ABindingEnds) {
   serve_key();
   auto over = bearer();

@@ -119,6 +119,12 @@ const std::string* find_field(const Fields& fields, std::string_view name) {
   return nullptr;
 }
 
+const std::string* encoding_of(const Fields& fields) {
+  for (const auto& field : fields)
+    if (same_name(field.name, "Content-Encoding") && !same_name(field.value, "identity")) return &field.value;
+  return nullptr;
+}
+
 void remove_field(Fields& fields, std::string_view name) {
   std::erase_if(fields, [&](const Field& field) { return same_name(field.name, name); });
 }

@@ -59,6 +59,8 @@ Result<ResponseHead> parse_response_head(std::string_view text);
 
 bool same_name(std::string_view a, std::string_view b);  // of fields: whatever the case
 const std::string* find_field(const Fields& fields, std::string_view name);
+// Of an answer that is not plain, whichever of several fields says so; null: it is.
+const std::string* encoding_of(const Fields& fields);
 void remove_field(Fields& fields, std::string_view name);
 // What may stand in a field: no CR, no LF, no NUL, nothing that could be taken for one.
 bool is_field_name(std::string_view name);

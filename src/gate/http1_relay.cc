@@ -312,8 +312,8 @@ bool Http1Relay::take_answer_head() {
     answer_ = BodyReader::of_length(*head->length);
   else
     answer_ = BodyReader::until_end();
-  const auto* coding = find_field(head->fields, "Content-Encoding");
-  if (coding && !same_name(*coding, "identity") && !answer_.done() && !decision_.bound.empty())
+  const auto* coding = encoding_of(head->fields);
+  if (coding && !answer_.done() && !decision_.bound.empty())
     return bad_answer(Reason::encoded, "the answer is encoded (" + coding->substr(0, 40) +
                                            ") and cannot be searched for the credential that was sent");
   // Until its end, a body that has no length of its own has one as chunks; HTTP/1.0 knows none.

@@ -8,8 +8,10 @@ namespace isola::gate {
 
 namespace {
 
-constexpr size_t kMostReset = 500;     // streams that a client began and took back: then it is told to calm down
-constexpr size_t kMostCollecting = 4;  // bodies that are gathered to be signed
+constexpr size_t kMostReset = 500;   // streams that a client began and took back: then it is told to calm down
+constexpr size_t kMostInterim = 16;  // answers before the answer, of one stream
+constexpr size_t kMostQueued = size_t{4} * Http2Relay::kStreams;  // frames that wait to be sent
+constexpr size_t kMostCollecting = 4;                             // bodies that are gathered to be signed
 
 std::string lowered(std::string_view text) {
   std::string out(text);
@@ -50,6 +52,7 @@ struct Http2Relay::Stream {
   int status = 0;
   Fields answer;
   bool answered = false;  // with a final status
+  size_t interim = 0;
   size_t answer_bytes = 0;
   Screen screen;
   std::string down;
@@ -274,6 +277,10 @@ void Http2Relay::let_go() {
 // What a side says goes into its session, while the answers to it find room.
 bool Http2Relay::take(nghttp2_session* session, Leg& leg, bool& ended, const Outbox& back) {
   if (ended || back.size() >= kHigh || broken_) return false;
+  // Frames that no window bounds (resets, answers to pings, heads) wait in the sessions. A server is heard while what
+  // goes to it waits: it may have to end a stream before it takes another.
+  if (nghttp2_session_get_outbound_queue_size(client_.get()) > kMostQueued) return false;
+  if (session == client_.get() && nghttp2_session_get_outbound_queue_size(server_.get()) > kMostQueued) return false;
   uint8_t piece[kPiece];
   auto moved = leg.read(reinterpret_cast<char*>(piece), sizeof piece);
   if (moved.how == Io::blocked) return false;
@@ -438,9 +445,10 @@ void Http2Relay::answered(Stream& stream, bool end) {
   };
   const bool interim = stream.status < 200;
   if (stream.status == 101 || stream.status < 100) return fail_with(Reason::bad_answer, "a status that cannot be here");
-  const auto* coding = find_field(stream.answer, "content-encoding");
-  if (!interim && coding && !same_name(*coding, "identity") && !end && stream.request.method != "HEAD" &&
-      !stream.decision.bound.empty())
+  if (interim && ++stream.interim > kMostInterim)
+    return fail_with(Reason::bad_answer, "too many answers before the answer");
+  const auto* coding = encoding_of(stream.answer);
+  if (!interim && coding && !end && stream.request.method != "HEAD" && !stream.decision.bound.empty())
     return fail_with(Reason::encoded, "the answer is encoded (" + coding->substr(0, 40) +
                                           ") and cannot be searched for the credential that was sent");
   remove_field(stream.answer, "alt-svc");

@@ -193,7 +193,27 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
   return decision;
 }
 
+// A body may have taken its time: what was decided before it may not be so any more.
+Decision Inspector::judge_again(const Request& request, const Decision& decision) {
+  if (decision.bound.empty()) return {};
+  auto bindings = premises_.bindings();
+  const int64_t now = milliseconds_now();
+  for (const auto& bound : decision.bound) {
+    if (!bindings || !bindings->has(bound->binding))
+      return refuse(403, Reason::request, "the credential was revoked meanwhile", &request, bound.get());
+    if (bound->is_over(now))
+      return refuse(403, Reason::binding_expired, "the time of this credential is over", &request, bound.get());
+  }
+  auto path = request.target == "*" ? Result<std::string>("/") : normal_path(request.path());
+  if (!path) return refuse(400, Reason::bad_request, "a path that is not clear: " + path.error().message, &request);
+  auto verdict = premises_.egress()->request(name_, address_, port_, request.method, *path);
+  if (!verdict.allowed())
+    return refuse(403, verdict.reason, "no rule lets this method and path through", &request, nullptr, verdict.rule);
+  return {};
+}
+
 Decision Inspector::inject(Request& request, const Decision& decision, std::optional<std::string_view> body) {
+  if (auto odd = judge_again(request, decision); odd.status) return odd;
   for (const auto& bound : decision.bound) {
     const auto& binding = bound->binding;
     std::string_view value = bound->value.view();

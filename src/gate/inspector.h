@@ -49,6 +49,7 @@ class Inspector {
   // A decision of somebody else's (a head that cannot be read), recorded.
   Decision refuse(int status, Reason reason, std::string text, const Request* request = nullptr,
                   const Bound* bound = nullptr, std::string rule = "");
+  // What changed since the decision counts: it may refuse.
   Decision inject(Request& request, const Decision& decision, std::optional<std::string_view> body);
 
   // For what comes back.
@@ -63,6 +64,7 @@ class Inspector {
 
  private:
   bool is_for_us(std::string_view authority) const;
+  Decision judge_again(const Request& request, const Decision& decision);
   Decision judge_bindings(Request& request, const std::string& path);
   void tell(Event::Kind kind, Reason reason, const Request* request, const Bound* bound, std::string rule);
 

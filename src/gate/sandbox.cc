@@ -53,7 +53,7 @@ Result<std::unique_ptr<Sandbox>> Sandbox::make(Shared& shared, std::string id, b
                                                Terms terms) {
   std::string bindings = terms.bindings;
   std::unique_ptr<Sandbox> out(new Sandbox(shared, std::move(id), std::move(sockets), std::move(terms)));
-  ISOLA_CHECK(out->set_bindings(bindings));
+  (void)out->set_bindings(bindings);
   ISOLA_CHECK(out->start());
   return out;
 }
@@ -134,29 +134,32 @@ void Sandbox::apply_limits() {
   new_connections_.set(limits_.connections_per_second, std::max(limits_.connections_per_second, 16u));
 }
 
-Result<void> Sandbox::set_bindings(const std::string& json) {
-  ISOLA_TRY(bindings_, Bindings::make(json, shared_.key ? &*shared_.key : nullptr));
+std::string Sandbox::set_bindings(const std::string& json) {
   bindings_json_ = json;
-  return {};
+  auto made = Bindings::make(json, shared_.key ? &*shared_.key : nullptr);
+  bindings_ = made ? std::move(*made) : std::make_shared<const Bindings>();
+  if (made) return "";
+  log::error("gate", "{} goes without its bindings: {}", id_, made.error().message);
+  return made.error().message;
 }
 
-Result<void> Sandbox::key_came() { return set_bindings(std::string(bindings_json_)); }
+void Sandbox::key_came() { (void)set_bindings(std::string(bindings_json_)); }
 
-Result<void> Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut) {
+std::string Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut) {
   const bool others = bindings != bindings_json_;
-  if (others) ISOLA_CHECK(set_bindings(bindings));
   egress_ = std::move(egress);
   apply_limits();
+  const std::string trouble = others ? set_bindings(bindings) : "";
   tokens_came();
   std::vector<Flow*> all;
   for (auto& [flow, owned] : flows_) all.push_back(flow);
   if (others)
     for (auto* flow : all) flow->bindings_changed();
-  if (!cut) return {};
+  if (!cut) return trouble;
   // Flows that ended just now are still there until the turn is over, and do nothing any more.
   for (auto* flow : all)
     if (flows_.contains(flow)) flow->judge_again();
-  return {};
+  return trouble;
 }
 
 Result<Authority*> Sandbox::authority() {

@@ -52,9 +52,10 @@ class Sandbox : public Premises {
   Sandbox& operator=(const Sandbox&) = delete;
 
   Result<void> start();
-  Result<void> set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut);
+  // Never refused for the sake of bindings: where they cannot be read it goes without any, and the answer says why.
+  std::string set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut);
   // The vault's key came: values can be opened.
-  Result<void> key_came();
+  void key_came();
   Result<Authority*> authority();
   std::string report() const { return recorder_.report(to_text(egress_->policy())); }
 
@@ -84,7 +85,7 @@ class Sandbox : public Premises {
 
  private:
   Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets, Terms terms);
-  Result<void> set_bindings(const std::string& json);
+  std::string set_bindings(const std::string& json);
   void accept(const Fd& listener, bool six);
   void rest();
   void accept_dns(const Fd& listener);
