@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "cli/audit.h"
 #include "cli/register.h"
 #include "cli/table.h"
+#include "gate/address.h"
 #include "http/client.h"
 #include "launcher/client.h"
 #include "store/sqlite_store.h"
@@ -93,6 +95,8 @@ Result<void> vault_expose(const Common& common, bool remove) {
 
 // ---- rotation -------------------------------------------------------------------------------------------------------
 
+constexpr int kMostRounds = 100;  // over all secrets: another follows only where some were changed meanwhile
+
 // Everything is sealed anew by a process of the launcher's; what passes here is cipher text. Whatever dies meanwhile:
 // the old key is there until the end, and the next `rotate` goes on.
 Result<void> vault_rotate(const Common& common) {
@@ -105,8 +109,15 @@ Result<void> vault_rotate(const Common& common) {
   std::string path = common.data_dir + "/server/store.db";
   size_t done = 0;
   if (::access(path.c_str(), F_OK) == 0) {
+    // The store's files were written by a process without privileges, and are read without any.
+    ISOLA_CHECK(step_down(common.data_dir + "/server"));
     ISOLA_TRY(auto store, store::SqliteStore::open(path));
-    for (bool left = true; left;) {
+    bool left = true;
+    for (int round = 0; left; ++round) {
+      if (round == kMostRounds)
+        return fail(Code::unavailable,
+                    "secrets are changed faster than they are sealed anew; `isola vault rotate` "
+                    "goes on where it was");
       left = false;
       ISOLA_TRY(auto secrets, store->all_secrets());
       for (const auto& secret : secrets) {
@@ -119,6 +130,7 @@ Result<void> vault_rotate(const Common& common) {
       }
     }
   }
+  ISOLA_CHECK(step_up());
   ISOLA_CHECK(launcher.rotate_vault(launcher::RotatePhase::end));
   if (common.json)
     print_json({{"resealed", done}});
@@ -130,8 +142,20 @@ Result<void> vault_rotate(const Common& common) {
 // ---- sources --------------------------------------------------------------------------------------------------------
 
 constexpr size_t kMostSource = 64 << 10, kMostAnswer = 256 << 10;
-const http::ClientOptions kHurried{.connect_time = std::chrono::milliseconds(3000),
-                                   .io_time = std::chrono::milliseconds(3000)};
+
+// Hurried, and to where this source may lead: what is judged is the address that is dialled.
+http::ClientOptions options_for(const vault::Source& source) {
+  http::ClientOptions options{.connect_time = std::chrono::milliseconds(3000),
+                              .io_time = std::chrono::milliseconds(3000)};
+  options.may_dial = [inside = source.inside](const sockaddr* to) {
+    auto address = gate::Address::of(to);
+    if (!address) return false;
+    using enum gate::Place;
+    auto place = gate::place_of(*address).place;
+    return place == open || (inside && (place == local || place == loopback || place == link_local));
+  };
+  return options;
+}
 
 Result<void> answer_with(const Result<http::ClientReply>& reply) {
   if (!reply) return std::unexpected(reply.error());
@@ -149,7 +173,7 @@ Result<void> fetch_kv(const vault::Source& source) {
   request.target = (url.target == "/" ? "" : url.target) + "/v1/" + path;
   request.headers = {{"X-Vault-Token", source.token}};
   if (!source.name_space.empty()) request.headers.emplace_back("X-Vault-Namespace", source.name_space);
-  http::Client client(url, kHurried);
+  http::Client client(url, options_for(source));
   return answer_with(client.send(request));
 }
 
@@ -167,7 +191,7 @@ Result<void> fetch_aws(const vault::Source& source) {
   request.headers = signed_one.headers;
   request.body = signed_one.body;
   request.type = "application/x-amz-json-1.1";
-  http::Client client(url, kHurried);
+  http::Client client(url, options_for(source));
   return answer_with(client.send(request));
 }
 
@@ -197,7 +221,7 @@ Result<void> vault_fetch() {
   char buffer[4096];
   for (ssize_t n; (n = ::read(0, buffer, sizeof buffer)) > 0 && text.size() < kMostSource;)
     text.append(buffer, static_cast<size_t>(n));
-  ISOLA_TRY(auto source, vault::parse_source(text));
+  ISOLA_TRY(auto source, vault::parse_kept(text));
   vault::wipe(text);
   switch (source.type) {
     case vault::Source::Type::file: return fetch_file(source);

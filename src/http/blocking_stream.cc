@@ -75,7 +75,13 @@ Result<std::unique_ptr<BlockingStream>> BlockingStream::connect(const Url& url, 
   }
   std::unique_ptr<addrinfo, Freer> list(raw);
   Result<Fd> fd = fail(Code::unavailable, "no address");
-  for (const addrinfo* at = list.get(); at && !fd; at = at->ai_next) fd = connect_one(*at, options.connect_time);
+  for (const addrinfo* at = list.get(); at && !fd; at = at->ai_next) {
+    if (options.may_dial && !options.may_dial(at->ai_addr)) {
+      fd = fail(Code::denied, "it leads to an address that it may not");
+      continue;
+    }
+    fd = connect_one(*at, options.connect_time);
+  }
   if (!fd) return std::unexpected(fd.error().in(url.authority()));
 
   std::unique_ptr<Tls> tls;

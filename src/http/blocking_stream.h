@@ -1,7 +1,10 @@
 // A TCP connection, plain or under TLS, for programs that wait: the command line and tests.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +21,8 @@ struct ClientOptions {
   std::chrono::milliseconds io_time{60'000};  // without a byte; 0: for ever
   std::string ca_file;                        // PEM; empty: the machine's
   bool verify = true;                         // false: whoever answers is believed. For tests of one's own server only
+  // Asked of each address that the name has, before it is dialled; empty: all of them.
+  std::function<bool(const sockaddr*)> may_dial = {};
 };
 
 class BlockingStream {

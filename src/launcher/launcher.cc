@@ -276,9 +276,10 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   server.on_shutdown = stop;
   ISOLA_TRY(Fd signals, watch_signals(loop, [&] { stop(false); }));
   ISOLA_CHECK(cells.start());
-  ISOLA_CHECK(gate.restore());
   std::string socket = options.data_dir + "/launcher.sock";
   ISOLA_CHECK(server.listen(socket, user));
+  // Behind that: on whose behalf sources are read is known now. Nobody is heard before the loop runs.
+  ISOLA_CHECK(gate.restore());
   ready.say("ready\n");
   log::info("launcher", "ready on {} (boundaries: {}; disk limits by {})", options.data_dir, boundary::names_of(offers),
             (*layers)->name());

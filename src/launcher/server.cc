@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 #include "base/ids.h"
 #include "base/log.h"
@@ -56,12 +57,13 @@ Result<void> Server::admit(uid_t user) {
   // Everything else in the folder is closed to others by its own mode.
   std::string folder = path_.substr(0, path_.rfind('/'));
   if (::chmod(folder.c_str(), user == 0 ? 0700 : 0711) < 0) return sys_error("cannot set the mode of " + folder);
-  user_ = user;
+  const bool other = std::exchange(user_, user) != user;
   // Whoever was admitted before is no longer.
   std::vector<OwnerId> others;
   for (const auto& [id, connection] : connections_)
     if (connection.user != 0 && connection.user != user) others.push_back(id);
   for (OwnerId id : others) drop(id);
+  if (other && gate_) gate_->open_all_again();  // what could not be read on nobody's behalf
   return {};
 }
 

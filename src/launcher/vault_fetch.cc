@@ -66,7 +66,25 @@ Result<vault::Secret> read_until(int fd, size_t most, steady_clock::time_point u
   return vault::Secret(buffer.view().substr(0, size));
 }
 
+// Until it has ended, or the time is over: then it is killed.
+int await_end(const kernel::Child& child, steady_clock::time_point until) {
+  for (;;) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now()).count();
+    pollfd ready{child.pidfd.get(), POLLIN, 0};
+    int n = left > 0 ? ::poll(&ready, 1, static_cast<int>(left)) : 0;
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) (void)kernel::send_signal(child.pidfd.get(), SIGKILL);
+    break;
+  }
+  int status = 0;
+  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
 Result<vault::Secret> from_environment(const std::string& name) {
+  if (!name.starts_with(vault::kEnvPrefix))
+    return fail(Code::denied, "only variables whose names begin with " + std::string(vault::kEnvPrefix) + " are read");
   const char* value = std::getenv(name.c_str());
   if (!value) return fail(Code::not_found, "the launcher was started without the variable " + name);
   return vault::Secret(value);
@@ -88,6 +106,9 @@ Result<vault::Secret> fetch_value(const vault::Source& source, uid_t user, stead
     if (!fits) return named(fits.error());
     return fits;
   }
+  // Nobody's user is no reason to read as root what somebody with a key of the server's named.
+  if (vault::is_of_machine(source) && user == 0)
+    return named({Code::unavailable, "no server's user is known yet, and as root nothing is read"});
   const uid_t as = vault::is_of_machine(source) ? user : kNobody;
   gid_t group = as;
   if (const passwd* known = ::getpwuid(as)) group = known->pw_gid;
@@ -101,19 +122,18 @@ Result<vault::Secret> fetch_value(const vault::Source& source, uid_t user, stead
   out.second.reset();
   errors.second.reset();
   ::signal(SIGPIPE, SIG_IGN);
-  std::string text = vault::to_json(source);  // fits into the pipe
+  std::string text = vault::to_kept(source);  // fits into the pipe
   auto said = write_all(in.second.get(), text);
   vault::wipe(text);
   in.second.reset();
   auto answer = said ? read_until(out.first.get(), kMostAnswer, until) : std::unexpected(said.error());
   if (!answer) (void)kernel::send_signal(child.pidfd.get(), SIGKILL);
-  int status = 0;
-  ::waitpid(child.pid, &status, 0);
+  const int status = await_end(child, until);
   if (!answer) return named(answer.error());
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     // What somebody's program complains about is not for logs and replies: it may be the value.
     if (source.type == vault::Source::Type::command) return named({Code::unavailable, "the command failed"});
-    auto why = read_until(errors.first.get(), kMostComplaint, steady_clock::now() + std::chrono::seconds(1));
+    auto why = read_until(errors.first.get(), kMostComplaint, until);
     std::string words = why ? std::string(why->view()) : std::string();
     while (words.ends_with('\n')) words.pop_back();
     return named({Code::unavailable, words.empty() ? "it could not be fetched" : words});

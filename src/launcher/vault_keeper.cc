@@ -25,6 +25,9 @@ using vault::Keys;
 using vault::Secret;
 
 constexpr size_t kMostHelpers = 64;
+// Of a helper, before it is killed: one that hangs must not hold up what is asked of its sandbox next. A key out of a
+// passphrase may take long on a slow machine.
+constexpr auto kHelperTime = std::chrono::seconds(8), kDeriveTime = std::chrono::seconds(60);
 constexpr auto kFetchTime = std::chrono::milliseconds(3500);  // all of one sandbox's: whoever waits has five seconds
 
 // Into a pipe that the helper reads: it fits into the pipe's buffer, so nobody waits.
@@ -114,7 +117,10 @@ Result<std::string> none_opened(const std::string& text, const std::string& why)
 }  // namespace
 
 VaultKeeper::~VaultKeeper() {
-  for (auto& [fd, helping] : helpers_) loop_.unwatch(fd);
+  for (auto& [fd, helping] : helpers_) {
+    loop_.unwatch(fd);
+    loop_.cancel(helping.timer);
+  }
 }
 
 void VaultKeeper::open() {
@@ -165,13 +171,14 @@ void VaultKeeper::derive(std::string_view passphrase, const vault::Lock& lock, s
   if (!helper) return done(std::unexpected(helper.error()));
   auto end = std::make_shared<Fd>(std::move(pipe->first));
   pipe->second.reset();
-  watch(std::move(*helper), [end, then = std::move(then), done = std::move(done)](const Result<std::string>& result) {
+  auto derived_it = [end, then = std::move(then), done = std::move(done)](const Result<std::string>& result) {
     if (!result) return done(result);
     auto derived = read_secret(end->get(), vault::kKeyBytes);
     if (!derived) return done(std::unexpected(derived.error()));
     auto finished = then(std::move(*derived));
     done(finished ? Result<std::string>("") : Result<std::string>(std::unexpected(finished.error())));
-  });
+  };
+  watch(std::move(*helper), kDeriveTime, std::move(derived_it));
 }
 
 void VaultKeeper::unlock(std::string_view passphrase, Done done) {
@@ -228,23 +235,28 @@ void VaultKeeper::run(uint64_t capabilities, const Work& work, Done done) {
   if (!helper) return done(std::unexpected(helper.error()));
   auto written = write_keys(pipe->second.get(), *file_->keys());
   if (!written) log::error("launcher", "{}", written.error().message);  // then it ends without its keys, and says so
-  watch(std::move(*helper), std::move(done));
+  watch(std::move(*helper), kHelperTime, std::move(done));
 }
 
-void VaultKeeper::watch(kernel::Helper helper, Done done) {
+void VaultKeeper::watch(kernel::Helper helper, std::chrono::seconds time, Done done) {
   int fd = helper.fd();
-  helpers_[fd] = {std::move(helper), std::move(done)};
+  // Its end is seen where its word would be.
+  auto timer = loop_.after(time, [this, fd] { helpers_.at(fd).helper.kill(); });
+  helpers_[fd] = {std::move(helper), std::move(done), timer};
   auto watched = loop_.watch(fd, EPOLLIN, [this, fd](uint32_t) {
     auto it = helpers_.find(fd);
     if (it == helpers_.end()) return;
     auto word = it->second.helper.next();
     loop_.unwatch(fd);
+    loop_.cancel(it->second.timer);
     auto told = std::move(it->second.done);
     helpers_.erase(it);
     if (on_helper_end) on_helper_end();
     told(word ? Result<std::string>(std::move(word->bytes)) : Result<std::string>(std::unexpected(word.error())));
   });
   if (watched) return;
+  loop_.cancel(timer);
+  helpers_[fd].helper.kill();
   auto told = std::move(helpers_[fd].done);
   helpers_.erase(fd);
   told(std::unexpected(watched.error()));

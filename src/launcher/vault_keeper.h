@@ -9,6 +9,7 @@
 // passphrase gives one back, over a pipe as well.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -60,7 +61,7 @@ class VaultKeeper {
   // With the keys, in a process of its own.
   using Work = std::function<Result<std::string>(const vault::Keys& keys)>;
   void run(uint64_t capabilities, const Work& work, Done done);
-  void watch(kernel::Helper helper, Done done);
+  void watch(kernel::Helper helper, std::chrono::seconds time, Done done);
   // In a process of its own: `then` gets what follows from the passphrase.
   void derive(std::string_view passphrase, const vault::Lock& lock, std::function<Result<void>(vault::Secret)> then,
               Done done);
@@ -73,6 +74,7 @@ class VaultKeeper {
   struct Helping {
     kernel::Helper helper;
     Done done;
+    EventLoop::TimerId timer;
   };
   std::map<int, Helping> helpers_;
 };

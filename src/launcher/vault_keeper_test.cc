@@ -112,15 +112,37 @@ TEST_F(VaultKeeping, OneThatCannotBeOpenedIsLeftOutAndNamed) {
 }
 
 TEST_F(VaultKeeping, TheOperatorsEnvironmentIsASource) {
-  ::setenv("ISOLA_TEST_TOKEN", "from the environment", 1);
-  auto source = vault::parse_source(R"({"type":"env","name":"ISOLA_TEST_TOKEN"})").value();
+  ::setenv("ISOLA_SECRET_TOKEN", "from the environment", 1);
+  auto source = vault::parse_source(R"({"type":"env","name":"ISOLA_SECRET_TOKEN"})").value();
   auto opened = open({binding("b1", vault::seal_source(open_key(), source).value())});
   ASSERT_EQ(opened.bindings.size(), 1u) << opened.missing;
   EXPECT_EQ(value_for_gate(opened.bindings[0]), "from the environment");
-  ::unsetenv("ISOLA_TEST_TOKEN");
+  ::unsetenv("ISOLA_SECRET_TOKEN");
   opened = open({binding("b1", vault::seal_source(open_key(), source).value())});
   EXPECT_TRUE(opened.bindings.empty());
-  EXPECT_NE(opened.missing.find("ISOLA_TEST_TOKEN"), std::string::npos) << opened.missing;
+  EXPECT_NE(opened.missing.find("ISOLA_SECRET_TOKEN"), std::string::npos) << opened.missing;
+}
+
+TEST_F(VaultKeeping, OnlyVariablesThatAreMeantAreRead) {
+  ::setenv("ISOLA_TEST_TOKEN", "somebody's own", 1);
+  auto source = vault::parse_source(R"({"type":"env","name":"ISOLA_TEST_TOKEN"})").value();
+  auto opened = open({binding("b1", vault::seal_source(open_key(), source).value())});
+  EXPECT_TRUE(opened.bindings.empty());
+  EXPECT_NE(opened.missing.find("ISOLA_SECRET_"), std::string::npos) << opened.missing;
+  ::unsetenv("ISOLA_TEST_TOKEN");
+}
+
+// Without a user that is the server's, they would be read as root.
+TEST_F(VaultKeeping, NothingOfThisMachineIsReadOnNobodysBehalf) {
+  ASSERT_TRUE(replace_file(folder_ + "/of-root", "hunter2", 0600));
+  std::string ran = folder_ + "/ran";
+  auto file = vault::parse_source(R"({"type":"file","path":")" + folder_ + R"(/of-root"})").value();
+  auto command = vault::parse_source(R"({"type":"command","argv":["/usr/bin/touch",")" + ran + R"("]})").value();
+  auto opened = open({binding("b1", vault::seal_source(open_key(), file).value()),
+                      binding("b2", vault::seal_source(open_key(), command).value())});
+  EXPECT_TRUE(opened.bindings.empty());
+  EXPECT_NE(opened.missing.find("no server's user is known"), std::string::npos) << opened.missing;
+  EXPECT_FALSE(std::filesystem::exists(ran));
 }
 
 TEST_F(VaultKeeping, AValueComesOutOnlyWhereRootAllowsIt) {

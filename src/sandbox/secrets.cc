@@ -51,6 +51,8 @@ Task<Result<store::SecretRecord>> Service::put_secret(SecretRequest request, boo
     if (vault::is_of_machine(*source) && !request.operators)
       co_return fail(Code::denied,
                      "source: files, commands and variables of this machine are for admin keys of the project default");
+    // What is inside is the operator's: a tenant's source would be a way to ask it something.
+    source->inside = request.project == "default";
     secret.source = vault::shown_source(*source);
     ISOLA_CO_TRY(secret.sealed, vault::seal_source(key, *source));
     for (auto* credential : {&source->token, &source->secret_access_key, &source->session_token})

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr std::array<std::string_view, 5> kTypes = {"file", "command", "env", "vault-kv", "aws"};
 constexpr size_t kMaxSource = 16 << 10, kMaxWord = 4096;
-constexpr char kValue = 'v', kSource = 's';
+constexpr char kValue = 'v', kSource = 's', kInsideSource = 'i';
 
 std::unexpected<Error> bad(std::string message) { return fail(Code::invalid, "source: " + std::move(message)); }
 
@@ -26,6 +26,11 @@ bool is_clean(std::string_view text) {
 // Words of a request line or a header: nothing that could end one.
 bool is_word(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+bool is_url(std::string_view url) {
+  return (url.starts_with("http://") || url.starts_with("https://")) && is_word(url) &&
+         url.find_first_of("?#") == url.npos;
 }
 
 Result<void> check(const Source& source) {
@@ -49,8 +54,7 @@ Result<void> check(const Source& source) {
         return bad("\"name\" must be a variable's");
       return {};
     case Source::Type::vault_kv:
-      if (!source.url.starts_with("http://") && !source.url.starts_with("https://"))
-        return bad("\"url\" begins with https:// or http://");
+      if (!is_url(source.url)) return bad("\"url\" begins with https:// or http://, and has no '?' and no '#'");
       if (source.path.find('/') == std::string::npos || source.path.starts_with('/') || !is_word(source.path) ||
           source.path.find_first_of("?#%") != std::string::npos || source.path.find("..") != std::string::npos)
         return bad("\"path\" is the mount and the secret's path below it: secret/github");
@@ -60,8 +64,8 @@ Result<void> check(const Source& source) {
         return bad("\"token\" is missing, or not one");
       return {};
     case Source::Type::aws:
-      if (!source.url.empty() && !source.url.starts_with("http://") && !source.url.starts_with("https://"))
-        return bad("\"url\" begins with https:// or http://");
+      if (!source.url.empty() && !is_url(source.url))
+        return bad("\"url\" begins with https:// or http://, and has no '?' and no '#'");
       for (const auto* text : {&source.region, &source.secret_id, &source.access_key_id, &source.secret_access_key})
         if (text->empty() || !is_word(*text))
           return bad("aws wants \"region\", \"secret_id\", \"access_key_id\" and \"secret_access_key\"");
@@ -173,6 +177,16 @@ Result<Source> parse_source(std::string_view text) {
 std::string to_json(const Source& source) {
   return written(source, true).dump(-1, ' ', false, json::error_handler_t::replace);
 }
+std::string to_kept(const Source& source) { return (source.inside ? kInsideSource : kSource) + to_json(source); }
+
+Result<Source> parse_kept(std::string_view text) {
+  if (text.empty() || (text[0] != kSource && text[0] != kInsideSource))
+    return fail(Code::corrupt, "a sealed secret is neither a value nor a source");
+  ISOLA_TRY(Source source, parse_source(text.substr(1)));
+  source.inside = text[0] == kInsideSource;
+  return source;
+}
+
 std::string shown_source(const Source& source) {
   return written(source, false).dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -186,7 +200,7 @@ Result<std::string> seal_value(const PublicKey& key, std::string_view value) {
 }
 
 Result<std::string> seal_source(const PublicKey& key, const Source& source) {
-  std::string text = kSource + to_json(source);
+  std::string text = to_kept(source);
   auto sealed = seal(key, text);
   wipe(text);
   return sealed;
@@ -195,10 +209,8 @@ Result<std::string> seal_source(const PublicKey& key, const Source& source) {
 Result<Kept> open_kept(const KeyPair& key, std::string_view sealed) {
   ISOLA_TRY(Secret opened, open_sealed(key, sealed));
   if (opened.empty()) return fail(Code::corrupt, "a sealed secret is empty");
-  auto rest = opened.view().substr(1);
-  if (opened.view()[0] == kValue) return Kept{std::nullopt, Secret(rest)};
-  if (opened.view()[0] != kSource) return fail(Code::corrupt, "a sealed secret is neither a value nor a source");
-  ISOLA_TRY(Source source, parse_source(rest));
+  if (opened.view()[0] == kValue) return Kept{std::nullopt, Secret(opened.view().substr(1))};
+  ISOLA_TRY(Source source, parse_kept(opened.view()));
   return Kept{std::move(source), Secret()};
 }
 

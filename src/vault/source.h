@@ -2,14 +2,15 @@
 //
 //   {"type": "file", "path": "/run/keys/github"}
 //   {"type": "command", "argv": ["/usr/bin/pass", "show", "github"]}
-//   {"type": "env", "name": "GITHUB_TOKEN"}                          of the operator's, when the launcher started
+//   {"type": "env", "name": "ISOLA_SECRET_GITHUB"}                   of the operator's, when the launcher started
 //   {"type": "vault-kv", "url": "https://vault.example:8200", "path": "secret/github", "field": "token",
 //    "kv_version": 2, "token": "…"}
 //   {"type": "aws", "region": "eu-central-1", "secret_id": "github", "field": "token", "access_key_id": "…",
 //    "secret_access_key": "…"}
 //
 // A source may hold credentials of its own (`token`, `secret_access_key`, `session_token`), so it is sealed like a
-// value. What is sealed says which of the two it is.
+// value. What is sealed says which of the two it is, and whether a source may lead to addresses that are somebody's
+// inside: the server knows that when it is set, and nobody can say it of himself in JSON.
 #pragma once
 
 #include <optional>
@@ -33,13 +34,19 @@ struct Source {
   std::string token, name_space;                                                   // vault-kv
   std::string region, secret_id, access_key_id, secret_access_key, session_token;  // aws
   int64_t ttl = 300;                                                               // seconds until it is fetched again
+  bool inside = false;                                                             // may lead to private addresses, too
 };
 
+// Other variables of the launcher's were never meant as secrets for sandboxes.
+inline constexpr std::string_view kEnvPrefix = "ISOLA_SECRET_";
 inline constexpr size_t kMaxValue = 16 << 10;
 inline constexpr int64_t kShortestTtl = 5, kLongestTtl = 24 * 3600;
 
 Result<Source> parse_source(std::string_view json);
 std::string to_json(const Source& source);
+// With what JSON does not say: as it is sealed, and as whoever fetches it gets it.
+std::string to_kept(const Source& source);
+Result<Source> parse_kept(std::string_view text);
 // As anybody may see it: without its credentials.
 std::string shown_source(const Source& source);
 // It reads what this machine has: for the operator alone to set.

@@ -26,28 +26,33 @@ TEST(Source, ComesBackAsItWasAndIsShownWithoutItsCredentials) {
 }
 
 TEST(Source, RefusesWhatIsOdd) {
-  for (const char* odd :
-       {"",
-        "[]",
-        "{}",
-        R"({"type":"gopher"})",
-        R"({"type":"file","path":"keys"})",
-        R"({"type":"file"})",
-        R"({"type":"file","path":"/x","name":"y"})",
-        R"({"type":"command","argv":[]})",
-        R"({"type":"command","argv":["pass"]})",
-        R"({"type":"command","argv":"pass"})",
-        R"({"type":"env","name":"A=B"})",
-        R"({"type":"env","name":"A","ttl":1})",
-        R"({"type":"env","name":"A","ttl":"60"})",
-        R"({"type":"vault-kv","url":"ftp://x","path":"a/b","field":"f","token":"t"})",
-        R"({"type":"vault-kv","url":"https://x","path":"a/../b","field":"f","token":"t"})",
-        R"({"type":"vault-kv","url":"https://x","path":"a/b?c","field":"f","token":"t"})",
-        R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f","token":"t\r\nX: y"})",
-        R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f"})",
-        R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f","token":"t","kv_version":3})",
-        R"({"type":"aws","region":"eu","secret_id":"x","access_key_id":"k"})",
-        R"({"type":"aws","region":"eu.evil.example/","secret_id":"x","access_key_id":"k","secret_access_key":"s"})"})
+  for (
+      const char* odd :
+      {"",
+       "[]",
+       "{}",
+       R"({"type":"gopher"})",
+       R"({"type":"file","path":"keys"})",
+       R"({"type":"file"})",
+       R"({"type":"file","path":"/x","name":"y"})",
+       R"({"type":"command","argv":[]})",
+       R"({"type":"command","argv":["pass"]})",
+       R"({"type":"command","argv":"pass"})",
+       R"({"type":"env","name":"A=B"})",
+       R"({"type":"env","name":"A","ttl":1})",
+       R"({"type":"env","name":"A","ttl":"60"})",
+       R"({"type":"vault-kv","url":"ftp://x","path":"a/b","field":"f","token":"t"})",
+       R"({"type":"vault-kv","url":"http://x/admin?a=","path":"a/b","field":"f","token":"t"})",
+       R"({"type":"vault-kv","url":"http://x/admin#","path":"a/b","field":"f","token":"t"})",
+       R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f","token":"t","inside":true})",
+       R"({"type":"aws","url":"http://x/?","region":"eu","secret_id":"x","access_key_id":"k","secret_access_key":"s"})",
+       R"({"type":"vault-kv","url":"https://x","path":"a/../b","field":"f","token":"t"})",
+       R"({"type":"vault-kv","url":"https://x","path":"a/b?c","field":"f","token":"t"})",
+       R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f","token":"t\r\nX: y"})",
+       R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f"})",
+       R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f","token":"t","kv_version":3})",
+       R"({"type":"aws","region":"eu","secret_id":"x","access_key_id":"k"})",
+       R"({"type":"aws","region":"eu.evil.example/","secret_id":"x","access_key_id":"k","secret_access_key":"s"})"})
     EXPECT_FALSE(parse_source(odd)) << odd;
 }
 
@@ -59,6 +64,12 @@ TEST(Source, WhatIsSealedSaysWhatItIs) {
   auto source = open_kept(pair, seal_source(pair.open_key(), parse_source(kKv).value()).value()).value();
   ASSERT_TRUE(source.source);
   EXPECT_EQ(source.source->token, "hvs.deep");
+  EXPECT_FALSE(source.source->inside);
+  auto operators = parse_source(kKv).value();
+  operators.inside = true;
+  EXPECT_TRUE(open_kept(pair, seal_source(pair.open_key(), operators).value()).value().source->inside);
+  EXPECT_TRUE(parse_kept(to_kept(operators)).value().inside);
+  EXPECT_FALSE(parse_kept(to_json(operators))) << "what JSON says is not enough";
   // A value that looks like a source is a value.
   auto tricky = std::string("s") + R"({"type":"env","name":"A"})";
   EXPECT_EQ(open_kept(pair, seal_value(pair.open_key(), tricky).value()).value().value.view(), tricky);

@@ -77,7 +77,7 @@ class Vault(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.value_of_operator = "operator-" + secrets.token_hex(12)
-        cls.server = Server(env={"ISOLA_TEST_OPERATOR": cls.value_of_operator})
+        cls.server = Server(env={"ISOLA_SECRET_OPERATOR": cls.value_of_operator})
 
     @classmethod
     def tearDownClass(cls):
@@ -452,7 +452,7 @@ class Vault(unittest.TestCase):
         self.assertEqual(self.exposed(self.secret(source={"type": "file", "path": path})), "from-file")
         self.assertEqual(self.exposed(self.secret(source={"type": "command", "argv": ["/bin/echo", "from-command"]})),
                          "from-command")
-        self.assertEqual(self.exposed(self.secret(source={"type": "env", "name": "ISOLA_TEST_OPERATOR"})),
+        self.assertEqual(self.exposed(self.secret(source={"type": "env", "name": "ISOLA_SECRET_OPERATOR"})),
                          self.value_of_operator)
         # Credentials of sources are as secret as values.
         name = self.secret(source={**kv, "token": "wrong-token"})
