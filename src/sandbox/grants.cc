@@ -72,8 +72,8 @@ Result<std::string> Service::sealed_grants(const store::SandboxRecord& sandbox, 
   return text;
 }
 
-void Service::record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
-                           const Caller& by) {
+ledger::Event Service::grant_event(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
+                                   const Caller& by) {
   json body = json::parse(binding.body, nullptr, false);
   json data = {{"binding", binding.id}, {"secret", binding.secret}, {"scope", to_string(binding.scope)}};
   if (!binding.subject.empty()) data["subject"] = binding.subject;
@@ -93,6 +93,12 @@ void Service::record_grant(ledger::Kind kind, const store::BindingRecord& bindin
   event.actor = by.actor.empty() ? by.key : by.actor;
   event.kind = kind;
   event.data = data.dump(-1, ' ', false, json::error_handler_t::replace);
+  return event;
+}
+
+void Service::record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
+                           const Caller& by) {
+  ledger::Event event = grant_event(kind, binding, why, by);
   events_.publish(event);
   append(event);
 }
@@ -160,6 +166,14 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
   if (state.locked) co_return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
   ISOLA_CO_CHECK(parts_.store.insert_binding(record));
   grants_bell_.ring();  // it may be the next to expire
+  // In the ledger before it is in force: a credential that went out is never unknown to have been granted.
+  ledger::Event created = grant_event(ledger::Kind::grant_created, record, "", request.by);
+  auto written = co_await record_durably(created);
+  if (!written) {
+    (void)parts_.store.remove_binding(record.project, record.id);
+    (void)co_await tell_grants(concerned(record));  // one that was told of something else may have it already
+    co_return std::unexpected(written.error());
+  }
   // One that cannot be opened, or that the gate does not take, is nobody's.
   Result<void> granted;
   auto boxes = concerned(record);
@@ -171,17 +185,21 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
     if (!told && told.error().code == Code::not_found) continue;
     if (!told) {
       granted = std::unexpected(told.error());
-    } else if (auto missing = json::parse(*told, nullptr, false); missing.is_object() && missing.contains(record.id)) {
+    } else if (told->ungathered) {
+      granted = std::unexpected(*told->ungathered);
+    } else if (auto missing = json::parse(told->missing, nullptr, false);
+               missing.is_object() && missing.contains(record.id)) {
       granted = fail(Code::unavailable, "secret " + record.secret + ": " + missing[record.id].get<std::string>());
     }
     if (!granted) break;
   }
   if (!granted) {
     (void)parts_.store.remove_binding(record.project, record.id);
+    record_grant(ledger::Kind::grant_revoked, record, "it could not be granted", request.by);
     (void)co_await tell_grants(std::move(boxes));
     co_return std::unexpected(granted.error());
   }
-  record_grant(ledger::Kind::grant_created, record, "", request.by);
+  events_.publish(created);
   for (const auto& box : boxes) co_await place_certificate(box);
   co_return record;
 }

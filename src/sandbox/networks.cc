@@ -12,6 +12,10 @@ namespace isola::sandbox {
 
 using nlohmann::json;
 
+namespace {
+constexpr Millis kGatherAgain = 30'000;
+}  // namespace
+
 // Presets and policies alike become the text that the store keeps: what a preset meant at the time stays what it was.
 Result<std::string> Service::policy_text(const std::string& network) const {
   if (network.empty() || network == "none") return std::string();
@@ -78,17 +82,25 @@ std::string Service::ceiling_of(const store::ProjectRecord& project) const {
 Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
   auto told = co_await apply_terms(box, std::move(policy), cut);
   if (!told) co_return std::unexpected(told.error());
-  if (!told->empty()) log::warn("sandbox", "{} goes without some of its bindings: {}", box->id(), *told);
+  if (!told->missing.empty()) log::warn("sandbox", "{} goes without some bindings: {}", box->id(), told->missing);
   co_return Result<void>();
 }
 
-Task<Result<std::string>> Service::apply_terms(BoxPtr box, std::string policy, bool cut) {
+Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy, bool cut) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = ceiling_of(project), .cut = cut};
   // What reaches nothing needs no credentials.
   Millis refresh = 0;
+  Told told;
   if (!policy.empty()) {
-    ISOLA_CO_TRY(request.bindings, sealed_grants(box->record(), refresh));
+    auto gathered = sealed_grants(box->record(), refresh);
+    if (gathered) request.bindings = std::move(*gathered);
+    // Without any, rather than as it was: the change may be what takes one of them, or a way out, away.
+    if (!gathered) {
+      log::error("sandbox", "{} goes without its bindings: {}", box->id(), gathered.error().message);
+      told.ungathered = gathered.error();
+      refresh = now_millis() + kGatherAgain;
+    }
   }
   {
     std::lock_guard lock(grants_mutex_);
@@ -98,7 +110,8 @@ Task<Result<std::string>> Service::apply_terms(BoxPtr box, std::string policy, b
       grants_due_.erase(box->id());
   }
   if (refresh > 0) grants_bell_.ring();
-  co_return co_await parts_.launcher->set_policy(std::move(request));
+  ISOLA_CO_TRY(told.missing, co_await parts_.launcher->set_policy(std::move(request)));
+  co_return told;
 }
 
 // The caller has the turn. `fresh`: the gate does not know it yet.

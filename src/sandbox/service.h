@@ -486,10 +486,16 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string ceiling_of(const store::ProjectRecord& project) const;
   // In the sandbox's turn: the ceiling that is read here is the one that holds when the next one is read.
   Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
-  // The same; gives which bindings could not be opened, and why (JSON; empty: none).
-  Task<Result<std::string>> apply_terms(BoxPtr box, std::string policy, bool cut);
+  // The same, and what is to be said of its bindings: a policy is never refused because of them.
+  struct Told {
+    std::string missing;              // JSON: which could not be opened, and why; empty: none
+    std::optional<Error> ungathered;  // it goes without any of them, and is told again soon
+  };
+  Task<Result<Told>> apply_terms(BoxPtr box, std::string policy, bool cut);
   // With their sealed values; as the launcher wants them.
   Result<std::string> sealed_grants(const store::SandboxRecord& sandbox, Millis& refresh);
+  ledger::Event grant_event(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
+                            const Caller& by);
   void record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why, const Caller& by);
   void record_secret(ledger::Kind kind, const store::SecretRecord& secret, const Caller& by);
   Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
