@@ -179,6 +179,7 @@ class Audit(unittest.TestCase):
 
     def test_baseline(self):
         made = self.server.create(timeout=600)
+        self.server.get("/v1/ledger")  # which waits until the birth, and whose key it was, is in the file
         points = json.loads(audit(self.server, "baseline", "--json", ok=(0, 1)).stdout)["points"]
         stands = {point["point"]: point for point in points}
         self.assertEqual(len(points), 11)
