@@ -38,8 +38,11 @@ Result<Checkpoint> parse_checkpoint(std::string_view text, const VerificationKey
   if (!in.contains("head") || !in["head"].is_string() || !in.contains("time") || !in["time"].is_number_integer() ||
       !in.contains("mac") || !in["mac"].is_string())
     return bad("it has no head, time and mac");
-  Checkpoint checkpoint{.head = {}, .time = in["time"].get<Millis>()};
-  ISOLA_TRY(checkpoint.head, parse_head(in["head"].get<std::string>()));
+  const Millis time = in["time"].get<Millis>();
+  ISOLA_TRY(Head head, parse_head(in["head"].get<std::string>()));
+  Checkpoint checkpoint;
+  checkpoint.head = std::move(head);
+  checkpoint.time = time;
   if (!keys) return checkpoint;
   ISOLA_TRY(std::string mac, mac_of(checkpoint, *keys));
   if (!equal_secrets(mac, in["mac"].get<std::string>())) return bad("it was not made with the key of this ledger");
