@@ -174,13 +174,21 @@ Result<void> Cells::watch_janitor() {
       log::error("launcher", "{}", collected.error().message);
       restart_janitor();
     }
-    for (const auto& job : done)
+    for (const auto& job : done) {
+      to_clear_again_.erase(job);
       if (std::string id = Janitor::sandbox_of(job); !id.empty())
         cleared(id);
       else if (on_change)
         on_change();
+      if (auto waits = after_jobs_.extract(job)) waits.mapped()();
+    }
     // Its ids and its journal entry are kept until nothing of it is left.
-    for (const auto& job : failed) parts_.loop.after(kClearAgain, [this, job] { (void)janitor_.take(job); });
+    for (const auto& job : failed) {
+      to_clear_again_.insert(job);
+      parts_.loop.after(kClearAgain, [this, job] {
+        if (to_clear_again_.erase(job)) (void)janitor_.take(job);
+      });
+    }
   });
 }
 

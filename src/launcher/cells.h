@@ -292,6 +292,9 @@ class Cells {
   std::map<int, Checking> checking_;  // by descriptor
   bool sealing_ = false;
   std::set<std::string> packing_;  // images that a helper packs or unpacks
+  void pack_aside(const image::Image& image, bool pack, PackDone done);
+  std::map<Janitor::Job, std::function<void()>> after_jobs_;  // what goes on when the janitor has done that
+  std::set<Janitor::Job> to_clear_again_;                     // failed, and not done since
   std::optional<EventLoop::TimerId> reap_;
   std::chrono::milliseconds reap_pause_{0};
 };

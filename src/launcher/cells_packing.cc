@@ -31,14 +31,31 @@ void Cells::pack_image(const std::string& id, bool pack, PackDone done) {
   auto used = [&](const std::string& layer) { return layer_users_.contains(layer) || writing_.contains(layer); };
   if (pack && !image->layers.empty() && used(image->layers.front()))
     return done(fail(Code::unavailable, "a sandbox is made of image " + id));
-  auto named = image->layers.empty() ? layer_images_.end() : layer_images_.find(image->layers.front());
+  packing_.insert(id);
+  if (pack || !image::has_packed_layer(*image)) return pack_aside(*image, pack, std::move(done));
+  // The folder of the layer may still be there, from before it was packed or of an unpacking that failed, and the
+  // janitor be at it: only when he has done with it the layer is made anew.
+  const auto removal = Janitor::group_and_layer("", image->layers.front());
+  after_jobs_[removal] = [this, image = *image, done] {
+    auto made = image::make_layer(parts_.layers, image);
+    if (made) return pack_aside(image, false, done);
+    packing_.erase(image.id);
+    done(std::unexpected(made.error()));
+  };
+  if (auto told = janitor_.take(removal); !told) {
+    after_jobs_.erase(removal);
+    packing_.erase(id);
+    done(std::unexpected(told.error()));
+  }
+}
+
+void Cells::pack_aside(const image::Image& image, bool pack, PackDone done) {
+  const std::string id = image.id;
+  auto named = image.layers.empty() ? layer_images_.end() : layer_images_.find(image.layers.front());
   const bool own = named != layer_images_.end() && named->second == 1;
-  if (!pack)
-    if (auto made = image::make_layer(parts_.layers, *image); !made) return done(std::unexpected(made.error()));
   to_seal_.erase(id);
   empty_pool(id);
-  packing_.insert(id);
-  auto work = [this, id, image = *image, pack, own](kernel::Helper::Talk&) -> Result<std::string> {
+  auto work = [this, id, image, pack, own](kernel::Helper::Talk&) -> Result<std::string> {
     // The next launcher looks at what is there, and must not meet one of us.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)::nice(10);

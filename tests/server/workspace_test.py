@@ -1,7 +1,9 @@
 """Workspaces: sandboxes that are put away for long and come back, and repositories that they begin with."""
 import os
+import signal
 import subprocess
 import sys
+import threading
 import unittest
 
 from island import ISOLA, Server, eventually
@@ -29,6 +31,11 @@ def verb(box, name, body=None):
 
 def sh(box, line, **more):
     return server.run(box["id"], line, **more)["stdout"]
+
+
+def children_called(name, parent):
+    listed = subprocess.run(["pgrep", "-P", str(parent), "-x", name], capture_output=True, text=True)
+    return [int(pid) for pid in listed.stdout.split()]
 
 
 def folder_of(box):
@@ -101,6 +108,28 @@ class Archive(unittest.TestCase):
         for box in boxes:
             server.delete(f"/v1/sandboxes/{box}", key=key)
 
+    def test_there_and_back_at_once(self):
+        """The files come back to a place that is still being cleared of what lay there before."""
+        box = server.create()
+        sh(box, "echo kept > f")
+        verb(box, "pause", {"memory": False})
+        hands = children_called("isola-janitor", server.launcher_pid())
+        self.assertTrue(hands)
+        came = []
+        for hand in hands:
+            os.kill(hand, signal.SIGSTOP)
+        try:
+            self.assertEqual(verb(box, "archive").status, 200)
+            asked = threading.Thread(target=lambda: came.append(verb(box, "resume")))
+            asked.start()
+            asked.join(1)  # who does not wait for them has his answer by then
+        finally:
+            for hand in hands:
+                os.kill(hand, signal.SIGCONT)
+        asked.join(30)
+        self.assertEqual(came[0].status, 200, came)
+        self.assertEqual(sh(box, "cat f"), "kept\n")
+
     def test_everybody_dies(self):
         box = server.create()
         sh(box, "echo kept > f")
@@ -136,7 +165,9 @@ class Archive(unittest.TestCase):
         self.assertEqual(state(box), "archived")
         with open(path, "wb") as file:
             file.write(good)
-        self.assertEqual(verb(box, "resume").json["state"], "running")
+        back = verb(box, "resume")  # what was unpacked in vain is still being removed
+        self.assertEqual(back.status, 200, back)
+        self.assertEqual(state(box), "running")
 
     def test_the_command_line(self):
         box = server.create()
