@@ -34,6 +34,17 @@ std::string nth_id(uint32_t i) { return fmt::format("i{:020}", i); }
   }
 }
 
+// By the thread that is there for it, long before a writer would have to do it.
+TEST_F(StoreTest, TheLogIsCopiedAsideAndBeginsAgain) {
+  auto size = [&](const char* end) { return std::filesystem::file_size(path() + end); };
+  const auto before = size("");
+  int n = 0;
+  for (; size("-wal") < (6u << 20); ++n) ASSERT_TRUE(store_->insert_sandbox(example()));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (size("") == before && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_GT(size(""), before) << "after " << n << " commits";
+}
+
 TEST_F(StoreTest, NothingAcknowledgedIsLostByAKill) {
   int rounds = full_suite() ? 200 : 20;
   if (!full_suite()) std::printf("reduced: kills of a writer 20 instead of 200 (ISOLA_TEST_FULL=1 does all)\n");

@@ -173,6 +173,13 @@ Result<Database> Database::open(const std::string& path, const Schema& schema, S
   return db;
 }
 
+Result<Database> Database::open_copier(const std::string& path) {
+  ISOLA_TRY(Database db, connect(path));
+  // A connection that never read does not know that there is a log, and copies nothing without a word.
+  ISOLA_CHECK(db.integer("SELECT count(*) FROM sqlite_schema"));
+  return db;
+}
+
 Result<Database> Database::open_reader(const std::string& path) {
   ISOLA_TRY(Database db, connect(path));
   ISOLA_CHECK(db.run("PRAGMA query_only = ON"));

@@ -125,7 +125,7 @@ class Database {
   // A second connection that only reads, for a file that is open already.
   static Result<Database> open_reader(const std::string& path);
   // One for checkpoint() alone.
-  static Result<Database> open_copier(const std::string& path) { return connect(path); }
+  static Result<Database> open_copier(const std::string& path);
   Database(Database&&) noexcept;
   Database& operator=(Database&&) noexcept;
   ~Database();
