@@ -128,6 +128,40 @@ class Metrics(unittest.TestCase):
             server.close()
 
 
+class Cores(unittest.TestCase):
+    def test_every_worker_has_connections(self):
+        """One worker for each core that this process may use; connections fall to all of them."""
+        server = Server()
+        self.addCleanup(server.close)
+
+        def workers():
+            switches = {}
+            for task in os.listdir(f"/proc/{server.process.pid}/task"):
+                with open(f"/proc/{server.process.pid}/task/{task}/status") as file:
+                    lines = dict(line.split(":", 1) for line in file)
+                if lines["Name"].strip().startswith("worker-"):
+                    switches[task] = int(lines["voluntary_ctxt_switches"])
+            return switches
+
+        before = workers()
+        self.assertEqual(len(before), len(os.sched_getaffinity(server.process.pid)))
+        idle = set(before)
+        connections = []
+
+        def busy():
+            # The kernel chooses by the client's port: a few dozen miss nobody for long.
+            for _ in range(32):
+                connections.append(server.connection())
+                self.assertEqual(server.get("/v1/sandboxes", connection=connections[-1]).status, 200)
+            now = workers()
+            idle.difference_update(task for task in before if now[task] > before[task] + 2)
+            return not idle
+
+        eventually(busy, what="work for every worker")
+        for connection in connections:
+            connection.close()
+
+
 class ComesBack(unittest.TestCase):
     def test_with_many_living(self):
         server = Server()
