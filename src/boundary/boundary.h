@@ -57,6 +57,7 @@ struct ShownFolder {
   Fd tree;
   std::string target;  // absolute path inside
   bool read_only = true;
+  bool hosts = false;  // not a volume: sockets and pipes in it belong to programs of the host
 };
 inline constexpr size_t kMostShown = 8;
 

@@ -72,11 +72,16 @@ Result<void> become(const std::string& wanted) {
 }  // namespace
 
 Result<void> confine(const std::string& user) {
+  int with_parent = 0;  // the signal by which it dies with the launcher, which the kernel forgets at a change of user
+  if (::prctl(PR_GET_PDEATHSIG, &with_parent, 0, 0, 0) < 0) return sys_error("the gate cannot see how it ends");
+  const pid_t parent = ::getppid();
   if (::geteuid() == 0) {
     ISOLA_CHECK(kernel::limit_bounding_set(0));
     ISOLA_CHECK(become(user));
   }
   ISOLA_CHECK(kernel::set_capabilities(0, 0, 0));
+  if (::prctl(PR_SET_PDEATHSIG, with_parent, 0, 0, 0) < 0) return sys_error("the gate cannot be made to end in time");
+  if (with_parent != 0 && ::getppid() != parent) return fail(Code::unavailable, "the gate's launcher has ended");
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return sys_error("the gate cannot give up new privileges");
   // Not to be read or traced by whoever else runs as this user.
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the gate's memory");

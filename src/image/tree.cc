@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/fd.h"
 
@@ -63,22 +65,27 @@ Result<void> remove_tree(const std::string& path) {
   struct stat root, here;
   if (!at || ::fstat(at.get(), &root) < 0) return sys_error("cannot open " + path);
   // Down into a filled folder, up by ".." when it is empty: the parent's next sweep finds it removable. So neither
-  // names nor descriptors pile up with the depth.
-  for (size_t depth = 0;;) {
+  // names nor descriptors pile up with the depth, only numbers: somebody may move the folder in which we stand, and up
+  // would lead out of the tree.
+  std::vector<ino_t> above;
+  for (ino_t now = root.st_ino;;) {
     auto child = sweep(at.get());
     if (!child) return std::unexpected(child.error().in(path));
     if (*child) {
       if (::fstat(child->get(), &here) < 0) return sys_error("cannot read a folder in " + path);
       if (here.st_dev != root.st_dev) return fail(Code::invalid, path + " has another filesystem mounted in it");
       at = std::move(*child);
-      ++depth;
-    } else if (depth == 0) {
+      above.push_back(std::exchange(now, here.st_ino));
+    } else if (above.empty()) {
       break;
     } else {
       Fd up(::openat(at.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (!up) return sys_error("cannot go up in " + path);
+      if (!up || ::fstat(up.get(), &here) < 0) return sys_error("cannot go up in " + path);
+      if (here.st_dev != root.st_dev || here.st_ino != above.back())
+        return fail(Code::unavailable, path + " changes while it is being removed");
       at = std::move(up);
-      --depth;
+      now = above.back();
+      above.pop_back();
     }
   }
   if (::rmdir(path.c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove " + path);

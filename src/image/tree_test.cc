@@ -6,6 +6,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/ids.h"
@@ -39,6 +42,31 @@ TEST_F(TreeTest, LinksAreRemovedNotFollowed) {
   EXPECT_TRUE(remove_tree(dir_ + "/tree"));
   EXPECT_EQ(read_file(dir_ + "/keep/file").value(), "x");
   EXPECT_EQ(list_dir(dir_).value(), std::vector<std::string>{"keep"});
+}
+
+// Somebody who can still write in it moves the folder in which the remover stands: up must not lead out of the tree.
+TEST_F(TreeTest, AFolderThatMovesLeadsNobodyOut) {
+  int moved = 0;
+  for (int round = 0; round < 50 && moved == 0; ++round) {
+    const std::string top = dir_ + "/1/2/3/top", deep = top + "/a/b/c/deep";
+    ASSERT_TRUE(make_dirs(deep));
+    for (const char* place : {"/1/keep", "/1/2/keep", "/1/2/3/keep"}) ASSERT_TRUE(replace_file(dir_ + place, "x"));
+    for (int i = 0; i < 5000; ++i) Fd(::open((deep + "/" + std::to_string(i)).c_str(), O_CREAT | O_CLOEXEC, 0600));
+    std::atomic<bool> over = false;
+    std::thread mover([&] {
+      while (!over && list_dir(deep).value().size() == 5000) std::this_thread::yield();
+      if (::rename(deep.c_str(), (top + "/deep").c_str()) == 0) ++moved;
+    });
+    auto removed = remove_tree(top);
+    over = true;
+    mover.join();
+    if (moved && !removed) {
+      EXPECT_EQ(removed.error().code, Code::unavailable) << removed.error().message;
+    }
+    for (const char* place : {"/1/keep", "/1/2/keep", "/1/2/3/keep"})
+      EXPECT_TRUE(read_file(dir_ + place)) << place << " was outside of it";
+  }
+  EXPECT_GT(moved, 0);
 }
 
 TEST_F(TreeTest, DeepAndOddlyNamed) {

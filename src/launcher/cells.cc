@@ -24,6 +24,13 @@ constexpr auto kClearAgain = std::chrono::seconds(2);
 constexpr auto kParentLimit = std::chrono::seconds(10);  // for a helper that has said its last word
 constexpr auto kLongest = std::chrono::years(100);       // of a sandbox's life: clocks must be able to say when that is
 
+// One of the kernel's own limits; what cannot be read limits nothing.
+uint64_t kernel_number(const char* path) {
+  auto text = read_file(path);
+  auto number = text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
+  return number ? number : UINT64_MAX;
+}
+
 }  // namespace
 
 kernel::CgroupLimits Cells::group_limits(const boundary::Limits& limits) {
@@ -64,6 +71,10 @@ void Cells::count_live(One& one, bool live) {
   if (one.counted == live) return;
   one.counted = live;
   live ? ++live_ : --live_;
+}
+
+size_t Cells::ending() const {
+  return static_cast<size_t>(std::ranges::count_if(cells_, [](const auto& cell) { return bool(cell.second->reason); }));
 }
 
 size_t Cells::cleaning() const { return janitor_.pending() + held_; }
@@ -176,6 +187,7 @@ Result<void> Cells::watch_janitor() {
     }
     for (const auto& job : done) {
       to_clear_again_.erase(job);
+      going_.erase(job);
       if (std::string id = Janitor::sandbox_of(job); !id.empty())
         cleared(id);
       else if (on_change)
@@ -224,8 +236,13 @@ Result<void> Cells::check(const LaunchRequest& request) const {
     return fail(Code::invalid, "the cpu limit must be between 0.01 and the machine's " +
                                    std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + " processors");
   if (limits.pids < 4) return fail(Code::invalid, "a sandbox needs at least 4 processes");
+  // Numbers of processes are the machine's: no sandbox may take all of them.
+  if (uint64_t most = kernel_number("/proc/sys/kernel/pid_max") / 2; limits.pids > most)
+    return fail(Code::invalid, fmt::format("a sandbox can have at most {} processes on this machine", most));
   if (limits.disk < image::kSmallestLayer) return fail(Code::invalid, "a sandbox needs at least 1 MiB of disk");
   if (limits.open_files < 32) return fail(Code::invalid, "a sandbox needs at least 32 open files");
+  if (uint64_t most = kernel_number("/proc/sys/fs/nr_open"); limits.open_files > most)
+    return fail(Code::invalid, fmt::format("a process can have at most {} open files on this machine", most));
   if (limits.wall_time.count() < 0) return fail(Code::invalid, "the time limit is negative");
   if (limits.wall_time > kLongest) return fail(Code::invalid, "the time limit is more than a hundred years");
   if (!parts_.layers.enforces() && !request.allow_unquotaed)
@@ -317,7 +334,8 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   group.release();  // from here on it is the janitor's to remove, by name
   watch.lap(Step::cgroups);
 
-  for (size_t i = 0; i < trees.size(); ++i) spec.shown.push_back({std::move(trees[i]), request.shown_targets[i]});
+  for (size_t i = 0; i < trees.size(); ++i)
+    spec.shown.push_back({.tree = std::move(trees[i]), .target = request.shown_targets[i], .hosts = true});
   for (const auto& volume : request.volumes) {
     ISOLA_TRY(Fd tree, open_volume(volume));
     spec.shown.push_back({std::move(tree), volume.target, volume.read_only});

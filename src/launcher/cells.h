@@ -105,6 +105,7 @@ class Cells {
 
   size_t live() const { return live_; }
   size_t parked() const { return parked_.size(); }
+  size_t ending() const;  // killed, and not yet seen dead
   size_t cleaning() const;
   bool empty() const { return cells_.empty(); }
 
@@ -295,6 +296,7 @@ class Cells {
   void pack_aside(const image::Image& image, bool pack, PackDone done);
   std::map<Janitor::Job, std::function<void()>> after_jobs_;  // what goes on when the janitor has done that
   std::set<Janitor::Job> to_clear_again_;                     // failed, and not done since
+  std::set<Janitor::Job> going_;                              // volumes that nobody may mount any more
   std::optional<EventLoop::TimerId> reap_;
   std::chrono::milliseconds reap_pause_{0};
 };

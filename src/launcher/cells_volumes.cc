@@ -63,6 +63,7 @@ Result<void> Cells::drop_volume(const std::string& id) {
   ISOLA_CHECK(parts_.layers.path(id));
   if (auto users = layer_users_.find(id); users != layer_users_.end())
     return fail(Code::unavailable, fmt::format("volume {} is in use by {} sandboxes", id, users->second));
+  going_.insert(Janitor::group_and_layer("", id));
   return janitor_.take(Janitor::group_and_layer("", id));
 }
 
@@ -92,6 +93,9 @@ Result<void> Cells::check_volumes(const LaunchRequest& request) {
     if (!targets.insert(volume.target).second)
       return fail(Code::invalid, "two volumes cannot be at the same place: " + volume.target);
     ISOLA_CHECK(parts_.layers.path(volume.id));
+    // Whoever got it now could move under the janitor what he is just removing.
+    if (going_.contains(Janitor::group_and_layer("", volume.id)))
+      return fail(Code::not_found, "volume " + volume.id + " is being removed");
   }
   return {};
 }

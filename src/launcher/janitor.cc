@@ -148,8 +148,10 @@ bool Janitor::work_on(const Job& job) const {
   // otherwise linger on in the kernel, removed but not gone.
   if (!id.empty())
     if (auto group = cgroups_.adopt(id)) {
-      (void)group->kill_all();
+      auto killed = group->kill_all();
       group->release();
+      // Whoever lives could still steer what is done to his files.
+      if (!good(killed)) return false;
     }
   bool destroyed = layer.empty() || good(layers_.destroy(layer));
   bool removed = id.empty() || good(cgroups_.remove(id));

@@ -200,8 +200,12 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   ISOLA_TRY(auto ranges, IdRanges::open(options.data_dir));
   ISOLA_CHECK(ranges.sweep([&](const std::string& sandbox) {
     auto group = cgroups.adopt(sandbox);
-    if (group) group->release();
-    return group.has_value();
+    if (!group) return false;
+    auto inside = group->processes();
+    group->release();
+    // An empty group is what a launcher left whose folder is gone.
+    if (inside && inside->empty()) return !cgroups.remove(sandbox);
+    return true;
   }));
   ISOLA_TRY(auto journal, Journal::open(options.data_dir + "/run"));
 
@@ -250,7 +254,8 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   bool stopping = false, wait_for_all = false;
   std::optional<EventLoop::TimerId> idle;
   auto look = [&] {
-    if (stopping && (cells.empty() || (!wait_for_all && cells.parked() == 0)) && cells.cleaning() == 0)
+    // Those that were killed are still there until their ends are seen; the others may live on.
+    if (stopping && (wait_for_all ? cells.empty() : cells.parked() + cells.ending() == 0) && cells.cleaning() == 0)
       return loop.stop();
     bool in_use = server.connections() > 0 || cells.live() > 0 || stopping;
     if (idle) loop.cancel(*std::exchange(idle, std::nullopt));

@@ -15,8 +15,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
+#include "base/ids.h"
 #include "e2e/island.h"
 #include "kernel/process.h"
 
@@ -437,9 +439,19 @@ TEST(Launcher, StopLeavesSandboxesAlive) {
     auto sandbox = launch(client, {.digest = island.digest(), .ephemeral = false});
     ASSERT_OK(sandbox);
     id = sandbox->id;
-    ASSERT_TRUE(client.park(island.digest(), 1));
+    ASSERT_TRUE(client.park(island.digest(), 2));
+    ASSERT_TRUE(eventually([&] { return client.info()->parked == 2; }));
+    auto launcher = kernel::open_pidfd(island.launcher_pid());
+    ASSERT_OK(launcher);
     EXPECT_TRUE(client.shutdown(false));
+    pollfd over{launcher->get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&over, 1, 20000), 1);
   }
+  // Parked ones are nobody's: they are gone, with all that was theirs.
+  std::set<std::string> known;
+  for (const auto& entry : std::filesystem::directory_iterator(island.data() + "/run"))
+    if (std::string name = entry.path().filename(); is_sandbox_id(name)) known.insert(name);
+  EXPECT_EQ(known, std::set<std::string>{id});
   auto started = island.start();
   ASSERT_OK(started);
   {

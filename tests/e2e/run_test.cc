@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <filesystem>
 #include <fstream>
@@ -161,6 +163,44 @@ TEST_F(RunTest, ShownFoldersAreReadOnly) {
   ::chmod((folder + "/id").c_str(), 04755);
   done = island().run({"-u", "user", "--mount-ro", folder + ":/mnt", "--", "/mnt/id", "-u"});
   EXPECT_EQ(done.out, "1000\n") << done.text();
+}
+
+// Read-only says nothing about them: behind a socket or a pipe in a folder of the host sits a program of the host.
+TEST_F(RunTest, SocketsAndPipesOfShownFoldersReachNobody) {
+  std::string folder = island().data() + "/doors";
+  std::filesystem::create_directories(folder);
+  sockaddr_un at{.sun_family = AF_UNIX, .sun_path = {}};
+  std::snprintf(at.sun_path, sizeof at.sun_path, "%s/socket", folder.c_str());
+  Fd door(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(door.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  ASSERT_EQ(::listen(door.get(), 1), 0);
+  ASSERT_EQ(::mkfifo((folder + "/pipe").c_str(), 0666), 0);
+  for (const char* name : {"/socket", "/pipe"}) ::chmod((folder + name).c_str(), 0666);
+  Fd pipe(::open((folder + "/pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(pipe);
+  const std::vector<std::string> knock = {"python3", "-c",
+                                          "import os, socket, sys\n"
+                                          "s = socket.socket(socket.AF_UNIX)\n"
+                                          "try: s.connect(sys.argv[1] + '/socket'); print('connected')\n"
+                                          "except OSError as error: print(type(error).__name__)\n"
+                                          "p = os.open(sys.argv[1] + '/pipe', os.O_RDWR | os.O_NONBLOCK)\n"
+                                          "print(os.write(p, b'hello'))"};
+  auto words = [&](std::vector<std::string> before, const std::string& where) {
+    before.insert(before.end(), knock.begin(), knock.end());
+    before.push_back(where);
+    return before;
+  };
+  char heard[16];
+  auto done = island().run(words({"--mount-ro", folder + ":/mnt", "--"}, "/mnt"));
+  EXPECT_TRUE(done.out.starts_with("ConnectionRefusedError")) << done.text();
+  EXPECT_LE(::read(pipe.get(), heard, sizeof heard), 0) << "heard through the pipe";
+  // Without a sandbox both work.
+  Program outside(words({}, folder), {});
+  auto free = outside.finish();
+  EXPECT_EQ(free.out, "connected\n5\n") << free.text();
+  // Neither can be shown by itself.
+  for (const char* name : {"/socket", "/pipe"})
+    EXPECT_NE(island().run({"--mount-ro", folder + name + ":/etc/hostname", "--", "true"}).code, 0) << name;
 }
 
 TEST_F(RunTest, SignalsReachTheGroup) {

@@ -402,6 +402,14 @@ class Records(unittest.TestCase):
             os.kill(gate, signal.SIGCONT)
         self.assertEqual(server.get(self.path).json["state"], "ended")
 
+    def test_a_gate_that_hangs_ends_with_its_launcher(self):
+        gate, launcher = gate_pid(), server.launcher_pid()
+        os.kill(gate, signal.SIGSTOP)
+        os.kill(launcher, signal.SIGKILL)
+        eventually(lambda: not os.path.exists(f"/proc/{gate}"), what="the end of a gate that nobody has")
+        eventually(lambda: server.get("/readyz", key="").status == 200, what="the next launcher")
+        eventually(lambda: gate_pid() not in (0, gate), what="the next gate")
+
     def test_what_a_server_missed_is_counted(self):
         # Connections that come and go while no server runs: the first one waits for a byte to begin the others.
         self.send(1000, f"""s.recv(1)

@@ -1,8 +1,11 @@
 #include "boundary/gvisor/runsc.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 
@@ -16,6 +19,7 @@ namespace {
 // Before this, `ls` of /proc and /dev fails inside, and there is no systrap.
 constexpr int kOldestGood = 20230801;
 constexpr size_t kMostOutput = 256 << 10;
+constexpr auto kPatience = std::chrono::seconds(10);
 
 // "0.0~20240729.0" or "release-20240729.0": the day it was made; 0: not to be seen.
 int day_of(const std::string& version) {
@@ -41,13 +45,23 @@ Result<std::string> output_of(const std::string& program, const std::string& arg
   pipe.second.reset();
   std::string text;
   char buffer[8192];
-  for (ssize_t n; text.size() < kMostOutput && (n = ::read(pipe.first.get(), buffer, sizeof buffer)) != 0;) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  bool over = false;
+  while (!over && text.size() < kMostOutput) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd ready{pipe.first.get(), POLLIN, 0};
+    int n = left.count() > 0 ? ::poll(&ready, 1, static_cast<int>(left.count())) : 0;
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;
-    text.append(buffer, static_cast<size_t>(n));
+    if (n <= 0) break;
+    ssize_t got = ::read(pipe.first.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got > 0) text.append(buffer, static_cast<size_t>(got));
+    over = got <= 0;
   }
   pipe.first.reset();
+  ::kill(child.pid, SIGKILL);  // of no use to anybody any more, if it still is there
   kernel::wait_for(child.pid);
+  if (!over && text.size() < kMostOutput) return fail(Code::timeout, program + " " + argument + " does not end");
   return text;
 }
 

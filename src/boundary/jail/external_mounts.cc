@@ -53,8 +53,8 @@ Result<void> prepare_dev(const std::vector<MountRule>& rules, int userns) {
 
 Result<void> prepare_shown(const std::vector<boundary::ShownFolder>& shown, int userns) {
   for (size_t i = 0; i < shown.size(); ++i) {
-    ISOLA_CHECK(boundary::jail::prepare_shown(shown[i], userns));
-    ISOLA_CHECK(kernel::attach(shown[i].tree.get(), AT_FDCWD, shown_point(i)));
+    ISOLA_TRY(Fd mount, boundary::jail::prepare_shown(shown[i], userns));
+    ISOLA_CHECK(kernel::attach(mount.get(), AT_FDCWD, shown_point(i)));
   }
   return {};
 }

@@ -227,9 +227,11 @@ Result<void> JailLaunching::start() {
   ISOLA_TRY(Root root, make_root(spec_.lowers, spec_.layer, userns.get(), spec_.id_base, rule->attributes));
   leftovers_ = std::move(root.layers);
   std::vector<int> fds = {root.mount.get()};
+  std::vector<Fd> all_shown;
   for (const auto& shown : spec_.shown) {
-    ISOLA_CHECK(prepare_shown(shown, userns.get()));
-    fds.push_back(shown.tree.get());
+    ISOLA_TRY(Fd mount, prepare_shown(shown, userns.get()));
+    fds.push_back(mount.get());
+    all_shown.push_back(std::move(mount));
   }
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kFurnish, 1), fds));
   watch_.lap(Step::root);

@@ -24,7 +24,7 @@ constexpr const char* kShutFiles[] = {"kcore",       "keys",          "key-users
                                       "kallsyms",    "kpagecount",    "kpageflags", "kpagecgroup", "timer_list",
                                       "sched_debug", "latency_stats", "config.gz"};
 constexpr const char* kBlankFiles[] = {"cmdline", "bootconfig", "modules", "interrupts"};
-constexpr const char* kMaskedFolders[] = {"acpi", "scsi", "driver"};
+constexpr const char* kMaskedFolders[] = {"acpi", "scsi", "driver", "pressure"};
 // Seen, but never written: on top of the kernel's own checks.
 constexpr const char* kReadOnlyFolders[] = {"sys", "irq", "bus", "fs"};
 

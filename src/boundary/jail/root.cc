@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/fsuid.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 
@@ -23,6 +24,7 @@ class StagedMount {
     ISOLA_CHECK(kernel::attach(tree.get(), AT_FDCWD, point));
     return StagedMount(std::move(point));
   }
+  explicit StagedMount(std::string point) : point_(std::move(point)) {}  // one that is there
   StagedMount(StagedMount&& other) noexcept : point_(std::exchange(other.point_, {})) {}
   StagedMount& operator=(StagedMount&&) = delete;
   ~StagedMount() {
@@ -30,7 +32,6 @@ class StagedMount {
   }
 
  private:
-  explicit StagedMount(std::string point) : point_(std::move(point)) {}
   std::string point_;
 };
 
@@ -110,24 +111,58 @@ Result<Root> make_by_name(const std::vector<std::string>& lowers, const std::str
   return root;
 }
 
+// An older kernel says so once, at the first launch. Tests force its path.
+bool& by_descriptor() {
+  static bool can = ::getenv("ISOLA_NO_OVERLAY_FDS") == nullptr;
+  return can;
+}
+
+// A folder of the host as it lies under an overlay that nobody can write. Read-only alone does not keep root inside
+// from connecting to a socket or opening a pipe in it, and behind those sit programs of the host: an overlay's sockets
+// are nobody's, and its pipes are its own.
+Result<Fd> make_veil(int tree, const kernel::MountAttributes& attributes) {
+  constexpr const char *kShownPoint = "shown-below", *kEmpty = "empty";  // on the stage: an overlay needs two layers
+  ISOLA_CHECK(make_dirs(kEmpty));
+  ISOLA_TRY(Fd empty, kernel::clone_tree(AT_FDCWD, kEmpty));
+  std::vector<kernel::FilesystemOption> options = {
+      {"source", "isola"}, {"lowerdir+", "", tree}, {"lowerdir+", "", empty.get()}};
+  if (by_descriptor()) {
+    auto veil = kernel::make_filesystem("overlay", options, attributes);
+    if (veil || veil.error().sys_errno != EINVAL) return veil;
+  }
+  ISOLA_CHECK(make_dirs(kShownPoint));
+  ISOLA_CHECK(kernel::attach(tree, AT_FDCWD, kShownPoint));
+  StagedMount below(kShownPoint);
+  options = {{"source", "isola"}, {"lowerdir", std::string(kShownPoint) + ":" + kEmpty}};
+  return kernel::make_filesystem("overlay", options, attributes);
+}
+
 }  // namespace
 
 Result<Root> make_root(const std::vector<std::string>& lowers, const std::string& layer, int userns, uint32_t id_base,
                        const kernel::MountAttributes& attributes) {
-  static bool by_descriptor = ::getenv("ISOLA_NO_OVERLAY_FDS") == nullptr;  // tests force the path of older kernels
-  if (by_descriptor) {
+  if (by_descriptor()) {
     auto root = make_by_descriptor(lowers, layer, userns, id_base, attributes);
     if (root || root.error().sys_errno != EINVAL) return root;
-    by_descriptor = false;  // an older kernel: it says so once, at the first launch
+    by_descriptor() = false;
   }
   return make_by_name(lowers, layer, userns, id_base, attributes);
 }
 
-Result<void> prepare_shown(const ShownFolder& shown, int userns) {
-  auto mapped = kernel::set_attributes(shown.tree.get(),
-                                       {.read_only = shown.read_only, .nosuid = true, .nodev = true, .idmap = userns});
+Result<Fd> prepare_shown(const ShownFolder& shown, int userns) {
+  const kernel::MountAttributes attributes{.read_only = shown.read_only, .nosuid = true, .nodev = true};
+  auto mapped_attributes = attributes;
+  mapped_attributes.idmap = userns;
+  auto mapped = kernel::set_attributes(shown.tree.get(), mapped_attributes);
   if (!mapped) return std::unexpected(mapped.error().in("the folder shown at " + shown.target));
-  return {};
+  Fd tree(::fcntl(shown.tree.get(), F_DUPFD_CLOEXEC, 0));
+  struct stat st;
+  if (!tree || ::fstat(tree.get(), &st) < 0) return sys_error("cannot look at what is shown at " + shown.target);
+  if (!shown.hosts || S_ISREG(st.st_mode)) return tree;
+  if (!S_ISDIR(st.st_mode)) return fail(Code::invalid, "only folders and files can be shown, at " + shown.target);
+  auto veil = make_veil(tree.get(), attributes);
+  if (!veil) return std::unexpected(veil.error().in("the folder shown at " + shown.target));
+  return veil;
 }
 
 }  // namespace isola::boundary::jail

@@ -25,6 +25,6 @@ Result<Root> make_root(const std::vector<std::string>& lowers, const std::string
                        const kernel::MountAttributes& attributes);
 
 // A folder that is shown to a jail, through the same map, and never with more rights than it is shown with.
-Result<void> prepare_shown(const ShownFolder& shown, int userns);
+Result<Fd> prepare_shown(const ShownFolder& shown, int userns);
 
 }  // namespace isola::boundary::jail

@@ -65,6 +65,15 @@ Outcome net_sysctls(const Args&) {
                     "/proc/sys/net/ipv4/ping_group_range", "/proc/sys/net/ipv4/ip_unprivileged_port_start"});
 }
 
+// A trigger makes the kernel watch the whole machine's load for whoever holds it: memory and work that nobody counts.
+Outcome pressure(const Args&) {
+  Attempts attempts;
+  for (const char* path : {"/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io"}) {
+    attempts.add(fmt::format("read {}", path), ::access(path, R_OK) == 0 ? 0 : -1);
+    attempts.add(fmt::format("a trigger on {}", path), spill(path, "some 500000 2000000\n"));
+  }
+  return attempts.outcome();
+}
 Outcome irq_affinity(const Args&) { return write_all({"/proc/irq/default_smp_affinity"}); }
 Outcome uevent_helper(const Args&) { return write_all({"/sys/kernel/uevent_helper"}); }
 
@@ -151,6 +160,7 @@ constexpr Program kPrograms[] = {
      modprobe},
     {"sysctl-host", "procfs", "writes the machine's sysctls (vm, kernel, fs)", "EROFS or EACCES", sysctls},
     {"sysctl-net", "procfs", "writes its own network namespace's sysctls", "EROFS", net_sysctls},
+    {"pressure", "procfs", "reads the machine's pressure and sets triggers on it", "not there", pressure},
     {"irq-affinity", "procfs", "writes /proc/irq", "EROFS, EACCES or not there", irq_affinity},
     {"uevent-helper", "procfs", "writes the kernel's uevent helper", "EROFS, EACCES or not there", uevent_helper,
      Expect::contained, kControlMayLack},
