@@ -53,17 +53,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto automaton = Automaton::make(values);
   if (!automaton) std::abort();
   auto wanted = find_slowly(values, stream);
-  Stream pass(*automaton);
+  Stream pass(*automaton), keeps(*automaton);  // one hands on, the other only says how much may go on
   std::string out;
-  std::vector<Hit> hits;
+  std::vector<Hit> hits, same;
   size_t turn = 0;
   for (size_t at = 0; at < stream.size();) {
     size_t n = std::min(stream.size() - at, 1 + pieces[turn++ % 4]);
     pass.feed(std::string_view(stream).substr(at, n), out, hits);
     at += n;
     if (out.size() + pass.held() != at) std::abort();
+    keeps.feed(std::string_view(stream).substr(at - n, n), same);
+    if (keeps.decided() != out.size()) std::abort();
   }
   pass.end(out);
+  keeps.end();
+  if (same != hits || keeps.decided() != stream.size()) std::abort();
   std::sort(hits.begin(), hits.end(), order_of_hits);
   if (hits != wanted || out != blotted(stream, wanted)) std::abort();
   return 0;

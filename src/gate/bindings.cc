@@ -11,21 +11,6 @@ namespace isola::gate {
 namespace {
 
 constexpr char kUsualPort[] = "443";
-// Of all values of one sandbox that differ: what searches answers for them takes many times as much.
-constexpr size_t kMostValues = 16 << 10;
-
-// What of a value travels: of AWS's three parts the second signs and the third is sent.
-std::vector<std::string_view> parts_of(const Bound& bound) {
-  std::string_view value = bound.value.view();
-  if (bound.binding.place != vault::Place::sigv4) return {value};
-  std::vector<std::string_view> out;
-  if (size_t colon = value.find(':'); colon != value.npos) {
-    value.remove_prefix(colon + 1);
-    out.push_back(value.substr(0, value.find(':')));
-    if (size_t next = value.find(':'); next != value.npos) out.push_back(value.substr(next + 1));
-  }
-  return out;
-}
 
 Result<Bound> prepare(vault::Binding binding, const vault::KeyPair* key) {
   Bound out;
@@ -41,8 +26,10 @@ Result<Bound> prepare(vault::Binding binding, const vault::KeyPair* key) {
   }
   if (!key) {
     out.trouble = "the vault's key is not here yet";
+    out.closed = true;
   } else if (auto opened = vault::open_sealed(*key, binding.sealed); !opened) {
     out.trouble = opened.error().message;
+    out.closed = true;
   } else if (opened->empty() || !is_field_value(opened->view())) {
     // With a line's end in it one header would become two.
     out.trouble = "the value is empty, or has characters that cannot stand in a request";
@@ -55,6 +42,19 @@ Result<Bound> prepare(vault::Binding binding, const vault::KeyPair* key) {
 }
 
 }  // namespace
+
+// Of AWS's three parts the second signs and the third is sent.
+std::vector<std::string_view> Bound::searched() const {
+  std::string_view all = value.view();
+  if (binding.place != vault::Place::sigv4) return {all};
+  std::vector<std::string_view> out;
+  if (size_t colon = all.find(':'); colon != all.npos) {
+    all.remove_prefix(colon + 1);
+    out.push_back(all.substr(0, all.find(':')));
+    if (size_t next = all.find(':'); next != all.npos) out.push_back(all.substr(next + 1));
+  }
+  return out;
+}
 
 bool Bound::is_for(std::string_view name, uint16_t port) const {
   return ports.contain(port) &&
@@ -87,7 +87,7 @@ Result<std::shared_ptr<const Bindings>> Bindings::make(const std::string& json, 
   }
   for (const auto& bound : out->all_) {
     if (bound->value.empty()) continue;
-    for (auto part : parts_of(*bound)) values.push_back({bound->binding.id, part});
+    for (auto part : bound->searched()) values.push_back({bound->binding.id, part});
   }
   if (!values.empty()) {
     ISOLA_TRY(auto automaton, scan::Automaton::make(values));

@@ -15,15 +15,21 @@
 
 namespace isola::gate {
 
+// Of all values of one sandbox that differ, in bytes: what searches streams for them takes many times as much.
+inline constexpr size_t kMostValues = 16 << 10;
+
 struct Bound {
   vault::Binding binding;
   std::vector<Rule> names;  // of the kinds name and below
   Ports ports;
   vault::Secret value;
   std::string trouble;  // why there is no value
+  bool closed = false;  // there is one, and it could not be opened
 
   bool is_for(std::string_view name, uint16_t port) const;
   bool fits(std::string_view method, std::string_view path) const;  // a path in normal form
+  // What of the value travels, and is searched for.
+  std::vector<std::string_view> searched() const;
   bool is_over(int64_t now) const { return binding.expires != 0 && now >= binding.expires; }
 };
 

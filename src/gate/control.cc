@@ -10,6 +10,7 @@ void encode(Writer& out, const AddSandbox& v) {
   out.str(v.ceiling);
   out.u8(v.sockets);
   out.str(v.bindings);
+  out.u8(v.incomplete);
   out.str(v.birth);
 }
 void decode(Reader& in, AddSandbox& v) {
@@ -18,6 +19,7 @@ void decode(Reader& in, AddSandbox& v) {
   v.ceiling = in.str();
   v.sockets = in.u8();
   v.bindings = in.str();
+  v.incomplete = in.u8() != 0;
   v.birth = in.str();
 }
 void encode(Writer& out, const SetPolicy& v) {
@@ -25,6 +27,7 @@ void encode(Writer& out, const SetPolicy& v) {
   out.str(v.policy);
   out.str(v.ceiling);
   out.u8(v.cut);
+  out.u8(v.incomplete);
   out.str(v.bindings);
 }
 void decode(Reader& in, SetPolicy& v) {
@@ -32,6 +35,7 @@ void decode(Reader& in, SetPolicy& v) {
   v.policy = in.str();
   v.ceiling = in.str();
   v.cut = in.u8() != 0;
+  v.incomplete = in.u8() != 0;
   v.bindings = in.str();
 }
 

@@ -25,6 +25,7 @@ enum class ControlOp : uint8_t {
   report,
   key,          // 32 bytes, which open what is sealed to them; the first message, and again when the vault is unlocked
   certificate,  // of a sandbox's authority: PEM is the answer
+  scan,         // a descriptor: somebody passes streams of sandboxes over it (scan_frames.h)
 };
 inline constexpr size_t kMaxControl = 200 << 10;
 
@@ -36,6 +37,8 @@ struct AddSandbox {
   uint8_t sockets = 0;
   std::string bindings;  // vault::to_json, with what is sealed; empty: none
   std::string birth;     // tells apart two lives of one id: each has an authority of its own
+  // Bindings that an earlier gate may have used are missing: streams of this sandbox wait for them.
+  bool incomplete = false;
 };
 
 struct SetPolicy {
@@ -43,6 +46,7 @@ struct SetPolicy {
   std::string policy, ceiling;
   bool cut = false;      // connections that the new policy denies end at once
   std::string bindings;  // connections that had a credential which is not among them end at once in any case
+  bool incomplete = false;
 };
 
 void encode(Writer& out, const AddSandbox& v);

@@ -13,6 +13,7 @@
 #include "gate/confine.h"
 #include "gate/control.h"
 #include "gate/sandbox.h"
+#include "gate/scan_channel.h"
 #include "kernel/process.h"
 
 namespace isola::gate {
@@ -22,6 +23,7 @@ namespace {
 constexpr auto kTick = std::chrono::seconds(1);
 constexpr auto kYoungLimit = std::chrono::seconds(30), kIdleLimit = std::chrono::seconds(3600);
 constexpr size_t kEventsLittle = 64;
+constexpr size_t kMostScanChannels = 16;  // a server has one, and for a moment another
 constexpr size_t kDescriptorsPerSandbox = 6;
 constexpr size_t kDescriptorsReserved = 64 + 2 * PipePool::kIdle;
 
@@ -84,8 +86,9 @@ class Gate {
         ISOLA_TRY(auto egress, read_egress(request.policy, request.ceiling));
         ISOLA_TRY(auto sockets, sockets_from(std::move(fds), request.sockets));
         sandboxes_.erase(request.id);
-        ISOLA_TRY(auto sandbox, Sandbox::make(shared_, request.id, std::move(sockets),
-                                              {std::move(egress), request.bindings, request.birth}));
+        ISOLA_TRY(auto sandbox,
+                  Sandbox::make(shared_, request.id, std::move(sockets),
+                                {std::move(egress), request.bindings, request.birth, request.incomplete}));
         sandboxes_[request.id] = std::move(sandbox);
         share_descriptors();
         return "";
@@ -96,7 +99,7 @@ class Gate {
         if (!in.done()) break;
         ISOLA_TRY(auto egress, read_egress(request.policy, request.ceiling));
         ISOLA_TRY(Sandbox * sandbox, find(request.id));
-        return sandbox->set_terms(std::move(egress), request.bindings, request.cut);
+        return sandbox->set_terms(std::move(egress), request.bindings, request.cut, request.incomplete);
       }
       case ControlOp::remove: {
         std::string id = in.str();
@@ -123,6 +126,11 @@ class Gate {
         for (auto& [id, sandbox] : sandboxes_) sandbox->key_came();
         return "";
       }
+      case ControlOp::scan: {
+        if (!in.done() || fds.size() != 1) break;
+        ISOLA_CHECK(take_scan_channel(std::move(fds[0])));
+        return "";
+      }
       case ControlOp::certificate: {
         std::string id = in.str();
         if (!in.done()) break;
@@ -138,6 +146,23 @@ class Gate {
     auto it = sandboxes_.find(id);
     if (it == sandboxes_.end()) return fail(Code::not_found, "the gate knows no sandbox " + id);
     return it->second.get();
+  }
+
+  Result<void> take_scan_channel(Fd socket) {
+    if (scans_.size() >= kMostScanChannels) return fail(Code::exhausted, "too many pass streams to the gate");
+    auto find_searches = [this](const std::string& id) -> std::shared_ptr<const Searches> {
+      auto it = sandboxes_.find(id);
+      return it == sandboxes_.end() ? nullptr : it->second->searches();
+    };
+    auto closed = [this](ScanChannel& channel) {
+      auto it = std::ranges::find_if(scans_, [&](const auto& one) { return one.get() == &channel; });
+      if (it == scans_.end()) return;
+      loop_.retire(std::move(*it));
+      scans_.erase(it);
+    };
+    ISOLA_TRY(auto channel, ScanChannel::make(loop_, std::move(socket), std::move(find_searches), std::move(closed)));
+    scans_.push_back(std::move(channel));
+    return {};
   }
 
   // A connection takes two, and so does a pipe; the sockets of the sandboxes come first.
@@ -233,6 +258,7 @@ class Gate {
   Pool events_{.size = 8192, .reserve = 2048};
   std::map<std::string, Line> lines_;
   bool waits_for_room_ = false;
+  std::vector<std::unique_ptr<ScanChannel>> scans_;
   std::map<std::string, std::unique_ptr<Sandbox>> sandboxes_;  // last: they still have something to tell when they go
 };
 

@@ -64,6 +64,7 @@ Sandbox::Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets
       sockets_(std::move(sockets)),
       egress_(std::move(terms.egress)),
       birth_(std::move(terms.birth)),
+      incomplete_(terms.incomplete),
       recorder_(std::move(id), shared.sink),
       resolver_({.upstream = shared.upstream,
                  .now = [this] { return shared_.loop.now(); },
@@ -138,6 +139,11 @@ std::string Sandbox::set_bindings(const std::string& json) {
   bindings_json_ = json;
   auto made = Bindings::make(json, shared_.key ? &*shared_.key : nullptr);
   bindings_ = made ? std::move(*made) : std::make_shared<const Bindings>();
+  const bool closed = std::ranges::any_of(bindings_->all(), [](const auto& bound) { return bound->closed; });
+  searches_->set_missing(!made                   ? made.error().message
+                         : closed || incomplete_ ? "values that are bound to the sandbox could not be opened"
+                                                 : "");
+  searches_->set(*bindings_);
   if (made) return "";
   log::error("gate", "{} goes without its bindings: {}", id_, made.error().message);
   return made.error().message;
@@ -145,8 +151,12 @@ std::string Sandbox::set_bindings(const std::string& json) {
 
 void Sandbox::key_came() { (void)set_bindings(std::string(bindings_json_)); }
 
-std::string Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut) {
-  const bool others = bindings != bindings_json_;
+std::string Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut,
+                               bool incomplete) {
+  // What was complete once stays so: what is missing since then is still searched for as it was.
+  const bool completed = incomplete_ && !incomplete;
+  incomplete_ = incomplete_ && incomplete;
+  const bool others = completed || bindings != bindings_json_;
   egress_ = std::move(egress);
   apply_limits();
   const std::string trouble = others ? set_bindings(bindings) : "";

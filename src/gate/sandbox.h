@@ -11,6 +11,7 @@
 #include "gate/own_addresses.h"
 #include "gate/recorder.h"
 #include "gate/resolver.h"
+#include "gate/searches.h"
 
 namespace isola::gate {
 
@@ -44,6 +45,7 @@ class Sandbox : public Premises {
     std::shared_ptr<const Egress> egress;
     std::string bindings;  // as they came
     std::string birth;
+    bool incomplete = false;  // bindings that an earlier gate had are missing
   };
   static Result<std::unique_ptr<Sandbox>> make(Shared& shared, std::string id, boundary::IslandSockets sockets,
                                                Terms terms);
@@ -53,7 +55,8 @@ class Sandbox : public Premises {
 
   Result<void> start();
   // Never refused for the sake of bindings: where they cannot be read it goes without any, and the answer says why.
-  std::string set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut);
+  std::string set_terms(std::shared_ptr<const Egress> egress, const std::string& bindings, bool cut,
+                        bool incomplete = false);
   // The vault's key came: values can be opened.
   void key_came();
   Result<Authority*> authority();
@@ -74,6 +77,8 @@ class Sandbox : public Premises {
   TlsSetup& tls() { return shared_.tls; }
   std::shared_ptr<const Egress> egress() const override { return egress_; }
   std::shared_ptr<const Bindings> bindings() const override { return bindings_; }
+  // What its streams are searched for; still there when it is gone, for those that are open.
+  std::shared_ptr<const Searches> searches() const { return searches_; }
   void record(Event event) override { recorder_.record(std::move(event), shared_.loop.now()); }
   void flush_events(bool last = false) { recorder_.flush(shared_.loop.now(), last); }
   void wait_for_tokens(Flow& flow);
@@ -99,7 +104,9 @@ class Sandbox : public Premises {
   boundary::IslandSockets sockets_;
   std::shared_ptr<const Egress> egress_;
   std::string bindings_json_, birth_;
+  bool incomplete_ = false;
   std::shared_ptr<const Bindings> bindings_;
+  std::shared_ptr<Searches> searches_ = std::make_shared<Searches>();
   std::optional<Authority> authority_;
   Recorder recorder_;
   Resolver resolver_;

@@ -7,11 +7,13 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +37,7 @@ constexpr auto kHung = std::chrono::seconds(20);     // a gate that leaves somet
 constexpr auto kAtOnce = std::chrono::seconds(0);
 constexpr auto kOpenAgain = std::chrono::seconds(30);  // after bindings that could not be opened
 constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
+constexpr int kScanBuffer = 1 << 20;  // of streams on their way to the gate, beyond which their reader waits
 
 // In the child: nothing of the launcher's but the conversation.
 int become_gate(int control, const char* servers, const char* authorities) {
@@ -154,6 +157,21 @@ void GateKeeper::report(const std::string& id, Done done) {
 
 void GateKeeper::certificate(const std::string& id, Done done) {
   ask(id, static_cast<uint8_t>(gate::ControlOp::certificate), std::move(done));
+}
+
+// Nobody waits for the gate to take its end: one that dies before it does closes it, and that is heard.
+Result<Fd> GateKeeper::scan_channel() {
+  if (child_.pid <= 0) {
+    if (restart_ || entries_.empty()) return fail(Code::unavailable, "the gate is being restarted; try again");
+    ISOLA_CHECK(start());
+  }
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+    return sys_error("cannot make a channel to the gate");
+  Fd ours(ends[0]), theirs(ends[1]);
+  for (int fd : ends) (void)::setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &kScanBuffer, sizeof kScanBuffer);
+  request(static_cast<uint8_t>(gate::ControlOp::scan), "", nullptr, std::array{theirs.get()});
+  return ours;
 }
 
 void GateKeeper::ask(const std::string& id, uint8_t question, Done done) {
@@ -326,14 +344,17 @@ void GateKeeper::add_kept(const std::string& id) {
     if (!opened) log::warn("launcher", "the bindings of {} could not be opened: {}", id, opened.error().message);
     // Without them, rather than not at all: what it may reach is the same, and no secret goes out.
     if (!opened || !opened->trouble.empty()) open_again_later(id);
-    put(id, *entry->kept, false, false, [this, id, serial](const Result<std::string>& result) {
-      Entry* added = find(id, serial);
-      if (!added) return;
-      if (!result) return try_again(id);
-      added->told = true;
-      added->busy = false;
-      advance(id);
-    });
+    put(
+        id, *entry->kept, false, false,
+        [this, id, serial](const Result<std::string>& result) {
+          Entry* added = find(id, serial);
+          if (!added) return;
+          if (!result) return try_again(id);
+          added->told = true;
+          added->busy = false;
+          advance(id);
+        },
+        true);
   });
 }
 
@@ -395,11 +416,13 @@ void GateKeeper::finish_job(const std::string& id, const Result<std::string>& re
   advance(id);
 }
 
-void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool cut, Done done) {
+// `again`: a gate before this one may have used what is missing now.
+void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool cut, Done done, bool again) {
   entries_.at(id).busy = true;
   Writer out;
+  const bool incomplete = !terms.bindings.empty() && (!terms.is_open || !terms.trouble.empty());
   if (told) {
-    encode(out, gate::SetPolicy{id, terms.policy, terms.ceiling, cut, terms.opened});
+    encode(out, gate::SetPolicy{id, terms.policy, terms.ceiling, cut, terms.opened, incomplete});
     return request(static_cast<uint8_t>(gate::ControlOp::policy), out.data(), std::move(done));
   }
   auto sockets = sockets_(id);
@@ -407,6 +430,7 @@ void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool 
   gate::AddSandbox add{id, terms.policy, terms.ceiling};
   auto fds = gate::descriptors_of(**sockets, add.sockets);
   add.bindings = terms.opened;
+  add.incomplete = again && incomplete;
   if (options_.birth) add.birth = options_.birth(id);
   encode(out, add);
   request(static_cast<uint8_t>(gate::ControlOp::add), out.data(), std::move(done), fds);

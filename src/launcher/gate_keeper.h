@@ -61,6 +61,8 @@ class GateKeeper {
   void set_policy(const PolicyRequest& request, Done done);
   void report(const std::string& id, Done done);
   void certificate(const std::string& id, Done done);
+  // A socket whose other end the gate has: streams of sandboxes are passed over it (gate/scan_frames.h).
+  Result<Fd> scan_channel();
   // The vault was unlocked: the gate gets its key, and the sandboxes what could not be opened before.
   void unlocked();
   // What sources say may be another by now, or may be readable at last.
@@ -126,7 +128,7 @@ class GateKeeper {
   void add_kept(const std::string& id);
   void took(const std::string& id, Terms terms, const Result<std::string>& result);
   void finish_job(const std::string& id, const Result<std::string>& result);
-  void put(const std::string& id, const Terms& terms, bool told, bool cut, Done done);
+  void put(const std::string& id, const Terms& terms, bool told, bool cut, Done done, bool again = false);
   void try_again(const std::string& id);
   void restart_after(std::chrono::milliseconds pause);
   void request(uint8_t op, const std::string& arguments, Done done, std::span<const int> fds = {});

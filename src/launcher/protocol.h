@@ -54,6 +54,7 @@ enum class Op : uint8_t {
   vault_rotate,
   vault_reseal,
   vault_open,
+  scan_channel,
   shutdown
 };
 
@@ -195,6 +196,9 @@ struct PolicyRequest {
 // gate_events: turns the connection into a stream: one reply with this request's tag per event, and a byte that says
 // whether it is the receiver's to keep. Whoever owns a sandbox and listens here keeps its policy (set_policy of anybody
 // else is then refused, Code::denied) and its records: what nobody kept comes in sum, as an event of kind `lost`.
+
+// scan_channel: the reply has a descriptor, a socket whose other end the gate has (gate/scan_frames.h). It closes when
+// the gate is gone: then another is asked for.
 
 // certificate: a sandbox; the reply is the PEM of the CA that its gate intercepts with.
 

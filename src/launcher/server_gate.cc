@@ -22,7 +22,9 @@ void Server::set_gate(GateKeeper& gate) {
 }
 
 bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
-  if (op != Op::set_policy && op != Op::gate_report && op != Op::gate_events && op != Op::certificate) return false;
+  if (op != Op::set_policy && op != Op::gate_report && op != Op::gate_events && op != Op::certificate &&
+      op != Op::scan_channel)
+    return false;
   auto refuse = [&](Code code, const char* why) {
     reply(id, tag, fail(code, why));
     return true;
@@ -37,6 +39,14 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
     for (const auto& [other, connection] : connections_)
       if (connection.process == self->second.process)
         for (const auto& sandbox : cells_.owned_by(other)) tell_lost_soon(sandbox);
+    return true;
+  }
+  if (op == Op::scan_channel) {
+    if (!in.done()) return refuse(Code::invalid, "unreadable request");
+    auto made = gate_->scan_channel();
+    std::vector<Fd> ends;
+    if (made) ends.push_back(std::move(*made));
+    reply(id, tag, made ? Result<std::string>(std::string()) : std::unexpected(made.error()), std::move(ends));
     return true;
   }
   if (op == Op::gate_report || op == Op::certificate) {

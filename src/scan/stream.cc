@@ -49,10 +49,10 @@ void Stream::blot(char* bytes, size_t size, uint64_t offset) {
   }
 }
 
-void Stream::feed(std::string_view bytes, std::string& out, std::vector<Hit>& hits) {
+void Stream::take(std::string_view bytes, std::string* out, std::vector<Hit>& hits) {
   if (automaton_->empty()) {
     seen_ += bytes.size();
-    out.append(bytes);
+    if (out) out->append(bytes);
     return;
   }
   const size_t before = held_.size();
@@ -69,9 +69,11 @@ void Stream::feed(std::string_view bytes, std::string& out, std::vector<Hit>& hi
   // What idle() let go of may still be the beginning of something: it is kept, and not sent again.
   const size_t start = before - waiting_, decided = all.size() - automaton_->depth(state_);
   const size_t end = std::max(start, decided);
-  const size_t at = out.size();
-  out.append(all.substr(start, end - start));
-  blot(out.data() + at, end - start, offset + start);
+  if (out) {
+    const size_t at = out->size();
+    out->append(all.substr(start, end - start));
+    blot(out->data() + at, end - start, offset + start);
+  }
   waiting_ = all.size() - end;
   std::string rest(all.substr(decided));
   ::explicit_bzero(held_.data(), held_.size());
@@ -80,19 +82,24 @@ void Stream::feed(std::string_view bytes, std::string& out, std::vector<Hit>& hi
   std::erase_if(blots_, [&](const Range& range) { return range.to <= offset + end; });
 }
 
-void Stream::idle(std::string& out) {
+void Stream::let_go(size_t most, std::string* out) {
   const size_t gone = held_.size() - waiting_;
-  if (gone >= kIdleMost) return;
-  const size_t now = std::min<size_t>(waiting_, kIdleMost - gone), at = out.size();
-  out.append(held_, gone, now);
-  blot(out.data() + at, now, seen_ - waiting_);
+  if (gone >= most) return;
+  const size_t now = std::min<size_t>(waiting_, most - gone);
+  if (out) {
+    const size_t at = out->size();
+    out->append(held_, gone, now);
+    blot(out->data() + at, now, seen_ - waiting_);
+  }
   waiting_ -= now;
 }
 
-void Stream::end(std::string& out) {
-  const size_t at = out.size();
-  out.append(held_, held_.size() - waiting_);
-  blot(out.data() + at, waiting_, seen_ - waiting_);
+void Stream::finish(std::string* out) {
+  if (out) {
+    const size_t at = out->size();
+    out->append(held_, held_.size() - waiting_);
+    blot(out->data() + at, waiting_, seen_ - waiting_);
+  }
   ::explicit_bzero(held_.data(), held_.size());
   held_.clear();
   waiting_ = 0;

@@ -9,6 +9,11 @@
 //
 // In sum as many bytes come out as went in, and none waits longer than the longest spelling, less one byte.
 //
+// Whoever keeps the bytes himself wants to know only how many of them may go on, and blots out what `hits` names:
+//
+//   stream.feed(piece, hits);
+//   send(kept, stream.decided());           // from the beginning of the stream; beginnings() of them may still be one
+//
 // idle() is for people at a terminal: a prompt whose last letter happens to be the first of a value must appear. It
 // lets go of at most kIdleMost bytes of a beginning; a writer that pauses after each byte does not get a value past us,
 // only those first bytes of it.
@@ -43,14 +48,26 @@ class Stream {
   Stream& operator=(Stream&&) = default;
 
   // Appends to `out` and `hits`; a hit is told when its last byte has come.
-  void feed(std::string_view bytes, std::string& out, std::vector<Hit>& hits);
-  void idle(std::string& out);
-  void end(std::string& out);
+  void feed(std::string_view bytes, std::string& out, std::vector<Hit>& hits) { take(bytes, &out, hits); }
+  void idle(std::string& out) { let_go(kIdleMost, &out); }
+  void end(std::string& out) { finish(&out); }
+
+  void feed(std::string_view bytes, std::vector<Hit>& hits) { take(bytes, nullptr, hits); }
+  void idle() { let_go(kIdleMost, nullptr); }
+  // All that waits, and what follows is still looked at as its continuation: for one who does not show it as it is.
+  void let_go() { let_go(held_.size(), nullptr); }
+  void end() { finish(nullptr); }
 
   size_t held() const { return held_.size(); }
   uint64_t seen() const { return seen_; }
+  uint64_t decided() const { return seen_ - waiting_; }
+  // How many of the decided bytes, the last ones, idle() or let_go() gave away though a value may begin with them.
+  size_t beginnings() const { return held_.size() - waiting_; }
 
  private:
+  void take(std::string_view bytes, std::string* out, std::vector<Hit>& hits);
+  void let_go(size_t most, std::string* out);
+  void finish(std::string* out);
   // Looks through `all` from `from` on; what stands before it was looked at already.
   void look(std::string_view all, size_t from, uint64_t offset, std::vector<Hit>& hits);
   void blot(char* bytes, size_t size, uint64_t offset);

@@ -23,16 +23,22 @@ struct Outcome {
 
 template <typename Size>
 Outcome pass(const std::shared_ptr<const Automaton>& automaton, std::string_view text, Size size) {
-  Stream stream(automaton);
+  Stream stream(automaton), keeps(automaton);  // the second for one who keeps the bytes himself
   Outcome outcome;
+  std::vector<Hit> same;
   for (size_t at = 0; at < text.size();) {
     size_t n = std::min(text.size() - at, std::max<size_t>(1, size()));
     stream.feed(text.substr(at, n), outcome.out, outcome.hits);
+    keeps.feed(text.substr(at, n), same);
     at += n;
+    EXPECT_EQ(keeps.decided(), outcome.out.size());
     EXPECT_LT(stream.held(), std::max<size_t>(1, automaton->longest()));
   }
   stream.end(outcome.out);
   EXPECT_EQ(stream.held(), 0u);
+  keeps.end();
+  EXPECT_EQ(keeps.decided(), text.size());
+  EXPECT_EQ(same, outcome.hits);
   std::sort(outcome.hits.begin(), outcome.hits.end(), order_of_hits);
   return outcome;
 }
@@ -48,6 +54,24 @@ TEST(Scan, BlotsOutWhatItFinds) {
   ASSERT_EQ(seen.hits.size(), 1u);
   EXPECT_EQ(automaton->id_of(seen.hits[0].value), "github");
   EXPECT_EQ(seen.hits[0], (Hit{.value = 0, .form = Form::raw, .offset = 6, .length = 11}));
+}
+
+TEST(Scan, WhatIsLetGoIsStillABeginning) {
+  auto automaton = automaton_of({{"github", "ghx_9vK2mQ7"}});
+  Stream stream(automaton);
+  std::vector<Hit> hits;
+  stream.feed("a ghx_9v", hits);
+  EXPECT_EQ(stream.decided(), 2u);
+  stream.idle();
+  EXPECT_EQ(stream.decided(), 2 + kIdleMost);
+  EXPECT_EQ(stream.beginnings(), kIdleMost);
+  stream.let_go();
+  EXPECT_EQ(stream.decided(), 8u);
+  EXPECT_EQ(stream.beginnings(), 6u);
+  stream.feed("K2mQ7", hits);
+  ASSERT_EQ(hits.size(), 1u);
+  EXPECT_EQ(hits[0].offset, 2u);
+  EXPECT_EQ(stream.beginnings(), 0u);
 }
 
 TEST(Scan, CaseCountsInTheValueAndNotInHex) {

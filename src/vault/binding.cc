@@ -182,6 +182,11 @@ Result<Binding> read(const json& in) {
       ISOLA_CHECK(take(value, key, out.format));
     } else if (key == "placeholder") {
       ISOLA_CHECK(take(value, key, out.placeholder));
+    } else if (key == "scan") {
+      std::string word;
+      ISOLA_CHECK(take(value, key, word));
+      if (word != "redact" && word != "block") return bad("\"scan\" is redact or block");
+      out.blocks = word == "block";
     } else if (key == "expires") {
       if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX))
         return bad("\"expires\" must be a number of milliseconds since 1970");
@@ -259,6 +264,7 @@ std::string to_json(const std::vector<Binding>& bindings) {
     put("field", binding.field);
     put("format", binding.format);
     put("placeholder", binding.placeholder);
+    if (binding.blocks) one["scan"] = "block";
     if (binding.expires != 0) one["expires"] = binding.expires;
     put("actor", binding.actor);
     put("sealed", to_base64(binding.sealed));

@@ -38,6 +38,7 @@ struct Binding {
   Place place = Place::bearer;
   std::string field;        // the header, the query parameter, the user of `basic`
   std::string format;       // of `header`; empty: the value alone
+  bool blocks = false;      // a stream of the sandbox with the value in it ends (`scan`); else the value is blotted out
   std::string placeholder;  // stands for the value inside the sandbox; a request that carries it elsewhere is refused
   int64_t expires = 0;      // milliseconds since 1970; 0: with its owner
   std::string actor;        // on whose behalf it was granted

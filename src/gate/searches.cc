@@ -1,0 +1,57 @@
+#include "gate/searches.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace isola::gate {
+
+const Searches::Target& Searches::target(const std::string& binding) const {
+  static const Target kNone;
+  auto at = targets_.find(binding);
+  return at == targets_.end() ? kNone : at->second;
+}
+
+void Searches::set(const Bindings& bindings) {
+  auto among = [](const std::vector<std::shared_ptr<const Bound>>& list, const Bound& one) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const auto& other) { return other->value.view() == one.value.view(); });
+  };
+  std::vector<std::shared_ptr<const Bound>> now, past;
+  for (const auto& bound : bindings.all())
+    if (!bound->value.empty()) now.push_back(bound);
+  size_t total = 0;
+  for (const auto& bound : now) total += bound->value.size();
+  for (const auto* list : {&now_, &past_})
+    for (const auto& bound : *list) {
+      if (among(now, *bound) || among(past, *bound)) continue;
+      if (total + bound->value.size() > kMostValues) continue;  // the oldest are forgotten
+      total += bound->value.size();
+      past.push_back(bound);
+    }
+  std::map<std::string, Target> targets;
+  for (const auto* list : {&now, &past})
+    for (const auto& bound : *list)
+      targets.try_emplace(bound->binding.id, Target{bound->binding.secret, bound->binding.blocks});
+  if (past.empty()) {
+    automaton_ = bindings.automaton();
+  } else {
+    std::vector<scan::Value> values;
+    for (const auto* list : {&now, &past})
+      for (const auto& bound : *list)
+        for (auto part : bound->searched()) values.push_back({bound->binding.id, part});
+    auto made = scan::Automaton::make(values);
+    // What was searched for before still is; of what is new nothing is known, and nothing may pass.
+    if (!made) {
+      log::error("gate", "the values of a sandbox cannot be searched for: {}", made.error().message);
+      missing_ = made.error().message;
+      return;
+    }
+    automaton_ = (*made)->empty() ? nullptr : std::move(*made);
+  }
+  now_ = std::move(now);
+  past_ = std::move(past);
+  targets_ = std::move(targets);
+}
+
+}  // namespace isola::gate

@@ -1,0 +1,41 @@
+// What the streams of one sandbox are searched for: the values that are bound to it, and those that were. A value that
+// was revoked went out, and may come back: it stays in the search for as long as this gate knows the sandbox.
+//
+//   searches->set(*bindings);                       // whenever they change
+//   stream = scan::Stream(searches->automaton());   // null: there is nothing to search for
+//   searches->target(automaton->id_of(hit.value)).secret
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gate/bindings.h"
+
+namespace isola::gate {
+
+class Searches {
+ public:
+  struct Target {
+    std::string secret;
+    bool blocks = false;  // a stream with this in it ends
+  };
+
+  void set(const Bindings& bindings);
+  const std::shared_ptr<const scan::Automaton>& automaton() const { return automaton_; }
+  // By the id of a binding; of one that was never there an empty one.
+  const Target& target(const std::string& binding) const;
+
+  // Why nothing can be said of its streams now: values that an earlier gate had are not here again. Empty: they are.
+  const std::string& missing() const { return missing_; }
+  void set_missing(std::string why) { missing_ = std::move(why); }
+
+ private:
+  std::vector<std::shared_ptr<const Bound>> now_, past_;  // with values; the oldest last
+  std::map<std::string, Target> targets_;
+  std::shared_ptr<const scan::Automaton> automaton_;
+  std::string missing_;
+};
+
+}  // namespace isola::gate
