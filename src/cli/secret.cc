@@ -28,7 +28,7 @@ struct SecretOptions {
 
 struct BindOptions {
   std::vector<std::string> words;  // [SANDBOX] SECRET HOST…
-  bool project = false, placeholder = false;
+  bool project = false, placeholder = false, blocks = false;
   std::string template_name, as = "bearer", path, ports, expires, format;
   std::vector<std::string> methods;
 };
@@ -136,6 +136,7 @@ Result<void> bind_secret(const Common& common, const BindOptions& options) {
   if (!options.format.empty()) body["format"] = options.format;
   if (!options.expires.empty()) body["expires_in"] = options.expires;
   if (options.placeholder) body["make_placeholder"] = true;
+  if (options.blocks) body["scan"] = "block";
   if (!options.template_name.empty()) body["template"] = options.template_name;
   ISOLA_TRY(Api api, Api::open(common));
   std::string target = "/v1/bindings";
@@ -243,6 +244,8 @@ void add_bind(CLI::App& app, Common& common, int& code) {
   binding->add_option("--port", options->ports, "Like 443,8000-8100; 443 where nothing is said");
   binding->add_option("--expires", options->expires, "Revoke it after so long, as 2h");
   binding->add_flag("--placeholder", options->placeholder, "Make a random word that stands for the value inside");
+  binding->add_flag("--block", options->blocks,
+                    "End a stream of the sandbox that has the value in it; else it is blotted out");
   binding->callback([&common, options, done] { done(bind_secret(common, *options)); });
 
   auto names = std::make_shared<std::vector<std::string>>();

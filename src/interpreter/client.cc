@@ -1,10 +1,14 @@
 #include "interpreter/client.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/log.h"
 #include "guest/dial.h"
 #include "interpreter/socket.h"
 
 namespace isola::interpreter {
+
+using nlohmann::json;
 
 namespace {
 
@@ -72,10 +76,53 @@ Task<Result<std::unique_ptr<Conversation>>> ask(sandbox::Service& service, sandb
     channel = co_await dial(service, box, request);
   }
   if (!channel) co_return std::unexpected(std::move(channel).error());
-  co_return std::make_unique<Conversation>(std::move(*channel), std::move(use));
+  co_return std::make_unique<Conversation>(std::move(*channel), box, std::move(use));
 }
 
 Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::milliseconds time) {
+  if (ready_.empty()) {
+    auto line = co_await take(time);
+    const bool plain = !line || !*line || (*line)->empty();
+    if (plain || (sieves_.empty() && !(box_->screening() && box_->screening()->on()))) co_return line;
+    auto out = co_await sifted(std::move(**line));
+    if (!out) co_return std::unexpected(out.error());
+    ready_.push_back(std::move(*out));
+  }
+  std::optional<std::string> next = std::move(ready_.front());
+  ready_.pop_front();
+  co_return next;
+}
+
+// The text of one message with what was held back of the one before. What another kind of message follows is the end.
+Task<Result<std::string>> Conversation::sifted(std::string line) {
+  json event = json::parse(line, nullptr, false);
+  const bool typed = event.is_object() && event.contains("type") && event["type"].is_string();
+  const std::string type = typed ? event["type"].get<std::string>() : "";
+  if ((type != "stdout" && type != "stderr") || !event.contains("text") || !event["text"].is_string()) {
+    for (const char* name : {"stdout", "stderr"}) {
+      ISOLA_CO_TRY(std::string rest, co_await last_of(name));
+      json before = {{"type", name}, {"text", rest}};
+      if (!rest.empty()) ready_.push_back(before.dump(-1, ' ', false, json::error_handler_t::replace));
+    }
+    co_return line;
+  }
+  auto& sieve = sieves_[type];
+  if (!sieve) sieve = std::make_unique<sandbox::Sieve>(box_, type);
+  const std::string text = event["text"].get<std::string>();
+  ISOLA_CO_TRY(std::string passed, co_await sieve->pass(text));
+  event["text"] = passed;
+  // What is held back may begin in the middle of a letter: values need not be text.
+  co_return event.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Task<Result<std::string>> Conversation::last_of(const std::string& name) {
+  auto at = sieves_.find(name);
+  if (at == sieves_.end()) co_return std::string();
+  auto rest = co_await at->second->end();
+  co_return rest;
+}
+
+Task<Result<std::optional<std::string>>> Conversation::take(std::chrono::milliseconds time) {
   std::optional<std::string> line;
   // Pieces of a line are no answer: they do not make it wait for longer.
   const auto until = std::chrono::steady_clock::now() + time;

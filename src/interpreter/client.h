@@ -10,27 +10,38 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "base/task.h"
 #include "sandbox/service.h"
+#include "sandbox/sieve.h"
 
 namespace isola::interpreter {
 
 class Conversation {
  public:
-  Conversation(sandbox::ChannelPtr channel, sandbox::Box::Use use)
-      : channel_(std::move(channel)), use_(std::move(use)) {}
+  Conversation(sandbox::ChannelPtr channel, sandbox::BoxPtr box, sandbox::Box::Use use)
+      : channel_(std::move(channel)), use_(std::move(use)), box_(std::move(box)) {}
 
   Task<Result<std::optional<std::string>>> next(std::chrono::milliseconds time);
   // The caller has left: its cell is stopped, and its variables stay.
   Task<void> interrupt();
 
  private:
+  Task<Result<std::optional<std::string>>> take(std::chrono::milliseconds time);
+  // What code prints comes in messages, cut anywhere: searched as the text that it is together.
+  Task<Result<std::string>> sifted(std::string line);
+  Task<Result<std::string>> last_of(const std::string& name);
+
   sandbox::ChannelPtr channel_;
   sandbox::Box::Use use_;
+  sandbox::BoxPtr box_;
+  std::map<std::string, std::unique_ptr<sandbox::Sieve>> sieves_;  // stdout, stderr: once something came
+  std::deque<std::string> ready_;                                  // lines that come before the next one
   std::string pending_;
   size_t searched_ = 0;
   bool over_ = false;

@@ -203,7 +203,7 @@ Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher, bool 
   } over{*this};
   auto fds = co_await launcher.link(id_);
   std::shared_ptr<GuestLink> link;
-  if (fds) link = GuestLink::start(home_, std::move(*fds), patience_);
+  if (fds) link = GuestLink::start(home_, std::move(*fds), patience_, screening_);
   if (link) {
     std::lock_guard lock(mutex_);
     link_ = link;

@@ -84,6 +84,9 @@ class Box : public std::enable_shared_from_this<Box> {
 
   // How long its guest may say nothing while somebody waits for it.
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
+  // Before its first link.
+  void set_screening(std::shared_ptr<Screening> screening) { screening_ = std::move(screening); }
+  const std::shared_ptr<Screening>& screening() const { return screening_; }  // or nothing
   // The link, made anew where it broke. Whoever asks while it is shut waits, but for `the_one` who shut it.
   Task<Result<std::shared_ptr<GuestLink>>> link(LauncherLink& launcher, bool the_one = false);
   void set_link(std::shared_ptr<GuestLink> link);
@@ -210,6 +213,7 @@ class Box : public std::enable_shared_from_this<Box> {
   void set_shut(bool shut);
   Caller ender_;
   std::chrono::milliseconds patience_{30000};
+  std::shared_ptr<Screening> screening_;
   Bell link_bell_, turn_bell_, end_bell_;
   std::atomic<int> uses_{0}, dials_{0};
   std::atomic<Millis> last_active_{0};

@@ -132,6 +132,7 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
     co_return std::unexpected(std::move(started).error());
   }
   info.pid = started->pid;
+  whose(box, info, *channel);
   ++counters.commands;
   // Unless somebody who looked at what runs there was faster, and has written it down.
   if (box->remember(info)) {
@@ -147,6 +148,7 @@ Task<Result<Running>> Service::attach(BoxPtr box, std::string command, uint64_t 
   ISOLA_CO_TRY(CommandInfo info, co_await find_command(box, std::move(command)));
   ISOLA_CO_TRY(auto link, co_await this->link(box));
   auto channel = link->open(guest::Op::attach, guest::encode(guest::Attach{info.pid, from}));
+  whose(box, info, *channel);
   ISOLA_CO_TRY(std::string bytes, co_await channel->reply());
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
 }
@@ -170,6 +172,16 @@ void Service::command_ended(const BoxPtr& box, const std::string& command, const
   data["command_id"] = command;
   data["duration_ms"] = now_millis() - info->started;
   record(ledger::Kind::command_ended, box, dumped(data), Caller(info->key, info->actor), info->task);
+}
+
+// Where its output is withheld its end is heard of all the same.
+void Service::whose(const BoxPtr& box, const CommandInfo& info, Channel& channel) {
+  auto watched = [service = weak_from_this(), weak = std::weak_ptr(box), id = info.id, pid = info.pid] {
+    auto self = service.lock();
+    auto there = weak.lock();
+    if (self && there) self->watch(there, id, pid);
+  };
+  channel.belongs_to(info.id, info.task, std::move(watched));
 }
 
 void Service::detach(Running running) { watch(running.box, running.info.id, running.info.pid); }

@@ -362,9 +362,9 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
 
   net::any_io_executor executor = co_await net::this_coro::executor;
   auto* caller = executor.target<net::io_context::executor_type>();
-  auto box = std::make_shared<Box>(home_near(caller ? &caller->context() : nullptr), record);
+  auto box = new_box(home_near(caller ? &caller->context() : nullptr), record);
   box->set_patience(settings.patience);
-  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings.patience));
+  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings.patience, box->screening()));
   auto inserted = parts_.store.insert_sandbox(record);
   if (!inserted) {
     (void)co_await parts_.launcher->kill(record.id);
@@ -400,10 +400,10 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
 
 // What the launcher made is ours from here on; what the store refuses ends again.
 Task<Result<BoxPtr>> Service::take_in(store::SandboxRecord record, boundary::Link link) {
-  auto box = std::make_shared<Box>(home_near(nullptr), record);
+  auto box = new_box(home_near(nullptr), record);
   auto patience = settings().patience;
   box->set_patience(patience);
-  box->set_link(GuestLink::start(box->home(), std::move(link), patience));
+  box->set_link(GuestLink::start(box->home(), std::move(link), patience, box->screening()));
   auto inserted = parts_.store.insert_sandbox(record);
   if (!inserted) {
     Error why = inserted.error();

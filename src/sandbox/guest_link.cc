@@ -9,6 +9,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "sandbox/channel_screen.h"
+
 namespace isola::sandbox {
 
 namespace net = boost::asio;
@@ -151,7 +153,16 @@ struct Channel::State {
   std::mutex mutex;
   Bell bell;
   uint32_t number = 0;  // 0: not opened yet; only used on the home worker
-  std::deque<std::string> data;
+  struct Piece {
+    std::string bytes;
+    uint32_t cost = 0;  // of the guest's window
+  };
+  std::deque<Piece> data;
+  Screening::Place place;  // whose it is
+  std::function<void()> withheld;
+  std::shared_ptr<ChannelScreen> screen;  // only used on the home worker, and so are the two that follow
+  std::shared_ptr<const Screening> screening;
+  bool unscreened = false;  // it was asked, and there is nothing to search for
   std::optional<std::string> reply, result;
   std::optional<Error> error;
   bool eof = false, ended = false, cancelled = false;
@@ -166,6 +177,57 @@ struct Channel::State {
       what();
     }
     bell.ring();
+  }
+
+  void deliver(std::string bytes, uint32_t cost) {
+    change([&] {
+      if (!cancelled) data.push_back({std::move(bytes), cost});
+    });
+  }
+
+  // On the home worker: whether the data of this channel is looked through before it is delivered.
+  static bool is_screened(const std::shared_ptr<State>& self, guest::Op op) {
+    if (self->screen) return true;
+    if (!self->screening || !self->screening->on() || self->unscreened) return false;
+    ChannelScreen::Out out;
+    std::weak_ptr<State> weak = self;
+    out.deliver = [weak](std::string bytes, uint32_t cost) {
+      if (auto state = weak.lock()) state->deliver(std::move(bytes), cost);
+    };
+    out.failed = [weak](const Error& why) {
+      if (auto state = weak.lock()) state->withhold(why);
+    };
+    out.place = [weak] {
+      auto state = weak.lock();
+      if (!state) return Screening::Place();
+      std::lock_guard lock(state->mutex);
+      return state->place;
+    };
+    self->screen = ChannelScreen::make(op, self->screening, *self->home, std::move(out));
+    self->unscreened = !self->screen;
+    return self->screen != nullptr;
+  }
+
+  // Nothing more of it goes to anybody. What runs inside goes on.
+  void withhold(const Error& why) {
+    if (ended) return;
+    std::function<void()> tell;
+    change([&] {
+      ended = eof = true;
+      error = why;
+      tell.swap(withheld);
+    });
+    if (tell) tell();
+    auto link = io.lock();
+    if (!link || link->dead || number == 0) return;
+    link->session.cancel(number);
+    link->flush();
+  }
+
+  // After everything that was taken has been delivered.
+  void after_data(std::function<void()> what) {
+    if (!screen) return change(what);
+    screen->finish([this, what = std::move(what)] { change(what); });
   }
 
   bool is_cancelled() {  // by any worker
@@ -189,8 +251,9 @@ struct Channel::State {
 };
 
 std::shared_ptr<GuestLink> GuestLink::start(net::io_context& home, boundary::Link fds,
-                                            std::chrono::milliseconds patience) {
-  std::shared_ptr<GuestLink> link(new GuestLink(home));
+                                            std::chrono::milliseconds patience,
+                                            std::shared_ptr<const Screening> screening) {
+  std::shared_ptr<GuestLink> link(new GuestLink(home, std::move(screening)));
   link->io_ = std::make_shared<Io>(home, patience);
   link->io_->from.assign(fds.from_guest.release());
   link->io_->to.assign(fds.to_guest.release());
@@ -222,6 +285,7 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
   auto state = channel->state_ = std::make_shared<Channel::State>();
   state->io = io_;
   state->home = &home_;
+  state->screening = screening_;
   // The guest must always be able to send a whole frame to somebody who waits for one.
   window = std::max<uint32_t>(window, guest::kMaxPayload);
   state->batch = std::min<uint32_t>(window / 4, window - guest::kMaxPayload);
@@ -242,22 +306,23 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
     }
     guest::ChannelCallbacks on;
     on.reply = [state](std::string_view bytes) { state->change([&] { state->reply.emplace(bytes); }); };
-    on.data = [state](std::string_view bytes) {
-      state->change([&] {
-        if (!state->cancelled) state->data.emplace_back(bytes);
-      });
+    on.data = [state, op](std::string_view bytes) {
+      if (Channel::State::is_screened(state, op)) return state->screen->take(bytes);
+      state->deliver(std::string(bytes), static_cast<uint32_t>(bytes.size()));
     };
-    on.eof = [state] { state->change([&] { state->eof = true; }); };
+    on.eof = [state] { state->after_data([state] { state->eof = true; }); };
     on.writable = [state, weak = std::weak_ptr(io)] {
       if (auto link = weak.lock()) state->push(*link);
     };
     on.end = [state](Result<std::string_view> end) {
-      state->change([&] {
+      auto kept = end ? Result<std::string>(*end) : Result<std::string>(std::unexpected(end.error()));
+      state->after_data([state, kept = std::move(kept)] {
+        if (state->ended) return;  // it was withheld
         state->ended = state->eof = true;
-        if (end)
-          state->result.emplace(*end);
+        if (kept)
+          state->result = *kept;
         else
-          state->error = end.error();
+          state->error = kept.error();
       });
     };
     if (is_bulk(op)) io->widen();
@@ -301,12 +366,21 @@ void Channel::cancel() {
     state->data.clear();
   }
   net::post(*state->home, [state] {
+    state->unscreened = true;
+    if (auto screen = std::move(state->screen)) screen->drop();
     auto io = state->io.lock();
     if (!io || io->dead || state->number == 0 || state->ended) return;
     // Whatever the guest still sends on its way to the end is thrown away, within the window it was granted.
     io->session.cancel(state->number);
     io->flush();
   });
+}
+
+void Channel::belongs_to(std::string command, std::string task, std::function<void()> withheld) {
+  std::lock_guard lock(state_->mutex);
+  state_->place.command = std::move(command);
+  state_->place.task = std::move(task);
+  state_->withheld = std::move(withheld);
 }
 
 Task<Result<std::string>> Channel::reply() {
@@ -354,13 +428,13 @@ Task<std::optional<std::string>> Channel::take(std::chrono::milliseconds time, b
       std::lock_guard lock(state->mutex);
       while (!state->data.empty() && (piece.empty() || join)) {
         if (piece.empty())
-          piece = std::move(state->data.front());
+          piece = std::move(state->data.front().bytes);
         else
-          piece += state->data.front();
+          piece += state->data.front().bytes;
+        state->owed += state->data.front().cost;
         state->data.pop_front();
       }
       if (piece.empty() && (state->eof || state->ended)) co_return std::nullopt;
-      state->owed += static_cast<uint32_t>(piece.size());
       if (!piece.empty() && state->owed >= state->batch) grant = std::exchange(state->owed, 0);
     }
     if (!piece.empty() && grant == 0) co_return piece;
@@ -392,6 +466,11 @@ Task<Result<std::string>> Channel::end() {
     }
     co_await state->bell.wait(ticket);
   }
+}
+
+std::optional<Error> Channel::failure() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->ended ? state_->error : std::nullopt;
 }
 
 Task<Result<void>> Channel::write(std::string_view bytes) {

@@ -8,6 +8,9 @@
 //
 // Dropping the last handle of a channel cancels it. What the guest says is untrusted: it is bounded by the channel's
 // window, and a reply that does not decode is the caller's error to report.
+//
+// Whatever the guest sends as data goes through the sandbox's screening, if that is on, before anybody can read it:
+// there is no other way to it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -22,6 +25,7 @@
 #include "boundary/boundary.h"
 #include "guest/session.h"
 #include "sandbox/bell.h"
+#include "sandbox/screening.h"
 
 namespace isola::sandbox {
 
@@ -43,10 +47,15 @@ class Channel {
   Task<std::optional<std::string>> read();
   Task<std::optional<std::string>> read_for(std::chrono::milliseconds time);  // empty: the time was up
   Task<Result<std::string>> end();
+  // Why it has ended, if it has, and not well.
+  std::optional<Error> failure() const;
   // Returns when everything is on its way to the guest.
   Task<Result<void>> write(std::string_view bytes);
   void close_write();
   void cancel();
+  // Whose output it is, for the record of what is found in it. `withheld`: called where nothing more of it goes on,
+  // while the command does.
+  void belongs_to(std::string command, std::string task, std::function<void()> withheld);
 
  private:
   friend class GuestLink;
@@ -61,8 +70,10 @@ class GuestLink : public std::enable_shared_from_this<GuestLink> {
  public:
   // `patience`: a guest that says nothing for so long while somebody waits is asked whether it is there; when it says
   // nothing for as long again, everything on the link fails with Code::timeout.
+  // `screening`: null where nothing can be bound.
   static std::shared_ptr<GuestLink> start(boost::asio::io_context& home, boundary::Link fds,
-                                          std::chrono::milliseconds patience = std::chrono::seconds(30));
+                                          std::chrono::milliseconds patience = std::chrono::seconds(30),
+                                          std::shared_ptr<const Screening> screening = nullptr);
   ~GuestLink();
 
   ChannelPtr open(guest::Op op, std::string args, uint32_t window = guest::kHostWindow);
@@ -80,8 +91,10 @@ class GuestLink : public std::enable_shared_from_this<GuestLink> {
  private:
   friend class Channel;
   struct Io;
-  explicit GuestLink(boost::asio::io_context& home) : home_(home) {}
+  GuestLink(boost::asio::io_context& home, std::shared_ptr<const Screening> screening)
+      : home_(home), screening_(std::move(screening)) {}
   boost::asio::io_context& home_;
+  std::shared_ptr<const Screening> screening_;
   std::shared_ptr<Io> io_;
 };
 

@@ -454,6 +454,12 @@ Task<Result<launcher::PackReply>> LauncherLink::pack_image(std::string image, bo
   co_return launcher::read_value<launcher::PackReply>(answer.in());
 }
 
+Task<Result<Fd>> LauncherLink::scan_channel() {
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::scan_channel, {}));
+  if (answer.message.fds.size() != 1) co_return fail(Code::corrupt, "the launcher sent no socket");
+  co_return std::move(answer.message.fds[0]);
+}
+
 Task<Result<void>> LauncherLink::verify_image(std::string image) {
   Writer out;
   out.str(image);

@@ -82,6 +82,8 @@ class LauncherLink {
   Task<Result<std::vector<std::string>>> reseal(std::vector<std::string> sealed);
   Task<Result<vault::Secret>> open_value(std::string sealed);
   Task<Result<std::string>> gate_report(std::string id);  // JSON
+  // A socket whose other end the gate has (scan_link.h); unavailable while it is being restarted.
+  Task<Result<Fd>> scan_channel();
 
   bool connected() const;
   void stop();

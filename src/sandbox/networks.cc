@@ -101,6 +101,8 @@ Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy,
       told.ungathered = gathered.error();
       refresh = now_millis() + kGatherAgain;
     }
+    // Before the gate has them: nothing that went out with one of them comes back unseen.
+    if (!request.bindings.empty() || !gathered) box->screening()->turn_on();
   }
   {
     std::lock_guard lock(grants_mutex_);

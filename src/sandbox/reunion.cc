@@ -113,7 +113,8 @@ Task<Result<void>> Service::take_one_back(Left left) {
   // Written down with each sample only: a server that was killed may not have known of its last use.
   Millis sampled = std::chrono::duration_cast<std::chrono::milliseconds>(settings().sample).count();
   record.last_active = std::max(record.last_active, std::min(now_millis(), record.last_active + sampled));
-  auto box = std::make_shared<Box>(parts_.next_worker(), record);
+  auto box = new_box(parts_.next_worker(), record);
+  screen_if_granted(box);
   box->set_patience(settings().patience);
   ISOLA_CO_CHECK(accounts_.begin_box(*box));
   ISOLA_CO_CHECK(note_birth(box));

@@ -21,6 +21,8 @@ using nlohmann::json;
 Service::Service(Parts parts) : parts_(std::move(parts)), accounts_(parts_.ledger, parts_.settings.prices) {
   if (parts_.secret.empty()) parts_.secret = new_token();
   desk_ = std::make_shared<VolumeDesk>(parts_.launcher, parts_.next_worker);
+  auto connect = [launcher = parts_.launcher] { return launcher->scan_channel(); };
+  scanner_ = ScanLink::make(parts_.next_worker(), connect, parts_.settings.scan_patience);
 }
 Service::~Service() = default;
 
@@ -31,6 +33,7 @@ Settings Service::settings() const {
 
 void Service::set_settings(Settings settings) {
   accounts_.set_prices(settings.prices);
+  scanner_->set_patience(settings.scan_patience);
   std::unique_lock lock(mutex_);
   parts_.settings = std::move(settings);
 }

@@ -30,6 +30,7 @@
 #include "sandbox/events.h"
 #include "sandbox/launcher_link.h"
 #include "sandbox/pool_policy.h"
+#include "sandbox/screening.h"
 #include "sandbox/volume_desk.h"
 #include "store/store.h"
 #include "vault/binding.h"
@@ -40,12 +41,13 @@ namespace isola::sandbox {
 struct Settings {
   std::string default_template = "base";
   boundary::Limits default_limits;
-  Millis default_timeout = 0;                 // a lifetime where the caller names none; 0: never
-  uint32_t pool = 1;                          // parked jails per template in use, at least
-  uint32_t pool_most = 16;                    // and at most: in between, demand decides
-  std::chrono::milliseconds sample{30000};    // how often usage is written down
-  std::chrono::milliseconds patience{30000};  // with a guest that says nothing
-  std::chrono::milliseconds sweep{20000};     // between looks for sandboxes that nobody knows
+  Millis default_timeout = 0;                      // a lifetime where the caller names none; 0: never
+  uint32_t pool = 1;                               // parked jails per template in use, at least
+  uint32_t pool_most = 16;                         // and at most: in between, demand decides
+  std::chrono::milliseconds sample{30000};         // how often usage is written down
+  std::chrono::milliseconds patience{30000};       // with a guest that says nothing
+  std::chrono::milliseconds sweep{20000};          // between looks for sandboxes that nobody knows
+  std::chrono::milliseconds scan_patience{10000};  // with a gate that does not answer of what is to be searched
   bool allow_unquotaed_disk = false;
   ledger::PriceSheet prices;
 };
@@ -507,6 +509,11 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> drop_grants(BoxPtr box);
   Result<void> copy_grants(const store::SandboxRecord& from, const BoxPtr& to, const Caller& by);
   Task<void> place_certificate(BoxPtr box);
+  // ---- what leaves them (screens.cc) ----
+  BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);
+  // At the start, before anybody can ask for what is inside.
+  void screen_if_granted(const BoxPtr& box);
+  std::shared_ptr<const Screening> volume_screening(const store::VolumeRecord& volume);
   // A value of a secret is about to go into it, for a command.
   Task<Result<void>> expose(BoxPtr box, CommandSpec& spec);
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
@@ -565,6 +572,7 @@ class Service : public std::enable_shared_from_this<Service> {
   void look_sooner(const std::string& project);
   std::vector<BoxPtr> boxes_of(const std::string& project);
   void watch(const BoxPtr& box, const std::string& command, uint32_t pid);
+  void whose(const BoxPtr& box, const CommandInfo& info, Channel& channel);
   Task<void> make_rounds(BoxPtr box);
   Task<void> watch_command(BoxPtr box, std::string command, uint32_t pid);
   // After a new link: what runs in the guest, and how the rest ended.
@@ -626,6 +634,7 @@ class Service : public std::enable_shared_from_this<Service> {
   };
   std::map<std::string, Warm> warm_;  // by digest; under pool_mutex_
   std::shared_ptr<VolumeDesk> desk_;
+  std::shared_ptr<ScanLink> scanner_;
   std::mutex grants_mutex_;
   std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
   Bell grants_bell_;

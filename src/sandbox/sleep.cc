@@ -199,7 +199,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
       co_return std::unexpected(why);
     }
   }
-  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings().patience));
+  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings().patience, box->screening()));
   // It reaches nothing until its policy is in force. What it was granted it has to be granted again: what comes out of
   // an image may have been waiting for this.
   Result<void> ready;

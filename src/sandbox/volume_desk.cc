@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMost = 32;                      // of all projects together: each is a jail
 constexpr auto kStays = std::chrono::seconds(5);  // after its last use
 constexpr const char* kPlace = "/volume";
+constexpr auto kPatience = std::chrono::seconds(30);
 constexpr uint64_t MiB = 1 << 20;
 
 boundary::Limits small() { return {.cpus = 1, .memory = 128 * MiB, .pids = 16, .disk = 32 * MiB}; }
@@ -55,7 +56,8 @@ VolumeDesk::Use VolumeDesk::hand_out(const std::string& volume, const std::share
   return use;
 }
 
-Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string digest, bool read_only) {
+Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string digest, bool read_only,
+                                               std::shared_ptr<const Screening> screening) {
   auto self = shared_from_this();
   for (;;) {
     std::shared_ptr<Desk> desk;
@@ -75,7 +77,7 @@ Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string d
       ticket = desk->bell.ticket();
     }
     if (ours) {
-      auto begun = co_await begin(volume, digest, read_only, desk);
+      auto begun = co_await begin(volume, digest, read_only, screening, desk);
       if (!begun) co_return std::unexpected(std::move(begun).error());
       continue;
     }
@@ -86,7 +88,7 @@ Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string d
 }
 
 Task<Result<void>> VolumeDesk::begin(std::string volume, std::string digest, bool read_only,
-                                     std::shared_ptr<Desk> desk) {
+                                     std::shared_ptr<const Screening> screening, std::shared_ptr<Desk> desk) {
   std::string sandbox;
   std::shared_ptr<GuestLink> link;
   auto make = [&]() -> Task<Result<void>> {
@@ -102,7 +104,7 @@ Task<Result<void>> VolumeDesk::begin(std::string volume, std::string digest, boo
     ask.volumes.push_back(mount);
     ISOLA_CO_TRY(Launched launched, co_await launcher_->launch(std::move(ask)));
     sandbox = launched.reply.id;
-    link = GuestLink::start(next_worker_(), std::move(launched.link));
+    link = GuestLink::start(next_worker_(), std::move(launched.link), kPatience, screening);
     guest::PathArgs root;
     root.path = kPlace;
     ISOLA_CO_TRY(std::string entered, co_await link->call(guest::Op::enter, guest::encode(root)));

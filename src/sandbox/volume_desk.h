@@ -46,12 +46,15 @@ class VolumeDesk : public std::enable_shared_from_this<VolumeDesk> {
 
   // `digest`: of any template; nothing of it is used. `read_only`: of one that nobody writes to any more. exhausted:
   // too many volumes are being looked at.
-  Task<Result<Use>> open(std::string volume, std::string digest, bool read_only = false);
+  // `screening`: what its files are searched for.
+  Task<Result<Use>> open(std::string volume, std::string digest, bool read_only = false,
+                         std::shared_ptr<const Screening> screening = nullptr);
   // Before the volume goes. Who uses it gets errors.
   Task<void> close(std::string volume);
 
  private:
-  Task<Result<void>> begin(std::string volume, std::string digest, bool read_only, std::shared_ptr<Desk> desk);
+  Task<Result<void>> begin(std::string volume, std::string digest, bool read_only,
+                           std::shared_ptr<const Screening> screening, std::shared_ptr<Desk> desk);
   Task<void> leave_later(std::string volume, std::shared_ptr<Desk> desk);
   void give_back(const std::string& volume, const std::shared_ptr<Desk>& desk);
   Use hand_out(const std::string& volume, const std::shared_ptr<Desk>& desk);

@@ -196,7 +196,9 @@ Task<Result<Service::VolumeFiles>> Service::volume_files(store::VolumeRecord vol
     digest = any.front().digest;
   }
   std::string id = files.volume.id, of = *digest;
-  ISOLA_CO_TRY(files.use, co_await desk_->open(std::move(id), std::move(of), is_kept_folder(files.volume)));
+  auto screening = volume_screening(files.volume);
+  const bool kept = is_kept_folder(files.volume);
+  ISOLA_CO_TRY(files.use, co_await desk_->open(std::move(id), std::move(of), kept, std::move(screening)));
   co_return files;
 }
 

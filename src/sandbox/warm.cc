@@ -85,9 +85,9 @@ Task<Result<launcher::CheckpointReply>> Service::bring_up(std::string template_n
   auto launched = co_await parts_.launcher->launch(std::move(ask));
   if (!launched) co_return std::unexpected(std::move(launched).error());
   record.id = launched->reply.id;
-  auto box = std::make_shared<Box>(parts_.next_worker(), record);
+  auto box = new_box(parts_.next_worker(), record);
   box->set_patience(settings.patience);
-  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings.patience));
+  box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings.patience, box->screening()));
   json data = {{"template", template_name}, {"reason", "to bring up what the template starts"}};
   this->record(ledger::Kind::sandbox_created, box, data.dump());
   auto image = co_await keep_what_it_starts(box);

@@ -105,6 +105,8 @@ constexpr Setting kSettings[] = {
     SETTING("workers", "number", "threads; 0: one per core", workers),
     SETTING("grace", "time", "how long requests may finish when the server stops", grace),
     SETTING("patience", "time", "how long a sandbox may be silent before calls into it fail with 504", patience),
+    SETTING("scan_patience", "time", "how long output of a sandbox with secrets waits for a gate that is away",
+            scan_patience),
     SETTING("keep_ended_days", "number", "how long ended sandboxes are remembered", keep_ended_days),
     SETTING("log.level", "debug, info, warn or error", "least important lines to write", log_level),
     SETTING("log.format", "text or json", "how lines look", log_format),
@@ -216,6 +218,7 @@ Result<void> check(const Config& config) {
   if (config.sample.count() < 100) return fail(Code::invalid, "sample: must be at least 100ms");
   if (config.sweep.count() < 100) return fail(Code::invalid, "sweep: must be at least 100ms");
   if (config.patience.count() < 100) return fail(Code::invalid, "patience: must be at least 100ms");
+  if (config.scan_patience.count() < 100) return fail(Code::invalid, "scan_patience: must be at least 100ms");
   if (!config.syslog.empty())
     if (auto target = parse_syslog(config.syslog); !target)
       return fail(Code::invalid, "audit.syslog: " + target.error().message);

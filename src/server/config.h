@@ -41,6 +41,7 @@ struct Config {
   std::chrono::milliseconds sample{30000};
   std::chrono::milliseconds grace{10000};
   std::chrono::milliseconds patience{30000};
+  std::chrono::milliseconds scan_patience{10000};
   std::chrono::milliseconds sweep{20000};
   uint64_t keep_ended_days = 30;
   bool allow_unquotaed_disk = false;

@@ -53,6 +53,7 @@ sandbox::Settings settings_of(const Config& config) {
           .sample = config.sample,
           .patience = config.patience,
           .sweep = config.sweep,
+          .scan_patience = config.scan_patience,
           .allow_unquotaed_disk = config.allow_unquotaed_disk,
           .prices = config.prices};
 }

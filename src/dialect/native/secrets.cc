@@ -106,6 +106,10 @@ vault::Binding read_binding(Fields& fields) {
   }
   binding.field = fields.text("field");
   binding.format = fields.text("format");
+  if (auto word = fields.maybe_text("scan")) {
+    if (*word != "redact" && *word != "block") fields.wrong("scan", "must be redact or block");
+    binding.blocks = *word == "block";
+  }
   binding.placeholder = fields.text("placeholder");
   // A random one, for tools that do nothing without something that looks like a token.
   if (fields.flag("make_placeholder")) {

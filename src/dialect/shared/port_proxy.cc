@@ -9,6 +9,7 @@
 #include "http/error_reply.h"
 #include "http/message.h"
 #include "sandbox/bell.h"
+#include "sandbox/sieve.h"
 #include "store/keys.h"
 
 namespace isola::dialect {
@@ -144,7 +145,11 @@ Task<Result<void>> read_head(ChannelPtr channel, http::ResponseParser& parser, s
     if (state == http::HeadScanner::State::complete) break;
     if (rest.size() > kMaxHead) co_return fail(Code::corrupt, "the service inside sent too long a head");
     auto piece = co_await channel->read_frame_for(kAnswerTime);
-    if (!piece) co_return fail(Code::unavailable, "the service inside closed the connection without an answer");
+    if (!piece) {
+      auto why = channel->failure();
+      co_return fail(Code::unavailable,
+                     why ? why->message : "the service inside closed the connection without an answer");
+    }
     if (piece->empty()) co_return fail(Code::timeout, "the service inside did not answer in time");
     rest += *piece;
   }
@@ -240,8 +245,9 @@ Task<Result<void>> read_final_head(const http::Exchange& ex, ChannelPtr channel,
   co_return fail(Code::corrupt, "the service inside announces an answer and does not give it");
 }
 
-// The service's reply, to its end.
-Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
+// The service's reply, to its end. The link has looked through its bytes; the body of one in chunks is looked through
+// once more, without what stands between them.
+Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, sandbox::BoxPtr box, bool upgrade) {
   using namespace boost::asio::experimental::awaitable_operators;
   http::ResponseParser parser;
   std::string rest;
@@ -278,10 +284,15 @@ Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
   if (rest.empty() && !parser.done()) {  // the head alone: what follows may take its time
     if (auto sent = co_await ex.write(none); !sent) co_return channel->cancel();
   }
+  sandbox::Sieve sieve(box, "port");
   for (std::string_view input = rest; !parser.done();) {
     auto piece = parser.body(input);
     if (!piece) co_return ex.abort();
-    if (!piece->data.empty()) {
+    if (!piece->data.empty() && parser.chunked) {
+      auto sifted = co_await sieve.pass(piece->data);
+      if (!sifted) co_return leave(ex, channel);
+      if (auto sent = co_await ex.write(*sifted); !sent) co_return channel->cancel();
+    } else if (!piece->data.empty()) {
       if (auto sent = co_await ex.write(piece->data); !sent) co_return channel->cancel();
     }
     input.remove_prefix(piece->used);
@@ -289,12 +300,18 @@ Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, bool upgrade) {
       std::string kept(input);  // half of a chunk's head at most
       auto more = co_await channel->read();
       if (!more) {
+        if (channel->failure()) co_return ex.abort();  // nobody must take a part for the whole
         if (auto ended = parser.end_of_input(); !ended) co_return ex.abort();
         break;
       }
       rest = kept.empty() ? std::move(*more) : kept + *more;
       input = rest;
     }
+  }
+  if (parser.chunked) {
+    auto last = co_await sieve.end();
+    if (!last) co_return leave(ex, channel);
+    if (!last->empty()) (void)co_await ex.write(*last);
   }
   (void)co_await ex.finish();
 }
@@ -319,8 +336,8 @@ Task<void> send_and_watch(http::Exchange& ex, ChannelPtr channel, bool chunked, 
 }
 
 // A service may answer before it has read everything, and its answer may be what makes the client send more.
-Task<void> pass_reply_and_wait(http::Exchange& ex, ChannelPtr channel, Upload& upload) {
-  co_await pass_reply(ex, channel, false);
+Task<void> pass_reply_and_wait(http::Exchange& ex, ChannelPtr channel, sandbox::BoxPtr box, Upload& upload) {
+  co_await pass_reply(ex, channel, std::move(box), false);
   upload.answered = true;
   while (!upload.over) co_await upload.bell.wait(upload.bell.ticket());
 }
@@ -363,10 +380,10 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
     // Nothing else is read from the client before it is known whether the bytes that follow are still HTTP.
     auto sent = co_await send_body(ex, channel, chunked);
     if (!sent) co_return leave(ex, channel, sent.error());
-    co_return co_await pass_reply(ex, channel, true);
+    co_return co_await pass_reply(ex, channel, box, true);
   }
   Upload upload;
-  auto first = co_await (send_and_watch(ex, channel, chunked, upload) || pass_reply_and_wait(ex, channel, upload));
+  auto first = co_await (send_and_watch(ex, channel, chunked, upload) || pass_reply_and_wait(ex, channel, box, upload));
   if (first.index() == 0 && !upload.answered) leave(ex, channel, upload.failed);
 }
 
