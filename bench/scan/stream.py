@@ -87,9 +87,10 @@ def main():
                 order = list(boxes) if turn % 2 else list(boxes)[::-1]
                 for which in order:
                     got, seconds = drain(server, *roads(boxes[which][0])[road])
-                    assert got >= size, (road, which, got)
+                    # A command does not wait for whoever reads: what came too fast is left out, and is not counted.
+                    assert got >= size or road == "output of a command", (road, which, got)
                     if turn:  # the first one warms up
-                        rates.setdefault((road, which), []).append(size / seconds / MIB)
+                        rates.setdefault((road, which), []).append(got / seconds / MIB)
         print(f"{size // MIB} MiB, {rounds} rounds, MiB/s (median)\n")
         print("| stream | without a binding | with one | lost |\n| --- | ---: | ---: | ---: |")
         worst = 0.0
