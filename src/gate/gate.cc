@@ -23,7 +23,7 @@ namespace {
 constexpr auto kTick = std::chrono::seconds(1);
 constexpr auto kYoungLimit = std::chrono::seconds(30), kIdleLimit = std::chrono::seconds(3600);
 constexpr size_t kEventsLittle = 64;
-constexpr size_t kMostScanChannels = 16;  // a server has one, and for a moment another
+constexpr size_t kMostScanChannels = 1024;  // a server has one for each worker
 constexpr size_t kDescriptorsPerSandbox = 6;
 constexpr size_t kDescriptorsReserved = 64 + 2 * PipePool::kIdle;
 

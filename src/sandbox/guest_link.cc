@@ -33,6 +33,8 @@ constexpr int kWidePipe = 1 << 20;
 // there waits for the end anyhow.
 constexpr size_t kAhead = 256 << 10;
 
+constexpr uint32_t kScreenedWindow = 512 << 10;
+
 bool is_bulk(guest::Op op) { return op == guest::Op::dial || op == guest::Op::read || op == guest::Op::write; }
 }  // namespace
 
@@ -288,6 +290,8 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
   state->screening = screening_;
   // The guest must always be able to send a whole frame to somebody who waits for one.
   window = std::max<uint32_t>(window, guest::kMaxPayload);
+  // What is searched on its way is longer under way.
+  if (screening_ && screening_->on()) window = std::max(window, kScreenedWindow);
   state->batch = std::min<uint32_t>(window / 4, window - guest::kMaxPayload);
   if (op == guest::Op::write || op == guest::Op::dial) state->ahead = kAhead;
   net::dispatch(home_, [io = io_, state, op, args = std::move(args), window] {

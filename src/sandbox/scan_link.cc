@@ -13,6 +13,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 
@@ -35,7 +36,6 @@ constexpr int kAtOnce = 64;       // messages of answers
 // Under the link's mutex.
 struct ScanStream::State {
   std::weak_ptr<ScanLink::Inner> link;
-  net::io_context* home = nullptr;
   std::shared_ptr<Handler> handler;
   std::vector<std::string> sandboxes;
 
@@ -61,6 +61,8 @@ struct ScanStream::State {
   bool has_more() const { return !over && !refused && sent < chunks.size(); }
 };
 
+// One connection. Each worker has one of its own, so that an answer comes to where its stream is read; the first keeps
+// the list of them.
 struct ScanLink::Inner : std::enable_shared_from_this<ScanLink::Inner> {
   using State = ScanStream::State;
   using StatePtr = std::shared_ptr<State>;
@@ -81,6 +83,19 @@ struct ScanLink::Inner : std::enable_shared_from_this<ScanLink::Inner> {
   std::deque<StatePtr> ready;                            // with something to send, in turns
   std::vector<uint64_t> cuts;                            // numbers that the gate may forget
   std::unique_ptr<char[]> buffer{new char[gate::kMaxScanMessage]};
+  std::map<net::io_context*, std::shared_ptr<Inner>> lines;  // of the first: all others
+  // What is to be told when the mutex is free: all of it happens here, on the home worker.
+  std::vector<std::pair<std::weak_ptr<ScanStream::Handler>, ScanStream::Progress>> told;
+
+  std::shared_ptr<Inner> line_of(net::io_context& worker) {
+    if (&worker == &home) return shared_from_this();
+    std::lock_guard lock(mutex);
+    auto& line = lines[&worker];
+    if (line) return line;
+    line = std::make_shared<Inner>(worker, connect, patience);
+    line->stopped = stopped;
+    return line;
+  }
 
   // ---- out: under the mutex ----
 
@@ -247,7 +262,7 @@ struct ScanLink::Inner : std::enable_shared_from_this<ScanLink::Inner> {
   }
 
   void read() {
-    std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
     for (int i = 0; i < kAtOnce && connected; ++i) {
       ssize_t n = ::recv(socket.native_handle(), buffer.get(), gate::kMaxScanMessage, MSG_DONTWAIT | MSG_TRUNC);
       if (n < 0 && errno == EINTR) continue;
@@ -256,6 +271,7 @@ struct ScanLink::Inner : std::enable_shared_from_this<ScanLink::Inner> {
         broken();
     }
     if (connected) read_soon();
+    tell_all(lock);
   }
 
   bool take(std::string_view message) {
@@ -373,11 +389,14 @@ struct ScanLink::Inner : std::enable_shared_from_this<ScanLink::Inner> {
     tell(stream, std::move(progress));
   }
 
-  static void tell(const StatePtr& stream, ScanStream::Progress progress) {
-    if (!stream->handler) return;
-    net::post(*stream->home, [handler = std::weak_ptr(stream->handler), progress = std::move(progress)]() mutable {
+  void tell(const StatePtr& stream, ScanStream::Progress progress) {
+    if (stream->handler) told.emplace_back(stream->handler, std::move(progress));
+  }
+  void tell_all(std::unique_lock<std::mutex>& lock) {
+    auto now = std::exchange(told, {});
+    lock.unlock();
+    for (auto& [handler, progress] : now)
       if (auto there = handler.lock()) (*there)(progress);
-    });
   }
 
   // ---- time ----
@@ -393,7 +412,7 @@ struct ScanLink::Inner : std::enable_shared_from_this<ScanLink::Inner> {
   }
 
   void look() {
-    std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
     looking = false;
     const auto now = Clock::now();
     for (auto it = all.begin(); it != all.end();) {
@@ -410,6 +429,19 @@ struct ScanLink::Inner : std::enable_shared_from_this<ScanLink::Inner> {
         ++it;
     }
     if (!all.empty()) look_soon();
+    tell_all(lock);
+  }
+
+  void stop() {
+    net::post(home, [self = shared_from_this()] {
+      std::unique_lock lock(self->mutex);
+      if (std::exchange(self->stopped, true)) return;
+      self->broken();
+      self->timer.cancel();
+      auto others = std::exchange(self->lines, {});
+      self->tell_all(lock);
+      for (auto& [worker, line] : others) line->stop();
+    });
   }
 };
 
@@ -458,26 +490,22 @@ std::shared_ptr<ScanLink> ScanLink::make(net::io_context& home, Connect connect,
 
 ScanLink::~ScanLink() { stop(); }
 
-void ScanLink::stop() {
-  net::post(inner_->home, [inner = inner_] {
-    std::lock_guard lock(inner->mutex);
-    if (std::exchange(inner->stopped, true)) return;
-    inner->broken();
-    inner->timer.cancel();
-  });
-}
+void ScanLink::stop() { inner_->stop(); }
 
 void ScanLink::set_patience(std::chrono::milliseconds patience) {
   std::lock_guard lock(inner_->mutex);
   inner_->patience = patience;
+  for (auto& [worker, line] : inner_->lines) {
+    std::lock_guard its(line->mutex);
+    line->patience = patience;
+  }
 }
 
 std::unique_ptr<ScanStream> ScanLink::open(std::vector<std::string> sandboxes, net::io_context& home,
                                            ScanStream::Handler handler) {
   std::unique_ptr<ScanStream> stream(new ScanStream);
   auto state = stream->state_ = std::make_shared<ScanStream::State>();
-  state->link = inner_;
-  state->home = &home;
+  state->link = inner_->line_of(home);
   state->handler = std::make_shared<ScanStream::Handler>(std::move(handler));
   state->sandboxes = std::move(sandboxes);
   return stream;
