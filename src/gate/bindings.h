@@ -20,11 +20,14 @@ struct Bound {
   std::vector<Rule> names;  // of the kinds name and below
   Ports ports;
   vault::Secret value;
-  std::string trouble;  // why there is no value
+  std::string trouble;         // why there is no value
+  int64_t until = 0, due = 0;  // of a value that does not last (vault/minting.h)
 
   bool is_for(std::string_view name, uint16_t port) const;
   bool fits(std::string_view method, std::string_view path) const;  // a path in normal form
   bool is_over(int64_t now) const { return binding.expires != 0 && now >= binding.expires; }
+  bool is_stale(int64_t now) const { return until != 0 && now >= until; }
+  bool is_due(int64_t now) const { return until != 0 && now >= due; }
 };
 
 class Bindings {

@@ -21,7 +21,8 @@ struct Shared {
   OwnAddresses& own_addresses;
   std::function<void(const Event&)> sink;
   TlsSetup& tls;
-  std::optional<vault::KeyPair> key = {};  // the vault's, as soon as it is here
+  std::function<void(const std::string& id)> want = {};  // values that do not last, of this sandbox's bindings
+  std::optional<vault::KeyPair> key = {};                // the vault's, as soon as it is here
   // Each with a part that is only for those who have little (share.h). The gate sets flows by its descriptors.
   Pool flows = {};
   Pool hello_bytes = {.size = 64 << 20, .reserve = 16 << 20};
@@ -75,6 +76,7 @@ class Sandbox : public Premises {
   std::shared_ptr<const Egress> egress() const override { return egress_; }
   std::shared_ptr<const Bindings> bindings() const override { return bindings_; }
   void record(Event event) override { recorder_.record(std::move(event), shared_.loop.now()); }
+  void want_values() override;
   void flush_events(bool last = false) { recorder_.flush(shared_.loop.now(), last); }
   void wait_for_tokens(Flow& flow);
   void is_young(Flow& flow);
@@ -101,6 +103,7 @@ class Sandbox : public Premises {
   std::string bindings_json_, birth_;
   std::shared_ptr<const Bindings> bindings_;
   std::optional<Authority> authority_;
+  Clock::time_point wanted_{};  // when values were asked for last
   Recorder recorder_;
   Resolver resolver_;
   Share flow_share_, hello_bytes_, inside_bytes_, pipes_;

@@ -54,6 +54,7 @@ sandbox::Settings settings_of(const Config& config) {
           .patience = config.patience,
           .sweep = config.sweep,
           .allow_unquotaed_disk = config.allow_unquotaed_disk,
+          .issuer = config.issuer,
           .prices = config.prices};
 }
 
