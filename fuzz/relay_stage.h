@@ -49,6 +49,7 @@ class StagedPremises : public Premises {
   std::shared_ptr<const Egress> egress() const override { return egress_; }
   std::shared_ptr<const Bindings> bindings() const override { return bindings_; }
   void record(Event) override {}
+  void want_values() override {}
 
  private:
   std::shared_ptr<const Egress> egress_;

@@ -5,7 +5,7 @@
 // Beside them the servers dialled where they are, over loopback.
 // Contenders take turns; of the rounds the median counts. Then what a thousand sandboxes cost that do nothing.
 // Then requests through connections that are looked into, beside nginx as a reverse proxy (inside_bench.cc; --inside:
-// nothing else).
+// nothing else). Then the scanner and the ledger (vault_bench.cc).
 // --rate: many rounds of connections, hardly a stream and no idle sandboxes: for whoever has a profiler at the gate.
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "bench/gate/inside_bench.h"
+#include "bench/gate/vault_bench.h"
 #include "bench/report.h"
 #include "gate/test_world.h"
 
@@ -223,8 +224,14 @@ Result<void> run(int argc, char** argv) {
   auto inside = [](world::World&, const Options& is, Report& to) -> Result<void> {
     return is.requests == 0 ? Result<void>() : bench_inside(is.rounds, is.requests, to);
   };
+  auto scanner = [](world::World&, const Options& is, Report& to) -> Result<void> {
+    return is.requests == 0 ? Result<void>() : bench_scanner(is.rounds, is.bytes / 4, to);
+  };
+  auto ledger = [](world::World&, const Options& is, Report& to) -> Result<void> {
+    return is.requests == 0 ? Result<void>() : bench_ledger(is.rounds, is.requests, to);
+  };
   using Part = Result<void> (*)(world::World&, const Options&, Report&);
-  for (Part part : {Part(bench_forwarding), Part(bench_idle), Part(inside)}) {
+  for (Part part : {Part(bench_forwarding), Part(bench_idle), Part(inside), Part(scanner), Part(ledger)}) {
     if (options.inside_only && part != Part(inside)) continue;
     if (auto done = part(all, options, report); !done) {
       report.note("FAILED: " + done.error().message);

@@ -9,7 +9,7 @@ packages_of() {
       zlib1g-dev "$(boost_package)" libgtest-dev libbenchmark-dev libc-ares-dev libnghttp2-dev libzmq3-dev libedit-dev libsodium-dev libarchive-dev ;;
     run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 skopeo zstd ;;
     test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl systemd \
-      nginx-light openssh-server openssh-client postgresql dnsmasq-base git nodejs python3-pip nghttp2-client ;;  # second line: real servers and clients
+      nginx-light openssh-server openssh-client postgresql dnsmasq-base git nodejs python3-pip python3-jwt python3-cryptography nghttp2-client ;;  # second line: real servers and clients
     selftests) echo linux-source libcap-dev gcc libc6-dev ;;
     conformance) echo python3-venv ;;
     bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream wrk ;;

@@ -148,12 +148,10 @@ class Baseline {
       found.insert(found.end(), some.begin(), some.end());
     }
     if (!found.empty()) return broken("what looks like a token is in " + some(found));
-    ISOLA_TRY(bool marked, has(store_, "sandboxes", "exposed"));
+    ISOLA_TRY(bool marked, has(store_, "images", "exposed"));
     if (marked) {
-      ISOLA_TRY(auto images, rows(store_,
-                                  "SELECT i.id, i.sandbox FROM images i JOIN sandboxes s ON s.id = i.sandbox WHERE "
-                                  "i.project LIKE ? AND i.kind <> 'spent' AND i.memory AND s.exposed",
-                                  2));
+      ISOLA_TRY(auto images,
+                rows(store_, "SELECT id FROM images WHERE project LIKE ? AND kind <> 'spent' AND exposed", 1));
       std::vector<std::string> exposed;
       for (const auto& row : images) exposed.push_back(row[0]);
       if (!exposed.empty())

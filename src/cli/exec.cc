@@ -19,7 +19,7 @@ namespace {
 
 struct ExecOptions {
   std::string sandbox, cwd, user, timeout, task, actor;
-  std::vector<std::string> env;
+  std::vector<std::string> env, secrets, secret_files;
   bool terminal = false, no_input = false, detach = false, clean = false;
 };
 
@@ -27,6 +27,12 @@ int exec(const Common& common, const ExecOptions& options, const std::vector<std
   if (words.empty()) return complain("exec what? Give a command: isola exec ID -- ls -l");
   auto env = parse_labels(options.env, "--env");
   if (!env) return complain(env.error().message);
+  auto secrets = parse_labels(options.secrets, "--secret");
+  if (!secrets) return complain(secrets.error().message);
+  auto secret_files = parse_labels(options.secret_files, "--secret-file");
+  if (!secret_files) return complain(secret_files.error().message);
+  if (options.terminal && (!secrets->empty() || !secret_files->empty()))
+    return complain("--secret and --secret-file do not go with a terminal");
   auto api = Api::open(common);
   if (!api) return complain(api.error().message);
   auto id = api->sandbox_id(options.sandbox);
@@ -40,6 +46,8 @@ int exec(const Common& common, const ExecOptions& options, const std::vector<std
   std::string target = "/v1/sandboxes/" + *id + "/commands";
   json body = {{"argv", words}};
   if (!env->empty()) body["env"] = *env;
+  if (!secrets->empty()) body["secrets"] = *secrets;
+  if (!secret_files->empty()) body["secret_files"] = *secret_files;
   if (!options.cwd.empty()) body["cwd"] = options.cwd;
   if (!options.user.empty()) body["user"] = options.user;
   if (!options.timeout.empty()) body["timeout"] = options.timeout;
@@ -84,6 +92,14 @@ void add_exec(CLI::App& app, Common& common, int& code) {
       app.add_subcommand("exec", "Run a command in a sandbox: isola exec [OPTIONS] ID [--] COMMAND...");
   exec_command->add_option("id", options->sandbox, "The sandbox: its id, the beginning of it, or its name")->required();
   exec_command->add_option("--env,-e", options->env, "NAME=value for the command; can be repeated")
+      ->allow_extra_args(false);
+  exec_command
+      ->add_option("--secret", options->secrets,
+                   "NAME=SECRET: that secret's value in the variable NAME, where project and machine allow it")
+      ->allow_extra_args(false);
+  exec_command
+      ->add_option("--secret-file", options->secret_files,
+                   "NAME=SECRET: the same in a file that is gone with the command; NAME says where it is")
       ->allow_extra_args(false);
   exec_command->add_option("--cwd,-w", options->cwd, "Working folder inside (default: the user's home)");
   exec_command->add_option("--user,-u", options->user, "User inside: a name, or uid[:gid] (default root)");

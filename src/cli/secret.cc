@@ -29,7 +29,7 @@ struct SecretOptions {
 struct BindOptions {
   std::vector<std::string> words;  // [SANDBOX] SECRET HOST…
   bool project = false, placeholder = false, blocks = false;
-  std::string template_name, as = "bearer", path, ports, expires, format;
+  std::string template_name, as = "bearer", path, ports, expires, format, audience;
   std::vector<std::string> methods;
 };
 
@@ -135,6 +135,7 @@ Result<void> bind_secret(const Common& common, const BindOptions& options) {
   if (!options.ports.empty()) body["ports"] = options.ports;
   if (!options.format.empty()) body["format"] = options.format;
   if (!options.expires.empty()) body["expires_in"] = options.expires;
+  if (!options.audience.empty()) body["audience"] = options.audience;
   if (options.placeholder) body["make_placeholder"] = true;
   if (options.blocks) body["scan"] = "block";
   if (!options.template_name.empty()) body["template"] = options.template_name;
@@ -243,6 +244,7 @@ void add_bind(CLI::App& app, Common& common, int& code) {
   binding->add_option("--path", options->path, "Only requests below this path");
   binding->add_option("--port", options->ports, "Like 443,8000-8100; 443 where nothing is said");
   binding->add_option("--expires", options->expires, "Revoke it after so long, as 2h");
+  binding->add_option("--audience", options->audience, "Of a token of the sandbox's identity: whom it is for");
   binding->add_flag("--placeholder", options->placeholder, "Make a random word that stands for the value inside");
   binding->add_flag("--block", options->blocks,
                     "End a stream of the sandbox that has the value in it; else it is blotted out");

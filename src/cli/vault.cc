@@ -18,6 +18,7 @@
 #include "launcher/client.h"
 #include "store/sqlite_store.h"
 #include "vault/aws_request.h"
+#include "vault/minting.h"
 #include "vault/seal.h"
 #include "vault/source.h"
 
@@ -139,14 +140,29 @@ Result<void> vault_rotate(const Common& common) {
   return {};
 }
 
+// The key of tokens, not of secrets.
+Result<void> rotate_tokens(const Common& common, bool at_once) {
+  ISOLA_TRY(auto launcher, launcher::Client::connect(common.data_dir));
+  auto wish = at_once ? launcher::SigningWish::replace : launcher::SigningWish::rotate;
+  ISOLA_TRY(std::string keys, launcher.signing_keys(wish));
+  json set = json::parse(keys, nullptr, false);
+  if (common.json) {
+    print_json(set);
+    return {};
+  }
+  for (const auto& key : set["keys"]) print(text_of(key, "kid") + "\n");
+  return {};
+}
+
 // ---- sources --------------------------------------------------------------------------------------------------------
 
 constexpr size_t kMostSource = 64 << 10, kMostAnswer = 256 << 10;
 
 // Hurried, and to where this source may lead: what is judged is the address that is dialled.
-http::ClientOptions options_for(const vault::Source& source) {
+http::ClientOptions options_for(const vault::Source& source, const std::string& authorities) {
   http::ClientOptions options{.connect_time = std::chrono::milliseconds(3000),
-                              .io_time = std::chrono::milliseconds(3000)};
+                              .io_time = std::chrono::milliseconds(3000),
+                              .more_authorities = authorities};
   options.may_dial = [inside = source.inside](const sockaddr* to) {
     auto address = gate::Address::of(to);
     if (!address) return false;
@@ -165,7 +181,7 @@ Result<void> answer_with(const Result<http::ClientReply>& reply) {
   return write_all(1, reply->body);
 }
 
-Result<void> fetch_kv(const vault::Source& source) {
+Result<void> fetch_kv(const vault::Source& source, const std::string& authorities) {
   ISOLA_TRY(auto url, http::parse_url(source.url));
   http::ClientRequest request;
   std::string path = source.path;
@@ -173,11 +189,11 @@ Result<void> fetch_kv(const vault::Source& source) {
   request.target = (url.target == "/" ? "" : url.target) + "/v1/" + path;
   request.headers = {{"X-Vault-Token", source.token}};
   if (!source.name_space.empty()) request.headers.emplace_back("X-Vault-Namespace", source.name_space);
-  http::Client client(url, options_for(source));
+  http::Client client(url, options_for(source, authorities));
   return answer_with(client.send(request));
 }
 
-Result<void> fetch_aws(const vault::Source& source) {
+Result<void> fetch_aws(const vault::Source& source, const std::string& authorities) {
   ISOLA_TRY(auto url, http::parse_url(source.url.empty() ? "https://secretsmanager." + source.region + ".amazonaws.com"
                                                          : source.url));
   char time[32];
@@ -191,7 +207,20 @@ Result<void> fetch_aws(const vault::Source& source) {
   request.headers = signed_one.headers;
   request.body = signed_one.body;
   request.type = "application/x-amz-json-1.1";
-  http::Client client(url, options_for(source));
+  http::Client client(url, options_for(source, authorities));
+  return answer_with(client.send(request));
+}
+
+// An app's own token for one of its installation.
+Result<void> fetch_github(const vault::Source& source, const std::string& authorities) {
+  ISOLA_TRY(auto url, http::parse_url(source.url.empty() ? "https://api.github.com" : source.url));
+  ISOLA_TRY(auto exchange, vault::github_exchange(source, int64_t{::time(nullptr)} * 1000));
+  http::ClientRequest request;
+  request.method = "POST";
+  request.target = (url.target == "/" ? "" : url.target) + exchange.target;
+  request.headers = exchange.headers;
+  request.body = exchange.body;
+  http::Client client(url, options_for(source, authorities));
   return answer_with(client.send(request));
 }
 
@@ -215,7 +244,7 @@ Result<void> fetch_command(const vault::Source& source) {
   return sys_error("cannot start " + words[0]);
 }
 
-Result<void> vault_fetch() {
+Result<void> vault_fetch(const std::string& authorities) {
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect this process");
   std::string text;
   char buffer[4096];
@@ -226,11 +255,13 @@ Result<void> vault_fetch() {
   switch (source.type) {
     case vault::Source::Type::file: return fetch_file(source);
     case vault::Source::Type::command: return fetch_command(source);
-    case vault::Source::Type::vault_kv: return fetch_kv(source);
-    case vault::Source::Type::aws: return fetch_aws(source);
-    case vault::Source::Type::env: break;
+    case vault::Source::Type::vault_kv: return fetch_kv(source, authorities);
+    case vault::Source::Type::aws: return fetch_aws(source, authorities);
+    case vault::Source::Type::github_app: return fetch_github(source, authorities);
+    case vault::Source::Type::env:
+    case vault::Source::Type::jwt: break;
   }
-  return fail(Code::unsupported, "variables are read by the launcher");
+  return fail(Code::unsupported, "that is the launcher's to read or make");
 }
 
 }  // namespace
@@ -255,12 +286,20 @@ void add_vault(CLI::App& app, Common& common, int& code) {
   exposing->callback([&common, done, never] { done(vault_expose(common, *never)); });
   group->add_subcommand("rotate", "A new key: every secret is sealed anew; one that was interrupted goes on")
       ->callback([&common, done] { done(vault_rotate(common)); });
+  auto at_once = std::make_shared<bool>(false);
+  auto* signing = group->add_subcommand(
+      "rotate-tokens", "A new key that tokens of sandboxes are signed with: published now, and used when it is known");
+  signing->add_flag("--now", *at_once, "Used at once, and the others are forgotten: for a key that was stolen");
+  signing->callback([&common, done, at_once] { done(rotate_tokens(common, *at_once)); });
 }
 
 // Started by the launcher, and of no use to anybody else.
 void add_vault_fetch(CLI::App& app, int& code) {
-  app.add_subcommand("vault-fetch", "Fetches a value from where it is kept")->group("")->callback([&code] {
-    auto fetched = vault_fetch();
+  auto authorities = std::make_shared<std::string>();
+  auto* fetching = app.add_subcommand("vault-fetch", "Fetches a value from where it is kept")->group("");
+  fetching->add_option("--authorities", *authorities, "PEM file: certificates to believe beside the machine's");
+  fetching->callback([&code, authorities] {
+    auto fetched = vault_fetch(*authorities);
     code = fetched ? 0 : 1;
     if (!fetched) std::fprintf(stderr, "%s\n", fetched.error().message.c_str());
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "gate/http1_head.h"
 #include "gate/request_path.h"
@@ -37,6 +38,11 @@ Result<Bound> prepare(vault::Binding binding, const vault::KeyPair* key) {
     out.value = std::move(*opened);
   }
   binding.sealed.clear();
+  // Another value, or one that lives longer, is no other binding.
+  out.until = std::exchange(binding.until, 0);
+  out.due = std::exchange(binding.due, 0);
+  binding.serial.clear();
+  binding.mark.clear();
   out.binding = std::move(binding);
   return out;
 }

@@ -23,14 +23,17 @@ struct Bound {
   std::vector<Rule> names;  // of the kinds name and below
   Ports ports;
   vault::Secret value;
-  std::string trouble;  // why there is no value
-  bool closed = false;  // there is one, and it could not be opened
+  std::string trouble;         // why there is no value
+  bool closed = false;         // there is one, and it could not be opened
+  int64_t until = 0, due = 0;  // of a value that does not last (vault/minting.h)
 
   bool is_for(std::string_view name, uint16_t port) const;
   bool fits(std::string_view method, std::string_view path) const;  // a path in normal form
   // What of the value travels, and is searched for.
   std::vector<std::string_view> searched() const;
   bool is_over(int64_t now) const { return binding.expires != 0 && now >= binding.expires; }
+  bool is_stale(int64_t now) const { return until != 0 && now >= until; }
+  bool is_due(int64_t now) const { return until != 0 && now >= due; }
 };
 
 class Bindings {

@@ -1,7 +1,7 @@
 // What launcher and gate say to each other, over an inherited socket pair (SOCK_SEQPACKET, one message each).
 //
 // To the gate: {u8 op, u32 tag, arguments}. From it: {u8 0, u32 tag, u8 status, text} for each tag that is not 0, and
-// {u8 1, Event}.
+// {u8 1, Event}, and {u8 2, sandbox} when it needs values for it that do not last (vault/minting.h).
 //
 // The gate reads what strangers send, so the launcher takes nothing that it says for granted.
 #pragma once

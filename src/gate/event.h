@@ -23,6 +23,7 @@ struct Event {
     // Of connections that are looked into:
     injected,  // a credential was set in a request
     redacted,  // one was found in an answer, and blotted out
+    minted,    // one that does not last was made (by the launcher, for the gate)
     count_
   };
   enum class Protocol : uint8_t { tcp, dns };

@@ -14,6 +14,7 @@ namespace {
 constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
 constexpr auto kConnectTimeout = std::chrono::seconds(5);  // of one address, where there are more
 constexpr auto kPause = std::chrono::milliseconds(100);    // in an answer
+constexpr auto kValuePause = std::chrono::seconds(1);      // of a request that waits for a credential
 constexpr int kRounds = 16;                                // of up to 64 KiB, before it is somebody else's turn
 constexpr size_t kReadAtOnce = 16 << 10;
 constexpr size_t kLittle = 4096;           // bytes that are not worth a splice. Every empty pipe has room for them
@@ -454,6 +455,7 @@ void Flow::pump_inside() {
         sandbox_.is_young(*this);
       else if (told_)
         sandbox_.grown_up(*this);
+      if (inside_->waits_for_value()) return wait_for_value();
       return wait_to_let_go();
     case Interception::Outcome::closing: return sandbox_.is_young(*this);
     case Interception::Outcome::ended: return finish(false);
@@ -473,8 +475,19 @@ void Flow::wait_to_let_go() {
   });
 }
 
+// Whoever is told of a new value looks again at once (bindings_changed); this is for where none comes.
+void Flow::wait_for_value() {
+  if (timer_) return;
+  timer_ = sandbox_.loop().after(kValuePause, [this] {
+    timer_.reset();
+    pump();
+  });
+}
+
 void Flow::bindings_changed() {
-  if (inside_ && inside_->is_revoked()) deny({Reason::revoked, ""}, to_.text());
+  if (!inside_) return;
+  if (inside_->is_revoked()) return deny({Reason::revoked, ""}, to_.text());
+  if (inside_->waits_for_value()) sandbox_.loop().again(*this);
 }
 
 // Moves what can be moved. True if there is more to do at once.

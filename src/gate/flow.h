@@ -112,6 +112,7 @@ class Flow : public Handler {
   void pump_inside();
   bool begin_inside();
   void wait_to_let_go();
+  void wait_for_value();
   bool take_for_inside(size_t bytes);
   bool pump(Direction& direction);
   bool pass_little(Direction& direction, size_t room);

@@ -37,7 +37,8 @@ class Gate {
                 .upstream = upstream,
                 .own_addresses = own,
                 .sink = [this](const Event& event) { tell(event); },
-                .tls = tls},
+                .tls = tls,
+                .want = [this](const std::string& id) { want(id); }},
         tell_after_(options.tell_after),
         events_most_(options.events_most),
         descriptors_(descriptors) {
@@ -196,6 +197,13 @@ class Gate {
     out.u8(1);
     encode(out, event);
     send(out.take(), told);
+  }
+  // Values that do not last: the launcher has them made.
+  void want(const std::string& id) {
+    Writer out;
+    out.u8(2);
+    out.str(id);
+    send(out.take());
   }
   void tell_lost() {
     for (auto it = lines_.begin(); it != lines_.end();) {

@@ -46,6 +46,11 @@ server.on('stream', (stream, headers) => {
     return more();
   }
   if (path === '/goaway') { stream.respond({':status': 200}); stream.end('bye'); return stream.session.close(); }
+  if (path === '/early') {
+    stream.respond({':status': 200});
+    stream.end('enough');
+    return stream.on('finish', () => stream.close(http2.constants.NGHTTP2_NO_ERROR));
+  }
   if (path === '/reset') return stream.close(http2.constants.NGHTTP2_ENHANCE_YOUR_CALM);
   if (path === '/hints') { stream.additionalHeaders({':status': 103, link: 'x'}); }
   if (path === '/many-hints') for (let i = 0; i < 17; ++i) stream.additionalHeaders({':status': 103, link: 'x'});
@@ -205,6 +210,42 @@ TEST_F(Http2Test, EndsAreToldAsTheyAre) {
     console.log('closed');
   )js"),
             "error 11\nhints 103\ngoaway 0\n200 bye\nclosed\n");
+}
+
+// The client has not finished its request, and never will: it hears that nobody wants the rest.
+TEST_F(Http2Test, AServerThatHasHeardEnoughSaysSo) {
+  Box box = inside("allow a.example\n", {bearer()});
+  EXPECT_EQ(script_in(box, R"js(
+    const r = session.request({':path': '/early', ':method': 'POST'}, {endStream: false});
+    let text = '';
+    r.setEncoding('utf8');
+    r.on('data', d => text += d);
+    r.on('error', () => {});
+    r.write('x');
+    await new Promise(done => r.on('close', done));
+    console.log(text, r.rstCode);
+    console.log((await ask('/key'))[0]);
+  )js"),
+            "enough 0\n200\n");
+}
+
+// A value that was made for a while is over: its request waits until there is another, and goes on with all of it.
+TEST_F(Http2Test, ARequestWaitsForAValueThatIsBeingMade) {
+  auto old = bearer(), fresh = bearer();
+  old.sealed = vault::seal(key->open_key(), "an-old-value").value();
+  old.until = old.due = 1;
+  Box box = inside("allow a.example\n", {old});
+  std::string said;
+  std::thread asking([&] {
+    said = script_in(box, R"js(
+      const all = await Promise.all([ask('/key'), ask('/echo'), ask('/key', 'z'.repeat(300000))]);
+      console.log(all.map(a => a[0]).join(' '));
+    )js");
+  });
+  EXPECT_EQ(world->next_wanted(), box.id);
+  EXPECT_EQ(world->set_policy(box, "allow a.example\n", false, json({fresh})), "");
+  asking.join();
+  EXPECT_EQ(said, "200 200 200\n");
 }
 
 TEST_F(Http2Test, AnswersBeforeTheAnswerAreBounded) {

@@ -24,6 +24,42 @@ TEST_F(InterceptTest, AKeyIsSetThatIsNowhereInside) {
             "HTTP/1.1 401");
 }
 
+TEST_F(InterceptTest, ARequestWaitsForAValueThatIsBeingMade) {
+  serve_key();
+  auto old = bearer(), fresh = bearer();
+  old.sealed = vault::seal(key->open_key(), "an-old-value").value();
+  old.until = old.due = 1;
+  fresh.until = fresh.due = INT64_MAX;
+  Box box = inside(kAllow, {old});
+  std::string said;
+  std::thread asking([&] { said = ask(box, get("/")); });
+  EXPECT_EQ(world->next_wanted(), box.id);
+  EXPECT_EQ(world->set_policy(box, kAllow, false, json({fresh})), "");
+  asking.join();
+  EXPECT_EQ(status(said), "HTTP/1.1 200 OK");
+  EXPECT_EQ(seen().size(), 1u);
+  EXPECT_EQ(seen()[0].find("an-old-value"), std::string::npos);
+}
+
+TEST_F(InterceptTest, AValueThatIsOverNeverGoesOut) {
+  serve_key();
+  auto old = bearer();
+  old.until = old.due = 1;
+  Box box = inside(kAllow, {old});
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 503 Service Unavailable");
+  EXPECT_TRUE(seen().empty());
+  EXPECT_EQ(world->next_denial(), "locked a.example:9443");
+}
+
+TEST_F(InterceptTest, AnotherIsAskedForBeforeAValueIsOver) {
+  serve_key();
+  auto due = bearer();
+  due.until = INT64_MAX, due.due = 1;
+  Box box = inside(kAllow, {due});
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 200 OK") << "without waiting";
+  EXPECT_EQ(world->next_wanted(), box.id);
+}
+
 TEST_F(InterceptTest, EveryPlace) {
   serve_requests([](const std::string&) { return reply("ok"); });
   auto basic = bearer(), header = bearer(), query = bearer();

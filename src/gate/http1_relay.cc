@@ -22,6 +22,7 @@ const char* phrase_of(int status) {
     case 421: return "Misdirected Request";
     case 431: return "Request Header Fields Too Large";
     case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
     default: return "Bad Gateway";
   }
 }
@@ -75,6 +76,7 @@ bool Http1Relay::step_request() {
   if (close_) return false;
   switch (asks_) {
     case Asks::head: return take_head();
+    case Asks::value: return decide();
     case Asks::whole_body:
     case Asks::body:
     case Asks::drain: return take_body();
@@ -126,10 +128,20 @@ bool Http1Relay::take_head() {
               .has_body = !body_.done()};
   remove_hop_fields(request_.fields);
   remove_field(request_.fields, "Host");
+  expects_ = head->expects_continue;
+  length_ = head->length.value_or(0);
+  asks_ = Asks::value;
+  decide();
+  return true;
+}
+
+// False: it waits for a value.
+bool Http1Relay::decide() {
   decision_ = inspector_.judge(request_);
+  if (decision_.waits) return false;
   if (decision_.status) {
     // A client that waits for a word before it sends its body may send it all the same: then it would be a request.
-    bool close = head->expects_continue || head->length.value_or(0) > kDrain || !keeps_;
+    bool close = expects_ || length_ > kDrain || !keeps_;
     asks_ = close ? Asks::over : body_.done() ? Asks::head : Asks::drain;
     drained_ = 0;
     refuse(decision_, close);
@@ -139,7 +151,7 @@ bool Http1Relay::take_head() {
   asks_ = Asks::whole_body;
   whole_.clear();
   // It is wanted here, and the server's word for it comes too late.
-  if (head->expects_continue) to_client_.add("HTTP/1.1 100 Continue\r\n\r\n");
+  if (expects_) to_client_.add("HTTP/1.1 100 Continue\r\n\r\n");
   remove_field(request_.fields, "Expect");
   return true;
 }

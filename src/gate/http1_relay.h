@@ -22,15 +22,17 @@ class Http1Relay : public Relay {
     return (answers_ == Answers::body || answers_ == Answers::tunnel) && screen_.holds() && to_client_.empty();
   }
   void let_go() override;
+  bool waits_for_value() const override { return asks_ == Asks::value; }
 
  private:
   // Where the client is, and where the server.
-  enum class Asks : uint8_t { head, whole_body, body, drain, wait, tunnel, over };
+  enum class Asks : uint8_t { head, value, whole_body, body, drain, wait, tunnel, over };
   enum class Answers : uint8_t { nothing, head, body, tunnel, over };
 
   bool read(Leg& leg, std::string& into, bool& ended, bool wanted);
   bool step_request();
   bool take_head();
+  bool decide();
   bool take_body();
   bool pass_request(std::optional<std::string_view> body);
   bool step_answer();
@@ -56,7 +58,8 @@ class Http1Relay : public Relay {
   Request request_;
   Decision decision_;
   BodyReader body_ = BodyReader::none();
-  bool chunked_ = false, keeps_ = false, websocket_ = false;
+  bool chunked_ = false, keeps_ = false, websocket_ = false, expects_ = false;
+  uint64_t length_ = 0;
   int minor_ = 1;
   std::string whole_;  // a body that must be seen before it is signed
   size_t drained_ = 0;

@@ -44,10 +44,12 @@ struct Http2Relay::Stream {
   bool asked = false;    // its request is judged
   bool refused = false;  // and answered here
   bool too_large = false;
+  bool waits = false;  // for a value
   size_t head_bytes = 0;
 
   std::string up, whole;
   bool up_end = false, up_waits = false, up_dead = false, collects = false;
+  bool told = false;  // all of its answer is sent
 
   int status = 0;
   Fields answer;
@@ -171,6 +173,17 @@ struct Http2Callbacks {
     return 0;
   }
 
+  static int sent(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
+    auto& self = relay(user);
+    if (!is_client(self, session) || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
+    if (frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) return 0;
+    Stream* stream = self.find(frame->hd.stream_id);
+    if (!stream) return 0;
+    stream->told = true;
+    self.stop_upload(*stream);
+    return 0;
+  }
+
   // A request that the server does not take any more.
   static int not_sent(nghttp2_session* session, const nghttp2_frame* frame, int, void* user) {
     auto& self = relay(user);
@@ -214,6 +227,7 @@ Result<std::unique_ptr<Http2Relay>> Http2Relay::make(Inspector& inspector, Leg& 
   nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Http2Callbacks::frame_received);
   nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, Http2Callbacks::data);
   nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, Http2Callbacks::closed);
+  nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, Http2Callbacks::sent);
   nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks, Http2Callbacks::not_sent);
   nghttp2_option_set_no_auto_window_update(options, 1);
   nghttp2_option_set_peer_max_concurrent_streams(options, kStreams);
@@ -248,6 +262,9 @@ Relay::State Http2Relay::pump() {
     if (server_ended_ && !leaving_) server_leaves();
     if (server_ended_)
       while (!by_server_.empty()) server_closed(by_server_.begin()->first, NGHTTP2_INTERNAL_ERROR);
+    if (waiting_ > 0)
+      for (auto& [id, stream] : streams_)
+        if (stream->waits) decide(*stream);
     if (!server_ended_) moved |= give(server_.get(), server_leg_, to_server_);
     moved |= give(client_.get(), client_leg_, to_client_);
     if (broken_) return State::broken;
@@ -337,7 +354,18 @@ void Http2Relay::asked(Stream& stream, bool end) {
     return refuse(stream, inspector_.refuse(431, Reason::bad_request, "the head is too large", &request));
   if (request.method != "CONNECT" && stream.scheme != "https")
     return refuse(stream, inspector_.refuse(400, Reason::bad_request, "another scheme than https", &request));
+  decide(stream);
+}
+
+// When its head is there, and again while it waits for a value.
+void Http2Relay::decide(Stream& stream) {
+  auto& request = stream.request;
   stream.decision = inspector_.judge(request);
+  if (stream.waits) stream.waits = false, --waiting_;
+  if (stream.decision.waits) {
+    stream.waits = true, ++waiting_;
+    return;
+  }
   if (stream.decision.status) return refuse(stream, stream.decision);
   if (leaving_ || server_ended_) {
     nghttp2_submit_rst_stream(client_.get(), NGHTTP2_FLAG_NONE, stream.client_id, NGHTTP2_REFUSED_STREAM);
@@ -348,6 +376,11 @@ void Http2Relay::asked(Stream& stream, bool end) {
     return refuse(stream, inspector_.refuse(403, Reason::request, "too many bodies to sign at once", &request));
   stream.collects = true;
   ++collecting_;
+  if (stream.up.empty() && !stream.up_end) return;
+  // What came while it waited.
+  const std::string bytes = std::exchange(stream.up, {});
+  if (!bytes.empty()) uploaded(stream, bytes);
+  if (stream.up_end && stream.collects) upload_ended(stream);
 }
 
 void Http2Relay::pass(Stream& stream, std::optional<std::string_view> body) {
@@ -516,6 +549,7 @@ void Http2Relay::client_closed(int32_t id, uint32_t error) {
   Stream* stream = find(id);
   if (!stream) return;
   if (stream->collects) --collecting_;
+  if (stream->waits) --waiting_;
   // What nobody will take any more is given back to the windows that all streams share.
   if (stream->down_owed > 0) nghttp2_session_consume_connection(server_.get(), stream->down_owed);
   if (!stream->up.empty() && !stream->decision.wants_body)
@@ -538,9 +572,16 @@ void Http2Relay::server_closed(int32_t id, uint32_t error) {
   if (!stream->up.empty() && !stream->decision.wants_body)
     nghttp2_session_consume(client_.get(), stream->client_id, stream->up.size());
   stream->up.clear();
-  if (error == NGHTTP2_NO_ERROR && stream->down_end) return;
+  if (error == NGHTTP2_NO_ERROR && stream->down_end) return stop_upload(*stream);
   nghttp2_submit_rst_stream(client_.get(), NGHTTP2_FLAG_NONE, stream->client_id,
                             error == NGHTTP2_NO_ERROR ? static_cast<uint32_t>(NGHTTP2_INTERNAL_ERROR) : error);
+}
+
+// A server that has said everything and wants to hear no more says so: then the client must not go on either, or it
+// might wait for the end of its own request. Not before it has the whole answer, which a reset would cut off.
+void Http2Relay::stop_upload(Stream& stream) {
+  if (!stream.told || !stream.up_dead || stream.up_end) return;
+  nghttp2_submit_rst_stream(client_.get(), NGHTTP2_FLAG_NONE, stream.client_id, NGHTTP2_NO_ERROR);
 }
 
 void Http2Relay::server_leaves() {

@@ -28,6 +28,7 @@ class Http2Relay : public Relay {
   bool is_waiting_for_head() const override { return false; }
   bool holds() const override;
   void let_go() override;
+  bool waits_for_value() const override { return waiting_ > 0; }
 
  private:
   friend struct Http2Callbacks;
@@ -44,6 +45,7 @@ class Http2Relay : public Relay {
   Stream* of_server(int32_t server_id);
 
   void asked(Stream& stream, bool end);
+  void decide(Stream& stream);
   void pass(Stream& stream, std::optional<std::string_view> body);
   void refuse(Stream& stream, const Decision& decision);
   void uploaded(Stream& stream, std::string_view bytes);
@@ -53,6 +55,7 @@ class Http2Relay : public Relay {
   void download_ended(Stream& stream);
   void client_closed(int32_t id, uint32_t error);
   void server_closed(int32_t id, uint32_t error);
+  void stop_upload(Stream& stream);
   void server_leaves();
   ssize_t provide_upload(Stream& stream, uint8_t* to, size_t room, uint32_t* flags);
   ssize_t provide_download(Stream& stream, uint8_t* to, size_t room, uint32_t* flags);
@@ -65,7 +68,7 @@ class Http2Relay : public Relay {
   bool client_ended_ = false, server_ended_ = false, leaving_ = false, broken_ = false;
   std::map<int32_t, std::unique_ptr<Stream>> streams_;  // by the client's number
   std::map<int32_t, Stream*> by_server_;
-  size_t opened_ = 0, reset_ = 0, collecting_ = 0;
+  size_t opened_ = 0, reset_ = 0, collecting_ = 0, waiting_ = 0;
 };
 
 }  // namespace isola::gate

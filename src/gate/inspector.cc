@@ -146,7 +146,7 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
   auto bindings = premises_.bindings();
   if (!bindings || bindings->empty()) return decision;
   const int64_t now = milliseconds_now();
-  const Bound *over = nullptr, *closed = nullptr;
+  const Bound *over = nullptr, *closed = nullptr, *stale = nullptr;
   for (const auto& bound : bindings->all()) {
     if (!bound->is_for(name_, port_) || !bound->fits(request.method, path)) continue;
     // One value for each place: the first that fits.
@@ -161,6 +161,8 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
       continue;
     }
     if (bound->value.empty()) closed = bound.get();
+    if (bound->is_stale(now)) stale = bound.get();
+    if (bound->is_due(now) && !cleartext_) premises_.want_values();
     decision.bound.push_back(bound);
   }
   for (const auto& bound : bindings->all()) {
@@ -175,6 +177,13 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
   if (!decision.bound.empty() && cleartext_)
     return refuse(403, Reason::cleartext, "a credential is for TLS alone", &request, decision.bound[0].get());
   if (closed) return refuse(403, Reason::locked, "the credential cannot be opened", &request, closed, closed->trouble);
+  if (stale) {
+    if (request.waits_since == 0) request.waits_since = now;
+    if (now - request.waits_since >= kLongestWait)
+      return refuse(503, Reason::locked, "no new credential was made in time", &request, stale);
+    decision.waits = true;
+    return decision;
+  }
   for (const auto& bound : bindings->all())
     if (bound->is_for(name_, port_)) strip(request, *bound);
   if (decision.bound.empty()) return decision;

@@ -25,6 +25,9 @@ class Premises {
   virtual std::shared_ptr<const Egress> egress() const = 0;
   virtual std::shared_ptr<const Bindings> bindings() const = 0;
   virtual void record(Event event) = 0;
+  // A value that does not last is over, or soon will be: whoever makes them is told. When it is there, bindings() has
+  // it and the connection is looked at again.
+  virtual void want_values() = 0;
 };
 
 struct Decision {
@@ -33,6 +36,7 @@ struct Decision {
   std::string text;                                 // in words, for whoever asked
   std::vector<std::shared_ptr<const Bound>> bound;  // whose values are set
   bool wants_body = false;                          // before it can be signed
+  bool waits = false;  // for a value that is being made: to be judged again when it may be there
 };
 
 // The answer to a request that does not pass: JSON in one line.
@@ -41,6 +45,7 @@ std::string refusal_body(const Decision& decision);
 class Inspector {
  public:
   static constexpr size_t kMaxSignedBody = 1 << 20;
+  static constexpr int64_t kLongestWait = 6000;  // milliseconds, of a request for a value
 
   Inspector(Premises& premises, std::string name, Address address, uint16_t port, bool cleartext)
       : premises_(premises), name_(std::move(name)), address_(address), port_(port), cleartext_(cleartext) {}

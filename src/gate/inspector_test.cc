@@ -13,9 +13,11 @@ class Grounds : public Premises {
   std::shared_ptr<const Egress> egress() const override { return egress_now; }
   std::shared_ptr<const Bindings> bindings() const override { return bindings_now; }
   void record(Event event) override { told.push_back(std::move(event)); }
+  void want_values() override { ++wanted; }
   std::shared_ptr<const Egress> egress_now;
   std::shared_ptr<const Bindings> bindings_now;
   std::vector<Event> told;
+  int wanted = 0;
 };
 
 class InspectorTest : public ::testing::Test {

@@ -51,6 +51,7 @@ class Interception {
   bool is_waiting_for_head() const { return relay_ && relay_->is_waiting_for_head(); }
   bool holds() const { return relay_ && !closing_ && relay_->holds(); }
   void let_go() { relay_->let_go(); }
+  bool waits_for_value() const { return relay_ && !closing_ && relay_->waits_for_value(); }
   bool is_revoked() const { return inspector_.is_revoked(); }
 
   // Of the protocols that a client offers, those that can be looked into; none where it offers only others.

@@ -68,6 +68,7 @@ void Recorder::record(Event event, Clock::time_point now) {
     case Event::Kind::lost:
     case Event::Kind::injected:
     case Event::Kind::redacted:
+    case Event::Kind::minted:
     case Event::Kind::count_: break;
   }
   tell(std::move(event), now);

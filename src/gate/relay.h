@@ -52,6 +52,8 @@ class Relay {
   // may go (screen.h).
   virtual bool holds() const = 0;
   virtual void let_go() = 0;
+  // A request waits for a credential that is being made.
+  virtual bool waits_for_value() const = 0;
 
   static constexpr int kRounds = 16;          // before it is somebody else's turn
   static constexpr size_t kPiece = 16 << 10;  // read at once

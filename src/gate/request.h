@@ -15,6 +15,7 @@ struct Request {
   std::string authority;  // of Host or :authority
   Fields fields;          // without Host and pseudo-headers
   bool has_body = false;
+  int64_t waits_since = 0;  // for a credential that is being made; milliseconds since 1970
 
   std::string_view path() const { return std::string_view(target).substr(0, target.find('?')); }
   std::string_view query() const {

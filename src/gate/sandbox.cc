@@ -17,7 +17,8 @@ namespace isola::gate {
 
 namespace {
 
-constexpr int kAtOnce = 64;         // connections or datagrams per event: then it is somebody else's turn
+constexpr int kAtOnce = 64;  // connections or datagrams per event: then it is somebody else's turn
+constexpr auto kWantPause = std::chrono::milliseconds(500);
 constexpr size_t kMaxStreams = 16;  // DNS over TCP
 constexpr double kSmallestBurst = 128 << 10;
 constexpr Share::Quota kFlows{.little = 32}, kHelloBytes{.little = 64 << 10, .most = 4 << 20},
@@ -170,6 +171,14 @@ std::string Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::
   for (auto* flow : all)
     if (flows_.contains(flow)) flow->judge_again();
   return trouble;
+}
+
+// Every request asks until there is one: once in a while is enough.
+void Sandbox::want_values() {
+  const auto now = shared_.loop.now();
+  if (wanted_ != Clock::time_point{} && now - wanted_ < kWantPause) return;
+  wanted_ = now;
+  if (shared_.want) shared_.want(id_);
 }
 
 Result<Authority*> Sandbox::authority() {

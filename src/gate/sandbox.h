@@ -22,7 +22,8 @@ struct Shared {
   OwnAddresses& own_addresses;
   std::function<void(const Event&)> sink;
   TlsSetup& tls;
-  std::optional<vault::KeyPair> key = {};  // the vault's, as soon as it is here
+  std::function<void(const std::string& id)> want = {};  // values that do not last, of this sandbox's bindings
+  std::optional<vault::KeyPair> key = {};                // the vault's, as soon as it is here
   // Each with a part that is only for those who have little (share.h). The gate sets flows by its descriptors.
   Pool flows = {};
   Pool hello_bytes = {.size = 64 << 20, .reserve = 16 << 20};
@@ -80,6 +81,7 @@ class Sandbox : public Premises {
   // What its streams are searched for; still there when it is gone, for those that are open.
   std::shared_ptr<const Searches> searches() const { return searches_; }
   void record(Event event) override { recorder_.record(std::move(event), shared_.loop.now()); }
+  void want_values() override;
   void flush_events(bool last = false) { recorder_.flush(shared_.loop.now(), last); }
   void wait_for_tokens(Flow& flow);
   void is_young(Flow& flow);
@@ -108,6 +110,7 @@ class Sandbox : public Premises {
   std::shared_ptr<const Bindings> bindings_;
   std::shared_ptr<Searches> searches_ = std::make_shared<Searches>();
   std::optional<Authority> authority_;
+  Clock::time_point wanted_{};  // when values were asked for last
   Recorder recorder_;
   Resolver resolver_;
   Share flow_share_, hello_bytes_, inside_bytes_, pipes_;

@@ -1,15 +1,11 @@
 #include "gate/sigv4.h"
 
-#include <openssl/crypto.h>
-#include <openssl/hmac.h>
-#include <openssl/sha.h>
-
 #include <algorithm>
-#include <array>
 #include <map>
 #include <vector>
 
 #include "gate/request_path.h"
+#include "vault/aws_signature.h"
 
 namespace isola::gate {
 
@@ -19,30 +15,6 @@ constexpr char kUnsigned[] = "UNSIGNED-PAYLOAD";
 constexpr const char* kHeaders[] = {"Authorization", "X-Amz-Date", "X-Amz-Security-Token", "X-Amz-S3session-Token"};
 constexpr const char* kParameters[] = {"X-Amz-Algorithm", "X-Amz-Credential",    "X-Amz-Date",          "X-Amz-Expires",
                                        "X-Amz-Signature", "X-Amz-SignedHeaders", "X-Amz-Security-Token"};
-
-using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
-
-std::string hex(const Digest& digest) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  for (unsigned char c : digest) out += {kDigits[c >> 4], kDigits[c & 15]};
-  return out;
-}
-
-Digest sha256(std::string_view text) {
-  Digest out;
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), out.data());
-  return out;
-}
-
-Digest hmac(std::string_view key, std::string_view text) {
-  Digest out;
-  unsigned size = 0;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(text.data()),
-       text.size(), out.data(), &size);
-  return out;
-}
-std::string_view view(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
 
 std::string lowered(std::string_view text) {
   std::string out(text);
@@ -109,13 +81,12 @@ Result<std::optional<std::string>> payload_of(const Request& request, std::strin
   return std::nullopt;
 }
 
-std::string payload_hash(std::string_view body) { return hex(sha256(body)); }
+std::string payload_hash(std::string_view body) { return vault::aws_hash(body); }
 
 Result<void> sign(Request& request, const AwsKey& key, const std::string& payload, time_t now) {
   tm utc{};
-  char stamp[20], day[10];
-  if (!::gmtime_r(&now, &utc) || !std::strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc) ||
-      !std::strftime(day, sizeof day, "%Y%m%d", &utc))
+  char stamp[20];
+  if (!::gmtime_r(&now, &utc) || !std::strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc))
     return fail(Code::internal, "the time cannot be written");
   remove_field(request.fields, "X-Amz-Content-Sha256");
   request.fields.push_back({"x-amz-date", stamp});
@@ -139,19 +110,9 @@ Result<void> sign(Request& request, const AwsKey& key, const std::string& payloa
                                   : percent_encoded(request.path(), true);
   auto canonical = request.method + "\n" + path + "\n" + canonical_query(request.query()) + "\n" + lines + "\n" +
                    names + "\n" + payload;
-  auto scope = std::string(day) + "/" + std::string(key.region) + "/" + std::string(key.service) + "/aws4_request";
-  auto text = std::string("AWS4-HMAC-SHA256\n") + stamp + "\n" + scope + "\n" + hex(sha256(canonical));
-
-  std::string secret = "AWS4" + std::string(key.secret_key);
-  Digest step = hmac(secret, day);
-  OPENSSL_cleanse(secret.data(), secret.size());
-  step = hmac(view(step), key.region);
-  step = hmac(view(step), key.service);
-  step = hmac(view(step), "aws4_request");
-  auto signature = hex(hmac(view(step), text));
-  OPENSSL_cleanse(step.data(), step.size());
-  request.fields.push_back({"Authorization", "AWS4-HMAC-SHA256 Credential=" + std::string(key.access_key) + "/" +
-                                                 scope + ", SignedHeaders=" + names + ", Signature=" + signature});
+  const vault::AwsScope scope{.region = key.region, .service = key.service, .time = stamp};
+  auto signature = vault::aws_signature(key.secret_key, scope, canonical);
+  request.fields.push_back({"Authorization", vault::aws_authorization(key.access_key, scope, names, signature)});
   return {};
 }
 

@@ -279,6 +279,14 @@ class World {
       if (!receive(nullptr)) return std::nullopt;
     }
   }
+  // The next sandbox that values are wanted for.
+  std::string next_wanted() {
+    while (wanted_.empty())
+      if (!receive(nullptr)) return "none";
+    auto id = wanted_.front();
+    wanted_.erase(wanted_.begin());
+    return id;
+  }
   // What has come so far.
   std::vector<Event> told() { return std::exchange(events_, {}); }
   bool pending_events() {
@@ -306,7 +314,12 @@ class World {
     auto message = kernel::receive_message(control_.get(), kMaxControl);
     if (!message || message->bytes.empty()) return false;
     Reader in(message->bytes);
-    if (in.u8() == 1) {
+    const auto kind = in.u8();
+    if (kind == 2) {
+      wanted_.push_back(in.str());
+      return true;
+    }
+    if (kind == 1) {
       Event event;
       decode(in, event);
       EXPECT_TRUE(in.done());
@@ -326,6 +339,7 @@ class World {
   int boxes_ = 0;
   uint32_t tag_ = 0;
   std::vector<Event> events_;
+  std::vector<std::string> wanted_;
 };
 
 }  // namespace isola::gate::testing

@@ -2,6 +2,7 @@
 //
 //   op          arguments    reply      data guest→host        data host→guest   end
 //   run         Start        Started    Output pieces          stdin             Exit
+//   run_with_files  StartWithFiles; otherwise as run
 //   start       Start                                                            Started
 //   attach      Attach       Started    Output pieces          stdin             Exit
 //   list        List                    Entry records                            Listed
@@ -57,8 +58,9 @@ enum class Op : uint8_t {
   ports,
   dial,
   metrics,
-  go_on,  // after quiesce, on the same link: what was held back comes, and everything is as before
-  enter,  // a folder becomes the guest's root for good: no path of a later call leads out of it
+  go_on,           // after quiesce, on the same link: what was held back comes, and everything is as before
+  enter,           // a folder becomes the guest's root for good: no path of a later call leads out of it
+  run_with_files,  // as run
   count_
 };
 
@@ -88,6 +90,16 @@ struct Start {
   template <typename A>
   void fields(A& a) {
     a(argv, env, replace_env, cwd, user, tag, stdin_mode, pty, rows, cols, timeout_ms, grace_ms, announce);
+  }
+};
+
+// Files for this command alone, each "NAME=content": NAME is set to where it is (agent/private_files.h).
+struct StartWithFiles {
+  Start start;
+  std::vector<std::string> files;
+  template <typename A>
+  void fields(A& a) {
+    a(start, files);
   }
 };
 

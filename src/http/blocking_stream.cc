@@ -97,6 +97,9 @@ Result<std::unique_ptr<BlockingStream>> BlockingStream::connect(const Url& url, 
     } else {
       ::SSL_CTX_set_default_verify_paths(context);
     }
+    if (!options.more_authorities.empty() &&
+        ::SSL_CTX_load_verify_locations(context, options.more_authorities.c_str(), nullptr) != 1)
+      return fail(Code::invalid, "cannot use the certificates in " + options.more_authorities + ": " + tls_words());
     ::SSL_CTX_set_verify(context, options.verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
     tls->ssl.reset(::SSL_new(context));
     SSL* ssl = tls->ssl.get();

@@ -20,6 +20,7 @@ struct ClientOptions {
   std::chrono::milliseconds connect_time{10'000};
   std::chrono::milliseconds io_time{60'000};  // without a byte; 0: for ever
   std::string ca_file;                        // PEM; empty: the machine's
+  std::string more_authorities = {};          // PEM: to be believed beside those
   bool verify = true;                         // false: whoever answers is believed. For tests of one's own server only
   // Asked of each address that the name has, before it is dialled; empty: all of them.
   std::function<bool(const sockaddr*)> may_dial = {};

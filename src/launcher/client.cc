@@ -313,6 +313,16 @@ Result<std::vector<std::string>> Client::reseal(const std::vector<std::string>& 
   return fresh;
 }
 
+Result<std::string> Client::signing_keys(SigningWish wish) {
+  Writer out;
+  out.u8(static_cast<uint8_t>(wish));
+  ISOLA_TRY(auto message, call(Op::vault_signing, out.data()));
+  ISOLA_TRY(Reader in, open_reply(message.bytes));
+  std::string keys = in.str();
+  if (!in.done()) return unreadable_reply();
+  return keys;
+}
+
 Result<std::string> Client::gate_report(const std::string& id) {
   Writer out;
   out.str(id);

@@ -73,6 +73,7 @@ class Client {
   Result<void> unlock_vault(std::string_view passphrase);
   Result<void> protect_vault(std::string_view passphrase);  // empty: from now on without
   Result<void> rotate_vault(RotatePhase phase);
+  Result<std::string> signing_keys(SigningWish wish);  // a JSON Web Key Set
   Result<std::vector<std::string>> reseal(const std::vector<std::string>& sealed);
   // Makes this connection a stream of the gate's events, and nothing else from then on.
   Result<void> watch_gate();

@@ -35,7 +35,6 @@ constexpr auto kSocketPause = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(5);  // of whoever asked
 constexpr auto kHung = std::chrono::seconds(20);     // a gate that leaves something unanswered for so long is replaced
 constexpr auto kAtOnce = std::chrono::seconds(0);
-constexpr auto kOpenAgain = std::chrono::seconds(30);  // after bindings that could not be opened
 constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
 constexpr int kScanBuffer = 1 << 20;  // of streams on their way to the gate, beyond which their reader waits
 
@@ -132,7 +131,7 @@ void GateKeeper::set_policy(const PolicyRequest& wanted, Done done) {
   if (wanted.first && known) return done(std::string());
   if (!wanted.bindings.empty() && !options_.open) return done(fail(Code::unsupported, "this launcher has no vault"));
   if (known || !wanted.policy.empty() || !wanted.bindings.empty())
-    return enqueue(wanted.id, wanted, 0, std::move(done));
+    return enqueue(wanted.id, {.change = wanted, .done = std::move(done)});
   Terms closed{.policy = "", .ceiling = wanted.ceiling.value_or("")};
   if (auto kept = keep(wanted.id, closed); !kept) return done(std::unexpected(kept.error()));
   entry_for(wanted.id).kept = std::move(closed);
@@ -177,16 +176,15 @@ Result<Fd> GateKeeper::scan_channel() {
 void GateKeeper::ask(const std::string& id, uint8_t question, Done done) {
   auto it = entries_.find(id);
   if (it == entries_.end()) return done(fail(Code::not_found, "sandbox " + id + " has no network policy"));
-  enqueue(id, std::nullopt, question, std::move(done));
+  enqueue(id, {.question = question, .done = std::move(done)});
 }
 
-void GateKeeper::enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done,
-                         bool reopens) {
+void GateKeeper::enqueue(const std::string& id, Job job) {
   auto& jobs = entry_for(id).jobs;
-  if (jobs.size() >= kMaxJobs) return done(fail(Code::unavailable, "too much is asked of the gate; try again"));
-  uint64_t number = ++last_job_;
-  auto timer = loop_.after(kPatience, [this, id, number] { late(id, number); });
-  jobs.push_back({number, std::move(change), reopens, question, std::move(done), timer, {}});
+  if (jobs.size() >= kMaxJobs) return job.done(fail(Code::unavailable, "too much is asked of the gate; try again"));
+  job.number = ++last_job_;
+  job.timer = loop_.after(kPatience, [this, id, number = job.number] { late(id, number); });
+  jobs.push_back(std::move(job));
   advance(id);
 }
 
@@ -239,7 +237,7 @@ void GateKeeper::do_change(const std::string& id, Entry& entry) {
     terms.bindings = job.change->bindings;
   }
   const bool cut = job.change && job.change->cut;
-  open(id, terms, [this, id, closed = terms, cut, serial = entry.serial](const Result<Terms>& opened) {
+  open(id, terms, job.only_due, [this, id, closed = terms, cut, serial = entry.serial](const Result<Terms>& opened) {
     Entry* ready = find(id, serial);
     if (!ready) return;
     Terms fresh = opened ? *opened : closed;
@@ -258,67 +256,6 @@ void GateKeeper::do_change(const std::string& id, Entry& entry) {
   });
 }
 
-// The entry is busy meanwhile. Where there is nothing to open it is done at once.
-void GateKeeper::open(const std::string& id, const Terms& terms, std::function<void(Result<Terms>)> done) {
-  entries_.at(id).busy = true;
-  if (terms.bindings.empty() || terms.is_open || !options_.open) return done(terms);
-  options_.open(terms.bindings,
-                [fresh = Terms(terms), done = std::move(done)](const Result<std::string>& result) mutable {
-                  if (!result) return done(std::unexpected(result.error()));
-                  Reader in(*result);
-                  fresh.opened = in.str();
-                  fresh.trouble = in.str();
-                  fresh.is_open = true;
-                  if (!in.done()) return done(fail(Code::corrupt, "unreadable bindings"));
-                  done(fresh);
-                });
-}
-
-// As a change that changes nothing, so that it comes in its turn. What is in force is read then: a binding that was
-// revoked meanwhile stays so.
-void GateKeeper::open_again(const std::string& id) {
-  auto it = entries_.find(id);
-  if (it == entries_.end() || !it->second.kept || it->second.kept->bindings.empty()) return;
-  auto done = [this, id](const Result<std::string>& result) {
-    if (result) return;
-    log::warn("launcher", "the bindings of {} could not be opened: {}", id, result.error().message);
-    open_again_later(id);
-  };
-  enqueue(id, std::nullopt, 0, done, true);
-}
-
-void GateKeeper::open_again_later(const std::string& id) {
-  auto it = entries_.find(id);
-  if (it == entries_.end() || std::exchange(it->second.opens_again, true)) return;
-  loop_.after(kOpenAgain, [this, id, born = it->second.born] {
-    auto still = entries_.find(id);
-    if (still == entries_.end() || still->second.born != born) return;
-    still->second.opens_again = false;
-    if (still->second.kept && (!still->second.kept->is_open || !still->second.kept->trouble.empty())) open_again(id);
-  });
-}
-
-// One after the other: each is a process of its own.
-void GateKeeper::reseal(Reseal reseal, Done done) { reseal_after("", std::move(reseal), std::move(done)); }
-
-void GateKeeper::reseal_after(const std::string& last, Reseal reseal, Done done) {
-  auto it = entries_.upper_bound(last);
-  while (it != entries_.end() && !(it->second.kept && !it->second.kept->bindings.empty())) ++it;
-  if (it == entries_.end()) return done(std::string());
-  std::string id = it->first, before = it->second.kept->bindings;
-  reseal(before, [this, id, last, before, reseal, done](const Result<std::string>& fresh) {
-    if (!fresh) return done(std::unexpected(fresh.error().in("the bindings of " + id)));
-    auto now = entries_.find(id);
-    if (now == entries_.end() || !now->second.kept) return reseal_after(id, reseal, done);
-    if (now->second.kept->bindings != before) return reseal_after(last, reseal, done);  // changed meanwhile: again
-    Terms terms = *now->second.kept;
-    terms.bindings = *fresh;
-    if (auto kept = keep(id, terms); !kept) return done(std::unexpected(kept.error()));
-    now->second.kept = std::move(terms);
-    reseal_after(id, reseal, done);
-  });
-}
-
 void GateKeeper::do_question(const std::string& id, Entry& entry) {
   if (!entry.kept) return finish_job(id, fail(Code::not_found, "sandbox " + id + " has no network policy"));
   entry.busy = true;
@@ -333,7 +270,7 @@ void GateKeeper::do_question(const std::string& id, Entry& entry) {
 // A gate that is new gets what was in force.
 void GateKeeper::add_kept(const std::string& id) {
   const Entry& entry = entries_.at(id);
-  open(id, *entry.kept, [this, id, serial = entry.serial](const Result<Terms>& opened) {
+  open(id, *entry.kept, false, [this, id, serial = entry.serial](const Result<Terms>& opened) {
     Entry* entry = find(id, serial);
     if (!entry) return;
     if (opened) {
@@ -392,6 +329,8 @@ void GateKeeper::took(const std::string& id, Terms terms, const Result<std::stri
     before.bindings = before.opened = before.trouble = "";
     before.is_open = false;
     if (entry.kept) entry.kept = before;
+    // Nor may the next launcher find them. Where not even that can be written, it finds nothing, and lets nothing out.
+    if (entry.kept && !keep(id, before)) ::unlink((options_.folder + "/" + id).c_str());
     put(id, before, true, true, [this, id, serial = entry.serial, error = kept.error()](const Result<std::string>&) {
       if (find(id, serial)) finish_job(id, std::unexpected(error));
     });
@@ -543,10 +482,16 @@ void GateKeeper::ready(uint32_t events) {
     if (!message && message.error().sys_errno == EAGAIN) return;
     if (!message || message->bytes.empty()) return died();
     Reader in(message->bytes);
-    if (in.u8() == 1) {
+    const uint8_t kind = in.u8();
+    if (kind == 1) {
       gate::Event event;
       decode(in, event);
       if (in.done()) hear(event);
+      continue;
+    }
+    if (kind == 2) {
+      std::string id = in.str();
+      if (in.done()) wanted(id);
       continue;
     }
     uint32_t tag = in.u32();

@@ -30,6 +30,7 @@
 #include "kernel/process.h"
 #include "launcher/event_loop.h"
 #include "launcher/protocol.h"
+#include "launcher/vault_keeper.h"
 #include "vault/seal.h"
 
 namespace isola::launcher {
@@ -40,8 +41,8 @@ class GateKeeper {
     std::string folder;            // of the policies
     std::string servers;           // name servers instead of the host's
     std::string authorities = {};  // a PEM file: certificates to trust upstream beside the machine's
-    // Turns bindings into `Opened`; without one there are none.
-    std::function<void(const std::string& bindings, std::function<void(Result<std::string>)> done)> open = {};
+    // VaultKeeper::open_bindings; without one there are none.
+    std::function<void(const OpenRequest& request, std::function<void(Result<std::string>)> done)> open = {};
     std::function<vault::Secret()> key = {};  // of the gate; empty while the vault is locked
     // Another for each life of a sandbox, the same for all of that life: one that was resumed is not who it was.
     std::function<std::string(const std::string& id)> birth = {};
@@ -67,9 +68,10 @@ class GateKeeper {
   void unlocked();
   // What sources say may be another by now, or may be readable at last.
   void open_all_again();
-  // What is kept of bindings is sealed anew by `reseal`, all of it or until something fails.
+  // What is kept of bindings, and not sealed to this key, is sealed anew by `reseal`: done when nothing is left of it,
+  // be it on its way to the gate.
   using Reseal = std::function<void(const std::string& bindings, Done done)>;
-  void reseal(Reseal reseal, Done done);
+  void reseal(const vault::PublicKey& key, Reseal reseal, Done done);
   // The sandbox ends; its sockets are still there. True: the gate may have something to tell of its last moments, and
   // on_left says when it has.
   bool forget(const std::string& id);
@@ -94,30 +96,39 @@ class GateKeeper {
   struct Job {
     uint64_t number = 0;
     std::optional<PolicyRequest> change;
-    bool reopens = false;  // the change is to what is in force when its turn comes, opened anew
-    uint8_t question = 0;  // a gate::ControlOp
-    Done done;             // empty: whoever asked has been told that it takes too long
+    bool reopens = false;   // the change is to what is in force when its turn comes, opened anew
+    bool only_due = false;  // of that, only what does not last
+    uint8_t question = 0;   // a gate::ControlOp
+    Done done;              // empty: whoever asked has been told that it takes too long
     EventLoop::TimerId timer;
     std::string trouble;  // why it was not done yet
   };
   struct Entry {
-    uint64_t serial = 0;        // an answer to what was asked before is not for it
-    uint64_t born = 0;          // the same for as long as it is this sandbox's
-    std::optional<Terms> kept;  // in force, and written down
-    bool told = false;          // the gate that runs now has its sockets
-    bool opens_again = false;   // a timer runs for bindings that could not be opened
-    bool busy = false;          // something is under way, or is to be tried again soon
+    uint64_t serial = 0;                                 // an answer to what was asked before is not for it
+    uint64_t born = 0;                                   // the same for as long as it is this sandbox's
+    std::optional<Terms> kept;                           // in force, and written down
+    bool told = false;                                   // the gate that runs now has its sockets
+    bool opens_again = false;                            // a timer runs for bindings that could not be opened
+    std::chrono::steady_clock::time_point not_before{};  // the gate may want other values again
+    bool busy = false;                                   // something is under way, or is to be tried again soon
     std::deque<Job> jobs;
     gate::Lost lost;
   };
 
   Result<void> start();
-  void enqueue(const std::string& id, std::optional<PolicyRequest> change, uint8_t question, Done done,
-               bool reopens = false);
+  void enqueue(const std::string& id, Job job);
+  void wanted(const std::string& id);
   void ask(const std::string& id, uint8_t question, Done done);
   void give_key();
-  void reseal_after(const std::string& last, Reseal reseal, Done done);
-  void open(const std::string& id, const Terms& terms, std::function<void(Result<Terms>)> done);
+  struct Resealing {
+    vault::PublicKey key;
+    Reseal reseal;
+    Done done;
+    int passes = 0;
+  };
+  void reseal_after(const std::string& last, const std::shared_ptr<Resealing>& work);
+  void open(const std::string& id, const Terms& terms, bool only_due, std::function<void(Result<Terms>)> done);
+  void tell_made(const std::string& id, const std::string& before, const std::string& now);
   void open_again(const std::string& id);
   void open_again_later(const std::string& id);
   void late(const std::string& id, uint64_t number);

@@ -235,14 +235,16 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                  .checkpointer = jail->has_checkpoints() ? "criu" : "",
                  .protections = jail->protections().describe()});
 
-  VaultKeeper vault(loop, {.path = options.data_dir + "/vault/key", .user = [&] { return server.user(); }});
+  VaultKeeper vault(loop, {.path = options.data_dir + "/vault/key",
+                           .user = [&] { return server.user(); },
+                           .authorities = options.authorities});
   vault.open();
   GateKeeper gate(
       loop,
       {.folder = options.data_dir + "/gate",
        .servers = options.name_servers,
        .authorities = options.authorities,
-       .open = [&](const std::string& bindings, auto done) { vault.open_bindings(bindings, std::move(done)); },
+       .open = [&](const OpenRequest& request, auto done) { vault.open_bindings(request, std::move(done)); },
        .key = [&] { return vault.gate_key(); },
        .birth = [&](const std::string& id) { return cells.birth_of(id); }},
       [&](const std::string& id) { return cells.sockets(id); });

@@ -55,6 +55,7 @@ enum class Op : uint8_t {
   vault_reseal,
   vault_open,
   scan_channel,
+  vault_signing,
   shutdown
 };
 
@@ -214,6 +215,8 @@ struct VaultState {
 enum class RotatePhase : uint8_t { begin, end };
 // reseal: a list of sealed values; the reply has them in their order, sealed to the current key. Never their values.
 // open: a sealed value; the reply is the value. For a command that cannot go without it.
+// signing: a SigningWish; the reply is a JSON Web Key Set. The last two are root's.
+enum class SigningWish : uint8_t { look, rotate, replace };
 
 struct ShutdownRequest {
   bool end_all = false;  // else the sandboxes live on

@@ -13,7 +13,7 @@ void Server::set_vault(VaultKeeper& vault) {
 }
 
 bool Server::dispatch_vault(OwnerId id, uint32_t tag, Op op, Reader in) {
-  if (op < Op::vault_state || op > Op::vault_open) return false;
+  if (op < Op::vault_state || op > Op::vault_signing) return false;
   auto refuse = [&](Code code, const char* why) {
     reply(id, tag, fail(code, why));
     return true;
@@ -60,6 +60,20 @@ bool Server::dispatch_vault(OwnerId id, uint32_t tag, Op op, Reader in) {
       });
       return true;
     }
+    case Op::vault_signing: {
+      auto number = in.u8();
+      if (!in.done() || number > static_cast<uint8_t>(SigningWish::replace)) break;
+      auto wish = static_cast<SigningWish>(number);
+      if (wish != SigningWish::look && !root) return refuse(Code::denied, "only root may change the key of tokens");
+      vault_->signing_keys(wish, [this, id, tag, wish](const Result<std::string>& keys) {
+        // Tokens of a key that was taken back are no good any more.
+        if (keys && wish == SigningWish::replace && gate_) gate_->open_all_again();
+        Writer out;
+        if (keys) out.str(*keys);
+        reply(id, tag, keys ? Result<std::string>(out.take()) : keys);
+      });
+      return true;
+    }
     default: break;
   }
   return refuse(Code::invalid, "unreadable request");
@@ -71,11 +85,20 @@ void Server::rotate_vault(RotatePhase phase, const std::function<void(Result<std
     answer(result ? Result<std::string>("") : Result<std::string>(std::unexpected(result.error())));
   };
   if (phase == RotatePhase::begin) return told(vault_->begin_rotation());
-  if (!gate_) return told(vault_->end_rotation());
-  gate_->reseal([this](const std::string& bindings, auto done) { vault_->reseal_bindings(bindings, std::move(done)); },
-                [this, told, answer](const Result<std::string>& resealed) {
-                  resealed ? told(vault_->end_rotation()) : answer(resealed);
-                });
+  auto the_rest = [this, told, answer](const Result<std::string>& resealed) {
+    if (!resealed) return answer(resealed);
+    vault_->reseal_signing([this, told, answer](const Result<std::string>& signing) {
+      signing ? told(vault_->end_rotation()) : answer(signing);
+    });
+  };
+  if (!gate_) return the_rest(std::string());
+  vault::PublicKey key;
+  const std::string current = vault_->state().open_key;
+  if (current.size() != key.size()) return answer(fail(Code::unavailable, "there is no vault"));
+  std::copy(current.begin(), current.end(), key.begin());
+  gate_->reseal(
+      key, [this](const std::string& bindings, auto done) { vault_->reseal_bindings(bindings, std::move(done)); },
+      the_rest);
 }
 
 }  // namespace isola::launcher

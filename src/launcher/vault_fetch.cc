@@ -30,7 +30,7 @@ constexpr uid_t kNobody = 65534;
 constexpr size_t kMostAnswer = 256 << 10, kMostComplaint = 512;
 
 // In the child.
-int become_fetcher(uid_t user, gid_t group, int in, int out, int errors) {
+int become_fetcher(uid_t user, gid_t group, int in, int out, int errors, const char* authorities) {
   rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(errors, 2) < 0) return 1;
@@ -40,7 +40,7 @@ int become_fetcher(uid_t user, gid_t group, int in, int out, int errors) {
     return 1;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);  // after the change of user, which would undo it
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return 1;
-  const char* arguments[] = {"isola", "vault-fetch", nullptr};
+  const char* arguments[] = {"isola", "vault-fetch", *authorities ? "--authorities" : nullptr, authorities, nullptr};
   const char* environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", nullptr};
   ::execve("/proc/self/exe", const_cast<char**>(arguments), const_cast<char**>(environment));
   return 1;
@@ -95,7 +95,7 @@ Result<vault::Secret> from_environment(const std::string& name) {
 const uint64_t kFetchCapabilities =
     kernel::capability(CAP_SETUID) | kernel::capability(CAP_SETGID) | kernel::capability(CAP_KILL);
 
-Result<vault::Secret> fetch_value(const vault::Source& source, uid_t user, steady_clock::time_point until) {
+Result<vault::Made> fetch_value(const vault::Source& source, const FetchAs& who, steady_clock::time_point until) {
   auto named = [&](const Error& error) {
     return std::unexpected(error.in("the source (" + std::string(to_string(source.type)) + ")"));
   };
@@ -104,19 +104,20 @@ Result<vault::Secret> fetch_value(const vault::Source& source, uid_t user, stead
     if (!value) return named(value.error());
     auto fits = vault::value_in(source, value->view());
     if (!fits) return named(fits.error());
-    return fits;
+    return vault::Made{.value = std::move(*fits)};
   }
   // Nobody's user is no reason to read as root what somebody with a key of the server's named.
-  if (vault::is_of_machine(source) && user == 0)
+  if (vault::is_of_machine(source) && who.user == 0)
     return named({Code::unavailable, "no server's user is known yet, and as root nothing is read"});
-  const uid_t as = vault::is_of_machine(source) ? user : kNobody;
+  const uid_t as = vault::is_of_machine(source) ? who.user : kNobody;
   gid_t group = as;
   if (const passwd* known = ::getpwuid(as)) group = known->pw_gid;
   ISOLA_TRY(auto in, kernel::make_pipe());
   ISOLA_TRY(auto out, kernel::make_pipe());
   ISOLA_TRY(auto errors, kernel::make_pipe());
   ISOLA_TRY(auto child, kernel::spawn(0, [&] {
-              return become_fetcher(as, group, in.first.get(), out.second.get(), errors.second.get());
+              return become_fetcher(as, group, in.first.get(), out.second.get(), errors.second.get(),
+                                    who.authorities.c_str());
             }));
   in.first.reset();
   out.second.reset();
@@ -138,9 +139,16 @@ Result<vault::Secret> fetch_value(const vault::Source& source, uid_t user, stead
     while (words.ends_with('\n')) words.pop_back();
     return named({Code::unavailable, words.empty() ? "it could not be fetched" : words});
   }
+  if (source.type == vault::Source::Type::github_app) {
+    auto now = std::chrono::system_clock::now().time_since_epoch();
+    auto made =
+        vault::read_github_answer(answer->view(), std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+    if (!made) return named(made.error());
+    return made;
+  }
   auto value = vault::value_in(source, answer->view());
   if (!value) return named(value.error());
-  return value;
+  return vault::Made{.value = std::move(*value)};
 }
 
 }  // namespace isola::launcher

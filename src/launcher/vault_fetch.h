@@ -10,13 +10,20 @@
 
 #include <chrono>
 
+#include "vault/minting.h"
 #include "vault/source.h"
 
 namespace isola::launcher {
 
 extern const uint64_t kFetchCapabilities;  // to become that user
 
-// In a helper: it may wait until then.
-Result<vault::Secret> fetch_value(const vault::Source& source, uid_t user, std::chrono::steady_clock::time_point until);
+struct FetchAs {
+  uid_t user = 0;           // for what this machine has
+  std::string authorities;  // a PEM file: certificates to believe beside the machine's; empty: none
+};
+
+// In a helper: it may wait until then. What is exchanged for something that lasts a while says for how long.
+Result<vault::Made> fetch_value(const vault::Source& source, const FetchAs& as,
+                                std::chrono::steady_clock::time_point until);
 
 }  // namespace isola::launcher

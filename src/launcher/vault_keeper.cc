@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "kernel/capability.h"
-#include "launcher/vault_fetch.h"
 #include "vault/binding.h"
+#include "vault/minting.h"
 #include "vault/source.h"
 
 namespace isola::launcher {
@@ -25,9 +25,11 @@ using vault::Keys;
 using vault::Secret;
 
 constexpr size_t kMostHelpers = 64;
+constexpr size_t kMostOpened = 160 << 10;  // bytes of what one sandbox is given: one message to the gate
 // Of a helper, before it is killed: one that hangs must not hold up what is asked of its sandbox next. A key out of a
 // passphrase may take long on a slow machine.
 constexpr auto kHelperTime = std::chrono::seconds(8), kDeriveTime = std::chrono::seconds(60);
+constexpr int64_t kMakeAgain = 30'000;                        // milliseconds, where a token could not be made
 constexpr auto kFetchTime = std::chrono::milliseconds(3500);  // all of one sandbox's: whoever waits has five seconds
 
 // Into a pipe that the helper reads: it fits into the pipe's buffer, so nobody waits.
@@ -74,33 +76,97 @@ Result<std::string> sealed_anew(const Keys& keys, std::string_view sealed) {
   return vault::seal(keys.current.open_key(), opened.view());
 }
 
-Result<Secret> value_of(const Keys& keys, std::string_view sealed, uid_t user,
-                        std::chrono::steady_clock::time_point until) {
-  ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
-  if (!kept.source) return std::move(kept.value);
-  return fetch_value(*kept.source, user, until);
+int64_t milliseconds_now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-Result<std::string> opened_for_gate(const Keys& keys, const std::string& text, uid_t user) {
-  ISOLA_TRY(auto bindings, vault::parse_bindings(text));
-  const auto until = std::chrono::steady_clock::now() + kFetchTime;
-  std::vector<vault::Binding> opened;
-  json missing = json::object();
-  for (auto& binding : bindings) {
-    auto value = value_of(keys, binding.sealed, user, until);
-    auto sealed =
-        value ? vault::seal(keys.gate.open_key(), value->view()) : Result<std::string>(std::unexpected(value.error()));
-    if (!sealed) {
-      missing[binding.id] = sealed.error().message;
-      continue;
+// In a helper: opens what one sandbox is granted and seals it for the gate.
+class Opening {
+ public:
+  Opening(const Keys& keys, const OpenRequest& request, const FetchAs& as,
+          std::optional<vault::SigningKeys::One> signing)
+      : keys_(keys), request_(request), as_(as), signing_(std::move(signing)) {}
+
+  Result<std::string> all() {
+    ISOLA_TRY(auto bindings, vault::parse_bindings(request_.bindings));
+    if (auto before = vault::parse_bindings(request_.before))
+      for (auto& one : *before) before_[one.id] = std::move(one);
+    std::vector<vault::Binding> opened;
+    json missing = json::object();
+    size_t size = 0;
+    for (auto& binding : bindings) {
+      auto done = open(binding);
+      if (done && (size += vault::to_json({binding}).size()) > kMostOpened)
+        done = fail(Code::exhausted, "the values of one sandbox are too large together");
+      if (!done)
+        missing[binding.id] = done.error().message;
+      else
+        opened.push_back(std::move(binding));
     }
-    binding.sealed = std::move(*sealed);
-    opened.push_back(std::move(binding));
+    Writer out;
+    out.str(vault::to_json(opened));
+    out.str(missing.empty() ? "" : missing.dump(-1, ' ', false, json::error_handler_t::replace));
+    return out.take();
   }
-  Writer out;
-  out.str(vault::to_json(opened));
-  out.str(missing.empty() ? "" : missing.dump(-1, ' ', false, json::error_handler_t::replace));
-  return out.take();
+
+ private:
+  Result<void> open(vault::Binding& binding) {
+    ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys_, binding.sealed), binding.sealed));
+    const bool token = kept.source && kept.source->type == vault::Source::Type::jwt;
+    const bool minted = kept.source && vault::is_minted(*kept.source);
+    const std::string mark = vault::mark_of(binding, token && signing_ ? signing_->id : "");
+    auto known = before_.find(binding.id);
+    const vault::Binding* same = known != before_.end() && known->second.mark == mark ? &known->second : nullptr;
+    if (same && (minted ? now_ < same->due : request_.only_due)) return use(binding, *same);
+    auto made = make(kept, binding);
+    if (!made && same && minted && now_ < same->until) {
+      log::warn("launcher", "{} goes on with a token that was made before: {}", request_.sandbox, made.error().message);
+      use(binding, *same);
+      binding.due = now_ + kMakeAgain;
+      return {};
+    }
+    if (!made) return std::unexpected(made.error());
+    ISOLA_TRY(binding.sealed, vault::seal(keys_.gate.open_key(), made->value.view()));
+    binding.until = made->until;
+    binding.due = made->due;
+    binding.serial = made->serial;
+    binding.mark = mark;
+    binding.identity.clear();
+    return {};
+  }
+
+  static Result<void> use(vault::Binding& binding, const vault::Binding& before) {
+    binding.sealed = before.sealed;
+    binding.until = before.until;
+    binding.due = before.due;
+    binding.serial = before.serial;
+    binding.mark = before.mark;
+    binding.identity.clear();
+    return {};
+  }
+
+  Result<vault::Made> make(vault::Kept& kept, const vault::Binding& binding) {
+    if (!kept.source) return vault::Made{.value = std::move(kept.value)};
+    if (kept.source->type != vault::Source::Type::jwt) return fetch_value(*kept.source, as_, until_);
+    if (!signing_) return fail(Code::unavailable, "there is no key yet that tokens are signed with");
+    ISOLA_TRY(Secret der, vault::open_sealed(key_of(keys_, signing_->sealed), signing_->sealed));
+    ISOLA_TRY(auto key, vault::RsaKey::from_der(der.view()));
+    return vault::make_identity_token(key, *kept.source, binding, request_.sandbox, now_);
+  }
+
+  const Keys& keys_;
+  const OpenRequest& request_;
+  FetchAs as_;
+  std::optional<vault::SigningKeys::One> signing_;
+  std::map<std::string, vault::Binding> before_;
+  const int64_t now_ = milliseconds_now();
+  const std::chrono::steady_clock::time_point until_ = std::chrono::steady_clock::now() + kFetchTime;
+};
+
+Result<std::string> opened_for_gate(const Keys& keys, const OpenRequest& request, const FetchAs& as,
+                                    std::optional<vault::SigningKeys::One> signing) {
+  return Opening(keys, request, as, std::move(signing)).all();
 }
 
 // A vault that is locked opens nothing, and says so of each.
@@ -132,6 +198,10 @@ void VaultKeeper::open() {
   }
   trouble_.clear();
   file_ = std::move(*file);
+  auto signing = vault::SigningKeys::open(options_.path.substr(0, options_.path.rfind('/') + 1) + "signing");
+  if (!signing) log::error("launcher", "no tokens are signed: {}", signing.error().message);
+  signing_trouble_ = signing ? "" : signing.error().message;
+  if (signing) signing_ = std::move(*signing);
   if (file_->locked()) log::warn("launcher", "the vault is locked: `isola vault unlock` opens it");
 }
 
@@ -262,11 +332,17 @@ void VaultKeeper::watch(kernel::Helper helper, std::chrono::seconds time, Done d
   told(std::unexpected(watched.error()));
 }
 
-void VaultKeeper::open_bindings(const std::string& bindings, Done done) {
-  if (auto is = ready(); !is) return done(none_opened(bindings, is.error().message));
-  const uid_t user = options_.user ? options_.user() : 0;
+FetchAs VaultKeeper::fetch_as() const {
+  return {.user = options_.user ? options_.user() : 0, .authorities = options_.authorities};
+}
+
+void VaultKeeper::open_bindings(const OpenRequest& request, Done done) {
+  if (auto is = ready(); !is) return done(none_opened(request.bindings, is.error().message));
+  std::optional<vault::SigningKeys::One> signing;
+  if (const auto* key = signing_ ? signing_->current(milliseconds_now() / 1000) : nullptr) signing = *key;
   run(
-      kFetchCapabilities, [bindings, user](const Keys& keys) { return opened_for_gate(keys, bindings, user); },
+      kFetchCapabilities,
+      [request, as = fetch_as(), signing](const Keys& keys) { return opened_for_gate(keys, request, as, signing); },
       std::move(done));
 }
 
@@ -304,14 +380,83 @@ void VaultKeeper::open_value(const std::string& sealed, Done done) {
   if (::access(allowed.c_str(), F_OK) < 0)
     return done(fail(Code::denied,
                      "this machine does not allow values of secrets inside sandboxes (`isola vault expose` does)"));
-  const uid_t user = options_.user ? options_.user() : 0;
   run(
       kFetchCapabilities,
-      [sealed, user](const Keys& keys) -> Result<std::string> {
-        ISOLA_TRY(Secret value, value_of(keys, sealed, user, std::chrono::steady_clock::now() + kFetchTime));
-        return std::string(value.view());
+      [sealed, as = fetch_as()](const Keys& keys) -> Result<std::string> {
+        ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
+        if (!kept.source) return std::string(kept.value.view());
+        if (kept.source->type == vault::Source::Type::jwt)
+          return fail(Code::unsupported, "a token of a sandbox's identity is for bindings: it says whom it is for");
+        ISOLA_TRY(auto made, fetch_value(*kept.source, as, std::chrono::steady_clock::now() + kFetchTime));
+        return std::string(made.value.view());
       },
       std::move(done));
+}
+
+// ---- the keys that sign ---------------------------------------------------------------------------------------------
+
+void VaultKeeper::signing_keys(SigningWish wish, Done done) {
+  if (!signing_) return done(fail(Code::unavailable, "no tokens are signed: " + signing_trouble_));
+  const int64_t now = milliseconds_now() / 1000;
+  if (wish == SigningWish::look && !signing_->empty()) return done(signing_->published(now));
+  if (signing_changes_ && wish == SigningWish::look) return waiting_for_signing_.push_back(std::move(done));
+  if (signing_changes_) return done(fail(Code::unavailable, "another key is being made; try again"));
+  make_signing_key(wish == SigningWish::replace, std::move(done));
+}
+
+void VaultKeeper::make_signing_key(bool at_once, Done done) {
+  if (auto is = ready(); !is) return done(std::unexpected(is.error()));
+  signing_changes_ = true;
+  auto work = [](const Keys& keys) -> Result<std::string> {
+    ISOLA_TRY(auto key, vault::RsaKey::make());
+    ISOLA_TRY(Secret der, key.der());
+    ISOLA_TRY(std::string sealed, vault::seal(keys.current.open_key(), der.view()));
+    Writer out;
+    out.str(key.id());
+    out.str(key.jwk());
+    out.str(sealed);
+    return out.take();
+  };
+  run(0, work, [this, at_once, done = std::move(done)](const Result<std::string>& made) {
+    signing_changes_ = false;
+    auto keep = [&]() -> Result<std::string> {
+      if (!made) return std::unexpected(made.error());
+      const int64_t now = milliseconds_now() / 1000;
+      Reader in(*made);
+      vault::SigningKeys::One key{.id = in.str(), .created = now, .jwk = in.str(), .sealed = in.str()};
+      if (!in.done()) return fail(Code::corrupt, "unreadable key");
+      ISOLA_CHECK(signing_->add(std::move(key), now, at_once));
+      log::info("launcher", "tokens have another key: {}", signing_->all().back().id);
+      return signing_->published(now);
+    };
+    auto kept = keep();
+    auto waiting = std::exchange(waiting_for_signing_, {});
+    done(kept);
+    for (auto& one : waiting) one(kept);
+  });
+}
+
+void VaultKeeper::reseal_signing(Done done) {
+  if (!signing_ || signing_->empty()) return done(std::string());
+  if (signing_changes_) return done(fail(Code::unavailable, "a key for tokens is being made; try again"));
+  std::vector<std::string> sealed;
+  for (const auto& one : signing_->all()) sealed.push_back(one.sealed);
+  signing_changes_ = true;
+  reseal_values(sealed, [this, done = std::move(done)](const Result<std::string>& fresh) {
+    signing_changes_ = false;
+    auto keep = [&]() -> Result<std::string> {
+      if (!fresh) return std::unexpected(fresh.error());
+      Reader in(*fresh);
+      auto anew = in.strs();
+      if (!in.done()) return fail(Code::corrupt, "unreadable keys");
+      ISOLA_CHECK(signing_->reseal(anew));
+      return "";
+    };
+    auto kept = keep();
+    auto waiting = std::exchange(waiting_for_signing_, {});
+    done(kept);
+    for (auto& one : waiting) signing_keys(SigningWish::look, std::move(one));
+  });
 }
 
 }  // namespace isola::launcher

@@ -17,15 +17,26 @@
 #include "kernel/helper.h"
 #include "launcher/event_loop.h"
 #include "launcher/protocol.h"
+#include "launcher/vault_fetch.h"
 #include "vault/key_file.h"
+#include "vault/signing_keys.h"
 
 namespace isola::launcher {
+
+// What is to be opened for the gate.
+struct OpenRequest {
+  std::string sandbox;
+  std::string bindings;   // sealed to the vault's key
+  std::string before;     // what the gate has now
+  bool only_due = false;  // whatever else it has stays as it is
+};
 
 class VaultKeeper {
  public:
   struct Options {
-    std::string path;             // of the key file
-    std::function<uid_t()> user;  // on whose behalf sources of this machine are read: the server's
+    std::string path;              // of the key file
+    std::function<uid_t()> user;   // on whose behalf sources of this machine are read: the server's
+    std::string authorities = {};  // a PEM file: certificates that sources are believed with beside the machine's
   };
   using Done = std::function<void(Result<std::string>)>;
 
@@ -46,10 +57,16 @@ class VaultKeeper {
   Result<void> end_rotation();
 
   // {str bindings, sealed to the gate's key; str JSON of those that are missing, and why}. Never fails for one binding.
-  void open_bindings(const std::string& bindings, Done done);
+  // What was made before and still serves is used again (vault/minting.h).
+  void open_bindings(const OpenRequest& request, Done done);
   // From whichever key the vault has to the current one: values alone (a codec's list), or those in bindings.
   void reseal_values(const std::vector<std::string>& sealed, Done done);
   void reseal_bindings(const std::string& bindings, Done done);
+
+  // The keys that tokens of sandboxes are signed with: their public halves (a JSON Web Key Set). The first is made when
+  // somebody asks; `rotate` makes another, which signs when everybody can know it, `replace` one that signs at once.
+  void signing_keys(SigningWish wish, Done done);
+  void reseal_signing(Done done);
   // The value itself, for commands that cannot go without it (docs/vault.md). denied: unless root allowed it, by a file
   // `allow-exposed` beside the keys. Without that file whoever has taken the server over cannot read values back.
   void open_value(const std::string& sealed, Done done);
@@ -66,11 +83,17 @@ class VaultKeeper {
   void derive(std::string_view passphrase, const vault::Lock& lock, std::function<Result<void>(vault::Secret)> then,
               Done done);
   Result<void> ready() const;
+  FetchAs fetch_as() const;
+  void make_signing_key(bool at_once, Done done);
 
   EventLoop& loop_;
   Options options_;
   std::optional<vault::KeyFile> file_;
   std::string trouble_ = "the vault is not open";
+  std::optional<vault::SigningKeys> signing_;
+  std::string signing_trouble_ = "the vault is not open";
+  bool signing_changes_ = false;           // one change at a time
+  std::vector<Done> waiting_for_signing_;  // for the first of them
   struct Helping {
     kernel::Helper helper;
     Done done;

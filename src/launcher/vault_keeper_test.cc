@@ -64,8 +64,10 @@ class VaultKeeping : public ::testing::Test {
     std::vector<Binding> bindings;
     std::string missing;
   };
-  Opened open(const std::vector<Binding>& bindings) {
-    auto answer = wait([&](auto done) { keeper_->open_bindings(vault::to_json(bindings), done); });
+  Opened open(const std::vector<Binding>& bindings, const std::vector<Binding>& before = {}, bool only_due = false) {
+    OpenRequest request{
+        .sandbox = "i1", .bindings = vault::to_json(bindings), .before = vault::to_json(before), .only_due = only_due};
+    auto answer = wait([&](auto done) { keeper_->open_bindings(request, done); });
     EXPECT_TRUE(answer) << answer.error().message;
     if (!answer) return {};
     Reader in(*answer);
@@ -96,6 +98,50 @@ TEST_F(VaultKeeping, BindingsAreOpenedForTheGateAlone) {
   EXPECT_EQ(opened.missing, "");
   EXPECT_NE(opened.bindings[0].sealed, sealed);
   EXPECT_EQ(value_for_gate(opened.bindings[0]), "hunter2");
+}
+
+// Tokens are made once and used until another is due, or until what they are made of changes.
+TEST_F(VaultKeeping, TokensAreMadeWhenTheyAreDue) {
+  auto look = [&](SigningWish wish) { return wait([&](auto done) { keeper_->signing_keys(wish, done); }).value(); };
+  auto source = vault::parse_source(R"({"type":"jwt","audience":"https://a.example"})").value();
+  auto mine = binding("b1", vault::seal_source(open_key(), source).value());
+  mine.identity = R"({"iss":"https://isola.example","project":"p"})";
+  EXPECT_NE(open({mine}).missing.find("no key yet"), std::string::npos);
+  const std::string keys = look(SigningWish::look);
+  EXPECT_EQ(look(SigningWish::look), keys);
+  auto first = open({mine}).bindings.at(0);
+  EXPECT_TRUE(value_for_gate(first).starts_with("ey"));
+  EXPECT_FALSE(first.serial.empty());
+  EXPECT_TRUE(first.identity.empty()) << "the gate needs none of it";
+  EXPECT_EQ(open({mine}, {first}).bindings.at(0).serial, first.serial);
+  auto due = first;
+  due.due = 1;
+  EXPECT_NE(open({mine}, {due}, true).bindings.at(0).serial, first.serial);
+  auto other = mine;
+  other.audience = "https://b.example";
+  EXPECT_NE(open({other}, {first}).bindings.at(0).serial, first.serial);
+  // Another key is known before it signs; one that was stolen is replaced at once.
+  look(SigningWish::rotate);
+  EXPECT_EQ(open({mine}, {first}).bindings.at(0).serial, first.serial);
+  look(SigningWish::replace);
+  EXPECT_NE(open({mine}, {first}).bindings.at(0).serial, first.serial);
+  // Sealed anew with everything else, and there after a restart.
+  ASSERT_TRUE(keeper_->begin_rotation());
+  ASSERT_TRUE(wait([&](auto done) { keeper_->reseal_signing(done); }));
+  auto anew = wait([&](auto done) { keeper_->reseal_bindings(vault::to_json({mine}), done); }).value();
+  ASSERT_TRUE(keeper_->end_rotation());
+  start();
+  EXPECT_EQ(open(vault::parse_bindings(anew).value()).missing, "");
+}
+
+// What lasts is not opened again for the sake of what does not.
+TEST_F(VaultKeeping, WhatLastsStaysAsItIs) {
+  auto mine = binding("b1", vault::seal_value(open_key(), "hunter2").value());
+  auto first = open({mine}).bindings.at(0);
+  EXPECT_EQ(open({mine}, {first}, true).bindings.at(0).sealed, first.sealed);
+  EXPECT_NE(open({mine}, {first}).bindings.at(0).sealed, first.sealed);
+  auto changed = binding("b1", vault::seal_value(open_key(), "hunter3").value());
+  EXPECT_EQ(value_for_gate(open({changed}, {first}, true).bindings.at(0)), "hunter3");
 }
 
 TEST_F(VaultKeeping, OneThatCannotBeOpenedIsLeftOutAndNamed) {

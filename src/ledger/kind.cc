@@ -48,6 +48,7 @@ constexpr std::array kWords = {
     Word{Kind::grant_created, "grant.created"},
     Word{Kind::grant_revoked, "grant.revoked"},
     Word{Kind::secret_used, "secret.used"},
+    Word{Kind::secret_minted, "secret.minted"},
     Word{Kind::scan_hit, "scan.hit"},
     Word{Kind::key_used, "key.used"},
     Word{Kind::ledger_checkpoint, "ledger.checkpoint"},

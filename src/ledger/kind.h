@@ -45,9 +45,10 @@ enum class Kind : uint8_t {
   secret_exposed,  // given to a command as it is
   grant_created,   // a binding: which secret, for whom, at which names
   grant_revoked,
-  secret_used,  // put into a request by the gate: its name, never its value
-  scan_hit,     // a value was found in a stream: which secret, in which form, where
-  key_used,     // the first use of an API key in an hour
+  secret_used,    // put into a request by the gate: its name, never its value
+  secret_minted,  // a value that does not last was made
+  scan_hit,       // a value was found in a stream: which secret, in which form, where
+  key_used,       // the first use of an API key in an hour
   ledger_checkpoint,
   ledger_rotated,  // the first entry of a new file
   ledger_gap,      // entries that were written are not there any more

@@ -116,7 +116,15 @@ CREATE VIEW usage_sums AS
   GROUP BY kind, name, project;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4};
+// One more kind that is about a secret.
+constexpr std::string_view kVersion5 = R"sql(
+DROP INDEX events_of_secrets;
+CREATE INDEX events_of_secrets ON events(seq) WHERE kind IN ('secret.created', 'secret.rotated', 'secret.deleted',
+  'secret.granted', 'secret.denied', 'secret.exposed', 'secret.used', 'secret.minted', 'grant.created',
+  'grant.revoked', 'scan.hit');
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
 
 }  // namespace
 

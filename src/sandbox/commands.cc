@@ -32,7 +32,7 @@ std::string shown(const CommandSpec& spec) {
 constexpr const char* kShell = "/bin/bash";
 constexpr const char* kSmallShell = "/bin/sh";  // of images that have no other
 
-guest::Start start_of(const CommandSpec& spec, const std::string& tag, const char* shell = kShell) {
+guest::Start start_of(const CommandSpec& spec, const std::string& tag, const char* shell) {
   guest::Start start;
   start.argv = spec.argv;
   if (!spec.shell.empty()) start.argv = {shell, "-c", spec.shell};
@@ -46,6 +46,14 @@ guest::Start start_of(const CommandSpec& spec, const std::string& tag, const cha
   start.cols = spec.cols;
   start.timeout_ms = static_cast<uint64_t>(spec.timeout.count());
   return start;
+}
+
+std::string encoded_start(const CommandSpec& spec, const std::string& tag, const char* shell) {
+  if (spec.files.empty()) return guest::encode(start_of(spec, tag, shell));
+  guest::StartWithFiles with{start_of(spec, tag, shell), spec.files};
+  std::string bytes = guest::encode(with);
+  for (auto& file : with.files) vault::wipe(file);
+  return bytes;
 }
 
 bool is_missing(const Error& error, std::string_view program) {
@@ -105,7 +113,7 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   info.pty = spec.pty;
   info.takes_input = spec.pty || spec.stdin_mode == guest::Stdin::pipe;
   info.started = now_millis();
-  if (!spec.secrets.empty()) {
+  if (spec.has_secrets()) {
     auto exposed = co_await expose(box, spec);
     if (!exposed) {
       if (spec.counted) accounts_.give_back_command(*box, info.task);
@@ -113,18 +121,20 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
     }
   }
   const std::string tag = make_tag(parts_.secret, box->id(), info);
-  std::string start = guest::encode(start_of(spec, tag));
-  auto channel = link->open(guest::Op::run, start);
+  const auto op = spec.files.empty() ? guest::Op::run : guest::Op::run_with_files;
+  std::string start = encoded_start(spec, tag, kShell);
+  auto channel = link->open(op, start);
   auto bytes = co_await channel->reply();
   if (!bytes && !spec.shell.empty() && is_missing(bytes.error(), kShell)) {
     vault::wipe(start);
-    start = guest::encode(start_of(spec, tag, kSmallShell));
-    channel = link->open(guest::Op::run, start);
+    start = encoded_start(spec, tag, kSmallShell);
+    channel = link->open(op, start);
     bytes = co_await channel->reply();
   }
-  if (!spec.secrets.empty()) {
+  if (spec.has_secrets()) {
     vault::wipe(start);
     for (auto& [name, value] : spec.env) vault::wipe(value);
+    for (auto& file : spec.files) vault::wipe(file);
   }
   auto started = bytes ? guest::decode<guest::Started>(*bytes) : Result<guest::Started>(std::unexpected(bytes.error()));
   if (!started) {

@@ -298,6 +298,12 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     ask.files_only = request.files_only;
     ask.forked = true;
     (void)parts_.store.touch_image(image, now_millis());
+    // What was in its memory is in this one's.
+    if (!request.files_only) {
+      auto made = snapshot ? Result<store::ImageRecord>(*snapshot) : parts_.store.find_image(image);
+      if (!made && made.error().code != Code::not_found) co_return std::unexpected(made.error());
+      record.exposed = made && made->memory && made->exposed;
+    }
   }
   Launching under_way(*this);
   // What is kept warm is a jail's memory.

@@ -23,6 +23,14 @@ constexpr size_t kMostTold = 96 << 10;  // bytes of all of a sandbox's bindings,
 constexpr Millis kTellAgain = 1000;
 constexpr auto kLongestWait = std::chrono::hours(1);
 
+// As a shell and a file's name may have it.
+bool is_variable(std::string_view name) {
+  return !name.empty() && name.size() <= 128 && !(name[0] >= '0' && name[0] <= '9') &&
+         std::ranges::all_of(name, [](char c) {
+           return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+         });
+}
+
 Result<vault::Binding> binding_of(const store::BindingRecord& record) {
   ISOLA_TRY(auto binding, vault::parse_binding(record.body));
   binding.id = record.id;
@@ -60,8 +68,18 @@ Result<std::string> Service::sealed_grants(const store::SandboxRecord& sandbox, 
     if (!secret && secret.error().code == Code::not_found) continue;  // just deleted
     if (!secret) return std::unexpected(secret.error());
     binding.sealed = secret->sealed;
-    if (!secret->source.empty()) {
-      auto source = json::parse(secret->source, nullptr, false);
+    auto source = json::parse(secret->source, nullptr, false);
+    const std::string type = source.is_object() ? source.value("type", "") : "";
+    // The launcher adds what it knows itself: which sandbox it is.
+    if (type == "jwt")
+      binding.identity = json{{"iss", settings().issuer},
+                              {"project", sandbox.project},
+                              {"task", sandbox.task},
+                              {"actor", sandbox.actor},
+                              {"template", sandbox.template_name}}
+                             .dump(-1, ' ', false, json::error_handler_t::replace);
+    // What is made when it is needed is nothing to be asked for again.
+    if (!secret->source.empty() && type != "jwt" && type != "github-app") {
       Millis due = now + 1000 * (source.is_object() ? source.value("ttl", int64_t{300}) : 300);
       refresh = refresh == 0 ? due : std::min(refresh, due);
     }
@@ -78,7 +96,7 @@ ledger::Event Service::grant_event(ledger::Kind kind, const store::BindingRecord
   json data = {{"binding", binding.id}, {"secret", binding.secret}, {"scope", to_string(binding.scope)}};
   if (!binding.subject.empty()) data["subject"] = binding.subject;
   if (body.is_object())
-    for (const char* part : {"names", "ports", "methods", "path_prefix", "place"})
+    for (const char* part : {"names", "ports", "methods", "path_prefix", "place", "audience"})
       if (body.contains(part)) data[part] = body[part];
   if (binding.expires) data["expires"] = binding.expires;
   if (!why.empty()) data["reason"] = why;
@@ -248,14 +266,24 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
     co_return fail(Code::denied,
                    "secrets: this project does not allow values of secrets inside sandboxes (allow_exposed); bind them "
                    "to the names that they are for instead");
-  json named = json::object();
-  std::vector<std::pair<std::string, std::string>> sealed;  // variable, value
+  struct Given {
+    std::string variable, secret, sealed;
+    bool file = false;
+  };
+  std::vector<Given> all;
   for (const auto& [variable, name] : spec.secrets) {
     if (variable.empty() || variable.find('=') != std::string::npos || variable.find('\0') != std::string::npos)
       co_return fail(Code::invalid, "secrets: a variable's name is odd");
     ISOLA_CO_TRY(auto secret, parts_.store.find_secret(box->project(), name));
-    sealed.emplace_back(variable, secret.sealed);
-    named[variable] = name;
+    Given given{variable, name, secret.sealed, false};
+    all.push_back(std::move(given));
+  }
+  for (const auto& [variable, name] : spec.secret_files) {
+    if (!is_variable(variable) || spec.secrets.contains(variable))
+      co_return fail(Code::invalid, "secret_files: a variable has letters, digits and '_', and is none of secrets");
+    ISOLA_CO_TRY(auto secret, parts_.store.find_secret(box->project(), name));
+    Given given{variable, name, secret.sealed, true};
+    all.push_back(std::move(given));
   }
   if (!box->record().exposed) {
     store::SandboxChange change;
@@ -263,15 +291,23 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
     ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
     box->change([](auto& r) { r.exposed = true; });
   }
-  json data = {{"secrets", named}, {"exposed", true}};
   Caller by(spec.by, spec.actor);
-  ledger::Event event = event_of(ledger::Kind::secret_exposed, box,
-                                 data.dump(-1, ' ', false, json::error_handler_t::replace), by, spec.task);
-  events_.publish(event);
-  ISOLA_CO_CHECK(co_await record_durably(event));
-  for (const auto& [variable, cipher] : sealed) {
-    ISOLA_CO_TRY(vault::Secret value, co_await parts_.launcher->open_value(cipher));
-    spec.env[variable] = std::string(value.view());
+  for (const auto& given : all) {
+    json data = {{"secret", given.secret},
+                 {"variable", given.variable},
+                 {"as", given.file ? "file" : "environment"},
+                 {"exposed", true}};
+    ledger::Event event = event_of(ledger::Kind::secret_exposed, box,
+                                   data.dump(-1, ' ', false, json::error_handler_t::replace), by, spec.task);
+    events_.publish(event);
+    ISOLA_CO_CHECK(co_await record_durably(event));
+  }
+  for (const auto& given : all) {
+    ISOLA_CO_TRY(vault::Secret value, co_await parts_.launcher->open_value(given.sealed));
+    if (given.file)
+      spec.files.push_back(given.variable + "=" + std::string(value.view()));
+    else
+      spec.env[given.variable] = std::string(value.view());
   }
   co_return Result<void>();
 }

@@ -33,6 +33,7 @@ store::ImageRecord image_record(const store::SandboxRecord& sandbox, const launc
   image.id = saved.image;
   image.parent = saved.parent;
   image.memory = memory;
+  image.exposed = memory && sandbox.exposed;
   image.memory_bytes = saved.memory_bytes;
   image.layer_bytes = saved.layer_bytes;
   return image;
@@ -44,6 +45,7 @@ store::ImageRecord image_record(const store::SandboxRecord& sandbox, const launc
   image.id = found.id;
   image.parent = found.parent;
   image.memory = found.memory;
+  image.exposed = found.memory && sandbox.exposed;
   image.memory_bytes = found.memory_bytes;
   image.layer_bytes = found.layer_bytes;
   return image;

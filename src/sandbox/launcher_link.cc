@@ -383,6 +383,16 @@ Task<Result<vault::Secret>> LauncherLink::open_value(std::string sealed) {
   co_return value;
 }
 
+Task<Result<std::string>> LauncherLink::signing_keys() {
+  Writer out;
+  out.u8(static_cast<uint8_t>(launcher::SigningWish::look));
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_signing, out.take()));
+  Reader in = answer.in();
+  std::string keys = in.str();
+  if (!in.done()) co_return launcher::unreadable_reply();
+  co_return keys;
+}
+
 Task<Result<std::string>> LauncherLink::gate_report(std::string id) {
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::gate_report, only_id(id)));
   Reader in = answer.in();

@@ -81,6 +81,7 @@ class LauncherLink {
   Task<Result<launcher::VaultState>> vault_state();
   Task<Result<std::vector<std::string>>> reseal(std::vector<std::string> sealed);
   Task<Result<vault::Secret>> open_value(std::string sealed);
+  Task<Result<std::string>> signing_keys();               // a JSON Web Key Set
   Task<Result<std::string>> gate_report(std::string id);  // JSON
   // A socket whose other end the gate has (scan_link.h); unavailable while it is being restarted.
   Task<Result<Fd>> scan_channel();

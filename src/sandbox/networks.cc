@@ -113,6 +113,13 @@ Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy,
   }
   if (refresh > 0) grants_bell_.ring();
   ISOLA_CO_TRY(told.missing, co_await parts_.launcher->set_policy(std::move(request)));
+  if (!told.missing.empty()) {
+    // They may have been sealed to a key that has been changed meanwhile: then only what the store has now helps.
+    std::lock_guard lock(grants_mutex_);
+    auto& due = grants_due_[box->id()];
+    due = due == 0 ? now_millis() + kGatherAgain : std::min(due, now_millis() + kGatherAgain);
+    grants_bell_.ring();
+  }
   co_return told;
 }
 
@@ -231,6 +238,11 @@ void Service::heard_gate(const gate::Event& event) {
   if (event.kind == Kind::lost) {
     data["events"] = event.count;
     return record(ledger::Kind::egress_lost, *box, data.dump());
+  }
+  if (event.kind == Kind::minted) {
+    data = {{"secret", event.secret}, {"binding", event.binding}};
+    if (!event.rule.empty()) data["token"] = event.rule;
+    return record(ledger::Kind::secret_minted, *box, data.dump(-1, ' ', false, json::error_handler_t::replace));
   }
   data.update({{"what", gate::to_string(event.kind)},
                {"protocol", event.protocol == gate::Event::Protocol::dns ? "dns" : "tcp"},

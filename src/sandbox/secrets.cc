@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "sandbox/service.h"
+#include "vault/minting.h"
 
 namespace isola::sandbox {
 
@@ -53,9 +54,15 @@ Task<Result<store::SecretRecord>> Service::put_secret(SecretRequest request, boo
                      "source: files, commands and variables of this machine are for admin keys of the project default");
     // What is inside is the operator's: a tenant's source would be a way to ask it something.
     source->inside = request.project == "default";
+    if (source->type == vault::Source::Type::github_app) ISOLA_CO_CHECK(vault::RsaKey::from_pem(source->private_key));
+    if (source->type == vault::Source::Type::jwt) {
+      if (settings().issuer.empty())
+        co_return fail(Code::unsupported, "source: tokens of identity need the setting `issuer` of the server");
+      ISOLA_CO_CHECK(co_await parts_.launcher->signing_keys());  // the first is made now
+    }
     secret.source = vault::shown_source(*source);
     ISOLA_CO_TRY(secret.sealed, vault::seal_source(key, *source));
-    for (auto* credential : {&source->token, &source->secret_access_key, &source->session_token})
+    for (auto* credential : {&source->token, &source->secret_access_key, &source->session_token, &source->private_key})
       vault::wipe(*credential);
   } else {
     ISOLA_CO_TRY(secret.sealed, vault::seal_value(key, request.value.view()));
@@ -96,6 +103,20 @@ Task<Result<void>> Service::seal_again_if_rotated(store::SecretRecord secret) {
   auto kept = parts_.store.reseal_secret(secret.project, secret.name, secret.sealed, fresh.at(0));
   if (!kept && kept.error().code != Code::not_found) co_return kept;  // not_found: another was quicker
   co_return Result<void>();
+}
+
+Task<Result<std::string>> Service::token_keys() {
+  auto self = shared_from_this();
+  const Millis now = now_millis();
+  {
+    std::lock_guard lock(token_keys_mutex_);
+    if (!token_keys_.empty() && now - token_keys_read_ < 1000) co_return token_keys_;
+  }
+  ISOLA_CO_TRY(std::string keys, co_await parts_.launcher->signing_keys());
+  std::lock_guard lock(token_keys_mutex_);
+  token_keys_ = keys;
+  token_keys_read_ = now;
+  co_return keys;
 }
 
 Task<Result<void>> Service::remove_secret(std::string project, std::string name, Caller by) {

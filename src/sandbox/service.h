@@ -49,6 +49,7 @@ struct Settings {
   std::chrono::milliseconds sweep{20000};          // between looks for sandboxes that nobody knows
   std::chrono::milliseconds scan_patience{10000};  // with a gate that does not answer of what is to be searched
   bool allow_unquotaed_disk = false;
+  std::string issuer = {};  // URL: who signs tokens of sandboxes' identities; empty: nobody
   ledger::PriceSheet prices;
 };
 
@@ -232,6 +233,10 @@ struct CommandSpec {
   // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
   // it.
   store::Labels secrets = {};
+  // The same as files for this command alone; the variable says where.
+  store::Labels secret_files = {};
+  std::vector<std::string> files = {};  // filled in: "VARIABLE=value"
+  bool has_secrets() const { return !secrets.empty() || !secret_files.empty(); }
 };
 
 // A command and its stream. Dropping it detaches: the command goes on, and its end is recorded all the same.
@@ -345,6 +350,9 @@ class Service : public std::enable_shared_from_this<Service> {
   // ---- secrets and who may use them (docs/vault.md) ----
   // exists, or with `replace` not_found. The value is sealed before anything is waited for twice, and wiped.
   Task<Result<store::SecretRecord>> put_secret(SecretRequest request, bool replace);
+  // The public halves of the keys that tokens of identity are signed with, as a JSON Web Key Set. Anybody may ask: the
+  // launcher is asked once a second at most.
+  Task<Result<std::string>> token_keys();
   // Every binding of it is revoked.
   Task<Result<void>> remove_secret(std::string project, std::string name, Caller by);
   // In force when it returns; what cannot be opened is not granted.
@@ -635,7 +643,9 @@ class Service : public std::enable_shared_from_this<Service> {
   std::map<std::string, Warm> warm_;  // by digest; under pool_mutex_
   std::shared_ptr<VolumeDesk> desk_;
   std::shared_ptr<ScanLink> scanner_;
-  std::mutex grants_mutex_;
+  std::mutex grants_mutex_, token_keys_mutex_;
+  std::string token_keys_;  // as they were read last
+  Millis token_keys_read_ = 0;
   std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
   Bell grants_bell_;
   EventBus events_;

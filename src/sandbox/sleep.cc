@@ -303,6 +303,12 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   if (alive) co_await take_stock(box);
   {
     Box::Shut shut(box);
+    if (image.memory && image.exposed && !before.exposed) {
+      store::SandboxChange change;
+      change.exposed = true;
+      ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+      box->change([](auto& r) { r.exposed = true; });
+    }
     ISOLA_CO_CHECK(parts_.store.set_rolled_back(box->id(), image.id, now_millis()));
     bool still = box->change_from(before.state, [&](auto& r) {
       r.state = image.memory ? State::paused : State::stopped;

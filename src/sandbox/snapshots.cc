@@ -179,6 +179,7 @@ Task<Result<std::vector<Created>>> Service::fork(BoxPtr box, ForkRequest request
     Box::Turn turn = co_await box->turn();
     ISOLA_CO_CHECK(must_run(box));
     if (box->record().exposed && !request.allow_exposed) co_return no_image_of_exposed(box->id());
+    forking->parent.exposed = box->record().exposed;
     launcher::CheckpointRequest ask{.id = box->id(), .memory = true, .keep_running = true};
     ISOLA_CO_TRY(auto saved, co_await save(box, std::move(ask)));
     forking->image = saved.image;

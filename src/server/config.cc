@@ -101,6 +101,8 @@ constexpr Setting kSettings[] = {
     SETTING("allow_plain", "true or false", "listen on other addresses than loopback without TLS", allow_plain),
     SETTING("domain", "name", "sandbox ports appear as PORT-ID.DOMAIN", domain),
     SETTING("hosts", "names", "further host names under which the API may be called", hosts),
+    SETTING("issuer", "URL", "who signs tokens of sandboxes' identities: where this server is reached from outside",
+            issuer),
     SETTING("registries", "names", "registries that images for builds are fetched from, HOST[:PORT]", registries),
     SETTING("workers", "number", "threads; 0: one per core", workers),
     SETTING("grace", "time", "how long requests may finish when the server stops", grace),
@@ -210,6 +212,11 @@ Result<void> check(const Config& config) {
   if (config.data.empty() || config.data[0] != '/') return fail(Code::invalid, "data: must be an absolute path");
   if (config.tls_certificate.empty() != config.tls_key.empty())
     return fail(Code::invalid, "TLS wants both, tls_certificate and tls_key");
+  // Put in front of what is published below it, and compared by whoever checks tokens.
+  if (!config.issuer.empty() &&
+      (!(config.issuer.starts_with("https://") || config.issuer.starts_with("http://")) ||
+       config.issuer.ends_with('/') || config.issuer.find_first_of("?# ") != std::string::npos))
+    return fail(Code::invalid, "issuer: must be a URL without '?', '#' and a '/' at its end");
   static constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error"};
   if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels))
     return fail(Code::invalid, "log.level: must be debug, info, warn or error");

@@ -30,6 +30,7 @@ struct Config {
   bool allow_plain = false;  // listen on other addresses than loopback without TLS
   std::string domain;
   std::vector<std::string> hosts;
+  std::string issuer;  // URL
   std::vector<std::string> registries;
   std::string log_level = "info", log_format = "text";
   bool access_log = true;

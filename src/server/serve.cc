@@ -55,6 +55,7 @@ sandbox::Settings settings_of(const Config& config) {
           .sweep = config.sweep,
           .scan_patience = config.scan_patience,
           .allow_unquotaed_disk = config.allow_unquotaed_disk,
+          .issuer = config.issuer,
           .prices = config.prices};
 }
 

@@ -37,6 +37,7 @@ TEST_F(StoredImages, ASnapshotComesBackAsItWas) {
   auto wrote = image_of(box, ImageKind::snapshot);
   wrote.name = "before \"x\"";
   wrote.layer_bytes = 5;
+  wrote.exposed = true;
   wrote.expires_after = 1000;
   ASSERT_TRUE(store_->insert_snapshot(wrote));
   reopen();
@@ -51,6 +52,7 @@ TEST_F(StoredImages, ASnapshotComesBackAsItWas) {
     EXPECT_EQ(read->digest, wrote.digest);
     EXPECT_TRUE(read->memory);
     EXPECT_EQ(read->bytes(), 105u);
+    EXPECT_TRUE(read->exposed);
     EXPECT_EQ(read->expires_after, 1000);
     EXPECT_EQ(read->limits, wrote.limits);
     EXPECT_EQ(read->env, wrote.env);

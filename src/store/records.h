@@ -111,6 +111,7 @@ struct ImageRecord {
   Labels env, metadata;
   std::vector<VolumeUse> volumes;  // that the sandbox had
   std::string user, cwd;           // likewise
+  bool exposed = false;            // a value of the vault may be in its memory
   uint64_t bytes() const { return memory_bytes + layer_bytes; }
 };
 

@@ -14,7 +14,8 @@ using sqlite::Row;
 
 constexpr std::string_view kColumns =
     "id, project, kind, name, sandbox, parent, template, digest, memory, memory_bytes, layer_bytes, created, "
-    "last_used, expires_after, cpus, memory_limit, pids, disk, open_files, io_rate, env, metadata, volumes, user, cwd";
+    "last_used, expires_after, cpus, memory_limit, pids, disk, open_files, io_rate, env, metadata, volumes, user, cwd, "
+    "exposed";
 
 std::string select(std::string_view where) { return fmt::format("SELECT {} FROM images WHERE {}", kColumns, where); }
 
@@ -45,6 +46,7 @@ Result<ImageRecord> read_image(const sqlite::Statement& statement) {
   ISOLA_TRY(image.volumes, volumes_of(row.text()));
   image.user = row.text();
   image.cwd = row.text();
+  image.exposed = row.flag();
   return image;
 }
 
@@ -63,14 +65,14 @@ Result<void> insert(Database& db, const ImageRecord& image) {
   ISOLA_TRY(std::string metadata, to_json(image.metadata, "metadata"));
   ISOLA_TRY(std::string volumes, to_json(image.volumes));
   ISOLA_TRY(auto statement, db.prepare(fmt::format("INSERT INTO images ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                                                   "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                                   "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                                                    kColumns)));
   const auto& limits = image.limits;
   return statement
       .bind(image.id, image.project, to_string(image.kind), image.name, image.sandbox, image.parent,
             image.template_name, image.digest, image.memory, image.memory_bytes, image.layer_bytes, image.created,
             image.last_used, image.expires_after, limits.cpus, limits.memory, limits.pids, limits.disk,
-            limits.open_files, limits.io_bytes_per_second, env, metadata, volumes, image.user, image.cwd)
+            limits.open_files, limits.io_bytes_per_second, env, metadata, volumes, image.user, image.cwd, image.exposed)
       .run();
 }
 

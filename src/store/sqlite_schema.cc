@@ -284,8 +284,14 @@ CREATE TABLE webhooks (
 CREATE INDEX webhooks_of_project ON webhooks(project, created, id);
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4,  kVersion5,  kVersion6,
-                               kVersion7, kVersion8, kVersion9, kVersion10, kVersion11, kVersion12};
+// Of images that are there already, what is known of their sandboxes.
+constexpr std::string_view kVersion13 = R"sql(
+ALTER TABLE images ADD COLUMN exposed INTEGER NOT NULL DEFAULT 0;
+UPDATE images SET exposed = 1 WHERE memory AND sandbox IN (SELECT id FROM sandboxes WHERE exposed);
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6, kVersion7,
+                               kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13};
 
 }  // namespace
 

@@ -20,8 +20,4 @@ struct AwsRequest {
 // `host`: exactly what the Host header will say. `time`: as X-Amz-Date has it.
 AwsRequest get_secret_value(const Source& source, const std::string& host, const std::string& time);
 
-// For tests: the signature of a request with these parts.
-std::string aws_signature(const std::string& secret_key, const std::string& region, const std::string& service,
-                          const std::string& time, const std::string& canonical_request);
-
 }  // namespace isola::vault

@@ -138,6 +138,7 @@ Result<void> check(const Binding& binding) {
   if (!binding.placeholder.empty() &&
       (binding.placeholder.size() < 12 || binding.placeholder.size() > 256 || !all(binding.placeholder, is_plain)))
     return bad("\"placeholder\" has 12 to 256 letters, digits, '-', '_' and '.'");
+  if (binding.audience.size() > 512 || !all(binding.audience, is_visible)) return bad("\"audience\" is none");
   if (binding.expires < 0) return bad("\"expires\" cannot be negative");
   if (binding.id.size() > 64 || !all(binding.id, is_plain)) return bad("\"id\" is none");
   if (binding.actor.size() > 256) return bad("\"actor\" is too long");
@@ -153,6 +154,13 @@ Result<void> take(const json& value, std::string_view key, std::string& into) {
 Result<void> take(const json& value, std::string_view key, std::vector<std::string>& into) {
   if (!value.is_array()) return bad("\"" + std::string(key) + "\" must be a list of strings");
   for (const auto& one : value) ISOLA_CHECK(take(one, key, into.emplace_back()));
+  return {};
+}
+
+Result<void> take(const json& value, std::string_view key, int64_t& into) {
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX))
+    return bad("\"" + std::string(key) + "\" must be a number of milliseconds since 1970");
+  into = value.get<int64_t>();
   return {};
 }
 
@@ -188,9 +196,7 @@ Result<Binding> read(const json& in) {
       if (word != "redact" && word != "block") return bad("\"scan\" is redact or block");
       out.blocks = word == "block";
     } else if (key == "expires") {
-      if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX))
-        return bad("\"expires\" must be a number of milliseconds since 1970");
-      out.expires = value.get<int64_t>();
+      ISOLA_CHECK(take(value, key, out.expires));
     } else if (key == "actor") {
       ISOLA_CHECK(take(value, key, out.actor));
     } else if (key == "sealed") {
@@ -199,6 +205,18 @@ Result<Binding> read(const json& in) {
       auto sealed = from_base64(text);
       if (!sealed) return bad("\"sealed\" must be base64");
       out.sealed = std::move(*sealed);
+    } else if (key == "audience") {
+      ISOLA_CHECK(take(value, key, out.audience));
+    } else if (key == "identity") {
+      ISOLA_CHECK(take(value, key, out.identity));
+    } else if (key == "serial") {
+      ISOLA_CHECK(take(value, key, out.serial));
+    } else if (key == "mark") {
+      ISOLA_CHECK(take(value, key, out.mark));
+    } else if (key == "until") {
+      ISOLA_CHECK(take(value, key, out.until));
+    } else if (key == "due") {
+      ISOLA_CHECK(take(value, key, out.due));
     } else {
       return fail(Code::invalid, "a binding has an unknown member \"" + key.substr(0, 40) + "\"");
     }
@@ -265,7 +283,12 @@ std::string to_json(const std::vector<Binding>& bindings) {
     put("format", binding.format);
     put("placeholder", binding.placeholder);
     if (binding.blocks) one["scan"] = "block";
+    put("audience", binding.audience);
     if (binding.expires != 0) one["expires"] = binding.expires;
+    put("identity", binding.identity);
+    if (binding.until != 0) one["until"] = binding.until, one["due"] = binding.due;
+    put("serial", binding.serial);
+    put("mark", binding.mark);
     put("actor", binding.actor);
     put("sealed", to_base64(binding.sealed));
     out.push_back(std::move(one));

@@ -40,9 +40,16 @@ struct Binding {
   std::string format;       // of `header`; empty: the value alone
   bool blocks = false;      // a stream of the sandbox with the value in it ends (`scan`); else the value is blotted out
   std::string placeholder;  // stands for the value inside the sandbox; a request that carries it elsewhere is refused
+  std::string audience;     // of a secret that is a token of the sandbox's identity: whom it is for
   int64_t expires = 0;      // milliseconds since 1970; 0: with its owner
   std::string actor;        // on whose behalf it was granted
-  std::string sealed;       // only between server and gate
+  // Only between server, launcher and gate:
+  std::string sealed;
+  std::string identity;  // JSON: what the server says of the sandbox, for such a token
+  // Of a value that was made (minting.h): until when it may be used, from when on another is due, its name, and what it
+  // was made of. Milliseconds since 1970; 0: it lasts.
+  int64_t until = 0, due = 0;
+  std::string serial, mark;
   bool operator==(const Binding&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_bound.h"
+#include "vault/signing_keys.h"
 
 namespace isola::vault {
 
@@ -12,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 5> kTypes = {"file", "command", "env", "vault-kv", "aws"};
-constexpr size_t kMaxSource = 16 << 10, kMaxWord = 4096;
+constexpr std::array<std::string_view, 7> kTypes = {"file", "command", "env", "vault-kv", "aws", "jwt", "github-app"};
+constexpr size_t kMaxSource = 32 << 10, kMaxWord = 4096, kMaxKey = 16 << 10;
 constexpr char kValue = 'v', kSource = 's', kInsideSource = 'i';
 
 std::unexpected<Error> bad(std::string message) { return fail(Code::invalid, "source: " + std::move(message)); }
@@ -33,10 +34,39 @@ bool is_url(std::string_view url) {
          url.find_first_of("?#") == url.npos;
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.size() <= 20 && text.find_first_not_of("0123456789") == text.npos;
+}
+
+// One name of GitHub's: a repository without its owner, a permission, its level.
+bool is_github_name(std::string_view text) {
+  return !text.empty() && text.size() <= 100 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  });
+}
+
+Result<void> check_github(const Source& source) {
+  if (!source.url.empty() && !is_url(source.url))
+    return bad("\"url\" begins with https:// or http://, and has no '?' and no '#'");
+  // An app is named by its number or by its client id.
+  if (!is_github_name(source.app_id) || !is_number(source.installation_id))
+    return bad("github-app wants \"app_id\" and \"installation_id\"");
+  if (source.private_key.size() > kMaxKey || source.private_key.find("-----BEGIN ") == std::string::npos)
+    return bad("\"private_key\" is the app's, as PEM");
+  if (source.repositories.size() > 100 || source.permissions.size() > 100) return bad("those are too many");
+  for (const auto& name : source.repositories)
+    if (!is_github_name(name)) return bad("\"repositories\" are names without their owner");
+  for (const auto& [name, level] : source.permissions)
+    if (!is_github_name(name) || !is_github_name(level))
+      return bad("\"permissions\" are like {\"contents\": \"read\"}");
+  return {};
+}
+
 Result<void> check(const Source& source) {
-  for (const auto* text :
-       {&source.path, &source.name, &source.url, &source.field, &source.token, &source.name_space, &source.region,
-        &source.secret_id, &source.access_key_id, &source.secret_access_key, &source.session_token})
+  for (const auto* text : {&source.path, &source.name, &source.url, &source.field, &source.token, &source.name_space,
+                           &source.region, &source.secret_id, &source.access_key_id, &source.secret_access_key,
+                           &source.session_token, &source.audience, &source.app_id, &source.installation_id})
     if (text->size() > kMaxWord || !is_clean(*text)) return bad("a member is too long, or has control characters");
   if (source.ttl < kShortestTtl || source.ttl > kLongestTtl) return bad("\"ttl\" is 5 to 86400 seconds");
   switch (source.type) {
@@ -73,6 +103,11 @@ Result<void> check(const Source& source) {
       if (source.region.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") != std::string::npos)
         return bad("\"region\" is not one");
       return {};
+    case Source::Type::jwt:
+      if (source.lifetime < kShortestLife || source.lifetime > kLongestLife)
+        return bad("\"lifetime\" is 60 to 3600 seconds");
+      return {};
+    case Source::Type::github_app: return check_github(source);
   }
   return bad("\"type\" is unknown");
 }
@@ -96,19 +131,30 @@ const std::vector<Member>& members_of(Source::Type type) {
                                           {"url", &Source::url},
                                           {"access_key_id", &Source::access_key_id},
                                           {"secret_access_key", &Source::secret_access_key, true},
-                                          {"session_token", &Source::session_token, true}};
+                                          {"session_token", &Source::session_token, true}},
+                                   jwt = {{"audience", &Source::audience}},
+                                   github = {{"app_id", &Source::app_id},
+                                             {"installation_id", &Source::installation_id},
+                                             {"url", &Source::url},
+                                             {"private_key", &Source::private_key, true}};
   switch (type) {
     case Source::Type::file: return file;
     case Source::Type::command: return command;
     case Source::Type::env: return env;
     case Source::Type::vault_kv: return kv;
     case Source::Type::aws: return aws;
+    case Source::Type::jwt: return jwt;
+    case Source::Type::github_app: return github;
   }
   return file;
 }
 
 json written(const Source& source, bool with_secrets) {
-  json out = {{"type", to_string(source.type)}, {"ttl", source.ttl}};
+  json out = {{"type", to_string(source.type)}};
+  if (!is_minted(source)) out["ttl"] = source.ttl;
+  if (source.type == Source::Type::jwt) out["lifetime"] = source.lifetime;
+  if (!source.repositories.empty()) out["repositories"] = source.repositories;
+  if (!source.permissions.empty()) out["permissions"] = source.permissions;
   for (const auto& member : members_of(source.type))
     if (!(source.*member.place).empty() && (with_secrets || !member.secret)) out[member.key] = source.*member.place;
   if (source.type == Source::Type::command) out["argv"] = source.argv;
@@ -132,6 +178,9 @@ bool is_of_machine(const Source& source) {
   return source.type == Source::Type::file || source.type == Source::Type::command || source.type == Source::Type::env;
 }
 
+bool is_minted(Source::Type type) { return type == Source::Type::jwt || type == Source::Type::github_app; }
+bool is_minted(const Source& source) { return is_minted(source.type); }
+
 Result<Source> parse_source(std::string_view text) {
   if (text.size() > kMaxSource) return bad("it is too large");
   ISOLA_CHECK(check_json_bound(text));
@@ -141,7 +190,7 @@ Result<Source> parse_source(std::string_view text) {
   auto type = in.find("type");
   auto word = type != in.end() && type->is_string() ? type->get<std::string>() : std::string();
   auto known = std::find(kTypes.begin(), kTypes.end(), word);
-  if (known == kTypes.end()) return bad("\"type\" is file, command, env, vault-kv or aws");
+  if (known == kTypes.end()) return bad("\"type\" is file, command, env, vault-kv, aws, jwt or github-app");
   source.type = static_cast<Source::Type>(known - kTypes.begin());
   const auto& members = members_of(source.type);
   for (const auto& [key, value] : in.items()) {
@@ -153,8 +202,23 @@ Result<Source> parse_source(std::string_view text) {
       return {};
     };
     auto member = std::find_if(members.begin(), members.end(), [&](const Member& one) { return one.key == key; });
-    if (key == "ttl") {
+    const bool github = source.type == Source::Type::github_app;
+    if (key == "ttl" && !is_minted(source)) {
       ISOLA_CHECK(number(source.ttl));
+    } else if (key == "lifetime" && source.type == Source::Type::jwt) {
+      ISOLA_CHECK(number(source.lifetime));
+    } else if (key == "repositories" && github) {
+      if (!value.is_array()) return bad("\"repositories\" must be a list of strings");
+      for (const auto& one : value) {
+        if (!one.is_string()) return bad("\"repositories\" must be a list of strings");
+        source.repositories.push_back(one.get<std::string>());
+      }
+    } else if (key == "permissions" && github) {
+      if (!value.is_object()) return bad("\"permissions\" are like {\"contents\": \"read\"}");
+      for (const auto& [name, level] : value.items()) {
+        if (!level.is_string()) return bad("\"permissions\" are like {\"contents\": \"read\"}");
+        source.permissions[name] = level.get<std::string>();
+      }
     } else if (key == "kv_version" && source.type == Source::Type::vault_kv) {
       ISOLA_CHECK(number(source.kv_version));
     } else if (key == "argv" && source.type == Source::Type::command) {
@@ -225,6 +289,7 @@ Result<Secret> value_in(const Source& source, std::string_view answer) {
     if (answer.ends_with('\r')) answer.remove_suffix(1);
     return fits(Secret(answer));
   }
+  if (is_minted(source)) return fail(Code::internal, "that is made, not fetched");
   ISOLA_CHECK(check_json_bound(answer));
   json in = json::parse(answer, nullptr, false);
   if (!in.is_object()) return fail(Code::corrupt, "the source answered with something that is not JSON");

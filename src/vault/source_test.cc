@@ -10,9 +10,13 @@ constexpr const char* kKv =
 constexpr const char* kAws =
     R"({"type":"aws","region":"eu-central-1","secret_id":"prod/github","field":"pat","access_key_id":"AKIA1","secret_access_key":"verydeep","session_token":"alsodeep"})";
 
+constexpr const char* kGithub =
+    R"({"type":"github-app","app_id":"Iv1.abc","installation_id":"42","private_key":"-----BEGIN verydeep","repositories":["site"],"permissions":{"contents":"read"},"url":"https://github.example/api/v3"})";
+
 TEST(Source, ComesBackAsItWasAndIsShownWithoutItsCredentials) {
   for (const char* text : {R"({"type":"file","path":"/run/keys/x"})", R"({"type":"command","argv":["/bin/pass","x"]})",
-                           R"({"type":"env","name":"TOKEN"})", kKv, kAws}) {
+                           R"({"type":"env","name":"TOKEN"})", kKv, kAws, kGithub,
+                           R"({"type":"jwt","audience":"https://x.example","lifetime":60})"}) {
     auto source = parse_source(text);
     ASSERT_TRUE(source) << source.error().message;
     EXPECT_EQ(to_json(parse_source(to_json(*source)).value()), to_json(*source));
@@ -51,6 +55,15 @@ TEST(Source, RefusesWhatIsOdd) {
        R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f","token":"t\r\nX: y"})",
        R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f"})",
        R"({"type":"vault-kv","url":"https://x","path":"a/b","field":"f","token":"t","kv_version":3})",
+       R"({"type":"jwt","lifetime":59})",
+       R"({"type":"jwt","lifetime":3601})",
+       R"({"type":"jwt","ttl":60})",
+       R"({"type":"jwt","iss":"https://x"})",
+       R"({"type":"github-app","app_id":"1","installation_id":"2"})",
+       R"({"type":"github-app","app_id":"1","installation_id":"2/../3","private_key":"-----BEGIN x"})",
+       R"({"type":"github-app","app_id":"1","installation_id":"2","private_key":"-----BEGIN x","ttl":60})",
+       R"({"type":"github-app","app_id":"1","installation_id":"2","private_key":"-----BEGIN x","repositories":["a/b"]})",
+       R"({"type":"github-app","app_id":"1","installation_id":"2","private_key":"-----BEGIN x","permissions":["a"]})",
        R"({"type":"aws","region":"eu","secret_id":"x","access_key_id":"k"})",
        R"({"type":"aws","region":"eu.evil.example/","secret_id":"x","access_key_id":"k","secret_access_key":"s"})"})
     EXPECT_FALSE(parse_source(odd)) << odd;

@@ -106,6 +106,9 @@ class Vault(unittest.TestCase):
         return [one["id"] for one in self.server.get(f"/v1/sandboxes/{box}/bindings").json["bindings"]]
 
     def terms(self, box):
+        return [one["id"] for one in self.kept(box)]
+
+    def kept(self, box):
         """What the launcher has written down for the gate: the last text in the file."""
         try:
             with open(os.path.join(self.server.data, "gate", box), "rb") as file:
@@ -117,10 +120,11 @@ class Vault(unittest.TestCase):
             size = int.from_bytes(content[:4], "little")
             texts.append(content[4:4 + size].decode())
             content = content[4 + size:]
-        return [one["id"] for one in json.loads(texts[2])] if len(texts) > 2 and texts[2] else []
+        return json.loads(texts[2]) if len(texts) > 2 and texts[2] else []
 
     def isola(self, *words, status=0, text="", **env):
-        done = subprocess.run([ISOLA, *words, "--data", self.server.data], input=text, capture_output=True, text=True,
+        done = subprocess.run([ISOLA, words[0], "--data", self.server.data, *words[1:]] if "--" in words else
+                              [ISOLA, *words, "--data", self.server.data], input=text, capture_output=True, text=True,
                               env={**os.environ, **env}, timeout=120)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout
@@ -185,6 +189,11 @@ class Vault(unittest.TestCase):
             reply = self.server.post("/v1/secrets", bad)
             self.assertEqual(reply.status, 400, (bad, reply))
         self.assertEqual(self.server.request("PUT", "/v1/secrets/nothing", {"value": "x"}).status, 404)
+        # Tokens of identity need somebody who signs.
+        signed = self.server.post("/v1/secrets", {"name": "x", "source": {"type": "jwt", "audience": "https://a.example"}})
+        self.assertEqual(signed.status, 501, signed)
+        for path in ("openid-configuration", "jwks.json"):
+            self.assertEqual(self.server.get("/.well-known/" + path, key="").status, 404)
         self.assertEqual(self.server.delete("/v1/secrets/nothing").status, 404)
 
     def test_bindings_are_refused_where_they_are_too_wide(self):
@@ -365,6 +374,40 @@ class Vault(unittest.TestCase):
         eventually(lambda: self.try_bind(box, name), what="a binding by the next launcher")
         self.assertIn(made, self.terms(box))
 
+    def test_a_grant_on_its_way_is_sealed_anew_by_a_rotation(self):
+        started = f"/var/tmp/isola-slow-{secrets.token_hex(6)}"
+        self.addCleanup(lambda: os.path.exists(started) and os.unlink(started))
+        slow = self.secret(source={"type": "command", "argv": ["/bin/sh", "-c", f"touch {started}; sleep 2; echo v"]})
+        box = self.box()
+        replies = []
+        asking = threading.Thread(target=lambda: replies.append(
+            self.server.post(f"/v1/sandboxes/{box}/bindings", {"secret": slow, "names": ["api.example.org"]})))
+        asking.start()
+        eventually(lambda: os.path.exists(started), what="the source")
+        self.isola("vault", "rotate")  # all of it, while that is under way
+        asking.join()
+        self.assertEqual(replies[0].status, 201, replies)
+        (kept,) = self.kept(box)
+        other = self.box()
+        self.bind(f"/v1/sandboxes/{other}/bindings", self.secret("after"))
+        (now,) = self.kept(other)
+        key_of = lambda one: base64.b64decode(one["sealed"])[:8]
+        self.assertEqual(key_of(kept), key_of(now), "it is sealed to a key that is gone")
+
+    def test_what_could_not_be_written_down_is_not_found_again(self):
+        box = self.box()
+        made = self.bind(f"/v1/sandboxes/{box}/bindings", self.secret("v"))["id"]
+        self.assertEqual(self.terms(box), [made])
+        blocked = os.path.join(self.server.data, "gate", box + ".tmp")
+        os.mkdir(blocked)
+        try:
+            self.assertNotEqual(self.server.delete(f"/v1/bindings/{made}").status, 204)
+            self.assertEqual(self.terms(box), [], "the next launcher would bring it back")
+        finally:
+            os.rmdir(blocked)
+        eventually(lambda: os.path.exists(os.path.join(self.server.data, "gate", box)), what="the policy on disk")
+        self.assertEqual((self.terms(box), self.grants(box)), ([], []))
+
     def test_a_passphrase_locks_the_vault(self):
         self.allow_exposed(True)
         name = self.secret("under lock")
@@ -487,7 +530,7 @@ class Vault(unittest.TestCase):
         self.assertEqual(again.status, 403, "root of the machine has the last word")
         self.assertEqual(self.server.run(box, "env | grep -c TOKEN; true")["stdout"].strip(), "0", "for one command")
         self.assertTrue(self.server.get(f"/v1/sandboxes/{box}").json["exposed"])
-        event = self.ledger("secret.exposed", exposed=True, secrets={"TOKEN": name})[0]
+        event = self.ledger("secret.exposed", exposed=True, secret=name, variable="TOKEN")[0]
         self.assertNotIn(value, json.dumps(event))
         for verb in ("pause", "snapshot", "fork"):
             reply = self.server.post(f"/v1/sandboxes/{box}/{verb}", {})
@@ -495,6 +538,99 @@ class Vault(unittest.TestCase):
         unknown = self.server.post(f"/v1/sandboxes/{box}/commands", {"command": "true", "secrets": {"T": "nothing"}})
         self.assertEqual(unknown.status, 404)
         self.assertEqual(files_with(self.server.data, value), [])
+
+    def private_files(self, box):
+        return self.server.run(box, "ls -d /dev/shm/.isola-* 2>/dev/null; true")["stdout"].split()
+
+    def test_a_value_in_a_file_is_for_one_command(self):
+        self.allow_exposed(True)
+        value = "filed-" + secrets.token_hex(8)
+        name = self.secret(value + "\n\0binary, too")
+        box = self.box()
+        ran = self.server.run(box, 'tr "\\0" Z < "$TOKEN_FILE"; stat -f -c %T "$TOKEN_FILE"; stat -c "%a %u" "$TOKEN_FILE" '
+                              '"$(dirname "$TOKEN_FILE")"; env | grep -c "^TOKEN_FILE=/dev/shm/"; env | grep -c filed-; true',
+                              secret_files={"TOKEN_FILE": name}, user="1234")
+        self.assertEqual(ran["stdout"].split("\n")[:6],
+                         [value, "Zbinary, tootmpfs", "400 1234", "500 1234", "1", "0"], ran)
+        self.assertEqual(self.private_files(box), [])
+        self.assertTrue(self.server.get(f"/v1/sandboxes/{box}").json["exposed"])
+        event = self.ledger("secret.exposed", exposed=True, secret=name, variable="TOKEN_FILE")[0]
+        self.assertEqual(event["data"]["as"], "file")
+        self.assertNotIn(value, json.dumps(event))
+        for bad in ({"../x": name}, {"": name}, {"1A": name}, {"A B": name}, {"A=B": name}):
+            self.assertEqual(self.server.post(f"/v1/sandboxes/{box}/commands",
+                                              {"command": "true", "secret_files": bad}).status, 400, bad)
+        both = self.server.post(f"/v1/sandboxes/{box}/commands",
+                                {"command": "true", "secrets": {"A": name}, "secret_files": {"A": name}})
+        self.assertEqual(both.status, 400, both)
+        # A command that cannot start leaves nothing either.
+        missing = self.server.post(f"/v1/sandboxes/{box}/commands",
+                                   {"argv": ["/nonexistent"], "secret_files": {"TOKEN_FILE": name}})
+        self.assertNotEqual(missing.status, 500, missing)
+        self.assertEqual(self.private_files(box), [])
+        self.assertEqual(self.isola("exec", box, "--secret-file", f"TOKEN_FILE={name}", "--secret", f"TOKEN={self.secret('plain')}",
+                                    "--", "sh", "-c", 'head -c 6 "$TOKEN_FILE"; printf %s "$TOKEN"'), "filed-plain")
+        self.allow_exposed(False)
+        refused = self.server.post(f"/v1/sandboxes/{box}/commands", {"command": "true", "secret_files": {"T": name}})
+        self.assertEqual(refused.status, 403, refused)
+        self.assertEqual(files_with(self.server.data, value), [])
+
+    def test_a_value_in_a_file_goes_whoever_is_killed(self):
+        self.allow_exposed(True)
+        name = self.secret("filed")
+        box = self.box()
+        wait = {"command": "while [ ! -e /tmp/go ]; do sleep 0.05; done", "background": True,
+                "secret_files": {"TOKEN_FILE": name}, "user": "1234"}
+        first = self.server.post(f"/v1/sandboxes/{box}/commands", wait).json["id"]
+        second = self.server.post(f"/v1/sandboxes/{box}/commands", wait).json["id"]
+        self.assertEqual(len(self.private_files(box)), 2)
+        # Its neighbour of another user cannot read it.
+        look = self.server.run(box, "cat /dev/shm/.isola-*/TOKEN_FILE", user="4321")
+        self.assertNotIn("filed", look["stdout"])
+        self.assertNotEqual(look["exit_code"], 0)
+        # kill -9 of the command.
+        self.assertEqual(self.server.post(f"/v1/sandboxes/{box}/commands/{first}/signal",
+                                          {"signal": "KILL"}).status // 100, 2)
+        eventually(lambda: len(self.private_files(box)) == 1, what="the end of the killed command's file")
+        # kill -9 of the server, and the command ends while nobody serves it.
+        self.server.run(box, "(sleep 1; touch /tmp/go) >/dev/null 2>&1 &")
+        self.server.stop(signal.SIGKILL)
+        self.server.start(self.server.port)
+        eventually(lambda: self.private_files(box) == [], what="the end of the file")
+        self.assertIsNotNone(second)
+
+    def test_what_is_made_of_exposed_memory_is_exposed(self):
+        self.allow_exposed(True)
+        name = self.secret("inside")
+        box = self.box()
+        clean = self.server.post(f"/v1/sandboxes/{box}/snapshot", {"name": "c" + secrets.token_hex(4)})
+        if clean.status == 501:
+            self.skipTest("no memory images on this machine")
+        self.assertEqual(clean.status, 201, clean)
+        self.server.run(box, "true", secrets={"TOKEN": name})
+        snapshot = "e" + secrets.token_hex(4)
+        made = self.server.post(f"/v1/sandboxes/{box}/snapshot", {"name": snapshot, "allow_exposed": True})
+        self.assertEqual(made.status, 201, made)
+        fork = self.server.post(f"/v1/sandboxes/{box}/fork", {"allow_exposed": True}).json["sandboxes"][0]["id"]
+        self.addCleanup(lambda: self.server.delete(f"/v1/sandboxes/{fork}"))
+        # The mark does not depend on the sandbox that it was made of.
+        self.assertEqual(self.server.delete(f"/v1/sandboxes/{box}").status, 204)
+
+        def is_exposed(**how):
+            child = self.box(**how)
+            return self.server.get(f"/v1/sandboxes/{child}").json["exposed"], child
+
+        exposed, child = is_exposed(snapshot=snapshot)
+        self.assertTrue(exposed)
+        self.assertTrue(self.server.get(f"/v1/sandboxes/{fork}").json["exposed"])
+        self.assertEqual(self.server.post(f"/v1/sandboxes/{child}/snapshot", {}).status, 409)
+        self.assertFalse(is_exposed(snapshot=snapshot, files_only=True)[0])
+        exposed, other = is_exposed(snapshot=clean.json["id"])
+        self.assertFalse(exposed)
+        # Nor does going back to it in place.
+        back = self.server.post(f"/v1/sandboxes/{other}/rollback", {"snapshot": snapshot})
+        self.assertEqual(back.status, 200, back)
+        self.assertTrue(self.server.get(f"/v1/sandboxes/{other}").json["exposed"])
 
     # ---- the command line ----
 

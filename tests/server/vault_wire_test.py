@@ -2,15 +2,10 @@
 import http.server
 import os
 import secrets
-import socket
-import ssl
-import struct
-import subprocess
-import tempfile
-import threading
 import unittest
 
 from island import Server, built, eventually
+from tls_world import Authority, Names
 
 TEMPLATE = next((name for name in ("base", "code-interpreter") if built(name)), None)  # with Python inside
 NAME = "api.wire.example"
@@ -25,28 +20,6 @@ except urllib.error.HTTPError as error:
 except Exception as error:
     print("failed:", error, end="")
 """
-
-
-class Names(threading.Thread):
-    """Answers every question about an address with 127.0.0.1, and all others with nothing."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.start()
-
-    def run(self):
-        while True:
-            question, peer = self.socket.recvfrom(4096)
-            end = question.index(b"\0", 12) + 5
-            kind = struct.unpack(">H", question[end - 4:end - 2])[0]
-            answers = 1 if kind == 1 else 0
-            reply = question[:2] + b"\x81\x80" + struct.pack(">HHHH", 1, answers, 0, 0) + question[12:end]
-            if answers:
-                reply += b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton("127.0.0.1")
-            self.socket.sendto(reply, peer)
 
 
 class Upstream(http.server.BaseHTTPRequestHandler):
@@ -73,36 +46,22 @@ class Wire(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="isola-wire-", dir="/var/tmp")
-        os.chmod(cls.folder, 0o755)
-        ca, key = cls.folder + "/ca.pem", cls.folder + "/ca.key"
-        leaf, leaf_key = cls.folder + "/leaf.pem", cls.folder + "/leaf.key"
-        with open(cls.folder + "/names", "w") as file:
-            file.write(f"subjectAltName=DNS:{NAME},DNS:{OTHER}\n")
-        for words in (["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
-                       "-out", ca, "-subj", "/CN=wire test", "-days", "2"],
-                      ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", leaf_key,
-                       "-out", cls.folder + "/leaf.csr", "-subj", "/CN=" + NAME],
-                      ["x509", "-req", "-in", cls.folder + "/leaf.csr", "-CA", ca, "-CAkey", key, "-CAcreateserial",
-                       "-out", leaf, "-days", "2", "-extfile", cls.folder + "/names"]):
-            subprocess.run(["openssl", *words], check=True, capture_output=True)
-        cls.web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(leaf, leaf_key)
-        cls.web.socket = context.wrap_socket(cls.web.socket, server_side=True)
+        cls.authority = Authority(NAME, OTHER)
+        cls.web = cls.authority.serve(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream))
         cls.port = cls.web.server_port
-        threading.Thread(target=cls.web.serve_forever, daemon=True).start()
-        cls.server = Server(env={"ISOLA_NAME_SERVERS": f"127.0.0.1:{Names().port}", "ISOLA_AUTHORITIES": ca})
+        cls.server = Server(env={"ISOLA_NAME_SERVERS": f"127.0.0.1:{Names().port}",
+                                 "ISOLA_AUTHORITIES": cls.authority.ca})
 
     @classmethod
     def tearDownClass(cls):
         cls.server.close()
         cls.web.shutdown()
-        subprocess.run(["rm", "-rf", cls.folder])
+        cls.authority.close()
 
     def box(self, **more):
         policy = f"allow {NAME}:{self.port}\nallow {OTHER}:{self.port}\nallow 127.0.0.1/32:{self.port}\n"
-        box = self.server.create(template=TEMPLATE, network=policy, **more)["id"]
+        origin = {} if "snapshot" in more else {"template": TEMPLATE}
+        box = self.server.create(network=policy, **origin, **more)["id"]
         self.addCleanup(lambda: self.server.delete(f"/v1/sandboxes/{box}"))
         return box
 
@@ -179,6 +138,49 @@ class Wire(unittest.TestCase):
         self.assertEqual(self.server.run(box, "grep -c 'isola: begin' /etc/ssl/certs/ca-certificates.crt")["stdout"].strip(),
                          "1")
         self.assertEqual(self.fetch(box), "welcome")
+
+    def test_a_template_build_has_no_credentials(self):
+        shared = self.server.post("/v1/bindings", {"secret": self.secret(), "names": [NAME], "ports": str(self.port)})
+        self.assertEqual(shared.status, 201, shared)
+        self.addCleanup(lambda: self.server.delete(f"/v1/bindings/{shared.json['id']}"))
+        self.assertEqual(self.fetch(self.box()), "welcome", "a sandbox of the project has it")
+        name = "built" + secrets.token_hex(4)
+        ask = "import ssl, urllib.request as u; c = ssl._create_unverified_context()"
+        ask += f"; r = u.Request('https://{NAME}:{self.port}/')"
+        ask += "; open('/said', 'w').write(str(getattr(u.build_opener(u.HTTPSHandler(context=c)), 'open')(r).status))"
+        network = f"allow {NAME}:{self.port}\nallow 127.0.0.1/32:{self.port}\n"
+        begun = self.server.post("/v1/templates", {"name": name, "network": network, "dockerfile":
+                                 f"FROM {TEMPLATE}\nRUN python3 -c \"{ask}\" || echo refused > /said\n"})
+        self.assertEqual(begun.status, 202, begun)
+        self.addCleanup(lambda: self.server.delete(f"/v1/templates/{name}"))
+        at = begun.headers["location"]
+        done = eventually(lambda: (b := self.server.get(at).json)["state"] in ("ready", "failed") and b, 120, "the build")
+        self.assertEqual(done["state"], "ready", done)
+        made = self.server.create(template=name, grants=False)["id"]
+        self.addCleanup(lambda: self.server.delete(f"/v1/sandboxes/{made}"))
+        self.assertEqual(self.server.run(made, "cat /said")["stdout"].strip(), "refused")
+
+    def test_neither_forks_nor_images_have_it(self):
+        box = self.box()
+        self.bind(box, self.secret())
+        self.assertEqual(self.fetch(box), "welcome")
+        fork = self.server.post(f"/v1/sandboxes/{box}/fork", {})
+        if fork.status == 501:
+            self.skipTest("no memory images on this machine")
+        child = fork.json["sandboxes"][0]["id"]
+        self.addCleanup(lambda: self.server.delete(f"/v1/sandboxes/{child}"))
+        self.assertNotIn("welcome", self.fetch(child), "a fork is granted nothing")
+        made = self.server.post(f"/v1/sandboxes/{box}/snapshot", {})
+        self.assertEqual(made.status, 201, made)
+        needle, found = self.value.encode(), []
+        for path, _, names in os.walk(os.path.join(self.server.data, "images")):
+            for one in names:
+                with open(os.path.join(path, one), "rb") as file:
+                    if needle in file.read():
+                        found.append(one)
+        self.assertEqual(found, [])
+        other = self.box(snapshot=made.json["id"])
+        self.assertNotIn("welcome", self.fetch(other), "nor is what is made of a snapshot")
 
     def test_it_goes_on_after_every_kill(self):
         box = self.box()

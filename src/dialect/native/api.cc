@@ -36,6 +36,7 @@ void Api::add_to(http::Router& router) {
   add_templates(group);
   add_volumes(group);
   add_secrets(group);
+  add_discovery(router);
   add_commands(group);
   add_code(group, service_);
   add_terminals(group);

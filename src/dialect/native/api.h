@@ -42,6 +42,7 @@ class Api {
   void add_templates(http::RouteGroup& group);
   void add_volumes(http::RouteGroup& group);
   void add_secrets(http::RouteGroup& group);
+  void add_discovery(http::Router& router);
   void add_commands(http::RouteGroup& group);
   void add_terminals(http::RouteGroup& group);
   void add_files(http::RouteGroup& group);

@@ -109,6 +109,7 @@ sandbox::CommandSpec read_command(Fields& fields, const char* env, const char* t
   spec.user = fields.text("user");
   spec.timeout = std::chrono::milliseconds(fields.seconds(timeout).value_or(0));
   spec.secrets = fields.labels("secrets");
+  spec.secret_files = fields.labels("secret_files");
   return spec;
 }
 

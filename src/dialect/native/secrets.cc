@@ -105,6 +105,7 @@ vault::Binding read_binding(Fields& fields) {
       fields.wrong("place", "must be bearer, basic, header, query or sigv4");
   }
   binding.field = fields.text("field");
+  binding.audience = fields.text("audience");
   binding.format = fields.text("format");
   if (auto word = fields.maybe_text("scan")) {
     if (*word != "redact" && *word != "block") fields.wrong("scan", "must be redact or block");
@@ -173,6 +174,44 @@ Task<Result<void>> unbind(sandbox::Service& service, http::Exchange& ex, bool of
 }
 
 }  // namespace
+
+// What others check tokens of sandboxes' identities with (OpenID Connect Discovery): nothing secret, and for everybody.
+void Api::add_discovery(http::Router& router) {
+  auto service = service_;
+  constexpr const char* kKeys = "/.well-known/jwks.json";
+  constexpr const char* kFreshness = "public, max-age=300";  // much less than a key is known before it signs
+  router.add("GET", "/.well-known/openid-configuration", [service](http::Exchange& ex) -> ::isola::Task<void> {
+    const std::string issuer = service->settings().issuer;
+    if (issuer.empty()) {
+      ex.fail(Error{Code::not_found, "this server signs no tokens: it has no `issuer`"});
+      co_return;
+    }
+    ex.set_header("Cache-Control", kFreshness);
+    ex.reply(
+        200,
+        dump({{"issuer", issuer},
+              {"jwks_uri", issuer + kKeys},
+              {"response_types_supported", {"id_token"}},
+              {"subject_types_supported", {"public"}},
+              {"id_token_signing_alg_values_supported", {"RS256"}},
+              {"scopes_supported", {"openid"}},
+              {"claims_supported",
+               {"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "sandbox", "project", "task", "actor", "template"}}}));
+  });
+  router.add("GET", kKeys, [service](http::Exchange& ex) -> ::isola::Task<void> {
+    if (service->settings().issuer.empty()) {
+      ex.fail(Error{Code::not_found, "this server signs no tokens: it has no `issuer`"});
+      co_return;
+    }
+    auto keys = co_await service->token_keys();
+    if (!keys) {
+      ex.fail(Error{Code::unavailable, keys.error().message}, 1);
+      co_return;
+    }
+    ex.set_header("Cache-Control", kFreshness);
+    ex.reply(200, *keys);
+  });
+}
 
 // Whoever may say where a value goes can have it sent to himself: that is for admin keys, like bringing one in.
 void Api::add_secrets(http::RouteGroup& group) {

@@ -80,6 +80,7 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
         return done();
       });
     case Op::run:
+    case Op::run_with_files:
     case Op::start:
     case Op::attach:
     case Op::processes:
@@ -102,17 +103,19 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
 }
 
 Result<Mux::Opened> Agent::open_process(Op op, std::string_view args) {
+  auto begin = [&](const Start& start, const std::vector<std::string>& files) -> Result<Mux::Opened> {
+    ISOLA_TRY(auto process, processes_.start(start, files));
+    Started started{.pid = static_cast<uint32_t>(process->pid())};
+    if (op == Op::start) return done(encode(started));
+    auto cursor = process->log().seek(0);
+    return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), cursor),
+                       start.announce ? encode(started) : std::string()};
+  };
   switch (op) {
     case Op::run:
-    case Op::start:
-      return with<Start>(args, [&](const Start& start) -> Result<Mux::Opened> {
-        ISOLA_TRY(auto process, processes_.start(start));
-        Started started{.pid = static_cast<uint32_t>(process->pid())};
-        if (op == Op::start) return done(encode(started));
-        auto cursor = process->log().seek(0);
-        return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), cursor),
-                           start.announce ? encode(started) : std::string()};
-      });
+    case Op::start: return with<Start>(args, [&](const Start& start) { return begin(start, {}); });
+    case Op::run_with_files:
+      return with<StartWithFiles>(args, [&](const StartWithFiles& with) { return begin(with.start, with.files); });
     case Op::attach:
       return with<Attach>(args, [&](const Attach& a) -> Result<Mux::Opened> {
         ISOLA_TRY(auto process, processes_.find(a.pid));

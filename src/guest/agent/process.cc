@@ -93,7 +93,8 @@ Process::~Process() {
   close(in_fd_, in_source_);
 }
 
-Result<void> Process::launch(const Start& start, const User& user, const std::vector<std::string>& defaults) {
+Result<void> Process::launch(const Start& start, const User& user, const std::vector<std::string>& defaults,
+                             const std::vector<std::string>& files) {
   Stdio stdio{.pty = start.pty};
   Fd child_in, child_out, child_err;
   if (start.pty) {
@@ -123,7 +124,14 @@ Result<void> Process::launch(const Start& start, const User& user, const std::ve
       stdio.in = dev_null();
     }
   }
-  ISOLA_TRY(pid_, spawn(start, user, defaults, stdio));
+  if (files.empty()) {
+    ISOLA_TRY(pid_, spawn(start, user, defaults, stdio));
+  } else {
+    ISOLA_TRY(files_, PrivateFiles::make(files, user));
+    Start with = start;
+    with.env.insert(with.env.end(), files_.variables().begin(), files_.variables().end());
+    ISOLA_TRY(pid_, spawn(with, user, defaults, stdio));
+  }
   running_ = true;
   exit_.pid = static_cast<uint32_t>(pid_);
   if (timeout_ms_ > 0) deadline_ = now_ms() + static_cast<int64_t>(std::min<uint64_t>(timeout_ms_, INT32_MAX));
@@ -171,6 +179,7 @@ void Process::exited(int status) {
   drain(out_fd_, out_source_, pty_ ? Stream::pty : Stream::out);
   drain(err_fd_, err_source_, Stream::err);
   running_ = false;
+  files_.remove();
   // Once the time was up, the end of the first process ends nothing: others of its group may be deaf to SIGTERM.
   if (!timed_out_) deadline_ = 0;
   exit_.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;

@@ -19,6 +19,7 @@
 #include "guest/agent/loop.h"
 #include "guest/agent/mux.h"
 #include "guest/agent/output_log.h"
+#include "guest/agent/private_files.h"
 #include "guest/agent/users.h"
 #include "guest/messages.h"
 
@@ -33,7 +34,8 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  Result<void> launch(const Start& start, const User& user, const std::vector<std::string>& defaults);
+  Result<void> launch(const Start& start, const User& user, const std::vector<std::string>& defaults,
+                      const std::vector<std::string>& files = {});
   void exited(int status);  // reaped: takes over what is in the pipes, then tells the readers
   void write_stdin(ReaderChannel* from, std::string_view bytes);
   void close_stdin();
@@ -82,6 +84,7 @@ class Process {
   uint64_t timeout_ms_;
   int64_t deadline_ = 0;
   Exit exit_;
+  PrivateFiles files_;
 };
 
 // run, attach and wait: follows one process.
@@ -108,7 +111,7 @@ class ProcessTable {
   static constexpr size_t kKeepMemory = 1 << 20, kKeepFiles = 4;  // output of exited processes, together
 
   explicit ProcessTable(Loop& loop) : loop_(loop) {}
-  Result<std::shared_ptr<Process>> start(const Start& start);
+  Result<std::shared_ptr<Process>> start(const Start& start, const std::vector<std::string>& files = {});
   Result<std::shared_ptr<Process>> find(uint32_t pid) const;
   Processes list() const;
   bool reap();             // everything that has ended, bounded per call: true = call again

@@ -6,11 +6,11 @@
 
 namespace isola::guest {
 
-Result<std::shared_ptr<Process>> ProcessTable::start(const Start& start) {
+Result<std::shared_ptr<Process>> ProcessTable::start(const Start& start, const std::vector<std::string>& files) {
   if (table_.size() - exited_.size() >= kMaxRunning) return fail(Code::exhausted, "too many processes at once");
   ISOLA_TRY(User user, resolve_user(start.user));
   auto process = std::make_shared<Process>(loop_, start);
-  ISOLA_CHECK(process->launch(start, user, defaults_));
+  ISOLA_CHECK(process->launch(start, user, defaults_, files));
   if (auto at = table_.find(process->pid()); at != table_.end()) {  // the number of one long gone, used again
     std::erase(exited_, process->pid());
     table_.erase(at);
