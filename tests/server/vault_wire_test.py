@@ -2,14 +2,13 @@
 import http.server
 import os
 import secrets
-import socket
 import ssl
-import struct
 import subprocess
 import tempfile
 import threading
 import unittest
 
+from demanding import Names, certify
 from island import Server, built, eventually
 
 TEMPLATE = next((name for name in ("base", "code-interpreter") if built(name)), None)  # with Python inside
@@ -25,28 +24,6 @@ except urllib.error.HTTPError as error:
 except Exception as error:
     print("failed:", error, end="")
 """
-
-
-class Names(threading.Thread):
-    """Answers every question about an address with 127.0.0.1, and all others with nothing."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.start()
-
-    def run(self):
-        while True:
-            question, peer = self.socket.recvfrom(4096)
-            end = question.index(b"\0", 12) + 5
-            kind = struct.unpack(">H", question[end - 4:end - 2])[0]
-            answers = 1 if kind == 1 else 0
-            reply = question[:2] + b"\x81\x80" + struct.pack(">HHHH", 1, answers, 0, 0) + question[12:end]
-            if answers:
-                reply += b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton("127.0.0.1")
-            self.socket.sendto(reply, peer)
 
 
 class Upstream(http.server.BaseHTTPRequestHandler):
@@ -75,17 +52,7 @@ class Wire(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="isola-wire-", dir="/var/tmp")
         os.chmod(cls.folder, 0o755)
-        ca, key = cls.folder + "/ca.pem", cls.folder + "/ca.key"
-        leaf, leaf_key = cls.folder + "/leaf.pem", cls.folder + "/leaf.key"
-        with open(cls.folder + "/names", "w") as file:
-            file.write(f"subjectAltName=DNS:{NAME},DNS:{OTHER}\n")
-        for words in (["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
-                       "-out", ca, "-subj", "/CN=wire test", "-days", "2"],
-                      ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", leaf_key,
-                       "-out", cls.folder + "/leaf.csr", "-subj", "/CN=" + NAME],
-                      ["x509", "-req", "-in", cls.folder + "/leaf.csr", "-CA", ca, "-CAkey", key, "-CAcreateserial",
-                       "-out", leaf, "-days", "2", "-extfile", cls.folder + "/names"]):
-            subprocess.run(["openssl", *words], check=True, capture_output=True)
+        ca, leaf, leaf_key = certify(cls.folder, [NAME, OTHER])
         cls.web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(leaf, leaf_key)
