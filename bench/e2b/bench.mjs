@@ -1,7 +1,7 @@
-// create → commands.run('echo hi') → kill through the JS SDK, beside the SDK's own floor (stub.mjs); then 200 commands
-// that stream at the same time, every line counted; then a large file both ways, beside nginx with the same client.
+// create → commands.run('echo hi') → kill through the JS SDK, beside the SDK's own floor (stub.mjs); then commands that
+// stream at the same time, every line counted; then a large file both ways, beside nginx with the same client.
 //
-// run.py starts a server and this. By itself:
+// bench.py starts a server and this, and makes a table of the lines of JSON that it prints. By itself:
 //   E2B_API_URL=… E2B_SANDBOX_URL=… E2B_API_KEY=… E2B_PACKAGE=<folder with node_modules/e2b> node bench.mjs [--quick]
 import { spawn, spawnSync } from 'node:child_process'
 import fs from 'node:fs'
@@ -15,12 +15,11 @@ const packaged = createRequire(path.join(folder, 'x.js'))('e2b/package.json')
 const { Sandbox } = await import(pathToFileURL(path.join(folder, 'node_modules/e2b', packaged.module ?? 'dist/index.mjs')).href)
 const template = process.env.E2B_TEMPLATE ?? 'base'
 const quick = process.argv.includes('--quick')
-
-const quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))]
-const ms = (value) => value.toFixed(1).padStart(8)
+const say = (line) => process.stdout.write(JSON.stringify(line) + '\n')
+const now = () => performance.now()
 
 async function life(options) {
-  const begun = performance.now()
+  const begun = now()
   const sandbox = await Sandbox.create(template, { ...options, timeoutMs: 60_000 })
   try {
     const { stdout } = await sandbox.commands.run('echo hi')
@@ -28,27 +27,39 @@ async function life(options) {
   } finally {
     await sandbox.kill(options)
   }
-  return performance.now() - begun
+  return now() - begun
 }
 
 async function many(count, atOnce, options) {
   const times = []
-  let failed = 0
+  const failures = []
   let next = 0
-  const begun = performance.now()
+  const begun = now()
   const worker = async () => {
     while (next++ < count) {
       try {
         times.push(await life(options))
       } catch (error) {
-        failed++
-        if (failed === 1) console.error(error)
+        failures.push(String(error?.message ?? error))
       }
     }
   }
   await Promise.all(Array.from({ length: atOnce }, worker))
-  times.sort((a, b) => a - b)
-  return { times, failed, total: performance.now() - begun }
+  return { times, failures, total: now() - begun }
+}
+
+// The two by turns, so that what disturbs the machine disturbs both.
+async function side(name, count, atOnce, turns, floor) {
+  const sums = { floor: { times: [], failures: [], totals: [] }, isola: { times: [], failures: [], totals: [] } }
+  for (let turn = 0; turn < turns; turn++) {
+    for (const [whose, options] of turn % 2 ? [['isola', {}], ['floor', floor]] : [['floor', floor], ['isola', {}]]) {
+      const { times, failures, total } = await many(count / turns, atOnce, options)
+      sums[whose].times.push(...times)
+      sums[whose].failures.push(...failures)
+      sums[whose].totals.push(total)
+    }
+  }
+  say({ kind: 'lives', name, atOnce, ...sums })
 }
 
 async function stub() {
@@ -57,27 +68,6 @@ async function stub() {
   const url = `http://127.0.0.1:${port}`
   return { options: { apiUrl: url, sandboxUrl: url }, stop: () => child.kill() }
 }
-
-const results = []
-console.log(`e2b ${packaged.version}, template ${template}, node ${process.version}; milliseconds`)
-console.log('                          p50      p95      p99    total  failed')
-const floor = await stub()
-await many(5, 1, floor.options)
-await many(5, 1, {})
-for (const [name, count, atOnce] of quick
-  ? [['one by one', 30, 1], ['20 at a time', 60, 20], ['100 at once', 100, 100]]
-  : [['one by one', 200, 1], ['20 at a time', 400, 20], ['100 at once', 100, 100]]) {
-  for (const [whose, options] of [['floor', floor.options], ['isola', {}]]) {
-    const { times, failed, total } = await many(count, atOnce, options)
-    const line = { name, whose, p50: quantile(times, 0.5), p95: quantile(times, 0.95), p99: quantile(times, 0.99), total, failed }
-    results.push(line)
-    console.log(`${name.padEnd(14)} ${whose.padEnd(6)}${ms(line.p50)} ${ms(line.p95)} ${ms(line.p99)} ${ms(total)} ${failed}`)
-  }
-}
-floor.stop()
-const of = (name, whose) => results.find((line) => line.name === name && line.whose === whose)
-console.log(`our part, one by one, p50: ${(of('one by one', 'isola').p50 - of('one by one', 'floor').p50).toFixed(1)} ms (goal 5)`)
-console.log(`100 at once, against the floor: ${(of('100 at once', 'isola').total / of('100 at once', 'floor').total).toFixed(1)} times (goal 3)`)
 
 // A server that keeps what it is sent in a file, and sends a file: as little as can be done with bytes.
 async function nginx(size) {
@@ -108,7 +98,7 @@ http {
 }
 `,
   )
-  const child = spawn('nginx', ['-c', `${folder}/nginx.conf`], { stdio: 'inherit' })
+  const child = spawn('nginx', ['-c', `${folder}/nginx.conf`], { stdio: ['ignore', 2, 2] })
   const url = `http://127.0.0.1:${port}`
   for (let i = 0; i < 200; i++) {
     if (await fetch(`${url}/taken`).then((reply) => reply.ok, () => false)) break
@@ -128,49 +118,85 @@ http {
 // MiB a second, up and down.
 async function carry(sandbox, size) {
   const data = new Blob([new Uint8Array(size)])
-  let at = performance.now()
+  let at = now()
   await sandbox.files.write('/tmp/large', data, { useOctetStream: true, requestTimeoutMs: 0 })
-  const up = size / 1048576 / ((performance.now() - at) / 1000)
-  at = performance.now()
+  const up = size / 1048576 / ((now() - at) / 1000)
+  at = now()
   let read = 0
   for await (const piece of await sandbox.files.read('/tmp/large', { format: 'stream', requestTimeoutMs: 0 })) read += piece.length
   if (read !== size) throw new Error(`${read} bytes came of ${size}`)
-  return { up, down: size / 1048576 / ((performance.now() - at) / 1000) }
+  return { up, down: size / 1048576 / ((now() - at) / 1000) }
 }
 
-const sandbox = await Sandbox.create(template, { timeoutMs: 600_000 })
-try {
+async function streaming(sandbox) {
   const streams = quick ? 50 : 200
   const lines = 2000
   let wrong = 0
-  const begun = performance.now()
+  const begun = now()
   await Promise.all(
     Array.from({ length: streams }, async () => {
-      const { stdout } = await sandbox.commands.run(`seq 1 ${lines}`)
-      const got = stdout.trimEnd().split('\n')
-      if (got.length !== lines || got.some((line, i) => line !== String(i + 1))) wrong++
+      // As it comes, not as it is at the end: a piece that is lost or turned round on the way is seen.
+      let seen = 0
+      let rest = ''
+      let good = true
+      const onStdout = (piece) => {
+        const parts = (rest + piece).split('\n')
+        rest = parts.pop()
+        for (const line of parts) good &&= line === String(++seen)
+      }
+      try {
+        await sandbox.commands.run(`seq 1 ${lines}`, { onStdout })
+        if (!good || seen !== lines || rest !== '') wrong++
+      } catch {
+        wrong++
+      }
     }),
   )
-  console.log(`${streams} streams of ${lines} lines at once: ${wrong} with a line lost or out of order, ${((performance.now() - begun) / 1000).toFixed(1)} s`)
+  say({ kind: 'streams', streams, lines, wrong, seconds: (now() - begun) / 1000 })
+}
+
+async function files(sandbox) {
   const size = (quick ? 64 : 1024) << 20
   const peer = await nginx(size)
   const control = await stub()
-  const theirs = peer && (await Sandbox.create(template, { ...control.options, sandboxUrl: peer.url }))
-  const rounds = []
-  for (let i = 0; i < (quick ? 2 : 3); i++) rounds.push({ ours: await carry(sandbox, size), theirs: theirs && (await carry(theirs, size)) })
-  for (const way of ['up', 'down']) {
-    const middle = (values) => quantile(values.sort((a, b) => a - b), 0.5)
-    const mine = middle(rounds.map((round) => round.ours[way]))
-    let line = `${size >> 20} MiB ${way}: ${mine.toFixed(0)} MiB/s`
-    if (peer) {
-      line += `; nginx ${middle(rounds.map((round) => round.theirs[way])).toFixed(0)} MiB/s`
-      line += `; ${middle(rounds.map((round) => round.ours[way] / round.theirs[way])).toFixed(2)} of it (goal 0.7)`
-    }
-    console.log(line)
+  try {
+    const theirs = peer && (await Sandbox.create(template, { ...control.options, sandboxUrl: peer.url }))
+    const rounds = []
+    for (let i = 0; i < 3; i++) rounds.push({ isola: await carry(sandbox, size), nginx: theirs && (await carry(theirs, size)) })
+    say({ kind: 'files', mebibytes: size >> 20, rounds })
+  } finally {
+    control.stop()
+    if (peer) await peer.stop()
   }
-  control.stop()
-  if (peer) await peer.stop()
-} finally {
-  await sandbox.kill()
 }
-process.exit(0)
+
+say({ kind: 'about', sdk: packaged.version, node: process.version, template })
+let failed = 0
+// What fails does not take the others' numbers with it.
+const part = async (name, body) => {
+  try {
+    await body()
+  } catch (error) {
+    failed = 1
+    say({ kind: 'failed', name, why: String(error?.message ?? error) })
+  }
+}
+const floor = await stub()
+await part('warming up', async () => {
+  await many(5, 1, floor.options)
+  await many(5, 1, {})
+})
+await part('one by one', () => side('one by one', quick ? 40 : 200, 1, 4, floor.options))
+await part('20 at a time', () => side('20 at a time', quick ? 80 : 400, 20, 2, floor.options))
+await part('100 at once', () => side('100 at once', quick ? 100 : 300, 100, quick ? 1 : 3, floor.options))
+floor.stop()
+await part('a sandbox', async () => {
+  const sandbox = await Sandbox.create(template, { timeoutMs: 600_000 })
+  try {
+    await part('streams', () => streaming(sandbox))
+    await part('files', () => files(sandbox))
+  } finally {
+    await sandbox.kill()
+  }
+})
+process.exit(failed)

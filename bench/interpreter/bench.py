@@ -19,7 +19,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "tests/server")]
+sys.path[:0] = [HERE, os.path.join(ROOT, "bench"), os.path.join(ROOT, "tests/server")]
 os.environ.setdefault("ISOLA_BINARY", os.path.join(ROOT, "build/bin/isola"))
 import island  # noqa: E402
 from report import Report  # noqa: E402

@@ -84,6 +84,11 @@ bench_interpreter() {
   template release code-interpreter
   PYTHONDONTWRITEBYTECODE=1 bench_program bench/interpreter/bench.py interpreter-bench "interpreter results" "$@"
 }
+bench_e2b() {
+  build release isola isola-guest
+  template release minimal
+  PYTHONDONTWRITEBYTECODE=1 bench_program bench/e2b/bench.py e2b-bench "e2b results" "$@"
+}
 bench_program() {  # bench_program PROGRAM SUFFIX MARK [option…]
   local program=build/bin/$1 stem table mark=$3
   [[ $1 != */* ]] || program=$1  # not one that was built

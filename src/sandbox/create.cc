@@ -363,7 +363,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   record.secure = !request.public_ports;
   record.one_shot = request.one_shot;
   record.made_by = request.by;
-  record.keep_grants = request.keep_grants;
+  record.keep_grants = request.keep_grants || !request.network_grants.empty();
   record.granted = request.grants && (!snapshot || request.keep_grants);
 
   net::any_io_executor executor = co_await net::this_coro::executor;
@@ -449,7 +449,13 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
   // Before anything runs: whatever does, runs under it.
   {
     Box::Turn turn = co_await box->turn();
-    ISOLA_CO_CHECK(co_await renew_network(box, true));
+    if (request.network_grants.empty()) {
+      ISOLA_CO_CHECK(co_await renew_network(box, true));
+    } else {
+      Caller by(request.by, request.actor);
+      ISOLA_CO_TRY(auto grants, co_await write_network_grants(box, request.network_grants, by));
+      ISOLA_CO_CHECK(co_await apply_with_grants(box, box->record().network, false, grants));
+    }
   }
   if (configured) {
     auto done = co_await configured->end();

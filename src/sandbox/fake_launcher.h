@@ -97,6 +97,16 @@ class FakeLauncher {
     std::lock_guard lock(mutex_);
     return policy_;
   }
+  // What the gate was told last, with its value.
+  std::vector<std::pair<vault::Binding, std::string>> bindings() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::pair<vault::Binding, std::string>> out;
+    for (auto& binding : vault::parse_bindings(bindings_).value_or(std::vector<vault::Binding>())) {
+      auto value = vault::open_sealed(*key_, binding.sealed);
+      out.emplace_back(std::move(binding), value ? std::string(value->view()) : "cannot be opened");
+    }
+    return out;
+  }
 
  private:
   void serve() {
@@ -140,7 +150,14 @@ class FakeLauncher {
       launcher::PolicyRequest request;
       decode(in, request);
       policy_ = request.policy;
+      bindings_ = request.bindings;
       return out.u8(0);
+    }
+    if (op == Op::vault_state) {
+      launcher::VaultState state;
+      state.open_key.assign(key_->open_key().begin(), key_->open_key().end());
+      out.u8(0);
+      return encode(out, state);
     }
     if (op == Op::volumes) {
       out.u8(0);
@@ -176,7 +193,8 @@ class FakeLauncher {
   std::set<Op> held_ops_;
   std::map<Op, std::vector<std::string>> held_;
   std::set<std::string> volumes_;
-  std::string policy_;
+  std::string policy_, bindings_;
+  Result<vault::KeyPair> key_ = vault::KeyPair::make();
   std::thread thread_;
 };
 

@@ -179,6 +179,7 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
   json body = json::parse(vault::to_json({binding}))[0];
   for (const char* own : {"id", "actor", "expires"}) body.erase(own);
   record.body = body.dump();
+  ISOLA_CO_CHECK(find_secret(request.project, binding.secret));
   ISOLA_CO_TRY(auto state, co_await parts_.launcher->vault_state());
   if (!state.trouble.empty()) co_return fail(Code::unavailable, "there is no vault: " + state.trouble);
   if (state.locked) co_return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
@@ -245,18 +246,6 @@ Task<Result<void>> Service::drop_grants(BoxPtr box) {
   co_return Result<void>();
 }
 
-Result<void> Service::copy_grants(const store::SandboxRecord& from, const BoxPtr& to, const Caller& by) {
-  ISOLA_TRY(auto own, parts_.store.list_bindings(from.project, store::BindingScope::sandbox, from.id));
-  for (auto binding : own) {
-    binding.id = new_binding_id();
-    binding.subject = to->id();
-    binding.created = now_millis();
-    ISOLA_CHECK(parts_.store.insert_binding(binding));
-    record_grant(ledger::Kind::grant_created, binding, "copied from " + from.id, by);
-  }
-  return {};
-}
-
 // ---- values for a command ---------------------------------------------------------------------------------------
 
 // Written down before it happens: a value that is inside is never unknown to be.
@@ -274,14 +263,14 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
   for (const auto& [variable, name] : spec.secrets) {
     if (variable.empty() || variable.find('=') != std::string::npos || variable.find('\0') != std::string::npos)
       co_return fail(Code::invalid, "secrets: a variable's name is odd");
-    ISOLA_CO_TRY(auto secret, parts_.store.find_secret(box->project(), name));
+    ISOLA_CO_TRY(auto secret, find_secret(box->project(), name));
     Given given{variable, name, secret.sealed, false};
     all.push_back(std::move(given));
   }
   for (const auto& [variable, name] : spec.secret_files) {
     if (!is_variable(variable) || spec.secrets.contains(variable))
       co_return fail(Code::invalid, "secret_files: a variable has letters, digits and '_', and is none of secrets");
-    ISOLA_CO_TRY(auto secret, parts_.store.find_secret(box->project(), name));
+    ISOLA_CO_TRY(auto secret, find_secret(box->project(), name));
     Given given{variable, name, secret.sealed, true};
     all.push_back(std::move(given));
   }

@@ -162,13 +162,22 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
     ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
     ISOLA_CO_CHECK(co_await configure(box, *change.env, false));
   }
+  std::optional<NewGrants> grants;
+  if (asked.grants) {
+    ISOLA_CO_TRY(grants, co_await write_network_grants(box, std::move(*asked.grants), by));
+    if (!grants->now.bindings.empty()) change.keep_grants = true;
+  }
   // The gate first: a policy that is written down but not in force would be a promise nobody keeps.
   // One that sleeps gets it when it is resumed.
   Result<void> kept;
   const bool awake = !store::is_asleep(box->state());
-  if (awake) kept = co_await apply_network(box, policy, asked.cut);
+  if (awake && grants)
+    kept = co_await apply_with_grants(box, policy, asked.cut, *grants);
+  else if (awake)
+    kept = co_await apply_network(box, policy, asked.cut);
   if (kept) kept = parts_.store.change_sandbox(box->id(), change);
   if (!kept) {
+    if (grants) undo_network_grants(box, *grants, by);
     // A gate that answered too late may have taken it all the same: what is written down comes behind it.
     if (awake) (void)co_await apply_network(box, box->record().network, asked.cut);
     co_return kept;
@@ -177,6 +186,7 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
     r.network = policy;
     if (change.metadata) r.metadata = *change.metadata;
     if (change.env) r.env = *change.env;
+    if (change.keep_grants) r.keep_grants = true;
   });
   json data = {{"changed", {"network"}}, {"network", policy}};
   record(ledger::Kind::sandbox_updated, box, data.dump(), by);

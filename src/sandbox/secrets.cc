@@ -9,9 +9,7 @@ namespace isola::sandbox {
 
 using nlohmann::json;
 
-namespace {
-
-Result<vault::PublicKey> key_in(const launcher::VaultState& state) {
+Result<vault::PublicKey> Service::vault_key(const launcher::VaultState& state) {
   if (!state.trouble.empty()) return fail(Code::unavailable, "there is no vault: " + state.trouble);
   vault::PublicKey key;
   if (state.open_key.size() != key.size()) return fail(Code::corrupt, "the launcher sent no key of a vault");
@@ -19,7 +17,11 @@ Result<vault::PublicKey> key_in(const launcher::VaultState& state) {
   return key;
 }
 
-}  // namespace
+Result<store::SecretRecord> Service::find_secret(const std::string& project, const std::string& name) {
+  ISOLA_TRY(auto secret, parts_.store.find_secret(project, name));
+  if (!secret.sandbox.empty()) return fail(Code::not_found, "there is no secret " + name);
+  return secret;
+}
 
 void Service::record_secret(ledger::Kind kind, const store::SecretRecord& secret, const Caller& by) {
   json data = {{"secret", secret.name}, {"version", secret.version}};
@@ -43,8 +45,14 @@ Task<Result<store::SecretRecord>> Service::put_secret(SecretRequest request, boo
   if (request.value.empty() == request.source.empty())
     co_return fail(Code::invalid, "a secret has either a value or a source");
   store::SecretRecord secret{.project = request.project, .name = request.name};
+  if (replace) {
+    ISOLA_CO_TRY(auto kept, find_secret(request.project, request.name));
+    secret.created = kept.created;
+    secret.metadata = std::move(kept.metadata);
+  }
+  if (request.metadata) secret.metadata = *request.metadata;
   ISOLA_CO_TRY(auto state, co_await parts_.launcher->vault_state());
-  ISOLA_CO_TRY(auto key, key_in(state));
+  ISOLA_CO_TRY(auto key, vault_key(state));
   if (!request.source.empty()) {
     auto source = vault::parse_source(request.source);
     vault::wipe(request.source);
@@ -68,14 +76,13 @@ Task<Result<store::SecretRecord>> Service::put_secret(SecretRequest request, boo
     ISOLA_CO_TRY(secret.sealed, vault::seal_value(key, request.value.view()));
     request.value = vault::Secret();
   }
-  secret.created = secret.changed = now_millis();
+  secret.changed = now_millis();
   secret.actor = request.by.actor.empty() ? request.by.key : request.by.actor;
   secret.made_by = request.by.key;
   if (replace) {
     ISOLA_CO_TRY(secret.version, parts_.store.change_secret(secret));
-    ISOLA_CO_TRY(auto kept, parts_.store.find_secret(secret.project, secret.name));
-    secret.created = kept.created;
   } else {
+    secret.created = secret.changed;
     ISOLA_CO_CHECK(parts_.store.insert_secret(secret));
   }
   record_secret(replace ? ledger::Kind::secret_rotated : ledger::Kind::secret_created, secret, request.by);
@@ -96,7 +103,7 @@ Task<Result<store::SecretRecord>> Service::put_secret(SecretRequest request, boo
 // The key may have been changed between the question for it and the insert: then whoever rotates has not seen this one.
 Task<Result<void>> Service::seal_again_if_rotated(store::SecretRecord secret) {
   ISOLA_CO_TRY(auto state, co_await parts_.launcher->vault_state());
-  ISOLA_CO_TRY(auto key, key_in(state));
+  ISOLA_CO_TRY(auto key, vault_key(state));
   if (vault::is_sealed_to(key, secret.sealed) || state.locked) co_return Result<void>();
   std::vector<std::string> sealed(1, secret.sealed);
   ISOLA_CO_TRY(auto fresh, co_await parts_.launcher->reseal(std::move(sealed)));
@@ -121,7 +128,7 @@ Task<Result<std::string>> Service::token_keys() {
 
 Task<Result<void>> Service::remove_secret(std::string project, std::string name, Caller by) {
   auto self = shared_from_this();
-  ISOLA_CO_TRY(auto secret, parts_.store.find_secret(project, name));
+  ISOLA_CO_TRY(auto secret, find_secret(project, name));
   ISOLA_CO_TRY(auto gone, parts_.store.remove_secret(project, name));
   std::set<BoxPtr> boxes;
   for (const auto& binding : gone) {

@@ -72,6 +72,12 @@ struct GitCheckout {
 // Code::invalid says which part and why.
 Result<void> check_git(const GitCheckout& git);
 
+// A binding that comes with what is said about a sandbox's network, and is replaced with it.
+struct NetworkGrant {
+  vault::Binding binding;                                // id, actor and the value are filled in
+  std::shared_ptr<const vault::Secret> value = nullptr;  // of this sandbox alone; none: of the secret that it names
+};
+
 struct CreateRequest {
   std::string project = "default";
   std::string name, key, task, actor;
@@ -105,6 +111,7 @@ struct CreateRequest {
   bool one_shot = false;     // ends with the server that made it
   bool grants = true;        // of the project and the template; not for those made of a snapshot, unless keep_grants
   bool keep_grants = false;  // it has them after a resume, too, and from a snapshot on
+  std::vector<NetworkGrant> network_grants = {};  // it has these after a resume, too; in force before anything runs
 };
 
 Result<void> check_metadata(const store::Labels& metadata);
@@ -166,7 +173,8 @@ struct SecretRequest {
   std::string name;
   vault::Secret value = {};
   std::string source = {};
-  bool operators = false;  // who asks may use sources of this machine
+  bool operators = false;                      // who asks may use sources of this machine
+  std::optional<store::Labels> metadata = {};  // not given: as it is
   Caller by = Caller();
 };
 
@@ -217,6 +225,7 @@ struct NetworkChange {
   bool cut = false;          // connections that it denies end at once; else it is in force for the next ones
   store::Labels notes = {};  // put into the metadata with it
   std::optional<std::string> replaces = {};  // the policy it was made from: refused if there is another by now
+  std::optional<std::vector<NetworkGrant>> grants = {};  // instead of those that came this way before; not given: stay
 };
 
 struct CommandSpec {
@@ -353,6 +362,8 @@ class Service : public std::enable_shared_from_this<Service> {
   // The public halves of the keys that tokens of identity are signed with, as a JSON Web Key Set. Anybody may ask: the
   // launcher is asked once a second at most.
   Task<Result<std::string>> token_keys();
+  // Of the project; what is a single sandbox's alone is not found.
+  Result<store::SecretRecord> find_secret(const std::string& project, const std::string& name);
   // Every binding of it is revoked.
   Task<Result<void>> remove_secret(std::string project, std::string name, Caller by);
   // In force when it returns; what cannot be opened is not granted.
@@ -508,6 +519,7 @@ class Service : public std::enable_shared_from_this<Service> {
                             const Caller& by);
   void record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why, const Caller& by);
   void record_secret(ledger::Kind kind, const store::SecretRecord& secret, const Caller& by);
+  static Result<vault::PublicKey> vault_key(const launcher::VaultState& state);
   Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
   // Whoever a change concerns gets it now; what cannot be told is told again until it is (watch_grants).
   Task<Result<void>> tell_grants(std::vector<BoxPtr> boxes);
@@ -515,7 +527,16 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> watch_grants();
   Task<void> end_expired();
   Task<Result<void>> drop_grants(BoxPtr box);
-  Result<void> copy_grants(const store::SandboxRecord& from, const BoxPtr& to, const Caller& by);
+  Task<Result<void>> copy_grants(store::SandboxRecord from, BoxPtr to, Caller by);
+  // In the sandbox's turn, before they are told to the gate: in the store, and in the ledger's file.
+  struct NewGrants {
+    store::NetworkGrants before, now;
+  };
+  Task<Result<NewGrants>> write_network_grants(BoxPtr box, std::vector<NetworkGrant> grants, Caller by);
+  // The change was refused: as it was.
+  void undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by);
+  // The same policy with these bindings: all of them, or an error.
+  Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
   Task<void> place_certificate(BoxPtr box);
   // ---- what leaves them (screens.cc) ----
   BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);

@@ -228,6 +228,52 @@ TEST_F(ServiceTest, AChangeThatIsRefusedChangesNothing) {
   EXPECT_EQ(fake_.asked(Op::set_policy), before);
 }
 
+// A header with a value of the sandbox's own, as a dialect asks for it.
+NetworkChange with_value(const char* value) {
+  NetworkChange change{.network = "default allow\n"};
+  NetworkGrant grant;
+  grant.binding.names = {"api.example.org"};
+  grant.binding.place = vault::Place::header;
+  grant.binding.field = "X-Key";
+  grant.value = std::make_shared<vault::Secret>(value);
+  change.grants.emplace().push_back(std::move(grant));
+  return change;
+}
+
+TEST_F(ServiceTest, WhatANetworkBringsAlongIsInForceWithItOrNotAtAll) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  ASSERT_TRUE(wait(service_->set_network(box, with_value("first"))));
+  auto told = fake_.bindings();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0].second.ends_with("first"));  // behind the mark of a plain value
+  EXPECT_TRUE(box->record().keep_grants && stored(id).keep_grants);
+  EXPECT_TRUE(service_->store().list_secrets("default")->empty());
+  EXPECT_EQ(service_->find_secret("default", told[0].first.secret).error().code, Code::not_found);
+  const auto before = events(id, ledger::Kind::grant_created).size();
+  EXPECT_EQ(before, 1u);
+
+  fake_.fail(Op::set_policy, 1);
+  EXPECT_FALSE(wait(service_->set_network(box, with_value("second"))));
+  ASSERT_EQ(fake_.bindings().size(), 1u);
+  EXPECT_TRUE(fake_.bindings()[0].second.ends_with("first"));
+  EXPECT_EQ(fake_.bindings()[0].first.id, told[0].first.id);
+
+  fill_disk();
+  EXPECT_FALSE(wait(service_->set_network(box, with_value("third"))));
+  empty_disk();
+  EXPECT_TRUE(fake_.bindings()[0].second.ends_with("first"));
+  EXPECT_EQ(store_->list_bindings("default", store::BindingScope::sandbox, id)->size(), 1u);
+  EXPECT_EQ(store_->all_secrets()->size(), 1u);
+
+  NetworkChange none{.network = "default allow\n"};
+  none.grants.emplace();
+  ASSERT_TRUE(wait(service_->set_network(box, none)));
+  EXPECT_TRUE(fake_.bindings().empty());
+  EXPECT_TRUE(store_->all_secrets()->empty());
+}
+
 TEST_F(ServiceTest, OneBadSandboxKeepsNobodyFromTheOthers) {
   auto bad = left(State::running, [](auto& r) { r.created = 1; });  // the first to be looked at
   auto good = left(State::running);

@@ -270,7 +270,7 @@ Task<Result<Created>> Service::make_fork(Forking& forking) {
   data["latency_us"] = latency_data(launched->reply.latency);
   this->record(ledger::Kind::sandbox_created, box, data.dump(), forking.request.by);
   Result<void> ready;
-  if (forking.request.keep_grants) ready = copy_grants(parent, box, forking.request.by);
+  if (forking.request.keep_grants) ready = co_await copy_grants(parent, box, forking.request.by);
   if (ready) {
     Box::Turn turn = co_await box->turn();
     ready = co_await renew_network(box, true);

@@ -185,6 +185,8 @@ struct SecretRecord {
   Millis created = 0, changed = 0;
   std::string actor;    // who brought the newest value
   std::string made_by;  // with which key
+  Labels metadata;      // of its owner's, for dialects that have such
+  std::string sandbox;  // of this one alone, and goes with it (NetworkGrants); empty: the project's
 };
 
 // For whom a binding is.
@@ -200,9 +202,16 @@ struct BindingRecord {
   Millis expires = 0;   // 0: with its subject
   Millis created = 0;
   std::string actor, made_by;
+  bool of_network = false;  // came with what was said about a sandbox's network, and is replaced with it
 };
 inline constexpr size_t kMostSecrets = 4096;   // of one project
 inline constexpr size_t kMostBindings = 4096;  // likewise
+
+// What a sandbox's network brings along: its bindings, and the values among them that are nobody else's.
+struct NetworkGrants {
+  std::vector<SecretRecord> secrets;
+  std::vector<BindingRecord> bindings;
+};
 
 // Limits of one tenant. 0: no limit.
 struct ProjectLimits {

@@ -145,5 +145,89 @@ TEST_F(StoredSecrets, ASubjectHasItsLimit) {
   EXPECT_TRUE(store_->insert_binding(binding("github", BindingScope::of_template, "base")));
 }
 
+TEST_F(StoredSecrets, MetadataIsKept) {
+  auto one = secret("github");
+  one.metadata = {{"team", "a"}, {"\"odd\"", "ü"}};
+  ASSERT_TRUE(store_->insert_secret(one));
+  reopen();
+  EXPECT_EQ(store_->find_secret("default", "github")->metadata, one.metadata);
+  one.metadata = {{"team", "b"}};
+  ASSERT_TRUE(store_->change_secret(one));
+  EXPECT_EQ(store_->find_secret("default", "github")->metadata, one.metadata);
+}
+
+class NetworkGrantsTest : public StoredSecrets {
+ protected:
+  void SetUp() override {
+    StoredSecrets::SetUp();
+    ASSERT_TRUE(store_->insert_secret(secret("github")));
+    box_ = example();
+    box_.state = State::running;
+    ASSERT_TRUE(store_->insert_sandbox(box_));
+  }
+  SecretRecord own(const std::string& name) {
+    auto one = secret(name);
+    one.sandbox = box_.id;
+    return one;
+  }
+  BindingRecord of_network(const std::string& secret) {
+    auto one = binding(secret, BindingScope::sandbox, box_.id);
+    one.of_network = true;
+    return one;
+  }
+  size_t bindings() { return store_->list_bindings("default", BindingScope::sandbox, box_.id).value().size(); }
+  SandboxRecord box_;
+};
+
+TEST_F(NetworkGrantsTest, AreReplacedWholeAndGiveBackWhatWasThere) {
+  auto stays = binding("github", BindingScope::sandbox, box_.id);
+  ASSERT_TRUE(store_->insert_binding(stays));
+  NetworkGrants first{.secrets = {own("a.1")}, .bindings = {of_network("a.1"), of_network("github")}};
+  ASSERT_TRUE(store_->replace_network_grants(box_.id, first));
+  EXPECT_EQ(bindings(), 3u);
+  EXPECT_EQ(store_->list_secrets("default")->size(), 1u) << "one sandbox's own is nobody else's";
+  EXPECT_EQ(store_->all_secrets()->size(), 2u);
+  NetworkGrants second{.secrets = {own("a.2")}, .bindings = {of_network("a.2")}};
+  auto before = store_->replace_network_grants(box_.id, second);
+  ASSERT_TRUE(before) << before.error().message;
+  ASSERT_EQ(before->secrets.size(), 1u);
+  EXPECT_EQ(before->secrets[0].sealed, first.secrets[0].sealed);
+  EXPECT_EQ(before->secrets[0].sandbox, box_.id);
+  EXPECT_EQ(before->bindings.size(), 2u);
+  EXPECT_TRUE(before->bindings[0].of_network);
+  EXPECT_EQ(bindings(), 2u);
+  EXPECT_EQ(store_->find_secret("default", "a.1").error().code, Code::not_found);
+  ASSERT_TRUE(store_->replace_network_grants(box_.id, *before));
+  EXPECT_EQ(bindings(), 3u);
+  EXPECT_TRUE(store_->find_binding("default", stays.id));
+}
+
+TEST_F(NetworkGrantsTest, OneThatCannotBeKeptChangesNothing) {
+  NetworkGrants good{.secrets = {own("a.1")}, .bindings = {of_network("a.1")}};
+  ASSERT_TRUE(store_->replace_network_grants(box_.id, good));
+  NetworkGrants bad{.secrets = {own("a.2")}, .bindings = {of_network("a.2"), of_network("nothing")}};
+  EXPECT_EQ(store_->replace_network_grants(box_.id, bad).error().code, Code::not_found);
+  EXPECT_TRUE(store_->find_secret("default", "a.1"));
+  EXPECT_FALSE(store_->find_secret("default", "a.2"));
+  EXPECT_EQ(bindings(), 1u);
+}
+
+TEST_F(NetworkGrantsTest, GoWithTheSandbox) {
+  NetworkGrants grants{.secrets = {own("a.1")}, .bindings = {of_network("a.1")}};
+  ASSERT_TRUE(store_->replace_network_grants(box_.id, grants));
+  EXPECT_EQ(store_->remove_bindings_of_sandbox(box_.id)->size(), 1u);
+  EXPECT_EQ(store_->all_secrets()->size(), 1u);
+  ASSERT_TRUE(store_->replace_network_grants(box_.id, grants));
+  ASSERT_TRUE(store_->set_end(box_.id, EndReason::killed, "", 99));
+  EXPECT_EQ(store_->all_secrets()->size(), 1u);
+  EXPECT_EQ(bindings(), 0u);
+}
+
+TEST_F(NetworkGrantsTest, TheSandboxRemembersThatItKeepsThem) {
+  EXPECT_FALSE(store_->find_sandbox(box_.id)->keep_grants);
+  ASSERT_TRUE(store_->change_sandbox(box_.id, {.keep_grants = true}));
+  EXPECT_TRUE(store_->find_sandbox(box_.id)->keep_grants);
+}
+
 }  // namespace
 }  // namespace isola::store

@@ -290,8 +290,21 @@ ALTER TABLE images ADD COLUMN exposed INTEGER NOT NULL DEFAULT 0;
 UPDATE images SET exposed = 1 WHERE memory AND sandbox IN (SELECT id FROM sandboxes WHERE exposed);
 )sql";
 
+// Values that are one sandbox's alone go with it, as its bindings do.
+constexpr std::string_view kVersion14 = R"sql(
+ALTER TABLE secrets ADD COLUMN metadata TEXT NOT NULL DEFAULT '{}';  -- JSON
+ALTER TABLE secrets ADD COLUMN sandbox TEXT NOT NULL DEFAULT '';
+ALTER TABLE bindings ADD COLUMN of_network INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX secrets_of_sandbox ON secrets(sandbox) WHERE sandbox <> '';
+DROP TRIGGER grants_end;
+CREATE TRIGGER grants_end AFTER UPDATE OF state ON sandboxes WHEN new.state = 'ended' BEGIN
+  DELETE FROM bindings WHERE scope = 'sandbox' AND subject = new.id;
+  DELETE FROM secrets WHERE sandbox <> '' AND sandbox = new.id;
+END;
+)sql";
+
 constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6, kVersion7,
-                               kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13};
+                               kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13, kVersion14};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Secrets and bindings in the SQLite store: cipher text, and who may use it for what.
 #include <fmt/format.h>
 
+#include "store/json_columns.h"
 #include "store/sqlite_store.h"
 
 namespace isola::store {
@@ -12,9 +13,11 @@ using sqlite::Database;
 using sqlite::Row;
 
 constexpr std::string_view kSecret =
-    "SELECT project, name, version, sealed, source, created, changed, actor, made_by FROM secrets WHERE ";
+    "SELECT project, name, version, sealed, source, created, changed, actor, made_by, metadata, sandbox FROM secrets "
+    "WHERE ";
 constexpr std::string_view kBinding =
-    "SELECT id, project, scope, subject, secret, body, expires, created, actor, made_by FROM bindings WHERE ";
+    "SELECT id, project, scope, subject, secret, body, expires, created, actor, made_by, of_network FROM bindings "
+    "WHERE ";
 constexpr int64_t kMostOfSubject = 256;
 
 std::unexpected<Error> no_secret(const std::string& name) {
@@ -22,7 +25,7 @@ std::unexpected<Error> no_secret(const std::string& name) {
 }
 std::unexpected<Error> no_binding(const std::string& id) { return fail(Code::not_found, "there is no binding " + id); }
 
-SecretRecord read_secret(const sqlite::Statement& statement) {
+Result<SecretRecord> read_secret(const sqlite::Statement& statement) {
   Row row(statement);
   SecretRecord secret{.project = row.text(), .name = row.text(), .version = row.integer<uint64_t>()};
   secret.sealed = row.text();
@@ -31,6 +34,8 @@ SecretRecord read_secret(const sqlite::Statement& statement) {
   secret.changed = row.integer();
   secret.actor = row.text();
   secret.made_by = row.text();
+  ISOLA_TRY(secret.metadata, labels_of(row.text()));
+  secret.sandbox = row.text();
   return secret;
 }
 
@@ -47,6 +52,7 @@ Result<BindingRecord> read_binding(const sqlite::Statement& statement) {
   binding.created = row.integer();
   binding.actor = row.text();
   binding.made_by = row.text();
+  binding.of_network = row.flag();
   return binding;
 }
 
@@ -55,7 +61,8 @@ Result<std::vector<SecretRecord>> read_secrets(sqlite::Statement& query) {
   for (;;) {
     ISOLA_TRY(bool more, query.step());
     if (!more) return all;
-    all.push_back(read_secret(query));
+    ISOLA_TRY(auto secret, read_secret(query));
+    all.push_back(std::move(secret));
   }
 }
 
@@ -71,40 +78,68 @@ Result<std::vector<BindingRecord>> read_bindings(sqlite::Statement& query) {
 
 std::string sql(std::string_view select, std::string_view where) { return std::string(select) + std::string(where); }
 
+Result<void> add_secret(Database& db, const SecretRecord& secret) {
+  ISOLA_TRY(auto known, db.prepare("SELECT 1 FROM projects WHERE id = ?"));
+  ISOLA_TRY(bool there, known.bind(secret.project).step());
+  if (!there) return fail(Code::not_found, "there is no project " + secret.project);
+  ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM secrets WHERE project = ? AND name = ?"));
+  ISOLA_TRY(bool taken, query.bind(secret.project, secret.name).step());
+  if (taken) return fail(Code::exists, fmt::format("there is a secret \"{}\" already", secret.name));
+  ISOLA_TRY(auto count, db.prepare("SELECT count(*) FROM secrets WHERE project = ?"));
+  ISOLA_CHECK(count.bind(secret.project).step());
+  if (count.integer(0) >= static_cast<int64_t>(kMostSecrets))
+    return fail(Code::exhausted, fmt::format("a project has at most {} secrets", kMostSecrets));
+  count.reset();
+  ISOLA_TRY(std::string metadata, to_json(secret.metadata, "metadata"));
+  ISOLA_TRY(auto insert,
+            db.prepare("INSERT INTO secrets (project, name, version, sealed, source, created, changed, actor, "
+                       "made_by, metadata, sandbox) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  return insert
+      .bind(secret.project, secret.name, Blob{secret.sealed}, secret.source, secret.created, secret.created,
+            secret.actor, secret.made_by, metadata, secret.sandbox)
+      .run();
+}
+
+Result<void> add_binding(Database& db, const BindingRecord& binding) {
+  ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM secrets WHERE project = ? AND name = ?"));
+  ISOLA_TRY(bool found, query.bind(binding.project, binding.secret).step());
+  if (!found) return no_secret(binding.secret);
+  ISOLA_TRY(auto count, db.prepare("SELECT count(*), coalesce(sum(scope = ? AND subject = ?), 0) FROM bindings "
+                                   "WHERE project = ?"));
+  ISOLA_CHECK(count.bind(to_string(binding.scope), binding.subject, binding.project).step());
+  if (count.integer(0) >= static_cast<int64_t>(kMostBindings) || count.integer(1) >= kMostOfSubject)
+    return fail(Code::exhausted, "there are too many bindings");
+  count.reset();
+  ISOLA_TRY(auto insert,
+            db.prepare("INSERT INTO bindings (id, project, scope, subject, secret, body, expires, created, actor, "
+                       "made_by, of_network) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  return insert
+      .bind(binding.id, binding.project, to_string(binding.scope), binding.subject, binding.secret, binding.body,
+            binding.expires, binding.created, binding.actor, binding.made_by, binding.of_network)
+      .run();
+}
+
+Result<void> remove_own_secrets(Database& db, const std::string& sandbox) {
+  ISOLA_TRY(auto remove, db.prepare("DELETE FROM secrets WHERE sandbox <> '' AND sandbox = ?"));
+  return remove.bind(sandbox).run();
+}
+
 }  // namespace
 
 Result<void> SqliteStore::insert_secret(const SecretRecord& secret) {
   if (secret.name.empty() || secret.sealed.empty()) return fail(Code::invalid, "a secret needs a name and a value");
-  return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto known, db.prepare("SELECT 1 FROM projects WHERE id = ?"));
-    ISOLA_TRY(bool there, known.bind(secret.project).step());
-    if (!there) return fail(Code::not_found, "there is no project " + secret.project);
-    ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM secrets WHERE project = ? AND name = ?"));
-    ISOLA_TRY(bool taken, query.bind(secret.project, secret.name).step());
-    if (taken) return fail(Code::exists, fmt::format("there is a secret \"{}\" already", secret.name));
-    ISOLA_TRY(auto count, db.prepare("SELECT count(*) FROM secrets WHERE project = ?"));
-    ISOLA_CHECK(count.bind(secret.project).step());
-    if (count.integer(0) >= static_cast<int64_t>(kMostSecrets))
-      return fail(Code::exhausted, fmt::format("a project has at most {} secrets", kMostSecrets));
-    count.reset();
-    ISOLA_TRY(auto insert,
-              db.prepare("INSERT INTO secrets (project, name, version, sealed, source, created, changed, actor, "
-                         "made_by) VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?)"));
-    return insert
-        .bind(secret.project, secret.name, Blob{secret.sealed}, secret.source, secret.created, secret.created,
-              secret.actor, secret.made_by)
-        .run();
-  });
+  return write([&](Database& db) { return add_secret(db, secret); });
 }
 
 Result<uint64_t> SqliteStore::change_secret(const SecretRecord& secret) {
   if (secret.sealed.empty()) return fail(Code::invalid, "a secret needs a value");
+  ISOLA_TRY(std::string metadata, to_json(secret.metadata, "metadata"));
   uint64_t version = 0;
   auto changed = write([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto update, db.prepare("UPDATE secrets SET version = version + 1, sealed = ?, source = ?, changed = ?, "
-                                      "actor = ?, made_by = ? WHERE project = ? AND name = ?"));
+                                      "actor = ?, made_by = ?, metadata = ? WHERE project = ? AND name = ?"));
     ISOLA_CHECK(update
-                    .bind(Blob{secret.sealed}, secret.source, secret.changed, secret.actor, secret.made_by,
+                    .bind(Blob{secret.sealed}, secret.source, secret.changed, secret.actor, secret.made_by, metadata,
                           secret.project, secret.name)
                     .run());
     if (db.changed() == 0) return no_secret(secret.name);
@@ -127,7 +162,7 @@ Result<SecretRecord> SqliteStore::find_secret(const std::string& project, const 
 
 Result<std::vector<SecretRecord>> SqliteStore::list_secrets(const std::string& project) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(sql(kSecret, "project = ? ORDER BY name")));
+  ISOLA_TRY(auto query, reader_.db.prepare(sql(kSecret, "project = ? AND sandbox = '' ORDER BY name")));
   query.bind(project);
   return read_secrets(query);
 }
@@ -165,24 +200,7 @@ Result<void> SqliteStore::reseal_secret(const std::string& project, const std::s
 
 Result<void> SqliteStore::insert_binding(const BindingRecord& binding) {
   if (binding.id.empty() || binding.body.empty()) return fail(Code::invalid, "a binding needs an id and what it says");
-  return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM secrets WHERE project = ? AND name = ?"));
-    ISOLA_TRY(bool found, query.bind(binding.project, binding.secret).step());
-    if (!found) return no_secret(binding.secret);
-    ISOLA_TRY(auto count, db.prepare("SELECT count(*), coalesce(sum(scope = ? AND subject = ?), 0) FROM bindings "
-                                     "WHERE project = ?"));
-    ISOLA_CHECK(count.bind(to_string(binding.scope), binding.subject, binding.project).step());
-    if (count.integer(0) >= static_cast<int64_t>(kMostBindings) || count.integer(1) >= kMostOfSubject)
-      return fail(Code::exhausted, "there are too many bindings");
-    count.reset();
-    ISOLA_TRY(auto insert,
-              db.prepare("INSERT INTO bindings (id, project, scope, subject, secret, body, expires, created, actor, "
-                         "made_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-    return insert
-        .bind(binding.id, binding.project, to_string(binding.scope), binding.subject, binding.secret, binding.body,
-              binding.expires, binding.created, binding.actor, binding.made_by)
-        .run();
-  });
+  return write([&](Database& db) { return add_binding(db, binding); });
 }
 
 Result<BindingRecord> SqliteStore::find_binding(const std::string& project, const std::string& id) {
@@ -225,10 +243,32 @@ Result<std::vector<BindingRecord>> SqliteStore::remove_bindings_of_sandbox(const
     ISOLA_TRY(gone, read_bindings(query));
     if (gone.empty()) return {};
     ISOLA_TRY(auto remove, db.prepare("DELETE FROM bindings WHERE scope = 'sandbox' AND subject = ?"));
-    return remove.bind(id).run();
+    ISOLA_CHECK(remove.bind(id).run());
+    return remove_own_secrets(db, id);
   });
   if (!removed) return std::unexpected(removed.error());
   return gone;
+}
+
+Result<NetworkGrants> SqliteStore::replace_network_grants(const std::string& sandbox, const NetworkGrants& now) {
+  NetworkGrants before;
+  auto replaced = write([&](Database& db) -> Result<void> {
+    constexpr std::string_view kTheirs = "scope = 'sandbox' AND subject = ? AND of_network";
+    ISOLA_TRY(auto bindings, db.prepare(sql(kBinding, std::string(kTheirs) + " ORDER BY created, id")));
+    bindings.bind(sandbox);
+    ISOLA_TRY(before.bindings, read_bindings(bindings));
+    ISOLA_TRY(auto secrets, db.prepare(sql(kSecret, "sandbox <> '' AND sandbox = ? ORDER BY name")));
+    secrets.bind(sandbox);
+    ISOLA_TRY(before.secrets, read_secrets(secrets));
+    ISOLA_TRY(auto remove, db.prepare("DELETE FROM bindings WHERE " + std::string(kTheirs)));
+    ISOLA_CHECK(remove.bind(sandbox).run());
+    ISOLA_CHECK(remove_own_secrets(db, sandbox));
+    for (const auto& secret : now.secrets) ISOLA_CHECK(add_secret(db, secret));
+    for (const auto& binding : now.bindings) ISOLA_CHECK(add_binding(db, binding));
+    return {};
+  });
+  if (!replaced) return std::unexpected(replaced.error());
+  return before;
 }
 
 Result<std::vector<BindingRecord>> SqliteStore::expiring_bindings(Millis when) {

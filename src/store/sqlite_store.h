@@ -111,6 +111,7 @@ class SqliteStore final : public Store {
   Result<std::vector<BindingRecord>> list_bindings(const std::string& project, std::optional<BindingScope> scope = {},
                                                    const std::string& subject = {}) override;
   Result<std::vector<BindingRecord>> remove_bindings_of_sandbox(const std::string& id) override;
+  Result<NetworkGrants> replace_network_grants(const std::string& sandbox, const NetworkGrants& now) override;
   Result<std::vector<BindingRecord>> expiring_bindings(Millis when) override;
 
   void forget_projects() override;

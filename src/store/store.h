@@ -53,6 +53,7 @@ struct SandboxChange {
   std::optional<Budget> budget = {};
   std::optional<Labels> env = {};
   std::optional<bool> granted = {};
+  std::optional<bool> keep_grants = {};
   std::optional<bool> exposed = {};
 };
 
@@ -190,8 +191,9 @@ class Store {
   // Another value, and one version more: gives it.
   virtual Result<uint64_t> change_secret(const SecretRecord& secret) = 0;
   virtual Result<SecretRecord> find_secret(const std::string& project, const std::string& name) = 0;
-  virtual Result<std::vector<SecretRecord>> list_secrets(const std::string& project) = 0;  // by name
-  virtual Result<std::vector<SecretRecord>> all_secrets() = 0;                             // of all projects
+  // By name, without those of single sandboxes.
+  virtual Result<std::vector<SecretRecord>> list_secrets(const std::string& project) = 0;
+  virtual Result<std::vector<SecretRecord>> all_secrets() = 0;  // of all projects, and of single sandboxes
   // Its bindings go with it: gives them.
   virtual Result<std::vector<BindingRecord>> remove_secret(const std::string& project, const std::string& name) = 0;
   // The same value under another key. not_found: it is not sealed like `before` any more.
@@ -205,7 +207,10 @@ class Store {
   virtual Result<std::vector<BindingRecord>> list_bindings(const std::string& project,
                                                            std::optional<BindingScope> scope = {},
                                                            const std::string& subject = {}) = 0;
+  // With the values that are its own.
   virtual Result<std::vector<BindingRecord>> remove_bindings_of_sandbox(const std::string& id) = 0;
+  // All at once or not at all: gives what was there. not_found: no such secret; exhausted: as with a single one.
+  virtual Result<NetworkGrants> replace_network_grants(const std::string& sandbox, const NetworkGrants& now) = 0;
   // With those that expire before `when`, of all projects; the first to expire first.
   virtual Result<std::vector<BindingRecord>> expiring_bindings(Millis when) = 0;
 

@@ -1,5 +1,4 @@
-// What E2B has and this server does not yet: every route answers, in E2B's shape, and says what is missing. As the
-// vault is built, lines go from here to files of their own.
+// What E2B has and this server does not: every route answers, in E2B's shape, and says what is missing.
 #include "base/log.h"
 #include "dialect/e2b/api.h"
 
@@ -13,21 +12,16 @@ struct Line {
   const char* what;
 };
 
-constexpr const char* kBuild = "building templates by pushing an image";
-constexpr const char* kSecrets = "secrets";
+constexpr const char* kBuild = "building templates by pushing an image: not available on this server";
+constexpr const char* kPublic = "publishing: a template is its project's alone on this server";
 
 constexpr Line kLines[] = {
     {"POST", "/templates", kBuild},
     {"POST", "/templates/{template}", kBuild},
-    {"PATCH", "/templates/{template}", kBuild},
+    {"PATCH", "/templates/{template}", kPublic},
     {"POST", "/templates/{template}/builds/{build}", kBuild},
     {"GET", "/templates/{template}/builds/{build}/logs", kBuild},
-    {"PATCH", "/v2/templates/{template}", kBuild},
-    {"GET", "/secrets", kSecrets},
-    {"POST", "/secrets", kSecrets},
-    {"GET", "/secrets/{secret}", kSecrets},
-    {"POST", "/secrets/{secret}", kSecrets},
-    {"DELETE", "/secrets/{secret}", kSecrets},
+    {"PATCH", "/v2/templates/{template}", kPublic},
 };
 
 }  // namespace
@@ -43,7 +37,7 @@ void Api::add_absent(http::Router& router) {
     }
     into->add(line.method, line.pattern,
               handled([what = std::string(line.what)](http::Exchange&) -> Task<Result<void>> {
-                co_return fail(Code::unsupported, what + ": not available on this server yet");
+                co_return fail(Code::unsupported, what);
               }));
   }
 }

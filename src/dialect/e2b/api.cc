@@ -43,6 +43,7 @@ void Api::add_to(http::Router& router) {
   add_volumes(router);
   add_observation(router);
   add_webhooks(router);
+  add_secrets(router);
   add_absent(router);
 }
 

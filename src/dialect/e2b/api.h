@@ -48,6 +48,7 @@ class Api {
   void add_volumes(http::Router& router);
   void add_observation(http::Router& router);  // metrics, logs, lifecycle events
   void add_webhooks(http::Router& router);
+  void add_secrets(http::Router& router);
   void add_absent(http::Router& router);
   void add_traffic(http::Router& router);
 

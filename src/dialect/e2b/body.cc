@@ -1,6 +1,9 @@
 #include "dialect/e2b/body.h"
 
+#include <algorithm>
+
 #include "dialect/e2b/connect.h"
+#include "http/text.h"
 
 namespace isola::e2b {
 
@@ -21,6 +24,11 @@ Result<std::string> text(const json& body, const char* name) {
   if (!given(body, name)) return std::string();
   if (!body[name].is_string()) return fail(Code::invalid, std::string(name) + ": must be a string");
   return body[name].get<std::string>();
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) { return http::lower(c); });
+  return text;
 }
 
 }  // namespace isola::e2b

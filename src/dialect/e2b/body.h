@@ -12,5 +12,6 @@ namespace isola::e2b {
 Task<Result<nlohmann::json>> read_body(http::Exchange& ex, bool may_be_empty = false, size_t most = 1 << 20);
 bool given(const nlohmann::json& body, const char* name);
 Result<std::string> text(const nlohmann::json& body, const char* name);  // not given: empty
+std::string lower(std::string text);  // names of secrets and hosts: one spelling of each
 
 }  // namespace isola::e2b

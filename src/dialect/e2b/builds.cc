@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "builder/dockerfile_spec.h"
 #include "dialect/e2b/body.h"
+#include "dialect/e2b/build_id.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/text.h"
 
@@ -59,7 +60,7 @@ Task<Result<void>> declare(Builder& builder, http::Exchange& ex, const char* nam
   ISOLA_CO_TRY(auto spec, builder::spec_of(build.spec));
   std::string plain = asked.name.substr(0, asked.name.find(':'));
   ex.reply(202, dialect::dump({{"templateID", build.template_id},
-                               {"buildID", build.id},
+                               {"buildID", uuid_of(build.id)},
                                {"public", false},
                                {"names", {plain}},
                                {"tags", spec.tags},
@@ -165,8 +166,8 @@ Result<Spec> read_spec(const json& body) {
 
 Task<Result<void>> begin(Builder& builder, http::Exchange& ex) {
   ISOLA_CO_TRY(json body, co_await read_body(ex, false, 8 << 20));
-  ISOLA_CO_TRY(auto build, builder.find(dialect::project_of(ex), std::string(ex.param("template")),
-                                        std::string(ex.param("build"))));
+  ISOLA_CO_TRY(auto build,
+               builder.find(dialect::project_of(ex), std::string(ex.param("template")), build_id(ex.param("build"))));
   ISOLA_CO_TRY(Spec spec, read_spec(body));
   // A template that is not there fails the build, as clients expect; an image that cannot be had is refused.
   if (!given(body, "fromTemplate")) ISOLA_CO_CHECK(builder.check_bases(dialect::project_of(ex), spec));
@@ -176,13 +177,13 @@ Task<Result<void>> begin(Builder& builder, http::Exchange& ex) {
 }
 
 Task<Result<void>> status(Builder& builder, http::Exchange& ex) {
-  ISOLA_CO_TRY(auto build, builder.find(dialect::project_of(ex), std::string(ex.param("template")),
-                                        std::string(ex.param("build"))));
+  ISOLA_CO_TRY(auto build,
+               builder.find(dialect::project_of(ex), std::string(ex.param("template")), build_id(ex.param("build"))));
   uint64_t offset = 0;
   if (auto asked = ex.query("logsOffset")) offset = std::strtoull(std::string(*asked).c_str(), nullptr, 10);
   ISOLA_CO_TRY(auto lines, builder.store().build_lines(build.id, offset, kMostEntries));
   json out = {{"templateID", build.template_id},
-              {"buildID", build.id},
+              {"buildID", uuid_of(build.id)},
               {"status", status_of(build.state)},
               {"logs", json::array()},
               {"logEntries", json::array()}};
@@ -250,7 +251,7 @@ Task<Result<void>> assign_tags(Builder& builder, http::Exchange& ex) {
   std::string tag = colon == target.npos ? sandbox::kUsualTag : target.substr(colon + 1);
   ISOLA_CO_TRY(auto build, builder.store().tagged_build(known.id, tag));
   ISOLA_CO_CHECK(builder.store().put_tags(known.id, tags, build.id));
-  ex.reply(201, dialect::dump({{"buildID", build.id}, {"tags", tags}}));
+  ex.reply(201, dialect::dump({{"buildID", uuid_of(build.id)}, {"tags", tags}}));
   co_return Result<void>();
 }
 

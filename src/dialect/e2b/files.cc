@@ -21,6 +21,7 @@ using sandbox::ChannelPtr;
 namespace {
 
 constexpr size_t kMostMetadata = 4096;
+constexpr size_t kSwallowed = 64 << 20;
 
 struct Refusal {
   int status = 500;
@@ -217,6 +218,16 @@ Result<Metadata> metadata_of(const http::Exchange& ex) {
   return out;
 }
 
+// The rest of what is sent, up to a size: clients that are still writing when the answer comes see a broken connection
+// and not the answer.
+Task<void> swallow(http::Exchange& ex) {
+  for (size_t left = kSwallowed; left > 0;) {
+    auto piece = co_await ex.read_some();
+    if (!piece || piece->empty()) co_return;
+    left -= std::min(left, piece->size());
+  }
+}
+
 Task<void> upload_raw(Call& call, const Metadata& metadata) {
   http::Exchange& ex = call.ex;
   auto asked = ex.query("path");
@@ -231,6 +242,7 @@ Task<void> upload_raw(Call& call, const Metadata& metadata) {
     if (piece->empty()) break;
     done = co_await upload.write(*piece);
   }
+  if (!done) co_await swallow(ex);
   Result<json> entry = std::unexpected(Error{});
   if (done) {
     entry = co_await upload.finish(metadata);
@@ -292,7 +304,10 @@ Task<void> upload_form(Call& call, const Metadata& metadata) {
         if (!begun) co_return refuse(ex, refusal_of(begun.error(), *path));
       } else if (one.kind == Seen::Kind::data) {
         auto written = co_await upload->write(one.text);
-        if (!written) co_return refuse(ex, refusal_of(written.error(), upload->path()));
+        if (!written) {
+          co_await swallow(ex);
+          co_return refuse(ex, refusal_of(written.error(), upload->path()));
+        }
       } else {
         auto entry = co_await upload->finish(metadata);
         if (!entry) co_return refuse(ex, refusal_of(entry.error(), upload->path()));

@@ -63,6 +63,8 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex, const Opt
       co_return fail(Code::invalid, "count: must be between 1 and 100");
     request.count = body["count"].get<uint32_t>();
   }
+  // Rules about its network are a fork's, too: nobody can ask for that here, and its caller knows them.
+  request.keep_grants = box->record().keep_grants;
   request.by = dialect::caller_of(ex);
   ISOLA_CO_TRY(auto made, co_await service.fork(box, std::move(request)));
   json out = json::array();

@@ -67,11 +67,12 @@ Result<std::optional<bool>> flag(const json& object, const char* name) {
 }
 
 Result<std::string> compile(const json& network, bool internet) {
-  if (has(network, "rules"))
-    return fail(Code::unsupported,
-                "network.rules: header transforms need the vault, which this server does not have yet");
   if (has(network, "egressProxy"))
     return fail(Code::unsupported, "network.egressProxy: this server does not pass traffic on to another proxy");
+  if (has(network, "httpsPorts"))
+    return fail(Code::unsupported, "network.httpsPorts: this server speaks plain HTTP to the services inside");
+  if (has(network, "dnsServers"))
+    return fail(Code::unsupported, "network.dnsServers: names are looked up by this server's gate");
   ISOLA_TRY(auto allow, texts(network, "allowOut"));
   ISOLA_TRY(auto deny, texts(network, "denyOut"));
   bool all_denied = !internet, names = false;
@@ -118,6 +119,11 @@ std::optional<Notes> Notes::of(const store::Labels& metadata) {
   return notes;
 }
 
+bool Notes::have_rules() const {
+  json value = json::parse(network, nullptr, false);
+  return value.is_object() && has(value, "rules");
+}
+
 store::Labels without_notes(store::Labels metadata) {
   metadata.erase(kNotesLabel);
   return metadata;
@@ -137,6 +143,10 @@ Result<Network> read_network(const json& body) {
       return fail(Code::invalid, "network.maskRequestHost: is no host name");
   }
   ISOLA_TRY(out.policy, compile(network, out.notes.internet.value_or(true)));
+  if (has(network, "rules")) {
+    ISOLA_TRY(out.rules, read_rules(network["rules"]));
+    network["rules"] = out.rules.shown;
+  }
   if (!network.empty()) out.notes.network = dialect::dump(network);
   return out;
 }
@@ -150,9 +160,14 @@ Result<Network> read_network_update(const json& body, const Notes& before) {
   // What stands there is replaced whole, but for what an update cannot say.
   json network = json::parse(before.network.empty() ? "{}" : before.network, nullptr, false);
   if (!network.is_object()) network = json::object();
-  for (const char* name : {"allowOut", "denyOut", "rules"}) {
+  for (const char* name : {"allowOut", "denyOut"}) {
     network.erase(name);
     if (has(body, name)) network[name] = body[name];
+  }
+  network.erase("rules");
+  if (has(body, "rules")) {
+    ISOLA_TRY(out.rules, read_rules(body["rules"]));
+    network["rules"] = out.rules.shown;
   }
   out.notes.network = network.empty() ? "" : dialect::dump(network);
   return out;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "dialect/e2b/rules.h"
 #include "store/records.h"
 
 namespace isola::e2b {
@@ -19,11 +20,12 @@ namespace isola::e2b {
 // What this dialect has to remember of a sandbox, kept as one label among its metadata and never shown as one.
 struct Notes {
   std::optional<bool> internet;  // as it was asked for
-  std::string network;           // the object that the caller gave, as JSON; empty: none
+  std::string network;           // the object that the caller gave, as JSON, without values; empty: none
   std::string mask_host;         // the Host that services inside get to see; ${PORT} in it is the port
 
   std::string to_text() const;
   static std::optional<Notes> of(const store::Labels& metadata);  // nothing: not made through this dialect
+  bool have_rules() const;
 };
 inline constexpr const char* kNotesLabel = "isola:e2b";
 // Metadata as this dialect's callers know it.
@@ -31,6 +33,7 @@ store::Labels without_notes(store::Labels metadata);
 
 struct Network {
   std::string policy;  // as text
+  Rules rules;         // what is set in requests on their way out
   bool public_ports = true;
   Notes notes;
 };

@@ -49,10 +49,34 @@ TEST(Network, NothingCanBeSmuggledIntoThePolicy) {
       policy(R"({"network":{"allowOut":["x.org:22 local"],"denyOut":["0.0.0.0/0"]}})").starts_with("refused: "));
 }
 
-TEST(Network, SaysWhatIsNotThereYet) {
-  auto rules = read_network(json::parse(R"({"network":{"rules":{"x.org":[{"transform":{"headers":{"a":"b"}}}]}}})"));
-  ASSERT_FALSE(rules);
-  EXPECT_EQ(rules.error().code, Code::unsupported);
+TEST(Network, SaysWhatIsNotThere) {
+  for (const char* text : {R"({"network":{"egressProxy":{"address":"p.example:1080"}}})",
+                           R"({"network":{"httpsPorts":[3000]}})", R"({"network":{"dnsServers":["1.1.1.1"]}})"}) {
+    auto network = read_network(json::parse(text));
+    ASSERT_FALSE(network) << text;
+    EXPECT_EQ(network.error().code, Code::unsupported);
+  }
+}
+
+TEST(Network, RulesOpenNothingAndTheirValuesAreNotKept) {
+  auto network = read_network(json::parse(
+      R"({"network":{"rules":{"x.org":[{"transform":{"headers":{"A":"hunter2","B":"${e2b.secrets.s}"}}}]}}})"));
+  ASSERT_TRUE(network) << network.error().message;
+  EXPECT_EQ(network->policy, "default allow\n");
+  ASSERT_EQ(network->rules.grants.size(), 2u);
+  EXPECT_TRUE(network->notes.have_rules());
+  EXPECT_EQ(network->notes.to_text().find("hunter2"), std::string::npos);
+  EXPECT_NE(network->notes.to_text().find("${e2b.secrets.s}"), std::string::npos);
+  auto none = read_network_update(json::parse("{}"), network->notes);
+  ASSERT_TRUE(none);
+  EXPECT_TRUE(none->rules.grants.empty());
+  EXPECT_FALSE(none->notes.have_rules());
+  auto others = read_network_update(json::parse(R"({"rules":{"y.org":[{"transform":{"headers":{"A":"hunter3"}}}]}})"),
+                                    network->notes);
+  ASSERT_TRUE(others);
+  EXPECT_EQ(others->rules.grants.size(), 1u);
+  EXPECT_EQ(others->notes.network.find("hunter3"), std::string::npos);
+  EXPECT_EQ(others->notes.network.find("x.org"), std::string::npos);
 }
 
 TEST(Network, NotesComeBackAsTheyWereAndAreNeverShown) {

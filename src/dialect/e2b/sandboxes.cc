@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "dialect/e2b/body.h"
 #include "dialect/e2b/connect.h"
+#include "dialect/e2b/secrets.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
 #include "dialect/shared/text.h"
@@ -133,7 +134,9 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   if (request.metadata.contains(kNotesLabel))
     co_return fail(Code::invalid, std::string("metadata: the key ") + kNotesLabel + " is the server's own");
   ISOLA_CO_TRY(Network network, read_network(body));
+  ISOLA_CO_CHECK(find_secrets(service, ex, network.rules));
   request.network = network.policy;
+  request.network_grants = std::move(network.rules.grants);
   request.public_ports = network.public_ports;
   request.metadata[kNotesLabel] = network.notes.to_text();
   request.env["E2B_SANDBOX"] = "true";
@@ -189,6 +192,8 @@ Task<Result<void>> set_network(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Network network, read_network_update(body, before));
   sandbox::NetworkChange change{.network = network.policy, .cut = true};
   change.notes[kNotesLabel] = network.notes.to_text();
+  ISOLA_CO_CHECK(find_secrets(service, ex, network.rules));
+  if (before.have_rules() || !network.rules.grants.empty()) change.grants = std::move(network.rules.grants);
   sandbox::Caller by = dialect::caller_of(ex);
   ISOLA_CO_CHECK(co_await service.set_network(box, std::move(change), by));
   ex.reply(204);

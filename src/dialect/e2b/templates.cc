@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "dialect/e2b/build_id.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
 #include "dialect/shared/text.h"
@@ -42,7 +43,7 @@ json view(const sandbox::Service::Template& one, const sandbox::Settings& settin
 
 json build_view(const store::BuildRecord& build, const sandbox::Settings& settings) {
   const auto& limits = settings.default_limits;
-  json out = {{"buildID", build.id},
+  json out = {{"buildID", uuid_of(build.id)},
               {"status", status_of(build.state)},
               {"createdAt", dialect::when(build.created)},
               {"updatedAt", dialect::when(build.finished ? build.finished : build.created)},
@@ -159,23 +160,23 @@ void Api::add_templates(http::Router& router) {
                   co_return fail(Code::denied,
                                  "the template " + one.name + " is the operator's: `isola template` manages it");
                 }));
-  templates.add("GET", "/templates/{template}/tags", handled([service](http::Exchange& ex) -> Task<Result<void>> {
-                  if (auto built = find_built(*service, ex, std::string(ex.param("template")))) {
-                    ISOLA_CO_TRY(auto tags, service->store().tags_of(built->id));
-                    json out = json::array();
-                    for (const auto& [tag, id] : tags) {
-                      ISOLA_CO_TRY(auto build, service->store().find_build(built->id, id));
-                      out.push_back({{"tag", tag}, {"buildID", id}, {"createdAt", dialect::when(build.finished)}});
-                    }
-                    ex.reply(200, dialect::dump(out));
-                    co_return Result<void>();
-                  }
-                  ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
-                  ex.reply(200,
-                           dialect::dump(json::array(
-                               {{{"tag", "default"}, {"buildID", build_of(one)}, {"createdAt", dialect::when(0)}}})));
-                  co_return Result<void>();
-                }));
+  templates.add(
+      "GET", "/templates/{template}/tags", handled([service](http::Exchange& ex) -> Task<Result<void>> {
+        if (auto built = find_built(*service, ex, std::string(ex.param("template")))) {
+          ISOLA_CO_TRY(auto tags, service->store().tags_of(built->id));
+          json out = json::array();
+          for (const auto& [tag, id] : tags) {
+            ISOLA_CO_TRY(auto build, service->store().find_build(built->id, id));
+            out.push_back({{"tag", tag}, {"buildID", uuid_of(id)}, {"createdAt", dialect::when(build.finished)}});
+          }
+          ex.reply(200, dialect::dump(out));
+          co_return Result<void>();
+        }
+        ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
+        ex.reply(200, dialect::dump(json::array(
+                          {{{"tag", "default"}, {"buildID", build_of(one)}, {"createdAt", dialect::when(0)}}})));
+        co_return Result<void>();
+      }));
 }
 
 }  // namespace isola::e2b

@@ -75,7 +75,7 @@ Result<void> list(sandbox::Service& service, http::Exchange& ex) {
 }
 
 Result<void> look(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_TRY(auto secret, service.store().find_secret(project_of(ex), std::string(ex.param("secret"))));
+  ISOLA_TRY(auto secret, service.find_secret(project_of(ex), std::string(ex.param("secret"))));
   ex.reply(200, dump(view(secret)));
   return {};
 }

@@ -1,0 +1,150 @@
+// Bindings that come with what is said about a sandbox's network: all of them are in force, or none of the change is.
+//
+// Some have a value of their own. It is sealed like every other, stands in the store as a secret that only this sandbox
+// has, and goes with it; nobody finds it by name.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/ids.h"
+#include "base/log.h"
+#include "gate/policy.h"
+#include "sandbox/service.h"
+
+namespace isola::sandbox {
+
+using nlohmann::json;
+
+namespace {
+
+// The store gives bindings back by time and then by id, and the gate takes the first that fits.
+std::vector<std::string> ids_in_order(size_t count) {
+  std::vector<std::string> ids(count);
+  for (auto& id : ids) id = new_binding_id();
+  std::ranges::sort(ids);
+  return ids;
+}
+
+std::string own_name(const std::string& sandbox, const std::string& binding) { return sandbox + "." + binding; }
+
+}  // namespace
+
+Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::vector<NetworkGrant> grants,
+                                                               Caller by) {
+  auto self = shared_from_this();
+  NewGrants out;
+  vault::PublicKey key{};
+  if (!grants.empty()) {
+    ISOLA_CO_TRY(auto state, co_await parts_.launcher->vault_state());
+    ISOLA_CO_TRY(key, vault_key(state));
+    if (state.locked) co_return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
+  }
+  const Millis now = now_millis();
+  const std::string actor = by.actor.empty() ? by.key : by.actor;
+  auto ids = ids_in_order(grants.size());
+  for (size_t i = 0; i < grants.size(); ++i) {
+    auto& binding = grants[i].binding;
+    binding.id = ids[i];
+    binding.actor = actor;
+    binding.sealed.clear();
+    if (grants[i].value) {
+      binding.secret = own_name(box->id(), binding.id);
+      store::SecretRecord secret{.project = box->project(), .name = binding.secret};
+      ISOLA_CO_TRY(secret.sealed, vault::seal_value(key, grants[i].value->view()));
+      secret.created = secret.changed = now;
+      secret.actor = actor;
+      secret.made_by = by.key;
+      secret.sandbox = box->id();
+      out.now.secrets.push_back(std::move(secret));
+    } else if (auto there = find_secret(box->project(), binding.secret); !there) {
+      if (there.error().code != Code::not_found) co_return std::unexpected(there.error());
+      co_return fail(Code::invalid, "network: there is no secret " + log::quoted(binding.secret));
+    }
+    ISOLA_CO_CHECK(vault::check_binding(binding));
+    for (const auto& name : binding.names) ISOLA_CO_CHECK(gate::make_rule("allow", name, binding.ports, false));
+    store::BindingRecord record{.id = binding.id,
+                                .project = box->project(),
+                                .scope = store::BindingScope::sandbox,
+                                .subject = box->id(),
+                                .secret = binding.secret,
+                                .created = now,
+                                .actor = actor,
+                                .made_by = by.key,
+                                .of_network = true};
+    json body = json::parse(vault::to_json({binding}))[0];
+    for (const char* own : {"id", "actor", "expires"}) body.erase(own);
+    record.body = body.dump();
+    out.now.bindings.push_back(std::move(record));
+  }
+  ISOLA_CO_TRY(out.before, parts_.store.replace_network_grants(box->id(), out.now));
+  for (const auto& binding : out.before.bindings)
+    record_grant(ledger::Kind::grant_revoked, binding, "the sandbox's network was changed", by);
+  // In the ledger before it is in force, as with every grant; the last one takes the others along to the file.
+  for (size_t i = 0; i < out.now.bindings.size(); ++i) {
+    ledger::Event created = grant_event(ledger::Kind::grant_created, out.now.bindings[i], "", by);
+    events_.publish(created);
+    if (i + 1 < out.now.bindings.size()) {
+      append(created);
+      continue;
+    }
+    auto written = co_await record_durably(created);
+    if (written) continue;
+    undo_network_grants(box, out, by);
+    co_return std::unexpected(written.error());
+  }
+  for (const auto& secret : out.now.secrets) {
+    auto sealed = co_await seal_again_if_rotated(secret);
+    if (sealed) continue;
+    undo_network_grants(box, out, by);
+    co_return std::unexpected(sealed.error());
+  }
+  co_return out;
+}
+
+void Service::undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by) {
+  for (const auto& binding : grants.now.bindings)
+    record_grant(ledger::Kind::grant_revoked, binding, "it could not be granted", by);
+  if (auto back = parts_.store.replace_network_grants(box->id(), grants.before)) {
+    for (const auto& binding : grants.before.bindings)
+      record_grant(ledger::Kind::grant_created, binding, "a change was refused", by);
+    return;
+  }
+  // One of its secrets is gone, or the store cannot write: without any, then.
+  (void)parts_.store.replace_network_grants(box->id(), store::NetworkGrants());
+}
+
+Task<Result<void>> Service::apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants) {
+  ISOLA_CO_TRY(Told told, co_await apply_terms(box, std::move(policy), cut));
+  if (told.ungathered) co_return std::unexpected(*told.ungathered);
+  json missing = json::parse(told.missing, nullptr, false);
+  if (!missing.is_object()) co_return Result<void>();
+  for (const auto& binding : grants.now.bindings)
+    if (missing.contains(binding.id))
+      co_return fail(Code::unavailable, "secret " + binding.secret + ": " + missing[binding.id].get<std::string>());
+  log::warn("sandbox", "{} goes without some bindings: {}", box->id(), told.missing);
+  co_return Result<void>();
+}
+
+// For a fork that keeps what its parent has: in the parent's order, and with values of its own where those are.
+Task<Result<void>> Service::copy_grants(store::SandboxRecord from, BoxPtr to, Caller by) {
+  ISOLA_CO_TRY(auto own, parts_.store.list_bindings(from.project, store::BindingScope::sandbox, from.id));
+  auto ids = ids_in_order(own.size());
+  const Millis now = now_millis();
+  for (size_t i = 0; i < own.size(); ++i) {
+    auto& binding = own[i];
+    ISOLA_CO_TRY(auto secret, parts_.store.find_secret(binding.project, binding.secret));
+    binding.id = ids[i];
+    binding.subject = to->id();
+    binding.created = now;
+    if (!secret.sandbox.empty()) {
+      secret.sandbox = to->id();
+      secret.name = binding.secret = own_name(to->id(), binding.id);
+      ISOLA_CO_CHECK(parts_.store.insert_secret(secret));
+      ISOLA_CO_CHECK(co_await seal_again_if_rotated(secret));
+    }
+    ISOLA_CO_CHECK(parts_.store.insert_binding(binding));
+    record_grant(ledger::Kind::grant_created, binding, "copied from " + from.id, by);
+  }
+  co_return Result<void>();
+}
+
+}  // namespace isola::sandbox
