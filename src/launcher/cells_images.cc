@@ -366,8 +366,11 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
                   .io_bytes_per_second = limits->io_bytes_per_second,
                   .pids = limits->pids,
                   .open_files = open_files};
-  ISOLA_TRY(imaging->draft, store_.begin(request.image.empty() ? new_image_id() : request.image));
-  image.id = imaging->draft.id;
+  image.id = request.image.empty() ? new_image_id() : request.image;
+  // Of an image that was dropped there may still be the layer, below sandboxes that were made from it.
+  if (layer_images_.contains(image.id) || layer_users_.contains(image.id) || parts_.layers.path(image.id))
+    return fail(Code::exists, "there is a layer of an image " + image.id + " still");
+  ISOLA_TRY(imaging->draft, store_.begin(image.id));
   // A paused sandbox leaves its layer to its image, as it is.
   std::string layer = layer_of(one.entry);
   bool copy = request.keep_running;
@@ -443,8 +446,7 @@ void Cells::image_failed(One& one, const Error& error) {
   imaging->draft.lock.reset();
   (void)store_.drop(imaging->image.id);  // it may have come so far
   (void)janitor_.take(Janitor::image_folder(imaging->image.id));
-  if (imaging->image.layers.front() == imaging->image.id)
-    (void)janitor_.take(Janitor::group_and_layer("", imaging->image.id));
+  if (imaging->image.layers.front() == imaging->image.id) drop_unused({imaging->image.id});
   // Killed in the middle, it may have left processes half changed: nobody may go on with them.
   const bool broken = error.code == Code::unavailable && imaging->image.memory;
   if (imaging->froze && one.state == State::frozen) (void)let_go_on(one);
