@@ -500,68 +500,6 @@ Result<void> Cells::drop_image(const std::string& id) {
   return {};
 }
 
-// In a process of its own, at its leisure.
-void Cells::read_through(const std::string& name, std::function<Result<void>()> body, Done done) {
-  auto work = [&](kernel::Helper::Talk&) -> Result<std::string> {
-    (void)::nice(10);
-    auto read = body();
-    if (!read) return std::unexpected(read.error());
-    return "";
-  };
-  do_aside({.name = "isola-check"}, work, [name, done = std::move(done)](const Result<void>& result) {
-    done(result || result.error().code != Code::internal ? result : std::unexpected(result.error().in(name)));
-  });
-}
-
-void Cells::do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done) {
-  auto helper = kernel::Helper::start(options, body);
-  if (!helper) return done(std::unexpected(helper.error()));
-  int fd = helper->fd();
-  checking_[fd] = {std::move(*helper), std::move(done)};
-  auto watched = parts_.loop.watch(fd, EPOLLIN, [this, fd](uint32_t) {
-    auto it = checking_.find(fd);
-    if (it == checking_.end()) return;
-    auto word = it->second.helper.next();
-    parts_.loop.unwatch(fd);
-    auto told = std::move(it->second.done);
-    checking_.erase(it);
-    reap_soon();
-    told(word ? Result<void>() : std::unexpected(word.error()));
-    if (on_change) on_change();
-  });
-  if (watched) return;
-  auto told = std::move(checking_[fd].done);
-  checking_.erase(fd);
-  told(watched);
-}
-
-void Cells::verify_image(const std::string& id, bool thorough, Done done) {
-  auto image = store_.find(id);
-  if (!image) return done(std::unexpected(image.error()));
-  for (const auto& layer : image->layers)
-    if (!image->packed() && !parts_.layers.path(layer))
-      return done(fail(Code::corrupt, "image " + id + ": its layer " + layer + " is gone"));
-  read_through(
-      "image " + id, [store = store_, image = *image, thorough] { return store.verify(image, thorough); },
-      std::move(done));
-}
-
-// SHA-256 takes longer than a sandbox should wait for its pause: it is added afterwards, one image at a time.
-void Cells::seal_next() {
-  if (sealing_ || to_seal_.empty()) return;
-  std::string id = *to_seal_.begin();
-  to_seal_.erase(to_seal_.begin());
-  sealing_ = true;
-  read_through(
-      "image " + id, [store = store_, id] { return store.seal(id); },
-      [this, id](const Result<void>& sealed) {
-        sealing_ = false;
-        if (!sealed && sealed.error().code != Code::not_found && kept_.contains(id))
-          log::error("launcher", "image {}: {}", id, sealed.error().message);
-        seal_next();
-      });
-}
-
 // ---- children that nobody waits for ---------------------------------------------------------------------------------
 
 void Cells::reap_soon() {
