@@ -59,6 +59,7 @@ class Ext4FileStore : public LayerStore {
   std::string_view name() const override { return "ext4-file"; }
   bool enforces() const override { return true; }
   bool slow_destroy() const override { return false; }
+  bool can_shrink() const override { return false; }
 
   Result<std::string> create(const std::string& id, const LayerLimits& limits,
                              const std::vector<std::string>&) override {

@@ -86,6 +86,19 @@ Result<void> ImageStore::commit(const Image& image) const {
   return sync_folder(root_);
 }
 
+// Whoever removes an image waits for this lock.
+Result<Fd> ImageStore::lock_manifest(const std::string& id) const {
+  ISOLA_TRY(Fd lock, open_lock(folder(id)));
+  if (::flock(lock.get(), LOCK_EX) < 0) return sys_error("cannot lock image " + id);
+  if (::access((folder(id) + kManifest).c_str(), F_OK) < 0) return fail(Code::not_found, "there is no image " + id);
+  return lock;
+}
+
+Result<void> ImageStore::change(const Image& image) const {
+  ISOLA_TRY(Fd lock, lock_manifest(image.id));
+  return commit(image);
+}
+
 Result<Image> ImageStore::find(const std::string& id) const {
   if (!is_image_id(id)) return fail(Code::invalid, "an image's name is m and 20 letters or digits");
   auto text = read_file(folder(id) + kManifest, 64 << 20);
@@ -136,7 +149,8 @@ Result<void> ImageStore::verify_archives(const Image& image) const {
 }
 
 Result<void> ImageStore::seal(const std::string& id) const {
-  ISOLA_TRY(Image image, find(id));
+  ISOLA_TRY(const Image before, find(id));
+  Image image = before;
   for (auto& file : image.files) {
     if (!file.sha256.empty()) continue;
     // What is summed up must be what was written, not what became of it meanwhile.
@@ -144,10 +158,10 @@ Result<void> ImageStore::seal(const std::string& id) const {
     ISOLA_CHECK(check_file(path, file));
     ISOLA_TRY(file.sha256, sha256_file(path));
   }
-  // Whoever removes it waits for this lock: an image that was dropped meanwhile is not brought back.
-  ISOLA_TRY(Fd lock, open_lock(folder(id)));
-  if (::flock(lock.get(), LOCK_EX) < 0) return sys_error("cannot lock image " + id);
-  if (::access((folder(id) + kManifest).c_str(), F_OK) < 0) return fail(Code::not_found, "there is no image " + id);
+  ISOLA_TRY(Fd lock, lock_manifest(id));
+  // One that was packed meanwhile must not be said to be what it was.
+  ISOLA_TRY(const Image now, find(id));
+  if (now != before) return {};
   return replace_file(folder(id) + kManifest, to_json(image), 0600);
 }
 

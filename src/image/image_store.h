@@ -37,6 +37,8 @@ class ImageStore {
   // Of everything in its memory folder; each is on disk when this returns. Logs of criu's are removed.
   Result<std::vector<ImageFile>> sum_up(const std::string& id) const;
   Result<void> commit(const Image& image) const;
+  // The same for one that is there: its manifest is another from now on. One that was dropped is not brought back.
+  Result<void> change(const Image& image) const;  // Code::not_found
 
   Result<Image> find(const std::string& id) const;  // Code::not_found, corrupt, unsupported
   // Those that can be read; `broken` is told of the others.
@@ -46,7 +48,7 @@ class ImageStore {
   // Checksums of all chunks; Code::corrupt names the file and the chunk. `thorough`: SHA-256 as well, where it is
   // known.
   Result<void> verify(const Image& image, bool thorough) const;
-  // Adds SHA-256 to an image's files.
+  // Adds SHA-256 to an image's files, unless somebody changed it meanwhile: then there is nothing to add.
   Result<void> seal(const std::string& id) const;
 
   // In two steps, of which the first makes it gone: the manifest, then what is left (which may take a while).
@@ -60,6 +62,7 @@ class ImageStore {
  private:
   std::string folder(const std::string& id) const { return root_ + "/" + id; }
   Result<void> verify_archives(const Image& image) const;
+  Result<Fd> lock_manifest(const std::string& id) const;  // Code::not_found
   std::string root_;
 };
 

@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "base/file.h"
 #include "kernel/fault.h"
@@ -132,6 +135,47 @@ TEST_F(ImageStoreTest, AFailureLeavesNoImage) {
   EXPECT_TRUE(make());
 }
 #endif
+
+// Whoever seals an image read its manifest some time ago: what was written meanwhile stays.
+TEST_F(ImageStoreTest, SealingDoesNotUndoWhatAnotherWrote) {
+  auto image = make();
+  ASSERT_TRUE(image);
+  Fd lock(::open((folder_ + "/images/" + image->id + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  pid_t sealer = ::fork();
+  if (sealer == 0) {
+    lock.reset();  // or it would hold what it waits for
+    ::_exit(store_->seal(image->id) ? 0 : 1);
+  }
+  // "…: -> FLOCK  ADVISORY  WRITE <pid> …": it waits.
+  const std::string waits = " " + std::to_string(sealer) + " ";
+  bool there = false;
+  for (int i = 0; i < 5000 && !there; ++i, ::usleep(1000)) {
+    std::istringstream lines(read_file("/proc/locks", 4 << 20).value());
+    for (std::string line; std::getline(lines, line);)
+      there |= line.find("-> FLOCK") != std::string::npos && line.find(waits) != std::string::npos;
+  }
+  EXPECT_TRUE(there);
+  Image packed = *image;
+  packed.archives = {{.name = "memory.tar.zst", .size = 3, .chunks = {}, .sha256 = std::string(64, 'a')}};
+  EXPECT_TRUE(store_->commit(packed));
+  lock.reset();
+  int status = -1;
+  ASSERT_EQ(::waitpid(sealer, &status, 0), sealer);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(*store_->find(image->id), packed);
+}
+
+TEST_F(ImageStoreTest, OnlyWhatIsThereIsChanged) {
+  auto image = make();
+  ASSERT_TRUE(image);
+  image->layer_bytes = 7;
+  ASSERT_TRUE(store_->change(*image));
+  EXPECT_EQ(store_->find(image->id)->layer_bytes, 7u);
+  ASSERT_TRUE(store_->drop(image->id));
+  EXPECT_EQ(store_->change(*image).error().code, Code::not_found);
+  EXPECT_FALSE(store_->find(image->id));
+}
 
 }  // namespace
 }  // namespace isola::image

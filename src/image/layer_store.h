@@ -70,6 +70,7 @@ class LayerStore {
   // (Code::unsupported), nor grow on every machine; the others can be below what is in use, and then simply refuse
   // further growth. After an error the layer is as it was.
   virtual Result<void> resize(const std::string& id, const LayerLimits& limits) = 0;
+  virtual bool can_shrink() const { return true; }
   // The limit in bytes that is in force, read from where it is enforced; 0: none.
   virtual Result<uint64_t> limit(const std::string& id) = 0;
   virtual Result<LayerUsage> usage(const std::string& id) = 0;

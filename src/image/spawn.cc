@@ -120,9 +120,11 @@ Result<void> run_into(const Command& command, int out, int err) {
     if (command.tick) command.tick(tail_of(err, start, 1));
   });
   if (!status) return std::unexpected(status.error());
-  if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return {};
-  std::string how = WIFSIGNALED(*status) ? std::string("was ended by ") + ::strsignal(WTERMSIG(*status))
-                                         : "failed with exit code " + std::to_string(WEXITSTATUS(*status));
+  const bool good = WIFEXITED(*status) && WEXITSTATUS(*status) == 0;
+  if (good && (!command.strict || ::lseek(err, 0, SEEK_END) == start)) return {};
+  std::string how = good                   ? "gave a warning"
+                    : WIFSIGNALED(*status) ? std::string("was ended by ") + ::strsignal(WTERMSIG(*status))
+                                           : "failed with exit code " + std::to_string(WEXITSTATUS(*status));
   std::string tail = tail_of(err, start, 12);
   return fail(Code::internal, command.what + ": " + command.argv[0] + " " + how + (tail.empty() ? "" : ":\n" + tail));
 }

@@ -23,6 +23,7 @@ struct Command {
   std::string what;               // "formatting the store": the start of an error message
   std::string log;                // a file that standard output and error are appended to; empty: a private one
   bool contained = false;
+  bool strict = false;                                   // whatever it has to say on standard error is a failure
   int input = -1;                                        // a descriptor for its standard input; -1: none
   std::function<void(std::string_view last_line)> tick;  // about once a second while it runs
 };

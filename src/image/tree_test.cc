@@ -162,6 +162,10 @@ TEST(Spawn, OutputErrorsAndMissingPrograms) {
   EXPECT_EQ(failed.error().message, "trying: sh failed with exit code 3:\nfirst\nlast");
   EXPECT_EQ(run({.argv = {"no-such-program"}, .what = "x"}).error().code, Code::not_found);
   EXPECT_FALSE(run({.argv = {"sh", "-c", "kill -9 $$"}, .what = "x"}));
+  EXPECT_TRUE(run({.argv = {"sh", "-c", "echo careful >&2"}, .what = "trying"}));
+  EXPECT_EQ(run({.argv = {"sh", "-c", "echo careful >&2"}, .what = "trying", .strict = true}).error().message,
+            "trying: sh gave a warning:\ncareful");
+  EXPECT_TRUE(run({.argv = {"true"}, .what = "trying", .strict = true}));
 }
 
 TEST(Spawn, NothingLeaksIntoThePrograms) {

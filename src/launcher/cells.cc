@@ -20,7 +20,6 @@ namespace isola::launcher {
 
 namespace {
 
-constexpr auto kClearAgain = std::chrono::seconds(2);
 constexpr auto kParentLimit = std::chrono::seconds(10);  // for a helper that has said its last word
 constexpr auto kLongest = std::chrono::years(100);       // of a sandbox's life: clocks must be able to say when that is
 
@@ -174,44 +173,6 @@ Result<void> Cells::clear_unknown_ranges(std::set<std::string>& known) {
     clear(it);
   }
   return {};
-}
-
-Result<void> Cells::watch_janitor() {
-  return parts_.loop.watch(janitor_.fd(), EPOLLIN, [this](uint32_t) {
-    std::vector<Janitor::Job> done, failed;
-    auto collected =
-        janitor_.collect([&](const Janitor::Job& job, bool good) { (good ? done : failed).push_back(job); });
-    if (!collected) {
-      log::error("launcher", "{}", collected.error().message);
-      restart_janitor();
-    }
-    for (const auto& job : done) {
-      to_clear_again_.erase(job);
-      going_.erase(job);
-      if (std::string id = Janitor::sandbox_of(job); !id.empty())
-        cleared(id);
-      else if (on_change)
-        on_change();
-      if (auto waits = after_jobs_.extract(job)) waits.mapped()();
-    }
-    // Its ids and its journal entry are kept until nothing of it is left.
-    for (const auto& job : failed) {
-      to_clear_again_.insert(job);
-      parts_.loop.after(kClearAgain, [this, job] {
-        if (to_clear_again_.erase(job)) (void)janitor_.take(job);
-      });
-    }
-  });
-}
-
-// After a pause: whatever killed it may still be there.
-void Cells::restart_janitor() {
-  parts_.loop.after(std::chrono::milliseconds(200), [this] {
-    if (auto started = janitor_.start(); !started) {
-      log::error("launcher", "{}", started.error().message);
-      restart_janitor();
-    }
-  });
 }
 
 // ---- launching ------------------------------------------------------------------------------------------------------

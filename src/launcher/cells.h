@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -223,6 +224,11 @@ class Cells {
   void image_failed(One& one, const Error& error);
   void report_image(Imaging& imaging);
   void read_through(const std::string& name, std::function<Result<void>()> body, Done done);
+  // What takes long is begun when its turn comes, and says when it is over (cells_aside.cc).
+  void in_turn(std::function<void()> begin);
+  void turn_over();
+  void next_turn();
+  // A helper that does something at its leisure, for who has a turn.
   void do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done);
   void seal_next();
   void reap_strays();
@@ -291,12 +297,18 @@ class Cells {
     Done done;
   };
   std::map<int, Checking> checking_;  // by descriptor
-  bool sealing_ = false;
-  std::set<std::string> packing_;  // images that a helper packs or unpacks
-  void pack_aside(const image::Image& image, bool pack, PackDone done);
-  std::map<Janitor::Job, std::function<void()>> after_jobs_;  // what goes on when the janitor has done that
-  std::set<Janitor::Job> to_clear_again_;                     // failed, and not done since
-  std::set<Janitor::Job> going_;                              // volumes that nobody may mount any more
+  size_t turns_ = 0;                  // that are under way
+  bool giving_turns_ = false;
+  std::deque<std::function<void()>> waiting_turns_;
+  std::string sealing_;               // the image that a helper seals, or is about to
+  std::function<void()> after_seal_;  // whoever wants to pack that one
+  std::set<std::string> packing_;     // images that a helper packs or unpacks
+  void pack_in_turn(const image::Image& image, bool pack, PackDone done);
+  void make_room(const image::Image& image, bool pack, PackDone done);
+  void pack_aside(const image::Image& image, bool pack, const std::string& trial, PackDone done);
+  std::map<Janitor::Job, Done> after_jobs_;  // what goes on when the janitor has done that, or could not
+  std::set<Janitor::Job> to_clear_again_;    // failed, and not done since
+  std::set<Janitor::Job> going_;             // volumes that nobody may mount any more
   std::optional<EventLoop::TimerId> reap_;
   std::chrono::milliseconds reap_pause_{0};
 };

@@ -366,8 +366,11 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
                   .io_bytes_per_second = limits->io_bytes_per_second,
                   .pids = limits->pids,
                   .open_files = open_files};
-  ISOLA_TRY(imaging->draft, store_.begin(request.image.empty() ? new_image_id() : request.image));
-  image.id = imaging->draft.id;
+  image.id = request.image.empty() ? new_image_id() : request.image;
+  // Of an image that was dropped there may still be the layer, below sandboxes that were made from it.
+  if (layer_images_.contains(image.id) || layer_users_.contains(image.id) || parts_.layers.path(image.id))
+    return fail(Code::exists, "there is a layer of an image " + image.id + " still");
+  ISOLA_TRY(imaging->draft, store_.begin(image.id));
   // A paused sandbox leaves its layer to its image, as it is.
   std::string layer = layer_of(one.entry);
   bool copy = request.keep_running;
@@ -443,8 +446,7 @@ void Cells::image_failed(One& one, const Error& error) {
   imaging->draft.lock.reset();
   (void)store_.drop(imaging->image.id);  // it may have come so far
   (void)janitor_.take(Janitor::image_folder(imaging->image.id));
-  if (imaging->image.layers.front() == imaging->image.id)
-    (void)janitor_.take(Janitor::group_and_layer("", imaging->image.id));
+  if (imaging->image.layers.front() == imaging->image.id) drop_unused({imaging->image.id});
   // Killed in the middle, it may have left processes half changed: nobody may go on with them.
   const bool broken = error.code == Code::unavailable && imaging->image.memory;
   if (imaging->froze && one.state == State::frozen) (void)let_go_on(one);
@@ -496,68 +498,6 @@ Result<void> Cells::drop_image(const std::string& id) {
   ISOLA_CHECK(janitor_.take(Janitor::image_folder(id)));
   drop_unused(layers);
   return {};
-}
-
-// In a process of its own, at its leisure.
-void Cells::read_through(const std::string& name, std::function<Result<void>()> body, Done done) {
-  auto work = [&](kernel::Helper::Talk&) -> Result<std::string> {
-    (void)::nice(10);
-    auto read = body();
-    if (!read) return std::unexpected(read.error());
-    return "";
-  };
-  do_aside({.name = "isola-check"}, work, [name, done = std::move(done)](const Result<void>& result) {
-    done(result || result.error().code != Code::internal ? result : std::unexpected(result.error().in(name)));
-  });
-}
-
-void Cells::do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done) {
-  auto helper = kernel::Helper::start(options, body);
-  if (!helper) return done(std::unexpected(helper.error()));
-  int fd = helper->fd();
-  checking_[fd] = {std::move(*helper), std::move(done)};
-  auto watched = parts_.loop.watch(fd, EPOLLIN, [this, fd](uint32_t) {
-    auto it = checking_.find(fd);
-    if (it == checking_.end()) return;
-    auto word = it->second.helper.next();
-    parts_.loop.unwatch(fd);
-    auto told = std::move(it->second.done);
-    checking_.erase(it);
-    reap_soon();
-    told(word ? Result<void>() : std::unexpected(word.error()));
-    if (on_change) on_change();
-  });
-  if (watched) return;
-  auto told = std::move(checking_[fd].done);
-  checking_.erase(fd);
-  told(watched);
-}
-
-void Cells::verify_image(const std::string& id, bool thorough, Done done) {
-  auto image = store_.find(id);
-  if (!image) return done(std::unexpected(image.error()));
-  for (const auto& layer : image->layers)
-    if (!image->packed() && !parts_.layers.path(layer))
-      return done(fail(Code::corrupt, "image " + id + ": its layer " + layer + " is gone"));
-  read_through(
-      "image " + id, [store = store_, image = *image, thorough] { return store.verify(image, thorough); },
-      std::move(done));
-}
-
-// SHA-256 takes longer than a sandbox should wait for its pause: it is added afterwards, one image at a time.
-void Cells::seal_next() {
-  if (sealing_ || to_seal_.empty()) return;
-  std::string id = *to_seal_.begin();
-  to_seal_.erase(to_seal_.begin());
-  sealing_ = true;
-  read_through(
-      "image " + id, [store = store_, id] { return store.seal(id); },
-      [this, id](const Result<void>& sealed) {
-        sealing_ = false;
-        if (!sealed && sealed.error().code != Code::not_found && kept_.contains(id))
-          log::error("launcher", "image {}: {}", id, sealed.error().message);
-        seal_next();
-      });
 }
 
 // ---- children that nobody waits for ---------------------------------------------------------------------------------

@@ -32,42 +32,64 @@ void Cells::pack_image(const std::string& id, bool pack, PackDone done) {
   if (pack && !image->layers.empty() && used(image->layers.front()))
     return done(fail(Code::unavailable, "a sandbox is made of image " + id));
   packing_.insert(id);
-  if (pack || !image::has_packed_layer(*image)) return pack_aside(*image, pack, std::move(done));
-  // The folder of the layer may still be there, from before it was packed or of an unpacking that failed, and the
-  // janitor be at it: only when he has done with it the layer is made anew.
-  const auto removal = Janitor::group_and_layer("", image->layers.front());
-  after_jobs_[removal] = [this, image = *image, done] {
-    auto made = image::make_layer(parts_.layers, image);
-    if (made) return pack_aside(image, false, done);
-    packing_.erase(image.id);
-    done(std::unexpected(made.error()));
-  };
-  if (auto told = janitor_.take(removal); !told) {
-    after_jobs_.erase(removal);
-    packing_.erase(id);
-    done(std::unexpected(told.error()));
-  }
+  to_seal_.erase(id);
+  empty_pool(id);
+  // Whoever seals it writes its manifest.
+  if (sealing_ == id)
+    after_seal_ = [this, image = *image, pack, done] { pack_in_turn(image, pack, done); };
+  else
+    pack_in_turn(*image, pack, std::move(done));
 }
 
-void Cells::pack_aside(const image::Image& image, bool pack, PackDone done) {
+void Cells::pack_in_turn(const image::Image& image, bool pack, PackDone done) {
+  auto over = [this, done = std::move(done)](const Result<PackReply>& result) {
+    done(result);
+    turn_over();
+  };
+  in_turn([this, image, pack, over] { make_room(image, pack, over); });
+}
+
+// Where files are unpacked, for good or on trial, there is a layer first.
+void Cells::make_room(const image::Image& image, bool pack, PackDone done) {
+  auto give_up = [this, id = image.id, done](const Error& error) {
+    packing_.erase(id);
+    done(std::unexpected(error));
+  };
+  if (pack && !image.memory) {
+    auto trial = image::make_trial(parts_.layers, image);
+    return trial ? pack_aside(image, pack, *trial, std::move(done)) : give_up(trial.error());
+  }
+  if (pack || !image::has_packed_layer(image)) return pack_aside(image, pack, "", std::move(done));
+  // Its folder may still be there, from before it was packed or of an unpacking that failed, and the janitor be at it:
+  // only when he has done with it the layer is made anew.
+  const auto removal = Janitor::group_and_layer("", image.layers.front());
+  after_jobs_[removal] = [this, image, give_up, done](const Result<void>& removed) {
+    auto made = removed ? image::make_layer(parts_.layers, image) : removed;
+    return made ? pack_aside(image, false, "", done) : give_up(made.error());
+  };
+  if (auto told = janitor_.take(removal); !told) after_jobs_.extract(removal).mapped()(told);
+}
+
+void Cells::pack_aside(const image::Image& image, bool pack, const std::string& trial, PackDone done) {
   const std::string id = image.id;
   auto named = image.layers.empty() ? layer_images_.end() : layer_images_.find(image.layers.front());
   const bool own = named != layer_images_.end() && named->second == 1;
-  to_seal_.erase(id);
-  empty_pool(id);
-  auto work = [this, id, image, pack, own](kernel::Helper::Talk&) -> Result<std::string> {
+  auto work = [this, id, image, pack, own, trial](kernel::Helper::Talk&) -> Result<std::string> {
     // The next launcher looks at what is there, and must not meet one of us.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)::nice(10);
-    auto changed = pack ? image::pack(store_, parts_.layers, image, own) : image::unpack(store_, parts_.layers, image);
+    auto changed =
+        pack ? image::pack(store_, parts_.layers, image, own, trial) : image::unpack(store_, parts_.layers, image);
     if (!changed) return std::unexpected(changed.error().in("image " + id));
     return "";
   };
-  auto over = [this, id, done = std::move(done)](const Result<void>& result) {
+  auto over = [this, id, pack, trial, done = std::move(done)](const Result<void>& result) {
     packing_.erase(id);
+    if (!trial.empty()) (void)janitor_.take(Janitor::group_and_layer("", trial));
     auto now = store_.find(id);
     // A layer that is in an archive, by now or still, is nowhere else.
-    if (now && image::has_packed_layer(*now)) (void)janitor_.take(Janitor::group_and_layer("", now->layers.front()));
+    if (now && image::has_packed_layer(*now) && (result || !pack))
+      (void)janitor_.take(Janitor::group_and_layer("", now->layers.front()));
     if (!result) return done(std::unexpected(result.error()));
     if (!now) return done(std::unexpected(now.error()));
     done(sizes_of(*now));

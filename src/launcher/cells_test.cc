@@ -194,6 +194,8 @@ class CellsTest : public ::testing::Test {
                                                   .blobs = folder_,
                                                   .images = "images",
                                                   .no_disk_limit = kNoLimit,
+                                                  .kept = kept_,
+                                                  .scratch = kept_.empty() ? "" : folder_ + "/scratch",
                                                   .launch_limit = limit,
                                                   .link_limit = limit,
                                                   .freeze_limit = limit});
@@ -231,7 +233,7 @@ class CellsTest : public ::testing::Test {
 
   static constexpr const char* kNoLimit = "nothing limits the disk here";
   const std::string digest_ = std::string(64, 'a');
-  std::string folder_;
+  std::string folder_, kept_;
   Script script_;
   std::optional<kernel::CgroupTree> cgroups_;
   std::unique_ptr<image::LayerStore> layers_;
@@ -605,6 +607,21 @@ TEST_F(CellsTest, ACellIsAdoptedByItsOwnBoundaryWithItsHandle) {
   EXPECT_EQ(other_script_.adopted->handle, "its-handle");
   EXPECT_EQ(other_script_.adopted->process.pid, ::getpid());
   EXPECT_EQ(state_of(entry.id), State::running);
+}
+
+// The layer of a snapshot that was dropped lives on below the sandboxes that were made from it.
+TEST_F(CellsTest, ASnapshotDoesNotTakeTheNameOfALayerThatIsThere) {
+  kept_ = folder_ + "/kept";
+  start();
+  std::string id = launched(), image = new_image_id();
+  ASSERT_TRUE(layers_->create(image, {.bytes = 16 << 20}));
+  std::optional<Result<CheckpointReply>> made;
+  cells_->checkpoint({.id = id, .memory = false, .keep_running = true, .image = image}, 1,
+                     [&](auto result) { made.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return made && cells_->cleaning() == 0; }));
+  ASSERT_FALSE(*made);
+  EXPECT_EQ(made->error().code, Code::exists) << made->error().message;
+  EXPECT_TRUE(layers_->path(image)) << "it is somebody's";
 }
 
 }  // namespace

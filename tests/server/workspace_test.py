@@ -169,6 +169,35 @@ class Archive(unittest.TestCase):
         self.assertEqual(back.status, 200, back)
         self.assertEqual(state(box), "running")
 
+    def test_what_would_not_come_back_stays(self):
+        """Folders deeper than any path is long: tar packs them, and could not make them."""
+        box = server.create(auto_resume=False)
+        sh(box, "echo kept > f; p=$(for i in $(seq 15); do printf '%0200d/' $i; done); mkdir -p one/$p two/$p && mv two one/$p")
+        self.assertEqual(verb(box, "pause", {"memory": False}).json["state"], "stopped")
+        refused = verb(box, "archive")
+        self.assertEqual(refused.status, 501, refused)
+        self.assertIn("stays as it is", refused.json["error"]["message"])
+        self.assertIn("File name too long", refused.json["error"]["message"])
+        self.assertEqual(state(box), "stopped")
+        self.assertEqual(self.archives(), [], "of the attempt nothing is left")
+        self.assertEqual(verb(box, "resume").json["state"], "running")
+        self.assertEqual(sh(box, "cat f; ls one | wc -l"), "kept\n1\n")
+
+    def test_what_would_not_come_back_is_told_when_its_time_comes(self):
+        box = server.create(idle_timeout="1s", at_end="stop", archive_after="1s", delete_after=0, auto_resume=False)
+        sh(box, "p=$(for i in $(seq 15); do printf '%0200d/' $i; done); mkdir -p one/$p two/$p && mv two one/$p")
+        eventually(lambda: f"{box['id']} is not archived" in server.log(), 30, "the warning")
+        self.assertEqual(state(box), "stopped")
+
+    def test_sockets_are_left_out(self):
+        box = server.create()
+        if not sh(box, "command -v python3 perl || true"):
+            self.skipTest("the template has nothing that makes a socket")
+        sh(box, "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")' || perl -MIO::Socket::UNIX -e 'IO::Socket::UNIX->new(Local => \"s\", Listen => 1)'; test -S s; echo kept > f")
+        verb(box, "pause", {"memory": False})
+        self.assertEqual(verb(box, "archive").json["state"], "archived")
+        self.assertEqual(sh(box, "cat f; ls s 2>/dev/null || true"), "kept\n")
+
     def test_the_command_line(self):
         box = server.create()
         env = {**os.environ, "ISOLA_API_KEY": server.key, "ISOLA_URL": f"http://127.0.0.1:{server.port}"}

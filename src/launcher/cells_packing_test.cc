@@ -1,0 +1,237 @@
+// Images that helpers read through, seal, pack and unpack: without a sandbox, on layers that are plain folders.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "image/packed_image.h"
+#include "image/tree.h"
+#include "kernel/mount.h"
+#include "launcher/cells.h"
+
+namespace isola::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+class CellsPacking : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    static const bool apart = ::unshare(CLONE_NEWNS) == 0 && kernel::make_all_slave();
+    ASSERT_TRUE(apart);
+    char name[] = "/var/tmp/isola-packing-XXXXXX";
+    ASSERT_TRUE(::mkdtemp(name));
+    folder_ = name;
+    auto tree = kernel::CgroupTree::detect({});
+    ASSERT_TRUE(tree);
+    if (!tree->missing().empty() || !tree->prepare()) GTEST_SKIP() << "no cgroups here";
+    cgroups_.emplace(*tree);
+    auto layers =
+        image::open_layer_store(folder_, {.provider = "unquotaed", .reserve_bytes = 1}, image::AllowUnquotaedDisk{});
+    ASSERT_TRUE(layers) << layers.error().message;
+    layers_ = std::move(*layers);
+    loop_.emplace(std::move(*EventLoop::make()));
+    ranges_.emplace(std::move(*IdRanges::open(folder_, folder_ + "/ids")));
+    journal_.emplace(std::move(*Journal::open(folder_ + "/run")));
+    store_.emplace(folder_ + "/kept");
+  }
+  void TearDown() override {
+    if (cells_) {
+      EXPECT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+    }
+    cells_.reset();
+    layers_.reset();
+    if (!folder_.empty()) (void)image::remove_tree(folder_);
+  }
+  // Before start(), which finds them.
+  image::Image make(bool memory, bool sealed = true) {
+    auto draft = store_->begin();
+    EXPECT_TRUE(draft);
+    image::Image image{.id = draft->id, .verb = "pause", .digest = std::string(64, 'd'), .memory = memory};
+    image.layers = {"layer-" + image.id};
+    image.limits.disk = 16 << 20;
+    auto layer = layers_->create(image.layers.front(), {.bytes = image.limits.disk});
+    EXPECT_TRUE(layer);
+    EXPECT_TRUE(replace_file(*layer + "/upper/file", "kept"));
+    if (memory) {
+      EXPECT_TRUE(replace_file(draft->memory + "/pages-1.img", std::string(1 << 20, 'm')));
+      image.files = store_->sum_up(image.id).value();
+    }
+    EXPECT_TRUE(store_->commit(image));
+    if (sealed) {
+      draft->lock.reset();
+      EXPECT_TRUE(store_->seal(image.id));
+    }
+    return image;
+  }
+  void start() {
+    cells_ = std::make_unique<Cells>(Cells::Parts{.loop = *loop_,
+                                                  .boundaries = {},
+                                                  .offers = {},
+                                                  .cgroups = *cgroups_,
+                                                  .layers = *layers_,
+                                                  .ranges = *ranges_,
+                                                  .journal = *journal_,
+                                                  .blobs = folder_,
+                                                  .images = folder_ + "/images",
+                                                  .no_disk_limit = "",
+                                                  .kept = folder_ + "/kept",
+                                                  .scratch = folder_ + "/scratch"});
+    auto started = cells_->start();
+    ASSERT_TRUE(started) << started.error().message;
+  }
+  // Runs the loop until it is so; false: a hang.
+  bool until(const std::function<bool()>& condition) {
+    int left = 20000;
+    std::function<void()> look = [&] {
+      if (condition() || --left == 0) return loop_->stop();
+      loop_->after(milliseconds(1), look);
+    };
+    look();
+    (void)loop_->run();
+    return left > 0;
+  }
+  // Dead ones too, while nobody has waited for them.
+  static size_t children() {
+    std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+    size_t n = 0;
+    for (pid_t pid; list >> pid;) ++n;
+    return n;
+  }
+  using Reply = std::optional<Result<PackReply>>;
+  void ask(const image::Image& image, bool pack, Reply& reply) {
+    cells_->pack_image(image.id, pack, [&](auto result) { reply.emplace(std::move(result)); });
+  }
+  Result<PackReply> packed(const image::Image& image, bool pack) {
+    Reply reply;
+    ask(image, pack, reply);
+    if (!until([&] { return reply.has_value(); })) return fail(Code::timeout, "nobody answers");
+    return *reply;
+  }
+  std::string layer(const image::Image& image) { return folder_ + "/storage/layers/" + image.layers.front(); }
+
+  std::string folder_;
+  std::optional<kernel::CgroupTree> cgroups_;
+  std::unique_ptr<image::LayerStore> layers_;
+  std::optional<EventLoop> loop_;
+  std::optional<IdRanges> ranges_;
+  std::optional<Journal> journal_;
+  std::optional<image::ImageStore> store_;
+  std::unique_ptr<Cells> cells_;
+};
+
+TEST_F(CellsPacking, ThereAndBackAndNothingElseStays) {
+  auto image = make(false);
+  start();
+  auto there = packed(image, true);
+  ASSERT_TRUE(there) << there.error().message;
+  EXPECT_TRUE(until([&] { return layers_->list()->empty(); })) << "neither its layer nor that of the trial";
+  auto back = packed(image, false);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(read_file(layer(image) + "/upper/file").value(), "kept");
+}
+
+TEST_F(CellsPacking, WhatWouldNotComeBackStays) {
+  auto image = make(false);
+  start();
+  Fd at(::open((layer(image) + "/upper").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::string name(200, 'n');
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_EQ(::mkdirat(at.get(), name.c_str(), 0700), 0);
+    at = Fd(::openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  auto there = packed(image, true);
+  ASSERT_FALSE(there);
+  EXPECT_EQ(there.error().code, Code::unsupported);
+  EXPECT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  EXPECT_EQ(layers_->list().value(), image.layers) << "its layer, and none of the trial";
+  EXPECT_EQ(read_file(layer(image) + "/upper/file").value(), "kept");
+  EXPECT_FALSE(store_->find(image.id)->packed());
+}
+
+// Thousands of requests are no thousands of processes.
+TEST_F(CellsPacking, AFewAtATimeInTheOrderInWhichTheyCame) {
+  std::vector<image::Image> images;
+  for (int i = 0; i < 12; ++i) images.push_back(make(true));
+  start();
+  const size_t before = children();
+  size_t answers = 0;
+  for (const auto& image : images)
+    cells_->verify_image(image.id, true, [&](const Result<void>& good) {
+      EXPECT_TRUE(good) << good.error().message;
+      ++answers;
+    });
+  EXPECT_LE(children(), before + 4);
+  Reply reply;
+  ask(images[3], true, reply);
+  EXPECT_LE(children(), before + 4);
+  ASSERT_TRUE(until([&] { return reply.has_value(); }));
+  EXPECT_TRUE(*reply);
+  EXPECT_GE(answers, 9u) << "at most three others were under way with it";
+  EXPECT_TRUE(until([&] { return answers == images.size(); }));
+}
+
+TEST_F(CellsPacking, WhatIsJustBeingPackedIsNotReadThrough) {
+  auto image = make(true);
+  start();
+  Reply reply;
+  ask(image, true, reply);
+  std::optional<Result<void>> checked;
+  cells_->verify_image(image.id, true, [&](const Result<void>& result) { checked.emplace(result); });
+  ASSERT_TRUE(checked) << "told at once";
+  ASSERT_FALSE(*checked);
+  EXPECT_EQ(checked->error().code, Code::unavailable);
+  ASSERT_TRUE(until([&] { return reply.has_value(); }));
+  EXPECT_TRUE(*reply);
+}
+
+// Both write its manifest.
+TEST_F(CellsPacking, WhatIsJustBeingSealedIsPackedAfterwards) {
+  auto image = make(true, false);
+  Fd lock(::open((store_->root() + "/" + image.id + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);  // the sealer's last step waits for that
+  start();
+  const size_t before = children();
+  ASSERT_TRUE(until([&] { return children() == before + 1; })) << "the sealer";
+  Reply reply;
+  ask(image, true, reply);
+  EXPECT_EQ(children(), before + 1) << "nobody packs meanwhile";
+  lock.reset();
+  ASSERT_TRUE(until([&] { return reply.has_value(); }));
+  ASSERT_TRUE(*reply) << reply->error().message;
+  EXPECT_TRUE(store_->find(image.id)->packed());
+  auto back = packed(image, false);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_TRUE(store_->verify(*store_->find(image.id), true));
+}
+
+// Where the files are to go lies something that cannot be removed.
+TEST_F(CellsPacking, WhoeverWaitsForARemovalHearsThatItFailed) {
+  auto image = make(false);
+  start();
+  ASSERT_TRUE(packed(image, true));
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  const std::string held = layer(image) + "/held";
+  ASSERT_TRUE(make_dirs(held, 0700));
+  ASSERT_EQ(::mount("tmpfs", held.c_str(), "tmpfs", 0, nullptr), 0);
+  auto back = packed(image, false);
+  EXPECT_EQ(::umount(held.c_str()), 0);
+  ASSERT_FALSE(back);
+  EXPECT_EQ(back.error().code, Code::unavailable) << back.error().message;
+  EXPECT_TRUE(store_->find(image.id)->packed()) << "nothing is lost";
+  back = packed(image, false);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(read_file(layer(image) + "/upper/file").value(), "kept");
+}
+
+}  // namespace
+}  // namespace isola::launcher
