@@ -1,57 +1,11 @@
-"""Servers outside that want to know who asks: certificates of an authority of the test's own, a server of names, and a TLS
-server that demands a key."""
+"""A TLS server outside that wants to know who asks."""
 import hashlib
 import http.server
-import os
 import random
 import secrets
-import shutil
-import socket
-import ssl
-import struct
-import subprocess
-import tempfile
-import threading
 import urllib.parse
 
-
-class Names(threading.Thread):
-    """Answers every question about an address with one, and all others with nothing."""
-
-    def __init__(self, address="127.0.0.1"):
-        super().__init__(daemon=True)
-        self.address = address
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.start()
-
-    def run(self):
-        while True:
-            question, peer = self.socket.recvfrom(4096)
-            end = question.index(b"\0", 12) + 5
-            kind = struct.unpack(">H", question[end - 4:end - 2])[0]
-            answers = 1 if kind == 1 else 0
-            reply = question[:2] + b"\x81\x80" + struct.pack(">HHHH", 1, answers, 0, 0) + question[12:end]
-            if answers:
-                reply += b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(self.address)
-            self.socket.sendto(reply, peer)
-
-
-def certify(folder, names):
-    """An authority and a certificate of its for these names: the paths of the authority's, the leaf's and the leaf's key."""
-    ca, key = folder + "/ca.pem", folder + "/ca.key"
-    leaf, leaf_key = folder + "/leaf.pem", folder + "/leaf.key"
-    with open(folder + "/names", "w") as file:
-        file.write("subjectAltName=" + ",".join("DNS:" + name for name in names) + "\n")
-    for words in (["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
-                   "-out", ca, "-subj", "/CN=a test's own", "-days", "2"],
-                  ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", leaf_key,
-                   "-out", folder + "/leaf.csr", "-subj", "/CN=" + names[0]],
-                  ["x509", "-req", "-in", folder + "/leaf.csr", "-CA", ca, "-CAkey", key, "-CAcreateserial",
-                   "-out", leaf, "-days", "2", "-extfile", folder + "/names"]):
-        subprocess.run(["openssl", *words], check=True, capture_output=True)
-    return ca, leaf, leaf_key
+from tls_world import Authority, Names
 
 
 class Demanding:
@@ -61,9 +15,7 @@ class Demanding:
     def __init__(self, *names):
         self.key = "key-" + secrets.token_hex(16)
         self.names = names
-        self.folder = tempfile.mkdtemp(prefix="isola-demanding-", dir="/var/tmp")
-        os.chmod(self.folder, 0o755)
-        self.authority, leaf, leaf_key = certify(self.folder, names)
+        self.authority = Authority(*names)
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -85,12 +37,9 @@ class Demanding:
                 pass
 
         self.address, self.web = self.listen(Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(leaf, leaf_key)
-        self.web.socket = context.wrap_socket(self.web.socket, server_side=True)
-        threading.Thread(target=self.web.serve_forever, daemon=True).start()
+        self.authority.serve(self.web)
         # For a server of ours that is to find it.
-        self.environment = {"ISOLA_NAME_SERVERS": f"127.0.0.1:{Names(self.address).port}", "ISOLA_AUTHORITIES": self.authority}
+        self.environment = {"ISOLA_NAME_SERVERS": f"127.0.0.1:{Names(self.address).port}", "ISOLA_AUTHORITIES": self.authority.ca}
 
     @staticmethod
     def listen(handler):
@@ -104,4 +53,4 @@ class Demanding:
     def close(self):
         self.web.shutdown()
         self.web.server_close()
-        shutil.rmtree(self.folder)
+        self.authority.close()

@@ -10,10 +10,11 @@ import threading
 
 
 class Names(threading.Thread):
-    """Answers every question about an address with 127.0.0.1, and all others with nothing."""
+    """Answers every question about an address with one, and all others with nothing."""
 
-    def __init__(self):
+    def __init__(self, address="127.0.0.1"):
         super().__init__(daemon=True)
+        self.address = address
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
@@ -27,7 +28,7 @@ class Names(threading.Thread):
             answers = 1 if kind == 1 else 0
             reply = question[:2] + b"\x81\x80" + struct.pack(">HHHH", 1, answers, 0, 0) + question[12:end]
             if answers:
-                reply += b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton("127.0.0.1")
+                reply += b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(self.address)
             self.socket.sendto(reply, peer)
 
 
