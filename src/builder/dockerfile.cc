@@ -68,6 +68,8 @@ bool is_remote(std::string_view source) {
   return std::any_of(kBegins.begin(), kBegins.end(), [&](auto begin) { return small.starts_with(begin); });
 }
 
+constexpr size_t kMaxHeredocFile = 96 << 10;  // it becomes one word of a command
+
 Result<std::string> source_of(std::string_view path) {
   if (path.empty()) return fail(Code::invalid, "a source is empty");
   if (is_remote(path)) return unsupported(shown(path) + ": a source on the network (use RUN curl or RUN git clone)");
@@ -128,7 +130,8 @@ class Parser {
     if (out_.ignored.empty() || out_.ignored.back() != text) out_.ignored.push_back(std::move(text));
   }
   void finish_stage();
-  Result<std::string> filled(std::string_view raw, const Instruction& in);
+  Result<std::string> filled(std::string_view raw, const Instruction& in, bool a_word = true);
+  Result<void> write_heredoc(const Instruction& in, const Heredoc& heredoc, const Step& copy);
   Result<void> set_argument(std::string_view word, const Instruction& in);
   std::optional<size_t> earlier_stage(const std::string& name, size_t before) const;
   Result<std::string> stage_reference(const std::string& name, size_t before) const;
@@ -201,7 +204,7 @@ Result<void> Parser::take(const Instruction& in) {
 }
 
 // ENV wins over ARG. Before the first FROM, and in FROM itself, there are only the ARGs from there.
-Result<std::string> Parser::filled(std::string_view raw, const Instruction& in) {
+Result<std::string> Parser::filled(std::string_view raw, const Instruction& in, bool a_word) {
   const Scope& from = out_.stages.empty() || in.name == "FROM" ? global_ : scope();
   auto look = [&](std::string_view name) -> std::optional<std::string_view> {
     for (const auto* variables : {&from.env, &from.args})
@@ -211,7 +214,7 @@ Result<std::string> Parser::filled(std::string_view raw, const Instruction& in) 
     note(in, "the base's own PATH is not known here, the usual one stands for it");
     return kUsualPath;
   };
-  return fill_in(raw, reader_.escape(), look, budget_);
+  return a_word ? fill_in(raw, reader_.escape(), look, budget_) : fill_in_text(raw, reader_.escape(), look, budget_);
 }
 
 std::optional<size_t> Parser::earlier_stage(const std::string& name, size_t before) const {
@@ -406,8 +409,31 @@ Result<void> Parser::copy_flag(const Instruction& in, const Flag& flag, Step& st
   return {};
 }
 
+// A file that stands in the Dockerfile itself: written by a step of its own, as root.
+Result<void> Parser::write_heredoc(const Instruction& in, const Heredoc& heredoc, const Step& copy) {
+  if (heredoc.delimiter.find('/') != std::string::npos || heredoc.delimiter == "." || heredoc.delimiter == "..")
+    return fail(Code::invalid, shown(heredoc.delimiter) + " is no name of a file");
+  std::string body = heredoc.body;
+  if (!heredoc.quoted) {
+    ISOLA_TRY(body, filled(heredoc.body, in, false));
+  }
+  if (body.size() > kMaxHeredocFile)
+    return fail(Code::invalid,
+                in.name + ": a here-document has at most 96 KiB; larger files are copied from the context");
+  const std::string name = single_quoted(heredoc.delimiter);
+  const bool into = copy.target.ends_with('/');
+  std::string command = "isola_file=" + single_quoted(copy.target) + (into ? name : "") + "; ";
+  if (!into) command += "[ ! -d \"$isola_file\" ] || isola_file=\"$isola_file\"/" + name + "; ";
+  command += "mkdir -p -- \"$(dirname -- \"$isola_file\")\" && printf %s " + single_quoted(body) +
+             " >\"$isola_file\" && chown -- " + single_quoted(copy.owner.empty() ? "0:0" : copy.owner) +
+             " \"$isola_file\" && chmod -- " + (copy.mode.empty() ? "0644" : copy.mode) + " \"$isola_file\"";
+  Step& step = add_step(Step::Kind::run, in);
+  step.command = std::move(command);
+  step.run_as = "root";
+  return {};
+}
+
 Result<void> Parser::take_copy(const Instruction& in) {
-  if (!in.heredocs.empty()) return fail(Code::unsupported, in.name + " with a here-document is not supported yet");
   std::string_view rest = in.rest;
   ISOLA_TRY(auto flags, take_flags(rest, reader_.escape()));
   Step step = {.kind = Step::Kind::copy, .line = in.line, .number = static_cast<uint32_t>(in.number)};
@@ -421,20 +447,34 @@ Result<void> Parser::take_copy(const Instruction& in) {
     words.assign(parts.begin(), parts.end());
   }
   if (words.size() < 2) return fail(Code::invalid, in.name + " needs a source and a target");
+  // Sources that are here-documents, in their order; the bodies of others would be nobody's.
+  size_t written = 0;
+  for (size_t i = 0; i < words.size(); ++i)
+    if (auto one = heredoc_of(words[i]); one && !in.heredocs.empty()) {
+      if (!one->whole || i + 1 == words.size()) return fail(Code::invalid, "write: " + in.name + " <<NAME TARGET");
+      ++written;
+    }
+  if (written != in.heredocs.size()) return fail(Code::invalid, "write: " + in.name + " <<NAME TARGET");
+  std::vector<std::string> plain;
   for (auto& word : words) {
+    if (written > 0 && heredoc_of(word)) continue;
     ISOLA_TRY(word, filled(word, in));
+    plain.push_back(std::move(word));
   }
+  words = std::move(plain);
   step.target = std::move(words.back());
   words.pop_back();
   if (step.target.empty()) return fail(Code::invalid, "the target of " + in.name + " is empty");
   if (step.target == ".") step.target = "./";  // Docker takes both for a folder
-  if (words.size() > 1 && !step.target.ends_with('/'))
+  if (words.size() + written > 1 && !step.target.ends_with('/'))
     return fail(Code::invalid, in.name + " of several sources needs a target that ends with '/'");
   for (const auto& word : words) {
     ISOLA_TRY(std::string source, source_of(word));
     step.sources.push_back(std::move(source));
   }
-  stage().steps.push_back(std::move(step));
+  const Step meant = step;
+  if (!step.sources.empty()) stage().steps.push_back(std::move(step));
+  for (const auto& heredoc : in.heredocs) ISOLA_CHECK(write_heredoc(in, heredoc, meant));
   return {};
 }
 

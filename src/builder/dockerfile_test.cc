@@ -384,6 +384,28 @@ TEST(DockerfileCopy, FromStagesAndTemplates) {
   EXPECT_TRUE(has(error_of("FROM a\nCOPY --from= x y"), "names no stage"));
 }
 
+TEST(DockerfileCopy, HereDocumentsAreFiles) {
+  auto one = step("COPY <<EOF /etc/motd\nhello\nEOF");
+  EXPECT_EQ(one.kind, Step::Kind::run);
+  EXPECT_EQ(one.run_as, "root");
+  EXPECT_TRUE(has(one.command, "isola_file='/etc/motd'; ")) << one.command;
+  EXPECT_TRUE(
+      has(one.command, "printf %s 'hello\n' >\"$isola_file\" && chown -- '0:0' \"$isola_file\" && chmod -- 0644"))
+      << one.command;
+  one = step("ADD --chown=app:app --chmod=755 <<-\"run.sh\" bin/\n\techo '$x' \\\n\t\"y\"\n\trun.sh");
+  EXPECT_TRUE(has(one.command, "isola_file='bin/''run.sh'; ")) << one.command;
+  EXPECT_TRUE(has(one.command, "printf %s 'echo '\\''$x'\\'' \\\n\"y\"\n' >")) << one.command;
+  EXPECT_TRUE(has(one.command, "chown -- 'app:app' \"$isola_file\" && chmod -- 755")) << one.command;
+  // Variables are filled in, quotes and what is escaped stay.
+  auto steps = last("FROM a\nARG V=1\nCOPY a <<one <<'two' /x/\n\"$V\" '${V}' \\$V it's\none\n$V\ntwo").steps;
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[0].sources, Texts{"a"});
+  EXPECT_TRUE(has(steps[1].command, "'\"1\" '\\''1'\\'' \\$V it'\\''s\n'")) << steps[1].command;
+  EXPECT_TRUE(has(steps[2].command, "isola_file='/x/''two'")) << steps[2].command;
+  EXPECT_TRUE(has(steps[2].command, "printf %s '$V\n'")) << steps[2].command;
+  EXPECT_TRUE(has(error_of("FROM a\nCOPY <<EOF /x\n" + std::string(100'000, 'a') + "\nEOF"), "at most 96 KiB"));
+}
+
 TEST(DockerfileCopy, OddOnesAreRefused) {
   const std::pair<const char*, const char*> kTable[] = {
       {"COPY a", "needs a source and a target"},
@@ -397,7 +419,12 @@ TEST(DockerfileCopy, OddOnesAreRefused) {
       {"COPY --parents a b", "COPY --parents is not supported"},
       {"COPY --exclude=x a b", "COPY --exclude is not supported"},
       {"COPY --chmod=u+x a b", "not an octal number"},
-      {"COPY <<EOF /x\na\nEOF", "COPY with a here-document is not supported yet"},
+      {"COPY <<EOF\na\nEOF", "needs a source and a target"},
+      {"COPY a <<EOF\na\nEOF", "write: COPY <<NAME TARGET"},
+      {"COPY <<EOF b /x\na\nEOF", "ends with '/'"},
+      {"COPY <<a/b /x/\na\na/b", "is no name of a file"},
+      {"COPY <<EOF /x\na", "is not closed with 'EOF'"},
+      {"COPY <<EOF /x\n${a\nEOF", "is not closed"},
       {"ADD <<EOF /x\na\nEOF", "ADD with a here-document is not supported yet"},
       {"ADD http://example.org/x /x", "use RUN curl or RUN git"},
       {"ADD HTTPS://example.org/x.git /x", "use RUN curl or RUN git"},

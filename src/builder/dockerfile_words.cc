@@ -52,8 +52,8 @@ Word first_word(std::string_view text, char escape) {
 // One text on its way through fill_in(). The words inside ${x:-…} are frames on a stack of its own, not on ours.
 class Filling {
  public:
-  Filling(std::string_view text, char escape, const Lookup& look, Budget& budget)
-      : text_(text), escape_(escape), look_(look), budget_(budget) {}
+  Filling(std::string_view text, char escape, const Lookup& look, Budget& budget, bool a_word = true)
+      : text_(text), escape_(escape), look_(look), budget_(budget), a_word_(a_word) {}
   Result<std::string> all();
 
  private:
@@ -76,6 +76,7 @@ class Filling {
   char escape_;
   const Lookup& look_;
   Budget& budget_;
+  bool a_word_;
   size_t at_ = 0;
   std::vector<Frame> frames_ = std::vector<Frame>(1);
 };
@@ -88,9 +89,9 @@ Result<std::string> Filling::all() {
       escaped();
     } else if (c == '$') {
       ISOLA_CHECK(dollar());
-    } else if (c == '"') {
+    } else if (c == '"' && a_word_) {
       frames_.back().quoted = !quoted;
-    } else if (c == '\'' && !quoted) {
+    } else if (c == '\'' && !quoted && a_word_) {
       ISOLA_CHECK(single_quotes());
     } else if (c == '}' && !quoted && frames_.size() > 1) {
       ISOLA_CHECK(close_brace());
@@ -105,10 +106,13 @@ Result<std::string> Filling::all() {
 
 // Between double quotes the escape is one only before what would mean something there.
 void Filling::escaped() {
-  if (at_ == text_.size()) return;
   Frame& top = frames_.back();
+  if (at_ == text_.size()) {
+    if (!a_word_) top.out += escape_;
+    return;
+  }
   char next = text_[at_++];
-  if (top.quoted && next != '"' && next != '$' && next != escape_) top.out += escape_;
+  if (!a_word_ || (top.quoted && next != '"' && next != '$' && next != escape_)) top.out += escape_;
   top.out += next;
 }
 
@@ -285,6 +289,10 @@ Result<std::string> fill_in(std::string_view text, char escape, const Lookup& lo
   return Filling(text, escape, look, budget).all();
 }
 
+Result<std::string> fill_in_text(std::string_view text, char escape, const Lookup& look, Budget& budget) {
+  return Filling(text, escape, look, budget, false).all();
+}
+
 std::optional<std::vector<std::string>> json_words(std::string_view text) {
   constexpr JsonBound kFlat = {.depth = 1, .values = 1 << 20};
   if (!text.starts_with('[') || !check_json_bound(text, kFlat)) return std::nullopt;
@@ -312,11 +320,14 @@ std::optional<Heredoc> heredoc_of(std::string_view word) {
   char quote = 0;
   for (; at < word.size(); ++at) {
     char c = word[at];
+    const bool opens = !quote && (c == '\'' || c == '"');
+    const bool escapes = !quote && c == '\\' && at + 1 < word.size();
+    if (opens || escapes) out.quoted = true;
     if (quote && c == quote)
       quote = 0;
-    else if (!quote && (c == '\'' || c == '"'))
+    else if (opens)
       quote = c;
-    else if (!quote && c == '\\' && at + 1 < word.size())
+    else if (escapes)
       out.delimiter += word[++at];
     else if (!quote && (is_blank(c) || std::string_view(";&|<>()").find(c) != std::string_view::npos))
       break;

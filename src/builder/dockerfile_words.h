@@ -53,6 +53,8 @@ Result<std::vector<Flag>> take_flags(std::string_view& text, char escape);
 // Takes quotes and escapes away and puts values in: $x, ${x}, ${x:-d}, ${x-d}, ${x:+a}, ${x+a}, ${x:?e}, ${x?e}.
 using Lookup = std::function<std::optional<std::string_view>(std::string_view)>;
 Result<std::string> fill_in(std::string_view text, char escape, const Lookup& look, Budget& budget);
+// The same in a text that is no word, a here-document: quotes and escapes stay, and what is escaped is left alone.
+Result<std::string> fill_in_text(std::string_view text, char escape, const Lookup& look, Budget& budget);
 
 // A JSON array of strings and nothing else; nullopt: it is none.
 std::optional<std::vector<std::string>> json_words(std::string_view text);
@@ -62,6 +64,7 @@ struct Heredoc {
   std::string delimiter = {};
   bool strip_tabs = false;
   bool whole = false;     // the word has nothing behind the delimiter, as in <<EOF)
+  bool quoted = false;    // as in <<"EOF": nothing is filled in
   std::string body = {};  // every line with its end
 };
 std::optional<Heredoc> heredoc_of(std::string_view word);

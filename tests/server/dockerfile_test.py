@@ -125,6 +125,18 @@ class Adding(unittest.TestCase):
         self.assertIn("RUN curl", refused.json["error"]["message"])
 
 
+class HereDocuments(unittest.TestCase):
+    def test_files_that_stand_in_it(self):
+        made = build("here", "FROM minimal\nARG WHO=you\nUSER user\nWORKDIR /work\nCOPY <<EOF /etc/greeting\nhello $WHO, it's \"me\"\nEOF\n"
+                             "COPY --chown=user --chmod=755 plain.txt <<'one.sh' <<-two /put/\n#!/bin/sh\necho $0 $WHO\none.sh\n\ttabs go\n\ttwo\n"
+                             "COPY <<relative here\nr\nrelative\nRUN <<EOF\nset -e\n/put/one.sh > /tmp/said\nEOF\n", {"plain.txt": b"plain"})
+        self.assertEqual(made["state"], "ready", made)
+        box = server.create(template="here")
+        self.assertEqual(sh(box, "cat /etc/greeting /put/plain.txt /put/two /work/here; cat /tmp/said"),
+                         "hello you, it's \"me\"\nplaintabs go\nr\n/put/one.sh\n")
+        self.assertEqual(sh(box, "stat -c '%U %a' /etc/greeting /put/one.sh /put/two /work/here"), "root 644\nuser 755\nuser 755\nroot 644\n")
+
+
 class Files(unittest.TestCase):
     def test_a_hash_is_compared_with_the_bytes(self):
         name, wrong = upload(b"these bytes", hashlib.sha256(b"other bytes").hexdigest())
