@@ -7,7 +7,7 @@ packages_of() {
   case $1 in
     build) echo g++ cmake ninja-build ccache pkg-config libfmt-dev libnftnl-dev libmnl-dev libssl-dev libxxhash-dev libsqlite3-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev \
       zlib1g-dev "$(boost_package)" libgtest-dev libbenchmark-dev libc-ares-dev libnghttp2-dev libzmq3-dev libedit-dev libsodium-dev libarchive-dev ;;
-    run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 skopeo zstd ;;
+    run) echo mmdebstrap erofs-utils btrfs-progs e2fsprogs ca-certificates python3 skopeo zstd s3fs ;;
     test) echo libseccomp-dev nftables iproute2 stress-ng strace xz-utils openssl curl systemd \
       nginx-light openssh-server openssh-client postgresql dnsmasq-base git nodejs python3-pip python3-jwt python3-cryptography nghttp2-client ;;  # second line: real servers and clients
     selftests) echo linux-source libcap-dev gcc libc6-dev ;;

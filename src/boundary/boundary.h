@@ -58,6 +58,7 @@ struct ShownFolder {
   std::string target;  // absolute path inside
   bool read_only = true;
   bool hosts = false;  // not a volume: sockets and pipes in it belong to programs of the host
+  bool mapped = true;  // else its ids are the sandbox's already: a filesystem whose server knows no other way
 };
 inline constexpr size_t kMostShown = 8;
 

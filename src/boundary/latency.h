@@ -16,6 +16,7 @@ namespace isola {
 enum class Step : uint8_t {
   layer,     // the writable layer, with its quota
   cgroups,   // control groups with their limits
+  buckets,   // those who serve its buckets come up
   clone,     // the process and its namespaces
   identity,  // cgroup membership, id maps
   root,      // idmapped layers, overlay

@@ -24,6 +24,7 @@
 #include "kernel/cgroup.h"
 #include "kernel/mount.h"
 #include "kernel/process.h"
+#include "launcher/bucket.h"
 
 namespace isola::cli {
 
@@ -191,6 +192,11 @@ void check_boundaries(Findings& out, bool jail) {
   out.push_back({"checkpoint", Verdict::note,
                  criu ? "criu is there: sandboxes can be paused and forked with their memory"
                       : "criu is not installed: only the files of a sandbox can be kept",
+                 ""});
+  auto buckets = launcher::find_bucket_client();
+  out.push_back({"buckets", Verdict::note,
+                 buckets ? "s3fs and /dev/fuse are there: sandboxes can have buckets of S3-compatible stores"
+                         : buckets.error().message,
                  ""});
 }
 

@@ -9,6 +9,7 @@
 #include "cli/inner_command.h"
 #include "cli/register.h"
 #include "cli/table.h"
+#include "launcher/bucket.h"
 
 namespace {
 
@@ -57,6 +58,7 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   add_net(app, common, code);
   add_gate(app, code);
   add_vault_fetch(app, code);
+  add_bucket_relay(app, code);
   add_completion(app, common, code);
   for (auto* command : app.get_subcommands({})) {
     add_common(*command, common);
@@ -79,6 +81,8 @@ std::string complaint(const CLI::App& app, const CLI::ParseError& error, int arg
 }  // namespace
 
 int main(int argc, char** argv) {
+  // What serves a bucket is confined to a root in which this program stands for fusermount.
+  if (argc > 0 && std::string_view(argv[0]).ends_with("fusermount")) return isola::launcher::take_fuse(argc, argv);
   ::signal(SIGPIPE, SIG_IGN);  // a sandbox that ends while it is spoken to is an answer, not the end of us
   CLI::App app("Isola: every agent gets its own island.\nSandboxes for code that a model wrote, on one Linux machine.",
                "isola");

@@ -24,6 +24,7 @@ void add_secret(CLI::App& app, Common& common, int& code);
 void add_bind(CLI::App& app, Common& common, int& code);  // bind, unbind, grants
 void add_vault(CLI::App& app, Common& common, int& code);
 void add_vault_fetch(CLI::App& app, int& code);
+void add_bucket_relay(CLI::App& app, int& code);
 void add_exec(CLI::App& app, Common& common, int& code);
 void add_shell(CLI::App& app, Common& common, int& code);
 void add_copy(CLI::App& app, Common& common, int& code);
@@ -44,6 +45,7 @@ void add_completion(CLI::App& app, Common& common, int& code);
 
 // NAME[/FOLDER]:/path[:ro] as the API has it.
 Result<nlohmann::json> parse_volume(const std::string& text);
+Result<nlohmann::json> parse_bucket(const std::string& text);
 
 // NAME=value words as an object; `option` is named in the complaint.
 Result<nlohmann::json> parse_labels(const std::vector<std::string>& words, const std::string& option);

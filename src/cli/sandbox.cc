@@ -21,7 +21,7 @@ constexpr int64_t kIdle = 10 * 60 * 1000;
 struct CreateOptions {
   std::map<std::string, std::string> texts;  // by the API's name
   std::map<std::string, double> numbers;
-  std::vector<std::string> env, labels, on_create, on_resume, volumes;
+  std::vector<std::string> env, labels, on_create, on_resume, volumes, buckets;
   std::map<std::string, double> budget;
   std::string at_limit;
   bool public_ports = false, cold = false, latency = false, no_auto_resume = false;
@@ -60,6 +60,10 @@ Result<json> body_of(const CreateOptions& options) {
   for (const auto& text : options.volumes) {
     ISOLA_TRY(json volume, parse_volume(text));
     body["volumes"].push_back(std::move(volume));
+  }
+  for (const auto& text : options.buckets) {
+    ISOLA_TRY(json bucket, parse_bucket(text));
+    body["buckets"].push_back(std::move(bucket));
   }
   if (options.public_ports) body["public_ports"] = true;
   if (options.cold) body["cold"] = true;
@@ -181,6 +185,11 @@ void describe(const json& sandbox) {
   for (const auto& volume : sandbox.value("volumes", json::array()))
     line("VOLUME", text_of(volume, "name") + " at " + text_of(volume, "path") +
                        (volume.value("read_only", false) ? " (read-only)" : ""));
+  for (const auto& bucket : sandbox.value("buckets", json::array()))
+    line("BUCKET", text_of(bucket, "bucket") +
+                       (bucket.contains("prefix") ? "/" + text_of(bucket, "prefix") : std::string()) + " of " +
+                       text_of(bucket, "endpoint") + " at " + text_of(bucket, "path") +
+                       (bucket.value("read_only", false) ? " (read-only)" : ""));
   line("LABELS", join_labels(sandbox.value("metadata", json::object())));
   line("TASK", text_of(sandbox, "task"));
   line("ACTOR", text_of(sandbox, "actor"));
@@ -273,6 +282,11 @@ void add_create(CLI::App& group, Common& common, int& code) {
   create_command->add_option("--label,-l", options->labels, "NAME=value; can be repeated")->allow_extra_args(false);
   create_command
       ->add_option("--volume,-v", options->volumes, "NAME[/FOLDER]:/path[:ro], a volume inside; can be repeated")
+      ->allow_extra_args(false);
+  create_command
+      ->add_option("--bucket", options->buckets,
+                   "path=/p,endpoint=https://HOST,bucket=NAME,secret=NAME[,prefix=P][,region=R][,ro], a bucket of an "
+                   "S3-compatible store inside; can be repeated")
       ->allow_extra_args(false);
   budget("--budget-cpu", "cpu_seconds", "End it after so many seconds of processor time");
   budget("--budget-wall", "wall_seconds", "… seconds of living");

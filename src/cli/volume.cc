@@ -152,6 +152,28 @@ Result<json> parse_volume(const std::string& text) {
   return volume;
 }
 
+Result<json> parse_bucket(const std::string& text) {
+  json bucket = json::object();
+  for (size_t from = 0; from < text.size();) {
+    size_t end = std::min(text.find(',', from), text.size());
+    const std::string part = text.substr(from, end - from);
+    from = end + 1;
+    if (part == "ro" || part == "rw") {
+      bucket["read_only"] = part == "ro";
+      continue;
+    }
+    const size_t equals = std::min(part.find('='), part.size());
+    const std::string name = part.substr(0, equals);
+    const bool known = name == "path" || name == "endpoint" || name == "bucket" || name == "secret" ||
+                       name == "prefix" || name == "region";
+    if (!known || equals + 1 >= part.size()) return fail(Code::invalid, "--bucket: '" + part + "' is not understood");
+    bucket[name] = part.substr(equals + 1);
+  }
+  for (const char* needed : {"path", "endpoint", "bucket", "secret"})
+    if (!bucket.contains(needed)) return fail(Code::invalid, std::string("--bucket: ") + needed + " is missing");
+  return bucket;
+}
+
 void add_volume(CLI::App& app, Common& common, int& code) {
   auto options = std::make_shared<Options>();
   auto* group = app.add_subcommand("volume", "Files that outlive every sandbox")->require_subcommand(1);

@@ -21,15 +21,6 @@ namespace {
 
 constexpr std::string_view kYes = "y", kNo = "n";
 
-std::string failed(const Error& error) {
-  Writer out;
-  out.u8(static_cast<uint8_t>(Helper::kFailed));
-  out.u8(static_cast<uint8_t>(error.code));
-  out.i32(error.sys_errno);
-  out.str(error.message);
-  return out.take();
-}
-
 Error error_in(std::string_view bytes) {
   Reader in(bytes);
   Error error;
@@ -79,6 +70,15 @@ Result<void> close_all_but(std::vector<int> keep) {
   return {};
 }
 
+std::string Helper::failed_word(const Error& error) {
+  Writer out;
+  out.u8(static_cast<uint8_t>(kFailed));
+  out.u8(static_cast<uint8_t>(error.code));
+  out.i32(error.sys_errno);
+  out.str(error.message);
+  return out.take();
+}
+
 Result<void> Helper::Talk::say(char kind, std::string_view bytes) const {
   return send_message(socket_, std::string(1, kind) + std::string(bytes));
 }
@@ -92,15 +92,20 @@ Result<void> Helper::Talk::ask(char kind, std::string_view bytes) const {
 
 Result<Helper> Helper::start(const Options& options, const Body& body) {
   ISOLA_TRY(auto pair, socket_pair());
-  ISOLA_TRY(auto child, spawn(0, [&] {
-              pair.first.reset();  // else it would never hear that its caller died
-              Talk talk(pair.second.get());
-              auto confined = confine(options, pair.second.get());
-              auto done = confined ? body(talk) : std::unexpected(confined.error());
-              auto said = done ? talk.say(kDone, *done) : send_message(pair.second.get(), failed(done.error()));
-              if (int milliseconds = fault::at("helper_end")) ::poll(nullptr, 0, milliseconds);  // one that dies slowly
-              return said ? 0 : 1;
-            }));
+  ISOLA_TRY(auto child, spawn(
+                            0,
+                            [&] {
+                              pair.first.reset();  // else it would never hear that its caller died
+                              Talk talk(pair.second.get());
+                              auto confined = confine(options, pair.second.get());
+                              auto done = confined ? body(talk) : std::unexpected(confined.error());
+                              auto said = done ? talk.say(kDone, *done)
+                                               : send_message(pair.second.get(), failed_word(done.error()));
+                              if (int milliseconds = fault::at("helper_end"))
+                                ::poll(nullptr, 0, milliseconds);  // one that dies slowly
+                              return said ? 0 : 1;
+                            },
+                            options.cgroup));
   Helper helper;
   helper.socket_ = std::move(pair.first);
   helper.pidfd_ = std::move(child.pidfd);
@@ -114,7 +119,7 @@ Result<Helper::Word> Helper::next() {
   const std::string& bytes = message->bytes;
   if (bytes.empty()) return fail(Code::unavailable, "a helper process died");
   if (bytes.front() == kFailed) return std::unexpected(error_in(std::string_view(bytes).substr(1)));
-  return Word{bytes.front(), bytes.substr(1)};
+  return Word{bytes.front(), bytes.substr(1), std::move(message->fds)};
 }
 
 Result<void> Helper::answer(bool yes) { return send_message(socket_.get(), yes ? kYes : kNo); }

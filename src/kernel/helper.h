@@ -30,6 +30,7 @@ class Helper {
   struct Word {
     char kind = 0;
     std::string bytes;
+    std::vector<Fd> fds = {};
   };
   // The helper's side.
   class Talk {
@@ -48,7 +49,10 @@ class Helper {
     const char* name = "isola-helper";
     uint64_t capabilities = 0;  // the most that it and what it starts can have
     std::vector<int> keep;      // descriptors, besides 0 to 2
+    int cgroup = -1;            // that it is born into (v2); -1: ours
   };
+  // What a helper says that failed, for one that became another program and speaks for itself.
+  static std::string failed_word(const Error& error);
 
   static Result<Helper> start(const Options& options, const Body& body);
   Helper() = default;

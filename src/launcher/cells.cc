@@ -236,8 +236,8 @@ void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, 
     return done(fail(Code::invalid, "each shown folder needs one descriptor"));
   // What goes on by itself can have been restored ahead; what goes back to its own files and name cannot.
   const bool usual = request.image.empty() || (request.forked && !request.files_only && !request.spend);
-  if (usual && !request.cold && trees.empty() && request.volumes.empty() && request.id.empty() &&
-      claim(request, owner, done))
+  if (usual && !request.cold && trees.empty() && request.volumes.empty() && request.buckets.empty() &&
+      request.id.empty() && claim(request, owner, done))
     return;
   begin(std::move(request), std::move(trees), owner, false, std::move(done));
 }
@@ -255,6 +255,7 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
                .roots_own = request.roots_own,
                .created = static_cast<int64_t>(::time(nullptr))};
   for (const auto& volume : request.volumes) one.entry.volumes.push_back({volume.id, volume.target});
+  for (const auto& bucket : request.buckets) one.entry.volumes.push_back({"bucket", bucket.target});
   one.limits = request.limits;
   one.launched = std::move(done);
   cells_[one.entry.id] = std::move(owned);
@@ -294,7 +295,12 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   ISOLA_TRY(auto group, parts_.cgroups.create(one.entry.id, at_birth));
   group.release();  // from here on it is the janitor's to remove, by name
   watch.lap(Step::cgroups);
+  if (!request.buckets.empty()) return mount_buckets(one, std::move(request), std::move(trees), std::move(spec));
+  return start_launch(one, request, std::move(trees), std::move(spec));
+}
 
+Result<void> Cells::start_launch(One& one, const LaunchRequest& request, std::vector<Fd> trees,
+                                 boundary::LaunchSpec spec) {
   for (size_t i = 0; i < trees.size(); ++i)
     spec.shown.push_back({.tree = std::move(trees[i]), .target = request.shown_targets[i], .hosts = true});
   for (const auto& volume : request.volumes) {
@@ -415,8 +421,9 @@ void Cells::end(One& one, EndReason reason) {
   if (!one.reason) one.reason = reason;
   leave_pool(one);
   count_live(one, false);
-  if (!one.cell && one.launching) return clear(one);  // half-made: dropped as it is
+  if (!one.cell && (one.launching || one.mounting)) return clear(one);  // half-made: dropped as it is
   if (one.cell) {
+    end_servers_later(one);
     one.state = State::ending;
     finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
     // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too.
@@ -478,6 +485,8 @@ void Cells::clear(One& one) {
   if (one.launch_timer) parts_.loop.cancel(*std::exchange(one.launch_timer, std::nullopt));
   if (one.parent_timer) parts_.loop.cancel(*std::exchange(one.parent_timer, std::nullopt));
   if (one.launching) parts_.loop.unwatch(one.launching->fd());
+  if (one.mounting || one.launching) kill_servers(one.entry.id);  // whoever is half-made may wait for them
+  forget_servers(one);
   fail_link(one, Error{Code::not_found, "the sandbox has ended"});
   finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
   const bool restoring = one.launching && !one.entry.image.empty();
@@ -493,7 +502,7 @@ void Cells::clear(One& one) {
   adopt_drafts();
   one.layer_stays = layer_images_.contains(layer);
   if (one.layer_stays) layer.clear();
-  if (auto told = janitor_.take(Janitor::group_and_layer(one.entry.id, layer)); !told)
+  if (auto told = janitor_.take(Janitor::group_and_layer(one.entry.id, layer, one.entry.has_buckets())); !told)
     log::error("launcher", "{}", told.error().message);
 }
 
@@ -507,6 +516,7 @@ void Cells::cleared(const std::string& id) {
   if (one->entry.id_base != 0) parts_.ranges.give_back(one->entry.id_base);
   parts_.journal.erase(id);
   use_layers(*one, false);
+  if (one->entry.has_buckets()) reap_soon();  // those who served them
   drop_unused(one->entry.lowers);
   // It may have been the first to read some of its image, and took that with it.
   if (images_.contains(one->entry.digest)) warm(one->entry.digest);

@@ -52,10 +52,13 @@ class Cells {
     std::string no_disk_limit;  // why the layer store enforces nothing, if so
     std::string kept;           // folder of the images that checkpoints make; empty: there are none
     std::string scratch;        // folder on the same filesystem, for restores
+    std::string authorities;    // a file of those that are trusted beside the machine's; empty: none
     // What takes longer is given up: a launch, a guest that shall make a new link, processes that shall stop.
     std::chrono::milliseconds launch_limit = std::chrono::seconds(30);
     std::chrono::milliseconds link_limit = std::chrono::seconds(5);
     std::chrono::milliseconds freeze_limit = std::chrono::seconds(5);
+    std::chrono::milliseconds bucket_limit = std::chrono::seconds(25);  // until a bucket is there
+    std::chrono::milliseconds bucket_grace = std::chrono::seconds(10);  // for what an ending sandbox has to save there
   };
   explicit Cells(Parts parts);
   ~Cells();
@@ -118,6 +121,9 @@ class Cells {
   std::function<bool(const std::string& id)> on_drop;
   void reap_soon();  // a child of ours has ended, or is about to
   void let_go(const std::string& id);
+  // Opens what is sealed to the vault's key, into a pipe.
+  std::function<void(const std::string& sealed, const Fd& into, std::function<void(Result<std::string>)> done)>
+      open_secret;
   // Children of this process that are somebody else's.
   std::function<bool(pid_t)> is_known_child;
 
@@ -135,6 +141,20 @@ class Cells {
     Latency latency;
     std::chrono::steady_clock::time_point cleared_from;
   };
+  // A launch that waits for its buckets.
+  struct Mounting {
+    LaunchRequest request;
+    std::vector<Fd> trees;
+    boundary::LaunchSpec spec;
+    std::vector<kernel::Helper> helpers;  // one for each bucket, in their order
+    std::vector<Fd> mounts;
+    std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  };
+  // Who serves a bucket of a sandbox, and is our child.
+  struct Server {
+    pid_t pid = -1;
+    Fd pidfd;
+  };
   // Under way until all processes have stopped.
   struct Freezing {
     std::vector<Done> waiting;
@@ -147,6 +167,9 @@ class Cells {
     State state = State::creating;
     boundary::Limits limits;
     OwnerId owner = 0;
+    std::unique_ptr<Mounting> mounting;
+    std::vector<Server> servers;
+    std::optional<EventLoop::TimerId> servers_timer;
     std::unique_ptr<boundary::Launching> launching;
     std::unique_ptr<boundary::Cell> cell;
     Launched launched;  // whoever waits for the launch
@@ -209,6 +232,16 @@ class Cells {
   void spent(One& one);
   Result<void> check_volumes(const LaunchRequest& request);
   Result<Fd> open_volume(const VolumeMount& volume);
+  // Buckets (cells_buckets.cc).
+  Result<void> mount_buckets(One& one, LaunchRequest request, std::vector<Fd> trees, boundary::LaunchSpec spec);
+  Result<void> start_server(One& one, const BucketMount& bucket, const kernel::CgroupDoors& doors);
+  void bucket_mounted(const std::string& id, size_t number);
+  void bucket_failed(One& one, const BucketMount& bucket, const Error& error);
+  void server_ended(const std::string& id, pid_t pid);
+  void end_servers_later(One& one);
+  void kill_servers(const std::string& id);
+  void forget_servers(One& one);
+  Result<void> start_launch(One& one, const LaunchRequest& request, std::vector<Fd> trees, boundary::LaunchSpec spec);
   std::string layer_of(const JournalEntry& entry) const { return entry.layer.empty() ? entry.id : entry.layer; }
   void use_layers(One& one, bool use);
   void count_image(const image::Image& image, int more);

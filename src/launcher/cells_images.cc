@@ -112,7 +112,8 @@ void Cells::use_layers(One& one, bool use) {
   one.uses = use;
   auto names = one.entry.lowers;
   names.push_back(layer_of(one.entry));
-  for (const auto& volume : one.entry.volumes) names.push_back(volume.id);
+  for (const auto& volume : one.entry.volumes)
+    if (!volume.is_bucket()) names.push_back(volume.id);
   for (const auto& name : names) {
     if (use)
       ++layer_users_[name];
@@ -232,11 +233,13 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   // Its processes may have files of theirs open.
   std::vector<std::string> targets;
   for (const auto& volume : request.volumes) targets.push_back(volume.target);
+  for (const auto& bucket : request.buckets) targets.push_back(bucket.target);
   std::ranges::sort(targets);
   if (targets != image.volumes)
-    return fail(Code::invalid,
-                fmt::format("a sandbox with the memory of image {} needs volumes at the same places: {}", image.id,
-                            image.volumes.empty() ? "none" : fmt::format("{}", fmt::join(image.volumes, ", "))));
+    return fail(
+        Code::invalid,
+        fmt::format("a sandbox with the memory of image {} needs volumes and buckets at the same places: {}", image.id,
+                    image.volumes.empty() ? "none" : fmt::format("{}", fmt::join(image.volumes, ", "))));
   return {};
 }
 
@@ -435,6 +438,7 @@ void Cells::image_made(One& one) {
   } else {
     imaging.cleared_from = std::chrono::steady_clock::now();
     if (!one.reason) one.reason = EndReason::killed;
+    end_servers_later(one);
     if (!exited && !imaging.image.memory) end(one, EndReason::killed);
   }
   if (exited) this->exited(id);
@@ -511,8 +515,10 @@ void Cells::reap_soon() {
 void Cells::reap_strays() {
   auto hands = janitor_.pids();
   std::set<pid_t> known(hands.begin(), hands.end());
-  for (const auto& [id, one] : cells_)
+  for (const auto& [id, one] : cells_) {
     if (one->cell || one->launching) known.insert(one->entry.process.pid);  // of others nobody else waits for it
+    for (const auto& server : one->servers) known.insert(server.pid);
+  }
   std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
   bool some_left = false;
   for (pid_t pid; children >> pid;) {

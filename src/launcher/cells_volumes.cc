@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "kernel/mount.h"
+#include "launcher/bucket.h"
 #include "launcher/cells.h"
 
 namespace isola::launcher {
@@ -84,8 +85,8 @@ Result<std::vector<VolumeSummary>> Cells::volumes(const std::string& after, size
 }
 
 Result<void> Cells::check_volumes(const LaunchRequest& request) {
-  if (request.volumes.size() + request.shown_targets.size() > boundary::kMostShown)
-    return fail(Code::invalid, fmt::format("a sandbox can have at most {} volumes", boundary::kMostShown));
+  if (request.volumes.size() + request.buckets.size() + request.shown_targets.size() > boundary::kMostShown)
+    return fail(Code::invalid, fmt::format("a sandbox can have at most {} volumes and buckets", boundary::kMostShown));
   std::set<std::string> targets(request.shown_targets.begin(), request.shown_targets.end());
   for (const auto& volume : request.volumes) {
     ISOLA_CHECK(check_id(volume.id));
@@ -97,6 +98,17 @@ Result<void> Cells::check_volumes(const LaunchRequest& request) {
     if (going_.contains(Janitor::group_and_layer("", volume.id)))
       return fail(Code::not_found, "volume " + volume.id + " is being removed");
   }
+  for (const auto& bucket : request.buckets) {
+    ISOLA_CHECK(check_bucket(bucket));
+    ISOLA_CHECK(check_target(bucket.target));
+    if (!targets.insert(bucket.target).second)
+      return fail(Code::invalid, "two folders cannot be at the same place: " + bucket.target);
+  }
+  if (request.buckets.empty()) return {};
+  if (!open_secret) return fail(Code::unsupported, "this launcher has no vault, and so no buckets");
+  if (chosen(request) != BoundaryKind::jail)
+    return fail(Code::unsupported, "buckets can be mounted in the boundary jail only");
+  ISOLA_CHECK(find_bucket_client());
   return {};
 }
 

@@ -22,6 +22,7 @@
 #include "kernel/capability.h"
 #include "kernel/helper.h"
 #include "kernel/process.h"
+#include "launcher/bucket.h"
 
 namespace isola::launcher {
 
@@ -144,6 +145,10 @@ bool Janitor::work_on(const Job& job) const {
   size_t slash = job.find('/');
   if (slash == std::string::npos) return good(fail(Code::invalid, "not a job"));
   std::string id = job.substr(0, slash), layer = job.substr(slash + 1);
+  const bool helpers = layer.ends_with('/');
+  if (helpers) layer.pop_back();
+  // Those who wait for them are killed in the next step, so it is not for good yet that they are.
+  if (helpers && !good(cgroups_.remove(bucket_group(id)))) return false;
   // The layer goes between the group's processes and the group itself: its inodes are charged to the group, which would
   // otherwise linger on in the kernel, removed but not gone.
   if (!id.empty())

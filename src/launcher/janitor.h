@@ -36,7 +36,10 @@ class Janitor {
   // A job is a text: what collect() tells when it is done, and what can be given out again.
   using Job = std::string;
   // The control group called `id`, and a layer; an empty name: none. What does not exist is fine.
-  static Job group_and_layer(const std::string& id, const std::string& layer) { return id + "/" + layer; }
+  // `helpers`: first the group of those who serve its buckets, for whom its processes may be waiting.
+  static Job group_and_layer(const std::string& id, const std::string& layer, bool helpers = false) {
+    return id + "/" + layer + (helpers ? "/" : "");
+  }
   static Job image_folder(const std::string& image) { return "%" + image; }
   static Job scratch_folder(const std::string& id) { return "~" + id; }
   // The sandbox whose group (and layer) a job removes; empty: of none.

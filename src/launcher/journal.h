@@ -5,6 +5,7 @@
 // belongs to instead.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,10 @@ struct JournalEntry {
   bool shown = false;               // folders of the host are shown to it
   struct Volume {
     std::string id, target;  // neither has a blank, a comma or a colon in it
+    bool is_bucket() const { return id == "bucket"; }
   };
   std::vector<Volume> volumes;
+  bool has_buckets() const { return std::ranges::any_of(volumes, &Volume::is_bucket); }
   BoundaryKind kind = BoundaryKind::jail;
   kernel::ProcessName process;  // pid 0: not born yet
   std::string handle;           // the boundary's own affair (boundary::CellName)

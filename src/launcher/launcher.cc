@@ -224,7 +224,8 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
                .images = boundary::jail::kImages,
                .no_disk_limit = no_disk_limit,
                .kept = options.data_dir + "/images",
-               .scratch = options.data_dir + "/scratch"});
+               .scratch = options.data_dir + "/scratch",
+               .authorities = options.authorities});
   Server server(loop, cells,
                 {.version = ISOLA_VERSION,
                  .pid = ::getpid(),
@@ -248,6 +249,9 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
        .key = [&] { return vault.gate_key(); },
        .birth = [&](const std::string& id) { return cells.birth_of(id); }},
       [&](const std::string& id) { return cells.sockets(id); });
+  cells.open_secret = [&](const std::string& sealed, const Fd& into, auto done) {
+    vault.open_into(sealed, into, std::move(done));
+  };
   cells.on_drop = [&](const std::string& id) { return gate.forget(id); };
   cells.is_known_child = [&](pid_t pid) { return pid == gate.pid() || jail->is_hand(pid); };
   server.set_gate(gate);

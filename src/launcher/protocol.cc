@@ -75,6 +75,14 @@ void encode(Writer& out, const LaunchRequest& v) {
     out.u8(volume.read_only);
     out.str(volume.part);
   }
+  out.u32(static_cast<uint32_t>(v.buckets.size()));
+  for (const auto& bucket : v.buckets) {
+    for (const auto* word : {&bucket.endpoint, &bucket.bucket, &bucket.prefix, &bucket.region, &bucket.target})
+      out.str(*word);
+    out.u8(bucket.read_only);
+    out.str(bucket.sealed);
+    out.u8(bucket.inside);
+  }
   out.str(v.image);
   out.u8(v.files_only);
   out.u8(v.forked);
@@ -97,6 +105,14 @@ void decode(Reader& in, LaunchRequest& v) {
     volume.target = in.str();
     volume.read_only = in.u8() != 0;
     volume.part = in.str();
+  }
+  for (uint32_t i = 0, count = in.u32(); i < count && in.ok(); ++i) {
+    auto& bucket = v.buckets.emplace_back();
+    for (auto* word : {&bucket.endpoint, &bucket.bucket, &bucket.prefix, &bucket.region, &bucket.target})
+      *word = in.str();
+    bucket.read_only = in.u8() != 0;
+    bucket.sealed = in.str();
+    bucket.inside = in.u8() != 0;
   }
   v.image = in.str();
   v.files_only = in.u8() != 0;

@@ -68,6 +68,19 @@ struct VolumeMount {
   bool operator==(const VolumeMount&) const = default;
 };
 
+// A bucket of an S3-compatible store in a sandbox (bucket.h).
+struct BucketMount {
+  std::string endpoint;  // "https://host[:port]"
+  std::string bucket;
+  std::string prefix;  // relative; empty: all of it
+  std::string region;
+  std::string target;  // as of a volume
+  bool read_only = false;
+  std::string sealed;   // "ACCESS_KEY_ID:SECRET_ACCESS_KEY", sealed to the vault's key
+  bool inside = false;  // the endpoint may be somebody's inside: a private address, or this machine
+  bool operator==(const BucketMount&) const = default;
+};
+
 // Descriptors: one detached mount per entry of shown_targets, in that order.
 struct LaunchRequest {
   std::string digest;  // of the image's blob, in the machine-wide cache
@@ -78,6 +91,7 @@ struct LaunchRequest {
   bool allow_unquotaed = false;  // --allow-unquotaed-disk
   std::vector<std::string> shown_targets;
   std::vector<VolumeMount> volumes;
+  std::vector<BucketMount> buckets;
   // Instead of a digest: an image that a checkpoint made. With its memory, if it has any (then limits.open_files is the
   // image's), and unless `files_only`.
   std::string image;

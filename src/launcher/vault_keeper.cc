@@ -290,14 +290,14 @@ Result<void> VaultKeeper::end_rotation() {
 
 // ---- with the keys --------------------------------------------------------------------------------------------------
 
-void VaultKeeper::run(uint64_t capabilities, const Work& work, Done done) {
+void VaultKeeper::run(uint64_t capabilities, const Work& work, Done done, int keep) {
   if (auto is = ready(); !is) return done(std::unexpected(is.error()));
   if (helpers_.size() >= kMostHelpers)
     return done(fail(Code::unavailable, "too much is asked of the vault; try again"));
   auto pipe = kernel::make_pipe();
   if (!pipe) return done(std::unexpected(pipe.error()));
   auto helper =
-      kernel::Helper::start({.name = "isola-vault", .capabilities = capabilities, .keep = {pipe->first.get()}},
+      kernel::Helper::start({.name = "isola-vault", .capabilities = capabilities, .keep = {pipe->first.get(), keep}},
                             [&](kernel::Helper::Talk&) -> Result<std::string> {
                               ISOLA_TRY(Keys keys, read_keys(pipe->first.get()));
                               return work(keys);
@@ -391,6 +391,24 @@ void VaultKeeper::open_value(const std::string& sealed, Done done) {
         return std::string(made.value.view());
       },
       std::move(done));
+}
+
+void VaultKeeper::open_into(const std::string& sealed, const Fd& into, Done done) {
+  run(
+      kFetchCapabilities,
+      [sealed, as = fetch_as(), fd = into.get()](const Keys& keys) -> Result<std::string> {
+        ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
+        if (kept.source) {
+          if (kept.source->type == vault::Source::Type::jwt)
+            return fail(Code::unsupported, "a token of a sandbox's identity is no key of a store");
+          ISOLA_TRY(auto made, fetch_value(*kept.source, as, std::chrono::steady_clock::now() + kFetchTime));
+          ISOLA_CHECK(write_all(fd, made.value.view()));
+          return "";
+        }
+        ISOLA_CHECK(write_all(fd, kept.value.view()));  // it fits into the pipe
+        return "";
+      },
+      std::move(done), into.get());
 }
 
 // ---- the keys that sign ---------------------------------------------------------------------------------------------

@@ -70,6 +70,8 @@ class VaultKeeper {
   // The value itself, for commands that cannot go without it (docs/vault.md). denied: unless root allowed it, by a file
   // `allow-exposed` beside the keys. Without that file whoever has taken the server over cannot read values back.
   void open_value(const std::string& sealed, Done done);
+  // The value goes into a pipe whose other end a process of ours has that needs it (bucket.h): never through here.
+  void open_into(const std::string& sealed, const Fd& into, Done done);
 
   std::function<void()> on_unlock;
   std::function<void()> on_helper_end;  // there is a child to be waited for
@@ -77,7 +79,7 @@ class VaultKeeper {
  private:
   // With the keys, in a process of its own.
   using Work = std::function<Result<std::string>(const vault::Keys& keys)>;
-  void run(uint64_t capabilities, const Work& work, Done done);
+  void run(uint64_t capabilities, const Work& work, Done done, int keep = -1);
   void watch(kernel::Helper helper, std::chrono::seconds time, Done done);
   // In a process of its own: `then` gets what follows from the passphrase.
   void derive(std::string_view passphrase, const vault::Lock& lock, std::function<Result<void>(vault::Secret)> then,

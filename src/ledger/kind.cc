@@ -41,6 +41,7 @@ constexpr std::array kWords = {
     Word{Kind::volume_updated, "volume.updated"},
     Word{Kind::volume_removed, "volume.removed"},
     Word{Kind::volume_full, "volume.full"},
+    Word{Kind::bucket_mounted, "bucket.mounted"},
     Word{Kind::secret_created, "secret.created"},
     Word{Kind::secret_rotated, "secret.rotated"},
     Word{Kind::secret_deleted, "secret.deleted"},

@@ -39,6 +39,7 @@ enum class Kind : uint8_t {
   volume_updated,
   volume_removed,
   volume_full,
+  bucket_mounted,  // a bucket is in a sandbox: whose, with which secret, by name
   secret_created,
   secret_rotated,
   secret_deleted,

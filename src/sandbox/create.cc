@@ -270,10 +270,14 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   store::SandboxRecord record;
   record.user = snapshot ? snapshot->user : source.user;
   record.cwd = snapshot ? snapshot->cwd : source.cwd;
-  if (!request.volumes && snapshot) request.volumes = snapshot->volumes;
-  if (request.volumes) {
-    ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(*request.volumes), request.filling));
-  }
+  // What is not said of either kind is the snapshot's.
+  auto uses = request.volumes.value_or(std::vector<store::VolumeUse>());
+  if (request.buckets) uses.insert(uses.end(), request.buckets->begin(), request.buckets->end());
+  if (snapshot)
+    for (const auto& use : snapshot->volumes)
+      if (use.bucket ? !request.buckets : !request.volumes) uses.push_back(use);
+  ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(uses), request.filling));
+  ISOLA_CO_TRY(auto buckets, buckets_of(request.project, record.volumes));
   ISOLA_CO_TRY(record.network, policy_text(request.network));
   if (request.network == "package-registries")
     request.env.insert(parts_.registries.environment.begin(), parts_.registries.environment.end());
@@ -290,7 +294,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                               .ephemeral = false,
                               .cold = request.cold,
                               .allow_unquotaed = settings.allow_unquotaed_disk,
-                              .volumes = mounts_of(record.volumes)};
+                              .volumes = mounts_of(record.volumes),
+                              .buckets = std::move(buckets)};
   const std::string image = snapshot ? snapshot->id : source.image;
   if (!image.empty()) {
     ask.digest.clear();
@@ -384,10 +389,11 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   if (snapshot) data["snapshot"] = snapshot->id;
   if (!warm.empty()) data["image"] = warm;
   for (const auto& use : record.volumes)
-    data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
+    if (!use.bucket) data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
   // Not waited for: the store has it, and a server that is killed before the ledger's file does makes good for it at
   // its next start (note_birth).
   this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(request.by, request.actor));
+  note_buckets(box, Caller(request.by, request.actor));
   auto prepared = co_await prepare(box, request);
   if (prepared && !bare) prepared = set_running(box);
   if (!prepared) {

@@ -57,7 +57,7 @@ Result<void> Service::note_birth(const BoxPtr& box) {
                {"memory", record.limits.memory},   {"disk", record.limits.disk},
                {"created", record.created}};  // the entry itself is of now
   for (const auto& use : record.volumes)
-    data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
+    if (!use.bucket) data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
   this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(record.made_by, record.actor));
   return {};
 }

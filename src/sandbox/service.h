@@ -41,12 +41,13 @@ namespace isola::sandbox {
 struct Settings {
   std::string default_template = "base";
   boundary::Limits default_limits;
-  Millis default_timeout = 0;                      // a lifetime where the caller names none; 0: never
-  uint32_t pool = 1;                               // parked jails per template in use, at least
-  uint32_t pool_most = 16;                         // and at most: in between, demand decides
-  std::chrono::milliseconds sample{30000};         // how often usage is written down
-  std::chrono::milliseconds patience{30000};       // with a guest that says nothing
-  std::chrono::milliseconds sweep{20000};          // between looks for sandboxes that nobody knows
+  Millis default_timeout = 0;                 // a lifetime where the caller names none; 0: never
+  uint32_t pool = 1;                          // parked jails per template in use, at least
+  uint32_t pool_most = 16;                    // and at most: in between, demand decides
+  uint64_t pool_memory = 0;                   // bytes that all of them together may take; 0: no bound but what is free
+  std::chrono::milliseconds sample{30000};    // how often usage is written down
+  std::chrono::milliseconds patience{30000};  // with a guest that says nothing
+  std::chrono::milliseconds sweep{20000};     // between looks for sandboxes that nobody knows
   std::chrono::milliseconds scan_patience{10000};  // with a gate that does not answer of what is to be searched
   bool allow_unquotaed_disk = false;
   std::string issuer = {};  // URL: who signs tokens of sandboxes' identities; empty: nobody
@@ -101,6 +102,7 @@ struct CreateRequest {
   bool files_only = false;  // of the snapshot: not its memory
   // By id or name. Not given: those of the snapshot, or none.
   std::optional<std::vector<store::VolumeUse>> volumes;
+  std::optional<std::vector<store::VolumeUse>> buckets;  // likewise
   store::Budget budget;
   store::Labels metadata, env;
   std::vector<std::string> on_create, on_resume;
@@ -435,6 +437,12 @@ class Service : public std::enable_shared_from_this<Service> {
     std::atomic<uint64_t> pool_hits{0}, pool_misses{0}, paused{0}, resumed{0}, forked{0};
   };
   Counters counters;
+  // What the launcher was asked to keep parked, and what that takes.
+  struct Pooling {
+    size_t pools = 0;
+    uint64_t wanted = 0, bytes = 0;
+  };
+  Pooling pooling() const;
 
   // For whoever writes events of its own (files). Without a caller it happened on behalf of whoever the sandbox is for.
   void record(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by = Caller(),
@@ -474,6 +482,10 @@ class Service : public std::enable_shared_from_this<Service> {
   // `filling`: of the service's own accord, of a volume that others only read.
   Result<std::vector<store::VolumeUse>> find_volumes(const std::string& project, std::vector<store::VolumeUse> asked,
                                                      bool filling);
+  // Buckets of these (buckets.cc), with what is sealed of their secrets now.
+  Result<std::vector<launcher::BucketMount>> buckets_of(const std::string& project,
+                                                        const std::vector<store::VolumeUse>& volumes);
+  void note_buckets(const BoxPtr& box, const Caller& by);
   Task<Result<void>> retire_volume(std::string id);
   Task<Result<void>> drop_volume(std::string id);
   Task<void> undo_volumes();
@@ -647,13 +659,14 @@ class Service : public std::enable_shared_from_this<Service> {
   std::map<std::string, Millis> stored_until_;   // what is written down of each snapshot's storage; of the sweep alone
   std::set<std::string> full_volumes_;           // ids; of the sweep alone
   std::map<std::string, Millis> volumes_until_;  // likewise, of volumes
-  std::mutex pool_mutex_;
+  mutable std::mutex pool_mutex_;
   struct Pool {
     PoolPolicy policy;
     uint32_t asked = 0;     // of the launcher
     uint64_t each = 0;      // bytes of memory that one has, beyond a plain one's
     bool projects = false;  // of what a project built: kept only while it is wanted
   };
+  uint64_t left_for(const Pool& pool, const Settings& settings) const;
   std::map<std::string, Pool> pools_;  // by digest, or image; under pool_mutex_
   struct Warm {
     std::string image = {};  // empty: there is none

@@ -171,6 +171,11 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     if (box->change_from(State::creating, [&](auto& r) { r.state = before; }))
       (void)parts_.store.set_state(box->id(), before);
   };
+  auto buckets = buckets_of(record.project, record.volumes);
+  if (!buckets) {
+    back_to_sleep();
+    co_return std::unexpected(buckets.error());
+  }
   Launching under_way(*this);
   launcher::LaunchRequest ask{
       .limits = record.limits,
@@ -178,6 +183,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
       .ephemeral = false,
       .allow_unquotaed = settings().allow_unquotaed_disk,
       .volumes = mounts_of(record.volumes),
+      .buckets = std::move(*buckets),
       .image = record.image,
       .files_only = request.files_only,
       .id = record.id,
@@ -200,6 +206,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     }
   }
   box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings().patience, box->screening()));
+  note_buckets(box, request.by);
   // It reaches nothing until its policy is in force. What it was granted it has to be granted again: what comes out of
   // an image may have been waiting for this.
   Result<void> ready;

@@ -233,12 +233,14 @@ Task<void> Service::make_forks(std::shared_ptr<Forking> forking) {
 // What its parent has, but for what is its own: id, tokens, ranges, names.
 Task<Result<Created>> Service::make_fork(Forking& forking) {
   const auto& parent = forking.parent;
+  ISOLA_CO_TRY(auto buckets, buckets_of(parent.project, parent.volumes));
   launcher::LaunchRequest ask{
       .limits = parent.limits,
       .boundary = {.wish = wish_for(parent.boundary), .at_least = least_boundary(parent.project)},
       .ephemeral = false,
       .allow_unquotaed = settings().allow_unquotaed_disk,
       .volumes = mounts_of(parent.volumes),
+      .buckets = std::move(buckets),
       .image = forking.image,
       .forked = true};
   auto launched = co_await parts_.launcher->launch(std::move(ask));
@@ -269,6 +271,7 @@ Task<Result<Created>> Service::make_fork(Forking& forking) {
                {"parent", parent.id}};
   data["latency_us"] = latency_data(launched->reply.latency);
   this->record(ledger::Kind::sandbox_created, box, data.dump(), forking.request.by);
+  note_buckets(box, forking.request.by);
   Result<void> ready;
   if (forking.request.keep_grants) ready = co_await copy_grants(parent, box, forking.request.by);
   if (ready) {

@@ -25,7 +25,8 @@ constexpr auto kLeaving = std::chrono::seconds(5);
 std::vector<launcher::VolumeMount> mounts_of(const std::vector<store::VolumeUse>& volumes) {
   std::vector<launcher::VolumeMount> mounts;
   for (const auto& use : volumes)
-    mounts.push_back({.id = use.volume, .target = use.path, .read_only = use.read_only, .part = use.subpath});
+    if (!use.bucket)
+      mounts.push_back({.id = use.volume, .target = use.path, .read_only = use.read_only, .part = use.subpath});
   return mounts;
 }
 
@@ -35,13 +36,14 @@ Result<std::vector<store::VolumeUse>> Service::find_volumes(const std::string& p
   if (asked.size() > boundary::kMostShown)
     return fail(Code::invalid, fmt::format("volumes: at most {}", boundary::kMostShown));
   for (auto& use : asked) {
+    while (use.path.size() > 1 && use.path.ends_with('/')) use.path.pop_back();
+    if (use.bucket) continue;
     ISOLA_TRY(auto volume, parts_.store.find_volume(project, use.volume));
     if (is_kept_folder(volume) && !use.read_only && !filling)
       return fail(Code::invalid,
                   "volumes: '" + volume.name + "' is kept as it was: it is mounted with read_only, or copied from");
     use.volume = volume.id;
     use.name = volume.name;
-    while (use.path.size() > 1 && use.path.ends_with('/')) use.path.pop_back();
   }
   return asked;
 }

@@ -26,9 +26,16 @@ Result<std::string> to_json(const std::vector<std::string>& list, std::string_vi
 
 Result<std::string> to_json(const std::vector<VolumeUse>& volumes) {
   auto all = json::array();
-  for (const auto& v : volumes)
+  for (const auto& v : volumes) {
     all.push_back(
         {{"volume", v.volume}, {"path", v.path}, {"read_only", v.read_only}, {"subpath", v.subpath}, {"name", v.name}});
+    if (v.bucket)
+      all.back()["bucket"] = {{"endpoint", v.bucket->endpoint},
+                              {"bucket", v.bucket->bucket},
+                              {"prefix", v.bucket->prefix},
+                              {"region", v.bucket->region},
+                              {"secret", v.bucket->secret}};
+  }
   return dump(all, "the paths of volumes");
 }
 
@@ -63,10 +70,11 @@ Result<std::vector<VolumeUse>> volumes_of(const std::string& text) {
   if (!parsed.is_array()) return damaged();
   for (const auto& one : parsed) {
     if (!one.is_object()) return damaged();
-    auto word = [&](const char* name) {
-      auto at = one.find(name);
-      return at != one.end() && at->is_string() ? at->get<std::string>() : std::string();
+    auto word_of = [](const json& object, const char* name) {
+      auto at = object.find(name);
+      return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
     };
+    auto word = [&](const char* name) { return word_of(one, name); };
     auto read_only = one.find("read_only");
     bool shut = read_only == one.end() || !read_only->is_boolean() || read_only->get<bool>();
     volumes.push_back({.volume = word("volume"),
@@ -74,6 +82,12 @@ Result<std::vector<VolumeUse>> volumes_of(const std::string& text) {
                        .read_only = shut,
                        .subpath = word("subpath"),
                        .name = word("name")});
+    if (auto at = one.find("bucket"); at != one.end() && at->is_object())
+      volumes.back().bucket = BucketUse{.endpoint = word_of(*at, "endpoint"),
+                                        .bucket = word_of(*at, "bucket"),
+                                        .prefix = word_of(*at, "prefix"),
+                                        .region = word_of(*at, "region"),
+                                        .secret = word_of(*at, "secret")};
   }
   return volumes;
 }

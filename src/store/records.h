@@ -45,13 +45,20 @@ struct Budget {
   bool operator==(const Budget&) const = default;
 };
 
-// A volume in a sandbox.
+// A bucket of an S3-compatible store; the secret is the project's, by name.
+struct BucketUse {
+  std::string endpoint, bucket, prefix, region, secret;
+  bool operator==(const BucketUse&) const = default;
+};
+
+// A volume in a sandbox, or a bucket.
 struct VolumeUse {
   std::string volume;  // its id
   std::string path;    // where, inside
   bool read_only = false;
-  std::string subpath;  // a folder of it; empty: all of it
-  std::string name;     // the volume's, which it keeps
+  std::string subpath;                   // a folder of it; empty: all of it
+  std::string name;                      // the volume's, which it keeps
+  std::optional<BucketUse> bucket = {};  // then there is no volume
   bool operator==(const VolumeUse&) const = default;
 };
 

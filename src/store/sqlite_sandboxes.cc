@@ -71,6 +71,7 @@ std::unexpected<Error> why_unchanged(Database& db, const std::string& id) {
 // The volumes are the project's, and not about to go.
 Result<void> check_volumes(Database& db, const SandboxRecord& sandbox) {
   for (const auto& use : sandbox.volumes) {
+    if (use.bucket) continue;
     ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM volumes WHERE id = ? AND project = ? AND state = 'there'"));
     ISOLA_TRY(bool found, query.bind(use.volume, sandbox.project).step());
     if (!found) return fail(Code::not_found, "there is no volume " + use.volume);

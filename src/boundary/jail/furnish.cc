@@ -149,9 +149,11 @@ Result<void> mount_everything(const Furnishing& f, int wire, std::vector<Fd> fds
     // The root of a box is empty but for what was put there.
     const bool bare = f.outfit && ::faccessat(root.get(), rule.target.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) < 0;
     if (rule.from == MountRule::From::shown || bare) {
-      struct stat what{};
-      if (::fstat(mount->get(), &what) < 0) return sys_error("cannot look at what is shown at /" + rule.target);
-      auto made = make_place(root.get(), rule.target, S_ISDIR(what.st_mode));
+      // As the kernel has it: a filesystem that somebody serves is not asked, and nobody waits for an answer.
+      struct statx what{};
+      if (::statx(mount->get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &what) < 0)
+        return sys_error("cannot look at what is shown at /" + rule.target);
+      auto made = make_place(root.get(), rule.target, S_ISDIR(what.stx_mode));
       if (!made) return std::unexpected(made.error().in("/" + rule.target));
     }
     auto attached = kernel::attach(mount->get(), root.get(), rule.target);

@@ -152,10 +152,11 @@ Result<Root> make_root(const std::vector<std::string>& lowers, const std::string
 Result<Fd> prepare_shown(const ShownFolder& shown, int userns) {
   const kernel::MountAttributes attributes{.read_only = shown.read_only, .nosuid = true, .nodev = true};
   auto mapped_attributes = attributes;
-  mapped_attributes.idmap = userns;
+  if (shown.mapped) mapped_attributes.idmap = userns;
   auto mapped = kernel::set_attributes(shown.tree.get(), mapped_attributes);
   if (!mapped) return std::unexpected(mapped.error().in("the folder shown at " + shown.target));
   Fd tree(::fcntl(shown.tree.get(), F_DUPFD_CLOEXEC, 0));
+  if (tree && !shown.mapped) return tree;  // somebody serves it: nothing that waits for an answer is asked
   struct stat st;
   if (!tree || ::fstat(tree.get(), &st) < 0) return sys_error("cannot look at what is shown at " + shown.target);
   if (!shown.hosts || S_ISREG(st.st_mode)) return tree;

@@ -44,7 +44,8 @@ json listed_view(const store::SandboxRecord& record) {
   auto end = record.lifetime.deadline ? record.lifetime.deadline : record.created + kNever;
   bool still = record.state == State::frozen || store::is_asleep(record.state);
   json mounts = json::array();
-  for (const auto& use : record.volumes) mounts.push_back({{"name", use.name}, {"path", use.path}});
+  for (const auto& use : record.volumes)
+    if (!use.bucket) mounts.push_back({{"name", use.name}, {"path", use.path}});
   return {{"sandboxID", record.id},
           {"templateID", record.template_name},
           {"alias", record.template_name},

@@ -37,6 +37,25 @@ std::vector<store::VolumeUse> read_volumes(Fields& fields) {
   return volumes;
 }
 
+std::vector<store::VolumeUse> read_buckets(Fields& fields) {
+  std::vector<store::VolumeUse> buckets;
+  for (auto& inner : fields.objects("buckets")) {
+    store::VolumeUse use;
+    use.path = inner.text("path");
+    if (use.path.empty() || use.path[0] != '/') inner.wrong("path", "must be an absolute path");
+    use.read_only = inner.flag("read_only");
+    use.bucket = store::BucketUse{.endpoint = inner.text("endpoint"),
+                                  .bucket = inner.text("bucket"),
+                                  .prefix = inner.text("prefix"),
+                                  .region = inner.text("region"),
+                                  .secret = inner.text("secret")};
+    if (use.bucket->secret.empty()) inner.wrong("secret", "must name a secret of the project");
+    fields.adopt(inner, "buckets");
+    buckets.push_back(std::move(use));
+  }
+  return buckets;
+}
+
 }  // namespace
 
 Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settings& settings) {
@@ -84,6 +103,9 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   bool says_volumes = fields.has("volumes");
   auto volumes = read_volumes(fields);
   if (says_volumes) request.volumes = std::move(volumes);
+  bool says_buckets = fields.has("buckets");
+  auto buckets = read_buckets(fields);
+  if (says_buckets) request.buckets = std::move(buckets);
   request.budget = read_budget(fields, "budget");
   request.metadata = fields.labels("metadata");
   request.env = fields.labels("env");

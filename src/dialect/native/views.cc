@@ -27,11 +27,36 @@ json view(const store::Budget& budget) {
 json view(const std::vector<store::VolumeUse>& volumes) {
   json all = json::array();
   for (const auto& use : volumes) {
+    if (use.bucket) continue;
     all.push_back({{"id", use.volume}, {"name", use.name}, {"path", use.path}, {"read_only", use.read_only}});
     if (!use.subpath.empty()) all.back()["subpath"] = use.subpath;
   }
   return all;
 }
+
+namespace {
+
+json view_buckets(const std::vector<store::VolumeUse>& volumes) {
+  json all = json::array();
+  for (const auto& use : volumes) {
+    if (!use.bucket) continue;
+    all.push_back({{"endpoint", use.bucket->endpoint},
+                   {"bucket", use.bucket->bucket},
+                   {"secret", use.bucket->secret},
+                   {"path", use.path},
+                   {"read_only", use.read_only}});
+    if (!use.bucket->prefix.empty()) all.back()["prefix"] = use.bucket->prefix;
+    if (!use.bucket->region.empty()) all.back()["region"] = use.bucket->region;
+  }
+  return all;
+}
+
+void add_mounts(json& out, const std::vector<store::VolumeUse>& volumes) {
+  if (auto all = view(volumes); !all.empty()) out["volumes"] = all;
+  if (auto all = view_buckets(volumes); !all.empty()) out["buckets"] = all;
+}
+
+}  // namespace
 
 json view(const store::SandboxRecord& sandbox) {
   json out = {{"id", sandbox.id},
@@ -74,7 +99,7 @@ json view(const store::SandboxRecord& sandbox) {
   } else if (sandbox.state == State::frozen && !sandbox.end_detail.empty()) {
     out["frozen_reason"] = sandbox.end_detail;
   }
-  if (!sandbox.volumes.empty()) out["volumes"] = view(sandbox.volumes);
+  add_mounts(out, sandbox.volumes);
   if (store::is_asleep(sandbox.state)) {
     out["paused"] = moment(sandbox.asleep);
     if (!sandbox.end_detail.empty()) out["paused_reason"] = sandbox.end_detail;
@@ -100,7 +125,7 @@ json view(const store::ImageRecord& snapshot) {
               {"disk", snapshot.limits.disk}};
   if (!snapshot.name.empty()) out["name"] = snapshot.name;
   if (!snapshot.parent.empty()) out["parent"] = snapshot.parent;
-  if (!snapshot.volumes.empty()) out["volumes"] = view(snapshot.volumes);
+  add_mounts(out, snapshot.volumes);
   return out;
 }
 
