@@ -25,11 +25,17 @@ uint32_t PoolPolicy::target(store::Millis now, const PoolBounds& bounds) const {
   uint32_t busiest = 0;
   for (const auto& second : seconds_)
     if (second.at > now / 1000 - kSeconds) busiest = std::max(busiest, second.creates);
-  uint64_t fit = bounds.free_memory / kPart / (kEach + bounds.each);
+  uint64_t fit = std::min(bounds.free_memory / kPart, bounds.left) / (kEach + bounds.each);
   uint64_t least = bounds.only_while ? 0 : bounds.least;
   uint64_t most = std::max<uint64_t>(least, std::min<uint64_t>(bounds.most, fit));
   return static_cast<uint32_t>(std::clamp<uint64_t>(busiest, least, most));
 }
+
+bool PoolPolicy::idle(store::Millis now) const {
+  return std::ranges::none_of(seconds_, [&](const Second& second) { return second.at > now / 1000 - kSeconds; });
+}
+
+uint64_t pool_bytes(uint32_t count, uint64_t each) { return count * (kEach + each); }
 
 uint64_t available_memory() {
   auto text = read_file("/proc/meminfo", 16 << 10);

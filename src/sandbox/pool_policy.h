@@ -16,8 +16,9 @@ namespace isola::sandbox {
 struct PoolBounds {
   uint32_t least = 1, most = 16;  // least 0: no pool at all
   uint64_t free_memory = UINT64_MAX;
-  uint64_t each = 0;        // bytes that one takes beyond a plain one's
-  bool only_while = false;  // wanted: none is kept for nobody
+  uint64_t left = UINT64_MAX;  // of what all pools together may take, when the others have theirs
+  uint64_t each = 0;           // bytes that one takes beyond a plain one's
+  bool only_while = false;     // wanted: none is kept for nobody
 };
 
 // Not to be called from two threads at once.
@@ -25,6 +26,7 @@ class PoolPolicy {
  public:
   void wanted(store::Millis now);
   uint32_t target(store::Millis now, const PoolBounds& bounds) const;
+  bool idle(store::Millis now) const;  // nobody wanted one within the last minute
 
  private:
   static constexpr int kSeconds = 60;
@@ -35,6 +37,8 @@ class PoolPolicy {
   std::array<Second, kSeconds> seconds_{};
 };
 
+// Bytes that so many parked ones take.
+uint64_t pool_bytes(uint32_t count, uint64_t each);
 // What the machine could give, in bytes.
 uint64_t available_memory();
 

@@ -40,6 +40,20 @@ TEST(PoolPolicy, StaysWithinItsBounds) {
   EXPECT_EQ(policy.target(1'000'000, {.least = 1, .most = 16, .free_memory = 0}), 1u);
 }
 
+TEST(PoolPolicy, AllPoolsTogetherHaveABound) {
+  PoolPolicy policy;
+  for (int i = 0; i < 100; ++i) policy.wanted(1'000'000);
+  PoolBounds bounds{.least = 1, .most = 16, .free_memory = uint64_t{64} << 30, .left = 40 << 20};
+  EXPECT_EQ(policy.target(1'000'000, bounds), 5u);
+  bounds.each = 8 << 20;
+  EXPECT_EQ(policy.target(1'000'000, bounds), 2u);
+  bounds.left = 0;
+  EXPECT_EQ(policy.target(1'000'000, bounds), 1u) << "the least is the operator's word";
+  bounds.only_while = true;
+  EXPECT_EQ(policy.target(1'000'000, bounds), 0u);
+  EXPECT_EQ(pool_bytes(3, 8 << 20), 3u * (16 << 20));
+}
+
 TEST(PoolPolicy, TheMachineHasSomeMemory) {
   EXPECT_GT(available_memory(), 1u << 20);
   EXPECT_NE(available_memory(), UINT64_MAX);

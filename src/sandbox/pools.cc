@@ -1,6 +1,7 @@
 // Pools: how many parked sandboxes of each template, or warm image, the launcher is to keep.
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <utility>
 
 #include "base/ids.h"
 #include "sandbox/service.h"
@@ -11,15 +12,25 @@ namespace net = boost::asio;
 
 namespace {
 
-PoolBounds bounds_of(const Settings& settings, uint64_t free_memory, uint64_t each, bool only_while) {
+PoolBounds bounds_of(const Settings& settings, uint64_t free_memory, uint64_t left, uint64_t each, bool only_while) {
   return {.least = settings.pool,
           .most = settings.pool_most,
           .free_memory = free_memory,
+          .left = left,
           .each = each,
           .only_while = only_while};
 }
 
 }  // namespace
+
+// Under pool_mutex_.
+uint64_t Service::left_for(const Pool& pool, const Settings& settings) const {
+  if (settings.pool_memory == 0) return UINT64_MAX;
+  uint64_t others = 0;
+  for (const auto& [name, other] : pools_)
+    if (&other != &pool) others += pool_bytes(other.asked, other.each);
+  return settings.pool_memory - std::min(settings.pool_memory, others);
+}
 
 // The launcher is told only when the number changes: a create costs it nothing.
 void Service::note_demand(const std::string& name, Birth birth, bool cold) {
@@ -37,9 +48,10 @@ void Service::note_demand(const std::string& name, Birth birth, bool cold) {
     }
     pool.policy.wanted(now_millis());
     // Fewer: when the sweep finds that it stays so. How much memory is free is asked only where it could matter.
-    if (pool.policy.target(now_millis(), bounds_of(settings, UINT64_MAX, pool.each, pool.projects)) <= pool.asked)
+    const uint64_t left = left_for(pool, settings);
+    if (pool.policy.target(now_millis(), bounds_of(settings, UINT64_MAX, left, pool.each, pool.projects)) <= pool.asked)
       return;
-    count = pool.policy.target(now_millis(), bounds_of(settings, available_memory(), pool.each, pool.projects));
+    count = pool.policy.target(now_millis(), bounds_of(settings, available_memory(), left, pool.each, pool.projects));
     if (count <= pool.asked) return;
     pool.asked = count;
   }
@@ -56,14 +68,28 @@ Task<void> Service::fit_pools() {
   std::vector<std::pair<std::string, uint32_t>> changed;
   {
     std::lock_guard lock(pool_mutex_);
-    for (auto& [name, pool] : pools_) {
-      uint32_t count = pool.policy.target(now_millis(), bounds_of(settings, memory, pool.each, pool.projects));
-      if (count == pool.asked) continue;
-      pool.asked = count;
-      changed.emplace_back(name, count);
+    for (auto at = pools_.begin(); at != pools_.end();) {
+      auto& [name, pool] = *at;
+      const auto bounds = bounds_of(settings, memory, left_for(pool, settings), pool.each, pool.projects);
+      uint32_t count = pool.policy.target(now_millis(), bounds);
+      if (count != std::exchange(pool.asked, count)) changed.emplace_back(name, count);
+      // Of what a project built, and nobody wants any more: the image may be gone by now.
+      at = pool.projects && count == 0 && pool.policy.idle(now_millis()) ? pools_.erase(at) : std::next(at);
     }
   }
   for (const auto& [name, count] : changed) (void)co_await parts_.launcher->park(name, count);
+}
+
+Service::Pooling Service::pooling() const {
+  Pooling all;
+  std::lock_guard lock(pool_mutex_);
+  for (const auto& [name, pool] : pools_) {
+    if (pool.asked == 0) continue;
+    ++all.pools;
+    all.wanted += pool.asked;
+    all.bytes += pool_bytes(pool.asked, pool.each);
+  }
+  return all;
 }
 
 void Service::forget_pools() {

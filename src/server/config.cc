@@ -121,6 +121,8 @@ constexpr Setting kSettings[] = {
     SETTING("defaults.timeout", "time", "lifetime of a sandbox that names none; 0: for ever", timeout),
     SETTING("pool", "number", "parked sandboxes kept ready per template in use, at least", pool),
     SETTING("pool_most", "number", "and at most: in between, demand decides", pool_most),
+    SIZE_SETTING("pool_memory", "what all parked ones together may take; 0: a quarter of what is free, each template",
+                 pool_memory),
     SETTING("sample", "time", "how often usage is written down", sample),
     SETTING("sweep", "time", "how often leftovers and expired snapshots are looked for", sweep),
     SETTING("allow_unquotaed_disk", "true or false", "run even where no disk limit can be enforced",

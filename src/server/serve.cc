@@ -50,6 +50,7 @@ sandbox::Settings settings_of(const Config& config) {
           .default_timeout = config.timeout.count(),
           .pool = config.pool,
           .pool_most = config.pool_most,
+          .pool_memory = config.pool_memory,
           .sample = config.sample,
           .patience = config.patience,
           .sweep = config.sweep,

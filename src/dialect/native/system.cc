@@ -53,6 +53,10 @@ std::string prometheus(sandbox::Service& service) {
   line("pool_hits_total", "counter", "Creates that took a parked sandbox.", c.pool_hits.load());
   line("pool_misses_total", "counter", "Creates that could have taken a parked sandbox and found none.",
        c.pool_misses.load());
+  const auto pooling = service.pooling();
+  line("pools", "gauge", "Templates and images of which some are kept parked.", pooling.pools);
+  line("pool_wanted", "gauge", "Parked sandboxes that demand asks for, of all of them.", pooling.wanted);
+  line("pool_memory_bytes", "gauge", "What those take at most.", pooling.bytes);
   line("sandboxes_paused_total", "counter", "Pauses.", c.paused.load());
   line("sandboxes_resumed_total", "counter", "Resumes.", c.resumed.load());
   line("sandboxes_forked_total", "counter", "Forked children.", c.forked.load());
