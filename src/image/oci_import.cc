@@ -39,18 +39,33 @@ Result<std::string> unpack_program() {
   return program.string();
 }
 
+// What isola-unpack ends with, in words for whoever asked for the image.
+Error unpack_error(const Error& error) {
+  auto ended_with = [&](const char* code) {
+    return error.message.find(std::string("exit code ") + code) != std::string::npos;
+  };
+  const size_t line = error.message.rfind('\n');
+  const std::string last = line == std::string::npos ? error.message : error.message.substr(line + 1);
+  if (ended_with("3:")) return {Code::exhausted, "the image is too large: " + last};
+  if (ended_with("4:")) return {Code::invalid, "a layer of the image cannot be unpacked: " + last};
+  if (ended_with("124") || ended_with("137"))
+    return {Code::timeout, fmt::format("a layer of the image was not unpacked within {} seconds", kPatience)};
+  return error;
+}
+
 // What is left of the bound afterwards is for the next layer.
 Result<void> apply(const std::string& root, int layer, uint64_t& bytes, uint64_t& entries, const std::string& log) {
   ISOLA_TRY(std::string program, unpack_program());
   if (::lseek(layer, 0, SEEK_SET) < 0) return sys_error("cannot read a layer");
-  ISOLA_TRY(std::string said, run_output({.argv = {"timeout", "--kill-after=5", kPatience, program, root,
-                                                   std::to_string(bytes), std::to_string(entries)},
-                                          .what = "cannot unpack a layer of the image",
-                                          .log = log,
-                                          .contained = true,
-                                          .input = layer}));
+  auto said = run_output(
+      {.argv = {"timeout", "--kill-after=5", kPatience, program, root, std::to_string(bytes), std::to_string(entries)},
+       .what = "cannot unpack a layer of the image",
+       .log = log,
+       .contained = true,
+       .input = layer});
+  if (!said) return std::unexpected(unpack_error(said.error()));
   unsigned long done = 0, files = 0;
-  if (std::sscanf(said.c_str(), "%lu %lu", &done, &files) != 2)
+  if (std::sscanf(said->c_str(), "%lu %lu", &done, &files) != 2)
     return fail(Code::internal, "isola-unpack does not say what it did");
   bytes -= std::min<uint64_t>(bytes, done);
   entries -= std::min<uint64_t>(entries, files);

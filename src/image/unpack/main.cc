@@ -59,7 +59,13 @@ int main(int argc, char** argv) {
       confined ? image::apply_layer(STDIN_FILENO, most) : Result<image::Amount>(std::unexpected(confined.error()));
   if (!done) {
     std::fprintf(stderr, "%s\n", done.error().message.c_str());
-    return done.error().code == Code::exhausted ? 3 : 1;
+    switch (done.error().code) {
+      case Code::exhausted: return 3;
+      case Code::invalid:
+      case Code::corrupt:
+      case Code::unsupported: return 4;  // whoever packed it did
+      default: return 1;
+    }
   }
   std::printf("%lu %lu\n", static_cast<unsigned long>(done->bytes), static_cast<unsigned long>(done->entries));
   return 0;
