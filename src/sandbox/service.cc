@@ -18,10 +18,21 @@ namespace isola::sandbox {
 namespace net = boost::asio;
 using nlohmann::json;
 
+namespace {
+
+// Does not keep the launcher's link alive: what waits on one worker may go when the link's own worker is gone.
+Task<Result<Fd>> scan_channel_of(std::weak_ptr<LauncherLink> link) {
+  auto launcher = link.lock();
+  if (!launcher) co_return fail(Code::unavailable, "the server is stopping");
+  co_return co_await launcher->scan_channel();
+}
+
+}  // namespace
+
 Service::Service(Parts parts) : parts_(std::move(parts)), accounts_(parts_.ledger, parts_.settings.prices) {
   if (parts_.secret.empty()) parts_.secret = new_token();
   desk_ = std::make_shared<VolumeDesk>(parts_.launcher, parts_.next_worker);
-  auto connect = [launcher = parts_.launcher] { return launcher->scan_channel(); };
+  auto connect = [launcher = std::weak_ptr(parts_.launcher)] { return scan_channel_of(launcher); };
   scanner_ = ScanLink::make(parts_.next_worker(), connect, parts_.settings.scan_patience);
 }
 Service::~Service() = default;
