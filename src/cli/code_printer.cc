@@ -89,7 +89,7 @@ Result<void> CodePrinter::take(std::string_view line) {
   if (type == "stderr") return put_out(STDERR_FILENO, words_of(event, "text"));
   if (type == "result" || type == "display_update") return put_out(STDOUT_FILENO, shown(event, options_.images));
   if (type == "truncated") return put_out(STDERR_FILENO, "isola: the output of this cell was cut here\n");
-  if (type == "failure") complain(words_of(event, "message"));
+  if (type == "failure" || type == "lost") complain(words_of(event, "message"));
   if (type == "end" && words_of(event, "status") == "timeout") complain(words_of(event, "message"));
   if (type == "error") {
     std::string text;

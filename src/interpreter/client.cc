@@ -1,24 +1,50 @@
 #include "interpreter/client.h"
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "guest/dial.h"
+#include "interpreter/events.h"
 #include "interpreter/socket.h"
 
 namespace isola::interpreter {
 
+namespace net = boost::asio;
+using namespace net::experimental::awaitable_operators;
 using nlohmann::json;
+using std::chrono::milliseconds;
 
 namespace {
 
-constexpr size_t kMaxLine = 192 << 20;
+constexpr size_t kLongestAnswer = 4 << 20;
 constexpr auto kAnswerTime = std::chrono::minutes(5);
-constexpr std::chrono::milliseconds kStopTime = std::chrono::seconds(15);
+constexpr milliseconds kStopTime = std::chrono::seconds(15);  // of one that nobody waits for
+// For the program inside to come up, and to take a call: both are a matter of milliseconds, unless somebody inside has
+// put another in its place.
+constexpr milliseconds kStartTime = std::chrono::seconds(30), kDialTime = std::chrono::seconds(30);
+constexpr milliseconds kSendTime = std::chrono::minutes(2);  // 64 MiB at the most
 
 // A request of this size goes along with the dial: most cells save a way there and back. A larger one waits for the
 // answer, so that it is not sent for nothing.
 constexpr size_t kAlong = 16 << 10;
+
+Task<void> pass(milliseconds time) {
+  net::steady_timer timer(co_await net::this_coro::executor);
+  timer.expires_after(time);
+  co_await timer.async_wait(net::use_awaitable);
+}
+
+Task<Result<void>> send(sandbox::Channel& channel, std::string_view bytes, milliseconds time) {
+  auto first = co_await (channel.write(bytes) || pass(time));
+  if (first.index() == 0) co_return std::get<0>(std::move(first));
+  co_return fail(Code::timeout, "the interpreter inside does not take what it is sent");
+}
 
 // Returns when somebody listens, and has the request. `request` outlives the call.
 Task<Result<sandbox::ChannelPtr>> dial(sandbox::Service& service, sandbox::BoxPtr box, std::string_view request) {
@@ -28,9 +54,11 @@ Task<Result<sandbox::ChannelPtr>> dial(sandbox::Service& service, sandbox::BoxPt
   std::string args = guest::encode(where);
   sandbox::ChannelPtr channel = link->open(guest::Op::dial, std::move(args));
   const bool along = request.size() <= kAlong;
-  if (along) (void)co_await channel->write(request);  // what went wrong is in the reply
-  ISOLA_CO_TRY(std::string dialled, co_await channel->reply());
-  if (!along) ISOLA_CO_CHECK(co_await channel->write(request));
+  if (along) (void)co_await send(*channel, request, kDialTime);  // what went wrong is in the reply
+  auto first = co_await (channel->reply() || pass(kDialTime));
+  if (first.index() != 0) co_return fail(Code::timeout, "the interpreter inside does not answer");
+  ISOLA_CO_TRY(std::string dialled, std::move(std::get<0>(first)));
+  if (!along) ISOLA_CO_CHECK(co_await send(*channel, request, kSendTime));
   co_return channel;
 }
 
@@ -41,6 +69,7 @@ Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
   spec.user = "root";
   spec.cwd = "/";
   spec.counted = false;
+  spec.timeout = kStartTime;
   auto started = co_await service.run(box, std::move(spec));
   if (!started) {
     if (started.error().code == Code::not_found)
@@ -51,8 +80,11 @@ Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
   }
   sandbox::Running running = std::move(*started);
   std::string said;
+  const auto until = std::chrono::steady_clock::now() + 2 * kStartTime;  // that it is ended in time is said inside, too
   for (;;) {
-    auto frame = co_await running.channel->read_frame();
+    auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0) co_return fail(Code::timeout, "the interpreter inside does not start");
+    auto frame = co_await running.channel->read_frame_for(left);
     if (!frame) break;
     if (said.size() < 4096 && frame->size() > guest::kPieceHeader) said += frame->substr(guest::kPieceHeader);
   }
@@ -66,20 +98,68 @@ Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
 
 }  // namespace
 
-Task<Result<std::unique_ptr<Conversation>>> ask(sandbox::Service& service, sandbox::BoxPtr box, std::string request) {
-  sandbox::Box::Use use = box->use();
-  request += '\n';
-  auto channel = co_await dial(service, box, request);
+// A request on its way in. It goes on when its caller leaves, since a step of it cannot be left half done (a sandbox
+// that is being woken, a command that is being started); the cell that came in so is stopped at once.
+struct Conversation::Opening {
+  std::shared_ptr<sandbox::Service> service;
+  sandbox::BoxPtr box;
+  sandbox::Box::Use use;
+  std::string request;
+  bool begun = false, unwanted = false;
+  std::optional<Result<sandbox::ChannelPtr>> outcome;
+  sandbox::Bell bell;
+};
+
+Conversation::Conversation(sandbox::Service& service, sandbox::BoxPtr box, size_t longest)
+    : opening_(new Opening{.service = service.shared_from_this(),
+                           .box = box,
+                           .use = box->use(),
+                           .request = {},
+                           .outcome = {},
+                           .bell = {}}),
+      longest_(longest),
+      box_(std::move(box)) {}
+
+Conversation::~Conversation() { opening_->unwanted = true; }
+
+Task<void> Conversation::open_it(std::shared_ptr<Opening> opening) {
+  Opening& o = *opening;
+  Result<sandbox::ChannelPtr> channel = co_await dial(*o.service, o.box, o.request);
   bool absent = !channel && (channel.error().sys_errno == ENOENT || channel.error().sys_errno == ECONNREFUSED);
-  if (absent) {
-    ISOLA_CO_CHECK(co_await start(service, box));
-    channel = co_await dial(service, box, request);
+  if (absent && !o.unwanted) {
+    auto started = co_await start(*o.service, o.box);
+    if (!started)
+      channel = std::unexpected(std::move(started).error());
+    else if (!o.unwanted)
+      channel = co_await dial(*o.service, o.box, o.request);
   }
-  if (!channel) co_return std::unexpected(std::move(channel).error());
-  co_return std::make_unique<Conversation>(std::move(*channel), box, std::move(use));
+  o.request = {};
+  if (channel && o.unwanted) {
+    Conversation left(*o.service, o.box, kLongestAnswer);
+    left.channel_ = std::move(*channel);
+    co_await left.stop(kStopTime);
+    co_return;
+  }
+  o.outcome = std::move(channel);
+  o.bell.ring();
 }
 
-Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::milliseconds time) {
+Task<Result<void>> Conversation::open(std::string request) {
+  auto opening = opening_;
+  opening->request = std::move(request) + '\n';
+  opening->begun = true;
+  net::any_io_executor executor = co_await net::this_coro::executor;
+  net::co_spawn(executor, open_it(opening), net::detached);
+  // All on one thread: nothing changes between a look and the wait.
+  while (!opening->outcome) {
+    uint64_t ticket = opening->bell.ticket();
+    co_await opening->bell.wait(ticket);
+  }
+  ISOLA_CO_TRY(channel_, std::move(*opening->outcome));
+  co_return Result<void>();
+}
+
+Task<Result<std::optional<std::string>>> Conversation::next(milliseconds time) {
   if (ready_.empty()) {
     auto line = co_await take(time);
     const bool plain = !line || !*line || (*line)->empty();
@@ -95,8 +175,8 @@ Task<Result<std::optional<std::string>>> Conversation::next(std::chrono::millise
 
 // The text of one message with what was held back of the one before. What another kind of message follows is the end.
 Task<Result<std::string>> Conversation::sifted(std::string line) {
-  json event = json::parse(line, nullptr, false);
-  const bool typed = event.is_object() && event.contains("type") && event["type"].is_string();
+  ISOLA_CO_TRY(json event, parse_line(line));
+  const bool typed = event.contains("type") && event["type"].is_string();
   const std::string type = typed ? event["type"].get<std::string>() : "";
   if ((type != "stdout" && type != "stderr") || !event.contains("text") || !event["text"].is_string()) {
     for (const char* name : {"stdout", "stderr"}) {
@@ -122,7 +202,7 @@ Task<Result<std::string>> Conversation::last_of(const std::string& name) {
   co_return rest;
 }
 
-Task<Result<std::optional<std::string>>> Conversation::take(std::chrono::milliseconds time) {
+Task<Result<std::optional<std::string>>> Conversation::take(milliseconds time) {
   std::optional<std::string> line;
   // Pieces of a line are no answer: they do not make it wait for longer.
   const auto until = std::chrono::steady_clock::now() + time;
@@ -135,8 +215,8 @@ Task<Result<std::optional<std::string>>> Conversation::take(std::chrono::millise
     }
     searched_ = pending_.size();
     if (over_) co_return line;
-    if (pending_.size() > kMaxLine) co_return fail(Code::corrupt, "the interpreter inside sent too long a line");
-    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (pending_.size() > longest_) co_return fail(Code::corrupt, "the interpreter inside sent too long a line");
+    auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
     if (left.count() <= 0) {
       line.emplace();
       co_return line;
@@ -157,22 +237,30 @@ Task<Result<std::optional<std::string>>> Conversation::take(std::chrono::millise
   }
 }
 
-Task<void> Conversation::interrupt() {
+Task<void> Conversation::interrupt(milliseconds time) {
+  opening_->unwanted = true;
+  // It can have come in while its caller left.
+  if (!channel_ && opening_->outcome && *opening_->outcome) channel_ = **opening_->outcome;
+  if (channel_) co_await stop(time);
+}
+
+Task<void> Conversation::stop(milliseconds time) {
   std::string word = "{\"op\":\"interrupt\"}\n";
-  (void)co_await channel_->write(word);
+  auto until = std::chrono::steady_clock::now() + time;
+  (void)co_await send(*channel_, word, time);
   // Until it has stopped, so that dropping the channel does not overtake the word; but one that goes on talking, or
   // says nothing, keeps nobody.
-  auto until = std::chrono::steady_clock::now() + kStopTime;
-  for (auto left = kStopTime; left.count() > 0;) {
-    auto line = co_await next(left);
+  for (auto left = time; left.count() > 0;) {
+    auto line = co_await take(left);
     if (!line || !*line) break;
-    left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
   }
 }
 
 Task<Result<std::string>> ask_once(sandbox::Service& service, sandbox::BoxPtr box, std::string request) {
-  ISOLA_CO_TRY(auto talk, co_await ask(service, box, std::move(request)));
-  ISOLA_CO_TRY(auto line, co_await talk->next(kAnswerTime));
+  Conversation talk(service, box, kLongestAnswer);
+  ISOLA_CO_CHECK(co_await talk.open(std::move(request)));
+  ISOLA_CO_TRY(auto line, co_await talk.next(kAnswerTime));
   if (!line) co_return fail(Code::unavailable, "the interpreter inside ended without an answer");
   if (line->empty()) co_return fail(Code::timeout, "the interpreter inside did not answer in time");
   co_return std::move(*line);

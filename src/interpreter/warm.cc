@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "image/recipes.h"
 #include "interpreter/client.h"
+#include "interpreter/events.h"
 
 namespace isola::interpreter {
 
@@ -22,8 +23,8 @@ Task<Result<void>> warm(sandbox::Service& service, sandbox::BoxPtr box) {
   nlohmann::json request = {{"op", "warm"}, {"language", "python"}};
   request["sandbox_env"]["ISOLA_PREIMPORT"] = kImports;
   ISOLA_CO_TRY(std::string line, co_await ask_once(service, box, request.dump()));
-  auto answer = nlohmann::json::parse(line, nullptr, false);
-  if (answer.is_object() && answer.value("type", "") == "context") co_return Result<void>();
+  auto answer = parse_line(line);
+  if (answer && answer->contains("type") && (*answer)["type"] == "context") co_return Result<void>();
   co_return fail(Code::unavailable, "the interpreter inside says: " + log::quoted(line.substr(0, 2000)));
 }
 

@@ -16,6 +16,7 @@
 #include "image/tree.h"
 #include "kernel/mount.h"
 #include "launcher/cells.h"
+#include "launcher/run_until_test.h"
 
 namespace isola::launcher {
 namespace {
@@ -89,17 +90,7 @@ class CellsPacking : public ::testing::Test {
     auto started = cells_->start();
     ASSERT_TRUE(started) << started.error().message;
   }
-  // Runs the loop until it is so; false: a hang.
-  bool until(const std::function<bool()>& condition) {
-    int left = 20000;
-    std::function<void()> look = [&] {
-      if (condition() || --left == 0) return loop_->stop();
-      loop_->after(milliseconds(1), look);
-    };
-    look();
-    (void)loop_->run();
-    return left > 0;
-  }
+  bool until(const std::function<bool()>& condition) { return run_until(*loop_, condition); }
   // Dead ones too, while nobody has waited for them.
   static size_t children() {
     std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");

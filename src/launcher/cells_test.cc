@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "kernel/fault.h"
 #include "kernel/mount.h"
+#include "launcher/run_until_test.h"
 
 namespace isola::launcher {
 namespace {
@@ -202,17 +203,7 @@ class CellsTest : public ::testing::Test {
     auto started = cells_->start();
     ASSERT_TRUE(started) << started.error().message;
   }
-  // Runs the loop until it is so; false: a hang.
-  bool until(const std::function<bool()>& condition) {
-    int left = 5000;
-    std::function<void()> look = [&] {
-      if (condition() || --left == 0) return loop_->stop();
-      loop_->after(milliseconds(1), look);
-    };
-    look();
-    (void)loop_->run();
-    return left > 0;
-  }
+  bool until(const std::function<bool()>& condition) { return run_until(*loop_, condition); }
   using Reply = std::optional<Result<std::pair<LaunchReply, boundary::Link>>>;
   void launch(Reply& reply, OwnerId owner = 1) {
     cells_->launch({.digest = digest_, .ephemeral = false, .cold = true, .allow_unquotaed = true}, {}, owner,

@@ -1,8 +1,8 @@
 // Code that an interpreter inside runs. To budgets, usage and the ledger it is a command, though it is no process.
 //
 //   ISOLA_CO_TRY(auto run, co_await service.begin_code(box, {.code = code, .task = task, .by = caller}));
-//   ISOLA_CO_TRY(auto talk, co_await interpreter::ask(…));
 //   run->started("python", "python");              // as asked for, not as the guest says; in the ledger from here on
+//   auto opened = co_await (talk.open(…) || run->stopped());
 //   auto first = co_await (next_line() || run->stopped());   // stopped: its budget is spent, interrupt it
 //   run->ended("ok", 12);
 //

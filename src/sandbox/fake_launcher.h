@@ -97,6 +97,20 @@ class FakeLauncher {
     std::lock_guard lock(mutex_);
     return policy_;
   }
+  // The word that one has ended, whether it has or not.
+  void tell_end(const std::string& id, EndReason reason) {
+    launcher::Ended ended;
+    ended.id = id;
+    ended.reason = reason;
+    Writer out;
+    out.u32(0);
+    encode(out, ended);
+    (void)kernel::send_message(near_.get(), out.data());
+  }
+  void remove(const std::string& id) {
+    std::lock_guard lock(mutex_);
+    there_.erase(id);
+  }
   // What the gate was told last, with its value.
   std::vector<std::pair<vault::Binding, std::string>> bindings() {
     std::lock_guard lock(mutex_);

@@ -167,7 +167,7 @@ struct Channel::State {
   bool unscreened = false;  // it was asked, and there is nothing to search for
   std::optional<std::string> reply, result;
   std::optional<Error> error;
-  bool eof = false, ended = false, cancelled = false;
+  bool eof = false, ended = false, cancelled = false, kept_back = false;
   uint32_t batch = 0, owed = 0;  // what was read and not granted again, and how much of it is granted at a time
   std::string unsent;            // handed to write() and not yet taken by the session
   size_t ahead = 0;              // how much of it write() does not wait for
@@ -215,7 +215,7 @@ struct Channel::State {
     if (ended) return;
     std::function<void()> tell;
     change([&] {
-      ended = eof = true;
+      ended = eof = kept_back = true;
       error = why;
       tell.swap(withheld);
     });
@@ -472,9 +472,9 @@ Task<Result<std::string>> Channel::end() {
   }
 }
 
-std::optional<Error> Channel::failure() const {
+std::optional<Error> Channel::kept_back() const {
   std::lock_guard lock(state_->mutex);
-  return state_->ended ? state_->error : std::nullopt;
+  return state_->kept_back ? state_->error : std::nullopt;
 }
 
 Task<Result<void>> Channel::write(std::string_view bytes) {

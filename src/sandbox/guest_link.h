@@ -47,8 +47,8 @@ class Channel {
   Task<std::optional<std::string>> read();
   Task<std::optional<std::string>> read_for(std::chrono::milliseconds time);  // empty: the time was up
   Task<Result<std::string>> end();
-  // Why it has ended, if it has, and not well.
-  std::optional<Error> failure() const;
+  // Why nothing more of it is passed on, if that is so. Other ends that are not well are the service's own doing.
+  std::optional<Error> kept_back() const;
   // Returns when everything is on its way to the guest.
   Task<Result<void>> write(std::string_view bytes);
   void close_write();

@@ -1,5 +1,5 @@
 // The server's end of the channel over which streams of sandboxes with bindings are searched by the gate
-// (gate/scan_frames.h, docs/design-notes/scanner.md): one for all of them, made anew when the gate was.
+// (gate/scan_frames.h, docs/design-notes/scanner.md): one for each worker, made anew when the gate was.
 //
 //   auto stream = scanner->open({box->id()}, home, [](ScanStream::Progress& progress) { … });   // on `home`
 //   stream->feed(std::move(bytes));                  // later: progress.passed, with what was found blotted out

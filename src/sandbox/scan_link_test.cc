@@ -96,7 +96,7 @@ class ScanLinkTest : public ::testing::Test {
   std::vector<std::unique_ptr<Gate>> gates;
   bool there = true;
   int connects = 0;
-  std::shared_ptr<ScanLink> link = ScanLink::make(io, [this] { return connect(); }, std::chrono::milliseconds(400));
+  std::shared_ptr<ScanLink> link = ScanLink::make(io, [this] { return connect(); }, std::chrono::minutes(1));
 };
 
 TEST_F(ScanLinkTest, PassesWhatWasLookedAt) {
@@ -172,6 +172,7 @@ TEST_F(ScanLinkTest, WhatIdleLetGoIsRememberedByTheNextGate) {
 
 TEST_F(ScanLinkTest, WithoutAGateItFailsAfterAWhile) {
   there = false;
+  link->set_patience(std::chrono::milliseconds(400));
   auto reader = open();
   reader->stream->feed("something");
   until([&] { return reader->failed.has_value(); });

@@ -18,10 +18,21 @@ namespace isola::sandbox {
 namespace net = boost::asio;
 using nlohmann::json;
 
+namespace {
+
+// Does not keep the launcher's link alive: what waits on one worker may go when the link's own worker is gone.
+Task<Result<Fd>> scan_channel_of(std::weak_ptr<LauncherLink> link) {
+  auto launcher = link.lock();
+  if (!launcher) co_return fail(Code::unavailable, "the server is stopping");
+  co_return co_await launcher->scan_channel();
+}
+
+}  // namespace
+
 Service::Service(Parts parts) : parts_(std::move(parts)), accounts_(parts_.ledger, parts_.settings.prices) {
   if (parts_.secret.empty()) parts_.secret = new_token();
   desk_ = std::make_shared<VolumeDesk>(parts_.launcher, parts_.next_worker);
-  auto connect = [launcher = parts_.launcher] { return launcher->scan_channel(); };
+  auto connect = [launcher = std::weak_ptr(parts_.launcher)] { return scan_channel_of(launcher); };
   scanner_ = ScanLink::make(parts_.next_worker(), connect, parts_.settings.scan_patience);
 }
 Service::~Service() = default;
@@ -472,10 +483,26 @@ void Service::heard_end(const launcher::Ended& ended) {
   if (record.state == State::ending) return finish(box, record.end_reason, record.end_detail, &ended.usage);
   // A pause, a resume or a rollback is under way: it finds out itself.
   if (store::is_asleep(record.state) || box->is_shut()) return;
+  net::co_spawn(box->home(), heard_end_now(box, ended), net::detached);
+}
+
+// The word may be of an earlier life: each of our workers has a line to the launcher, and what one of them brought back
+// (a pause and a resume, a rollback) may have been quicker than another that only reads of the end before that.
+Task<void> Service::heard_end_now(BoxPtr box, launcher::Ended ended) {
+  auto self = shared_from_this();
+  for (;;) {
+    auto owned = co_await parts_.launcher->own(box->id());
+    State now = box->state();
+    if (owned || now == State::ended || store::is_asleep(now) || box->is_shut()) co_return;
+    if (now == State::ending) co_return finish(box, box->record().end_reason, box->record().end_detail, &ended.usage);
+    if (owned.error().code == Code::not_found) break;
+    Bell never;  // it cannot say just now: being restarted, perhaps
+    (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));
+  }
   std::string detail = ended.reason == EndReason::oom ? "the memory limit was reached" : "";
   if (box->may_be_paused) {
     accounts_.charge(*box, ended.usage);
-    return net::co_spawn(box->home(), found_gone(box, ended.reason, detail), net::detached);
+    co_return co_await found_gone(box, ended.reason, detail);
   }
   finish(box, ended.reason, detail, &ended.usage);
 }

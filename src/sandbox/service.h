@@ -586,6 +586,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> take_over_later(BoxPtr box);
   Task<void> found_gone(BoxPtr box, EndReason otherwise, std::string detail);
   void heard_end(const launcher::Ended& ended);
+  Task<void> heard_end_now(BoxPtr box, launcher::Ended ended);
   void finish(const BoxPtr& box, EndReason reason, const std::string& detail, const launcher::StatsReply* usage);
   void bury(const BoxPtr& box);
   void kill_later(const BoxPtr& box);

@@ -141,6 +141,22 @@ TEST_F(ServiceTest, WhatTheLauncherCannotEndIsTriedAgain) {
   EXPECT_EQ(stored(id).end_reason, EndReason::idle);
 }
 
+// A pause that was asked for on one line to the launcher is told of as an end on another, perhaps after the resume.
+TEST_F(ServiceTest, WordOfAnEarlierLifesEndEndsNothing) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  int before = fake_.asked(Op::own);
+  fake_.tell_end(id, EndReason::exited);
+  fake_.wait_for(Op::own, before + 1);
+  settle(box);
+  EXPECT_EQ(box->state(), State::running);
+  fake_.remove(id);
+  fake_.tell_end(id, EndReason::oom);
+  wait(box->wait_ended());
+  EXPECT_EQ(stored(id).end_reason, EndReason::oom);
+}
+
 TEST_F(ServiceTest, ChangesComeOneAfterTheOther) {
   auto id = left(State::running);
   ASSERT_TRUE(start());

@@ -32,6 +32,7 @@ struct Config {
   std::vector<std::string> hosts;
   std::string issuer;  // URL
   std::vector<std::string> registries;
+  bool e2b_context_token = false;  // E2B's routes of contexts take a sandbox's token alone
   std::string log_level = "info", log_format = "text";
   bool access_log = true;
   uint32_t workers = 0;  // 0: as many as cores

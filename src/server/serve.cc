@@ -252,7 +252,11 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                    end_streams({key}, std::string(except));
                                  }};
   native::Api native(service, builder, keys, native_options);
-  e2b::Options e2b_options{.hosts = config.hosts, .domain = config.domain, .port = port, .secret = secret};
+  e2b::Options e2b_options{.hosts = config.hosts,
+                           .domain = config.domain,
+                           .port = port,
+                           .secret = secret,
+                           .context_token = config.e2b_context_token};
   e2b::Api e2b(service, builder, courier, keys, e2b_options);
   http::Router router;
   native.add_to(router);

@@ -303,7 +303,7 @@ CREATE TRIGGER grants_end AFTER UPDATE OF state ON sandboxes WHEN new.state = 'e
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6, kVersion7,
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6,  kVersion7,
                                kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13, kVersion14};
 
 }  // namespace

@@ -49,7 +49,8 @@ def make(**more):
     if tree := os.environ.get("ISOLA_CODE_TREE"):  # while working on what is inside: over what the template has
         tar = subprocess.run(["tar", "-C", tree, "-c", "."], capture_output=True, check=True).stdout
         java = "/usr/local/lib/isola/java"
-        server.run(made, f"base64 -d | tar -x -C / --no-same-owner && javac -d {java} -sourcepath {java} {java}/Cells.java",
+        server.run(made, "rm -rf /usr/local/lib/isola/python/__pycache__; base64 -d | tar -x -C / --no-same-owner && "
+                         f"javac -d {java} -sourcepath {java} {java}/Cells.java",
                    stdin=base64.b64encode(tar).decode(), user="root")
     return made
 
@@ -110,8 +111,11 @@ JS_FILE = ("console.log('first'); while (!require('fs').existsSync('{}')) await 
 #   many          prints {} times `z` in lines, or in one
 #   rich, forms   shows something, and which forms that has
 #   mixed         out, error, something shown, out: in this order
+#   say           prints {} and a line's end
+#   half          prints and shows half a character, then `after`; where there is no such thing: none
 LANGUAGES = {
     "python": dict(
+        say="print('{}')", half="print('a\\ud800b')\nfrom IPython.display import HTML, display\ndisplay(HTML('x\\ud800'))\nprint('after')",
         set="kept = 40", show="kept + 2", shown="42",
         out="import sys\nprint('aus ü✓')\nprint('err', file=sys.stderr)",
         fail="1/0", name="ZeroDivisionError",
@@ -124,6 +128,7 @@ LANGUAGES = {
         mixed="import sys\nprint('a', flush=True)\nprint('b', file=sys.stderr, flush=True)\n"
               "from IPython.display import HTML, display\ndisplay(HTML('c'))\nprint('d')"),
     "javascript": dict(
+        say="console.log('{}')", half="console.log('a\\ud800b'); display({a: '\\ud800'}); console.log('after')",
         set="const kept = 40", show="kept + 2", shown="42", out="console.log('aus ü✓'); console.error('err')",
         fail="null.x", name="TypeError",
         forever="for (;;) {}", wait="console.log('in'); await new Promise(() => {})", file=JS_FILE,
@@ -133,6 +138,7 @@ LANGUAGES = {
         rich="display.html('<b>ü</b>')", forms={"text/html": "<b>ü</b>"},
         mixed="console.log('a'); console.error('b'); display.html('c'); console.log('d')"),
     "typescript": dict(
+        say="console.log('{}')", half="console.log('a\\ud800b'); display({a: '\\ud800'}); console.log('after')",
         set="interface A { n: number }\nconst kept: A = { n: 40 }", show="(kept.n as number) + 2", shown="42",
         out="console.log('aus ü✓' as string); console.error('err')",
         fail="throw new RangeError('no' as string)", name="RangeError",
@@ -143,6 +149,7 @@ LANGUAGES = {
         rich="const o: object = { n: [1, 'ü'] }; display(o)", forms={"application/json": {"n": [1, "ü"]}},
         mixed="console.log('a'); console.error('b'); display.html('c'); console.log('d')"),
     "bash": dict(
+        say='echo {}', half='printf \'a\\xed\\xa0\\x80b\\n\'; printf \'"\\\\ud800"\' | display -t application/json; echo after',
         set="kept=42", show="echo $kept", shown=None, out="echo 'aus ü✓'; echo err >&2", fail="false", name="ExitCode",
         forever="while :; do :; done", wait="echo in; sleep 1000",
         file="echo first; while ! [ -e {} ]; do sleep 0.01; done; echo second",
@@ -153,6 +160,7 @@ LANGUAGES = {
         # Two pipes of a shell have no order between them; each has its own.
         mixed="echo a; display -t text/html <<< c; echo d"),
     "r": dict(
+        say="cat('{}\\n')", half="cat('a\\xed\\xa0\\x80b\\n'); cat('after\\n')",
         set="kept <- 40", show="kept + 2", shown="[1] 42", out="cat('aus ü✓\\n'); message('err')",
         fail="stop('no')", name="",
         forever="repeat {}", wait="cat('in\\n'); flush(stdout()); Sys.sleep(1000)",
@@ -163,6 +171,8 @@ LANGUAGES = {
         rich="data.frame(n = c(1, 2), s = c('x', 'ü'))", forms={"text/html": "<table"},
         mixed="cat('a\\n'); message('b'); IRdisplay::display_html('c'); cat('d\\n')"),
     "java": dict(
+        say='System.out.println("{}");', half='System.out.println("a" + (char) 0xd800 + "b"); Display.html("" + (char) 0xd800); '
+                                              'Display.json("\\"\\\\ud800\\""); System.out.println("after");',
         set="int kept = 40;", show="kept + 2", shown="42",
         out='System.out.println("aus ü✓"); System.err.println("err");',
         fail='throw new IllegalStateException("no");', name="java.lang.IllegalStateException",

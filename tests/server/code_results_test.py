@@ -50,6 +50,27 @@ class Results(unittest.TestCase):
         long = main(run("pd.DataFrame({'n': range(5000)})"))[FRAME]
         self.assertEqual((long["rows"], len(long["records"]), long["truncated"]), (5000, 1000, True))
 
+    def test_frames_lose_nothing(self):
+        twice = main(run("import pandas as pd\npd.DataFrame([[1, 2, 3], [4, 5, 6]], columns=['a', 'a', 'a.1'], index=['r1', 'r2'])"))[FRAME]
+        self.assertEqual([column["name"] for column in twice["columns"]], ["a", "a.2", "a.1"])
+        self.assertEqual(twice["records"], [{"a": 1, "a.2": 2, "a.1": 3}, {"a": 4, "a.2": 5, "a.1": 6}])
+        self.assertEqual(twice["index"], ["r1", "r2"])
+        self.assertNotIn("index", main(run("pd.DataFrame({'a': [1]})"))[FRAME])
+        grouped = main(run("pd.DataFrame({'k': ['x', 'y'], 'j': [1, 2], 'v': [3, 4]}).groupby(['k', 'j']).sum()"))[FRAME]
+        self.assertEqual((grouped["index"], grouped["index_names"]), ([["x", 1], ["y", 2]], ["k", "j"]))
+        self.assertEqual(main(run("pd.DataFrame({'a': [10 ** 400, 1]})"))[FRAME]["records"], [{"a": "1" + "0" * 400}, {"a": 1}])
+
+    def test_what_cannot_be_read_is_said_to_be_lost(self):
+        deep = "from IPython.display import JSON, display\nx = 1\nfor _ in range(100): x = [x]\ndisplay({'application/json': x}, raw=True)"
+        for code in ("from IPython.display import JSON, display\ndisplay(JSON({'a': 10 ** 400}))", deep,
+                     "k = get_ipython().kernel\nd = 100_000\n"
+                     "k.session.send(k.iopub_socket, 'display_data', parent=k.get_parent('shell'),\n"
+                     "               content=b'{\"data\":{\"application/json\":' + b'[' * d + b']' * d + b'},\"metadata\":{}}')"):
+            result = run(code + "\nprint('after')")
+            self.assertEqual((result["status"], result.get("lost"), result["stdout"]), ("ok", 1, "after\n"), result)
+            (lost,) = [event for event in stream(code) if event["type"] == "lost"]
+            self.assertIn("display_data", lost["message"])
+
     def chart(self, code):
         result = run("import matplotlib.pyplot as plt\n" + code + "\nplt.show()")
         self.assertEqual(result["status"], "ok", result)
@@ -83,6 +104,17 @@ class Results(unittest.TestCase):
         dates = self.chart("import datetime\nplt.plot([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 2)], [1, 2])")
         self.assertEqual(dates["x_scale"], "datetime")
         self.assertEqual(dates["elements"][0]["points"], [["2026-01-01T00:00:00", 1], ["2026-01-02T00:00:00", 2]])
+
+    def test_charts_say_what_they_leave_out(self):
+        long = self.chart("plt.plot(range(20001), label='long')\nplt.plot([1, 2], label='short')")
+        one, two = long["elements"]
+        self.assertEqual((len(one["points"]), one["truncated"], one["count"]), (20000, True, 20001))
+        self.assertNotIn("truncated", two)
+        both = self.chart("plt.bar([1, 2], [3, 4], yerr=[1, 1], capsize=2)\nplt.plot([1, 2], [5, 6], label='over')")
+        self.assertEqual((both["type"], len(both["elements"])), ("bar", 2))
+        self.assertEqual(both["also"], [{"type": "line", "elements": [{"label": "over", "points": [[1, 5], [2, 6]]}]}])
+        box = self.chart("plt.boxplot([[1, 2, 3]])")
+        self.assertNotIn("also", box)
 
     def test_errors_without_noise(self):
         loud = run("1/0")["error"]

@@ -97,13 +97,51 @@ class Languages(unittest.TestCase):
         self.assertEqual(seen, [one for one in wanted if language != "bash" or one[0] != "stderr"])
 
 
+    def half_a_character(self, language):
+        """Costs itself, not what stands beside it, nor the cells that follow."""
+        row = LANGUAGES[language]
+        if "half" not in row:
+            return
+        result = run(row["half"], language=language)
+        self.assertEqual(result["status"], "ok", result)
+        self.assertIn("after", result["stdout"])
+        self.assertNotIn("lost", result)
+        for word in ("one", "two"):
+            self.assertEqual(run(row["say"].replace("{}", word), language=language)["stdout"], word + "\n")
+
+    def nothing_is_left_running(self, language):
+        """After a delete, a restart, and the end of a lost kernel, whatever the cell did."""
+        row, where = LANGUAGES[language], make()
+        self.addCleanup(drop, where)
+        left = "ps -u user -o stat=,args= | grep -v '^Z' | grep -v isola-kernels; true"
+        for what in ("delete", "restart", "lost"):
+            mine = context(where, language=language)
+            if language == "bash":
+                run("(yes > /dev/null &) ; yes > /dev/null &", where, context=mine)
+            lines = stream(row["forever"], where, context=mine)
+            self.assertEqual(next(lines)["type"], "start")
+            path = f"/v1/sandboxes/{where}/contexts/{mine}"
+            if what == "delete":
+                self.assertEqual(cells.server.delete(path).status, 204)
+            elif what == "restart":
+                self.assertEqual(cells.server.post(path + "/restart").status, 200)
+            else:
+                cells.server.run(where, "pkill -9 -f '[c]onnection.json'", user="root")
+            self.assertIn(list(lines)[-1]["status"], ("interrupted", "kernel_died"))
+            if what != "delete":
+                self.assertEqual(run(row["say"].replace("{}", "on"), where, context=mine)["stdout"], "on\n", what)
+                self.assertEqual(cells.server.delete(path).status, 204)
+            # Nothing of this context is there any more: not even what the shell had in the background.
+            eventually(lambda: cells.server.run(where, left, user="root")["stdout"] == "", what=f"the end of everything after {what}")
+
+
 def of(language, thing):
     return lambda self: getattr(self, thing)(language)
 
 
 for language in LANGUAGES:
     for thing in ("state_and_errors", "a_time_limit_and_an_interrupt_keep_the_state", "a_first_line_is_here_while_the_cell_runs",
-                  "variables_of_one_cell", "nobody_to_ask", "something_rich", "in_order"):
+                  "variables_of_one_cell", "nobody_to_ask", "something_rich", "in_order", "half_a_character", "nothing_is_left_running"):
         setattr(Languages, f"test_{language}_{thing}", of(language, thing))
 
 
@@ -212,6 +250,68 @@ class Contexts(unittest.TestCase):
         self.assertEqual(main(run("x", where))["text/plain"], "77")
         drop(where)
 
+    def test_variables_that_come_with_a_snapshot_last(self):
+        """The kernels run already when the sandbox gets them."""
+        cells.needs_memory_images()
+        where = make()
+        self.addCleanup(drop, where)
+        for language, row in LANGUAGES.items():
+            run(row["set"], where, language=language)
+        made = cells.server.post(f"/v1/sandboxes/{where}/snapshot", {})
+        self.assertEqual(made.status, 201, made)
+        copy = cells.server.create(snapshot=made.json["id"], env={"CELL": "lasts"}, timeout=3600)["id"]
+        self.addCleanup(drop, copy)
+        for language, row in LANGUAGES.items():
+            with self.subTest(language):
+                self.assertEqual(shown(language, run(row["show"], copy, language=language)), kept(language), "the same kernel")
+                for _ in range(2):
+                    self.assertEqual(run(row["env"], copy, language=language)["stdout"], "lasts\n")
+                self.assertEqual(run(row["env"], copy, language=language, env={"CELL": "once"})["stdout"], "once\n")
+                self.assertEqual(run(row["env"], copy, language=language)["stdout"], "lasts\n")
+
+    def test_interrupts_in_a_row_do_not_put_off_the_end(self):
+        one = context()
+        lines = stream("import time\nprint('in', flush=True)\nwhile True:\n  try: time.sleep(1000)\n  except KeyboardInterrupt: pass", context=one)
+        while next(lines)["type"] != "stdout":
+            pass
+        over, ends = threading.Event(), []
+        reader = threading.Thread(target=lambda: (ends.extend(lines), over.set()))
+        reader.start()
+        for _ in range(200):  # each of them well before the kernel's time is up
+            if over.wait(0.25):
+                break
+            self.assertEqual(cells.server.post(f"/v1/sandboxes/{cells.sandbox}/contexts/{one}/interrupt").status, 200)
+        reader.join(1)
+        self.assertEqual(ends[-1]["status"], "kernel_died", ends)
+
+    def test_a_default_one_is_not_made_by_ending_it(self):
+        where = make()
+        self.addCleanup(drop, where)
+        path = f"/v1/sandboxes/{where}/contexts"
+        self.assertEqual(cells.server.delete(path + "/r").status, 204)
+        for op in ("interrupt", "restart"):
+            reply = cells.server.post(f"{path}/java/{op}")
+            self.assertEqual((reply.status, reply.json["id"], reply.json["state"]), (200, "java", "off"), reply)
+        self.assertEqual(cells.server.get(path).json["contexts"], [])
+
+    def test_all_of_sixty_four(self):
+        where = make(memory="4G", pids=8192)
+        self.addCleanup(drop, where)
+        # Kernels that are none, but answer as one: sixty-four real ones would be much for a small machine.
+        run("1", where, language="bash")
+        spec = json.dumps({"argv": ["/bin/sh", "-c", "exec sleep 100000"], "display_name": "S", "language": "slow"})
+        cells.server.run(where, "d=/usr/local/share/jupyter/kernels/slow; mkdir -p $d && cat > $d/kernel.json", stdin=spec, user="root")
+        path = f"/v1/sandboxes/{where}/contexts"
+        waiting = [cells.server.connection() for _ in range(63)]
+        for connection in waiting:
+            connection.request("POST", path, json.dumps({"language": "slow"}), {"Authorization": "Bearer " + cells.server.key})
+        eventually(lambda: len(cells.server.get(path).json["contexts"]) == 64)
+        over = cells.server.post(path, {"language": "python"})
+        self.assertEqual((over.status, over.json["error"]["code"]), (429, "exhausted"))
+        self.assertEqual(run("echo on", where, language="sh")["stdout"], "on\n", "by another name of its language")
+        for connection in waiting:
+            connection.close()
+
     def test_the_sandbox_s_own_variables(self):
         where = make(env={"MINE": "yes"})
         self.assertEqual(run("import os; print(os.environ['MINE'])", where)["stdout"], "yes\n")
@@ -254,11 +354,45 @@ class BadInput(unittest.TestCase):
         self.assertIn("not JSON", ask("1", where, language="worse").json["error"]["message"])
         drop(where)
 
+    def test_a_pipe_in_the_place_of_a_kernel_spec(self):
+        where = make()
+        self.addCleanup(drop, where)
+        run("1", where)
+        cells.server.run(where, "mkdir -p ~/.local/share/jupyter/kernels/pipe && mkfifo ~/.local/share/jupyter/kernels/pipe/kernel.json", user="user")
+        listed = cells.server.get(f"/v1/sandboxes/{where}/languages").json["languages"]
+        self.assertIn("no file", next(one for one in listed if one["kernel"] == "pipe")["broken"])
+
     def test_a_template_without(self):
         plain = cells.server.create()["id"]
         reply = ask("1", plain)
         self.assertEqual((reply.status, "code-interpreter" in reply.json["error"]["message"]), (501, True), reply)
         cells.server.delete(f"/v1/sandboxes/{plain}")
+
+
+class Floods(unittest.TestCase):
+    """Cells that say much, and programs that do not stop saying it."""
+
+    def test_one_that_displays_for_ever_has_its_time_limit(self):
+        result = run("from IPython.display import display\nwhile True: display({}, raw=True)", timeout=2, max_output=10)
+        self.assertIn(result["status"], ("timeout", "kernel_died"), result["status"])
+        self.assertEqual(main(run("1 + 1"))["text/plain"], "2")
+
+    def test_programs_in_the_background_of_a_shell(self):
+        one = context(language="bash")
+        result = run("yes & echo done", context=one, max_output="1M")
+        self.assertEqual(result["status"], "ok")
+        self.assertIn("done", result["stdout"])
+        self.assertEqual(run("kill %1 2>/dev/null || pkill -x yes; true", context=one, max_output="1M")["status"], "ok")
+        self.assertEqual(cells.server.delete(f"/v1/sandboxes/{cells.sandbox}/contexts/{one}").status, 204)
+
+    def test_programs_that_r_starts_are_heard(self):
+        result = run('invisible(system("echo hi; echo ü >&2"))', language="r")
+        self.assertEqual(sorted(result["stdout"].split()), ["hi", "ü"], result)
+        result = run('invisible(system("yes", wait = FALSE)); cat("started\\n")', language="r", max_output="1M")
+        self.assertIn("started", result["stdout"])
+        self.assertEqual(main(run("1 + 1"))["text/plain"], "2", "others are served")
+        self.assertEqual(cells.server.delete(f"/v1/sandboxes/{cells.sandbox}/contexts/r").status, 204)
+        eventually(lambda: cells.server.run(cells.sandbox, "pgrep -xc yes; true")["stdout"] == "0\n", what="yes is gone, too")
 
 
 class Budgets(unittest.TestCase):

@@ -30,6 +30,7 @@ struct Options {
   std::shared_ptr<std::atomic<uint16_t>> port;  // what clients have to add to the domain; known once the server listens
   std::string secret;                           // access tokens are made from it
   std::shared_ptr<const Tokens> tokens = {};    // those; the Api makes them
+  bool context_token = false;                   // the interpreter's routes of contexts demand one, too
 };
 
 class Api {

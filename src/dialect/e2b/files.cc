@@ -301,7 +301,10 @@ Task<void> upload_form(Call& call, const Metadata& metadata) {
                                            "' in one upload request, only the first specified file was uploaded"});
         upload.emplace(call, *path);
         auto begun = co_await upload->begin();
-        if (!begun) co_return refuse(ex, refusal_of(begun.error(), *path));
+        if (!begun) {
+          co_await swallow(ex);
+          co_return refuse(ex, refusal_of(begun.error(), *path));
+        }
       } else if (one.kind == Seen::Kind::data) {
         auto written = co_await upload->write(one.text);
         if (!written) {
@@ -310,7 +313,10 @@ Task<void> upload_form(Call& call, const Metadata& metadata) {
         }
       } else {
         auto entry = co_await upload->finish(metadata);
-        if (!entry) co_return refuse(ex, refusal_of(entry.error(), upload->path()));
+        if (!entry) {
+          co_await swallow(ex);
+          co_return refuse(ex, refusal_of(entry.error(), upload->path()));
+        }
         entries.push_back(std::move(*entry));
         upload.reset();
       }

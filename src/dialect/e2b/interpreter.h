@@ -6,7 +6,6 @@
 //   GET  /health
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "http/exchange.h"
@@ -16,10 +15,13 @@ namespace isola::e2b {
 
 inline constexpr uint16_t kInterpreterPort = 49999;
 
-// `token`: what /execute has to bring as X-Access-Token.
-Task<void> serve_interpreter(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, std::string token);
-
-// One of our events as those clients read it; null: they have no such thing.
-nlohmann::json translated(const nlohmann::json& event);
+// What a request has to bring as X-Access-Token. /execute always; those of contexts only `of_contexts`, since E2B's
+// packages send none there: without it, whoever knows a sandbox's name can list, make, restart and delete contexts.
+struct InterpreterAccess {
+  std::string token;
+  bool of_contexts = false;
+};
+Task<void> serve_interpreter(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box,
+                             InterpreterAccess access);
 
 }  // namespace isola::e2b

@@ -60,7 +60,7 @@ bool for_others(const http::Exchange& ex) {
 }
 
 Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes,
-                   std::shared_ptr<const Tokens> tokens) {
+                   std::shared_ptr<const Tokens> tokens, bool context_token) {
   auto box = service.find_any(target.id);
   if (!box || ((*box)->state() != State::running && !may_wake(*box))) co_return gone(ex, target.id);
   std::string token = (*box)->record().traffic_token;
@@ -76,7 +76,7 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
     co_return;
   }
   if (target.port == kInterpreterPort) {
-    std::string access = tokens->of(target.id, (*box)->made_by());
+    InterpreterAccess access{.token = tokens->of(target.id, (*box)->made_by()), .of_contexts = context_token};
     co_return co_await serve_interpreter(service, ex, *box, std::move(access));
   }
   ex.body_limit(http::Exchange::kNoLimit);
@@ -105,8 +105,8 @@ void Api::add_traffic(http::Router& router) {
   auto service = service_;
   auto envd = envd_;
   auto others = router.host_hook();  // of dialects that were there before
-  auto ours = [service, envd, domain = options_.domain,
-               tokens = options_.tokens](http::Exchange& ex) -> std::optional<http::Handler> {
+  auto ours = [service, envd, domain = options_.domain, tokens = options_.tokens,
+               context_token = options_.context_token](http::Exchange& ex) -> std::optional<http::Handler> {
     auto target = by_name(ex.host(), domain);
     if (!target) target = by_headers(ex);
     if (!target) return std::nullopt;
@@ -122,8 +122,8 @@ void Api::add_traffic(http::Router& router) {
     if (!notes && target->named) return std::nullopt;  // another dialect's
     if (target->named && for_others(ex)) return std::nullopt;
     Notes known = notes.value_or(Notes{});
-    return [service, target = *target, known, tokens](http::Exchange& ex) -> Task<void> {
-      co_await to_port(*service, ex, target, known, tokens);
+    return [service, target = *target, known, tokens, context_token](http::Exchange& ex) -> Task<void> {
+      co_await to_port(*service, ex, target, known, tokens, context_token);
     };
   };
   router.by_host([ours, others](http::Exchange& ex) -> std::optional<http::Handler> {

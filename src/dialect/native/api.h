@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "builder/builder.h"
+#include "dialect/shared/cell.h"
 #include "dialect/shared/door.h"
 #include "http/exchange.h"
 #include "http/router.h"
@@ -75,10 +76,7 @@ inline bool is_operator(const http::Exchange& ex) {
 // The living sandbox of the path's {id}, of the caller's project.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 Task<Result<std::string>> small_body(http::Exchange& ex);
-// What the reply holds comes from inside a sandbox. `what`: body, all of it; data, names and texts in it.
-inline void mark_untrusted(http::Exchange& ex, std::string_view what = "data") {
-  ex.set_header("X-Isola-Untrusted", what);
-}
+using dialect::mark_untrusted;
 
 // A create that is refused says when to come again.
 Task<Result<sandbox::Created>> create_for(sandbox::Service& service, http::Exchange& ex,

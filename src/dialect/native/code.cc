@@ -1,22 +1,24 @@
 #include "dialect/native/code.h"
 
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/text_feed.h"
 #include "dialect/native/api.h"
 #include "dialect/native/fields.h"
 #include "dialect/native/output.h"
+#include "dialect/shared/cell.h"
 #include "dialect/shared/text.h"
 #include "http/error_reply.h"
-#include "interpreter/client.h"
+#include "interpreter/events.h"
 
 namespace isola::native {
 
-using namespace boost::asio::experimental::awaitable_operators;
+using dialect::CellCall;
+using dialect::CellEnd;
 using dialect::dump;
 using dialect::number_of;
 using dialect::text_of;
-using interpreter::Conversation;
+using dialect::UseEvent;
 using nlohmann::json;
 using sandbox::BoxPtr;
 
@@ -24,30 +26,10 @@ namespace {
 
 constexpr size_t kMaxCode = 64 << 20;
 constexpr size_t kShown = 2000;  // of a cell, in the ledger
-constexpr auto kPing = std::chrono::milliseconds(15000);
 
 std::string cleaned(const std::string& text) {
   TextFeed feed(Clean::yes);
   return feed.feed(text) + feed.finish();
-}
-
-// What isola-kernels could not do, as an Error.
-Error failure_of(const json& line) {
-  std::string word = text_of(line, "code", "internal");
-  Error error{Code::internal, "the interpreter inside failed"};
-  if (auto said = text_of(line, "message"); !said.empty()) error.message = cleaned(said.substr(0, kShown));
-  for (Code code : {Code::invalid, Code::not_found, Code::exists, Code::denied, Code::unsupported, Code::exhausted,
-                    Code::unavailable, Code::timeout, Code::corrupt})
-    if (to_string(code) == word) error.code = code;
-  // A kernel that does not start is nothing that waiting would mend.
-  if (error.code == Code::unavailable) error.code = Code::internal;
-  return error;
-}
-
-Result<json> parsed(const std::string& line) {
-  json event = json::parse(line, nullptr, false);
-  if (!event.is_object()) return fail(Code::corrupt, "the interpreter inside sent something malformed");
-  return event;
 }
 
 // Without what steers a terminal or misleads a reader, where the caller asked for that.
@@ -68,6 +50,7 @@ struct Asked {
   bool clean = false, stream = false;
   sandbox::CodeRun::Spec run;
   std::string language, context;  // as the interpreter will understand it
+  size_t max_output = interpreter::kUsualOutput;
 };
 
 Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std::string& body) {
@@ -83,7 +66,7 @@ Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std:
   if (auto record = box.record(); !record.env.empty()) asked.request["sandbox_env"] = record.env;
   if (auto timeout = fields.seconds("timeout"); timeout && *timeout > 0)
     asked.request["timeout_ms"] = uint64_t(*timeout);
-  if (auto most = fields.size("max_output")) asked.request["max_output"] = *most;
+  if (auto most = fields.size("max_output")) asked.request["max_output"] = asked.max_output = *most;
   asked.clean = fields.flag("clean");
   asked.stream = fields.flag("stream");
   asked.run.task = fields.text("task");
@@ -96,121 +79,126 @@ Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std:
   return asked;
 }
 
-// All events of a cell, to `use` (false from it: nobody takes them). False: the caller has left, and the cell was
-// stopped.
-using UseEvent = std::function<Task<bool>(json&)>;
-Task<Result<bool>> follow(http::Exchange& ex, sandbox::CodeRun& run, bool cleans, Conversation& talk,
-                          const UseEvent& use) {
-  for (;;) {
-    auto first = co_await (talk.next(kPing) || ex.gone() || run.stopped());
-    if (first.index() != 0) co_await talk.interrupt();
-    if (first.index() == 1) co_return false;
-    if (first.index() == 2) co_return fail(Code::exhausted, std::get<2>(first));
-    ISOLA_CO_TRY(auto line, std::move(std::get<0>(first)));
-    if (!line) co_return fail(Code::unavailable, "the interpreter inside ended in the middle of a cell");
-    json event = {{"type", "ping"}};
-    if (!line->empty()) {
-      ISOLA_CO_TRY(event, parsed(*line));
-    }
-    std::string type = text_of(event, "type");
-    if (type == "failure") {
-      run.ended("failure", 0);
-      co_return std::unexpected(failure_of(event));
-    }
-    if (type == "end") run.ended(text_of(event, "status"), number_of(event, "duration_ms"));
-    if (cleans) clean(event);
-    bool taken = co_await use(event);
-    if (!taken) {
-      co_await talk.interrupt();
-      co_return false;
-    }
-    if (type == "end") co_return true;
-  }
-}
-
-Task<Result<void>> stream(http::Exchange& ex, sandbox::CodeRun& run, bool cleans, Conversation& talk) {
+Task<Result<void>> stream(http::Exchange& ex, bool cleans, CellCall call) {
   bool begun = false;
   UseEvent use = [&](json& event) -> Task<bool> {
-    if (!begun) {
-      begun = true;
-      mark_untrusted(ex);
-      ex.begin(200, "application/x-ndjson");
-    }
+    if (!begun) ex.begin(200, "application/x-ndjson");
+    begun = true;
+    if (cleans) clean(event);
     std::string line = dump(event) + "\n";
     auto sent = co_await ex.write(line);
     co_return sent.has_value();
   };
-  auto done = co_await follow(ex, run, cleans, talk, use);
-  if (!done && !begun) co_return std::unexpected(std::move(done).error());
-  if (!done) {
-    json error = {{"type", "failure"}, {"code", to_string(done.error().code)}, {"message", done.error().message}};
+  CellEnd end = co_await follow(std::move(call), use);
+  if (end.failure && !begun) co_return std::unexpected(std::move(*end.failure));
+  if (end.failure) {
+    json error = {{"type", "failure"}, {"code", to_string(end.failure->code)}, {"message", end.failure->message}};
     std::string line = dump(error) + "\n";
     (void)co_await ex.write(line);
   }
-  if (done.value_or(true)) (void)co_await ex.finish();
+  if (!end.left) (void)co_await ex.finish();
   co_return Result<void>();
 }
 
-// The whole of it, for who waits; nothing: nobody does any more.
-Task<Result<std::optional<json>>> collect(http::Exchange& ex, sandbox::CodeRun& run, bool cleans, Conversation& talk) {
-  json out = {{"stdout", ""},
-              {"stderr", ""},
-              {"results", json::array()},
-              {"untrusted", {"stdout", "stderr", "results", "error"}}};
-  UseEvent use = [&](json& event) -> Task<bool> {
+// The whole of a cell, for who waits.
+class Whole {
+ public:
+  void take(json& event, bool cleans) {
     std::string type = text_of(event, "type");
+    if (cleans) clean(event);
     if (type == "stdout" || type == "stderr") {
-      out[type].get_ref<std::string&>() += text_of(event, "text");
+      (type == "stdout" ? stdout_ : stderr_) += text_of(event, "text");
     } else if (type == "result" || type == "display_update") {
-      out["results"].push_back(event);
+      // As text: a value takes many times the room.
+      results_ += (results_.empty() ? "" : ",") + dump(event);
     } else if (type == "error") {
       event.erase("type");
-      out["error"] = event;
+      rest_["error"] = event;
     } else if (type == "truncated") {
-      out["truncated"] = true;
-    } else if (type == "start") {
-      out["context"] = event["context"];
-      out["language"] = event["language"];
-    } else if (type == "end") {
+      rest_["truncated"] = true;
+    } else if (type == "lost") {
+      ++lost_;
+    } else if (type == "start" || type == "end") {
       event.erase("type");
-      out.update(event);
+      rest_.update(event);  // nothing but what such an event can have
     }
-    co_return true;
-  };
-  std::optional<json> result;
-  ISOLA_CO_TRY(bool there, co_await follow(ex, run, cleans, talk, use));
-  if (there) result = std::move(out);
-  co_return result;
-}
+  }
+
+  std::string text() {
+    rest_["stdout"] = std::move(stdout_);
+    rest_["stderr"] = std::move(stderr_);
+    if (lost_ > 0) rest_["lost"] = lost_;
+    rest_["untrusted"] = {"stdout", "stderr", "results", "error", "message", "context", "language"};
+    std::string out = dump(rest_);
+    out.pop_back();
+    return out + ",\"results\":[" + results_ + "]}";
+  }
+
+ private:
+  std::string stdout_, stderr_, results_;
+  uint64_t lost_ = 0;
+  json rest_ = json::object();
+};
 
 Task<Result<void>> execute(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(kMaxCode));
   ISOLA_CO_TRY(Asked asked, read_asked(ex, *box, body));
   body.clear();
-  std::string request = dump(asked.request);
-  asked.request.clear();
   ISOLA_CO_TRY(auto run, co_await service.begin_code(box, std::move(asked.run)));
-  ISOLA_CO_TRY(auto talk, co_await interpreter::ask(service, box, std::move(request)));
-  run->started(asked.language, asked.context);
-  if (asked.stream) co_return co_await stream(ex, *run, asked.clean, *talk);
-  ISOLA_CO_TRY(auto result, co_await collect(ex, *run, asked.clean, *talk));
-  if (!result) {
+  mark_untrusted(ex);  // from here on also failures are what somebody inside says
+  CellCall call{.service = service,
+                .ex = ex,
+                .box = box,
+                .run = *run,
+                .request = dump(asked.request),
+                .language = asked.language,
+                .context = asked.context,
+                .max_output = asked.max_output};
+  asked.request.clear();
+  if (asked.stream) co_return co_await stream(ex, asked.clean, std::move(call));
+  Whole whole;
+  UseEvent use = [&](json& event) -> Task<bool> {
+    whole.take(event, asked.clean);
+    co_return true;
+  };
+  CellEnd end = co_await follow(std::move(call), use);
+  if (end.failure) co_return std::unexpected(std::move(*end.failure));
+  if (end.left)
     ex.abort();  // nobody waits for it
-    co_return Result<void>();
-  }
-  mark_untrusted(ex);
-  ex.reply(200, dump(*result));
+  else
+    ex.reply(200, whole.text());
   co_return Result<void>();
 }
 
-// A request that is answered by one line, whose `name` is the reply.
-Task<Result<json>> one(sandbox::Service& service, BoxPtr box, json request, const char* name) {
-  std::string text = dump(request);
-  ISOLA_CO_TRY(std::string line, co_await interpreter::ask_once(service, box, std::move(text)));
-  ISOLA_CO_TRY(json answer, parsed(line));
-  if (text_of(answer, "type") == "failure") co_return std::unexpected(failure_of(answer));
-  co_return answer.contains(name) ? answer[name] : json();
+// A request that is answered by one line, whose `name` is the reply; nothing: nobody waits for it any more.
+Task<Result<std::optional<json>>> one(sandbox::Service& service, http::Exchange& ex, BoxPtr box, json request,
+                                      const char* name) {
+  mark_untrusted(ex);
+  ISOLA_CO_TRY(auto answer, co_await dialect::ask_inside(service, ex, box, request));
+  std::optional<json> out;
+  if (!answer) {
+    ex.abort();
+    co_return out;
+  }
+  if (text_of(*answer, "type") == "failure") co_return std::unexpected(interpreter::failure_of(*answer));
+  out = answer->contains(name) ? std::move((*answer)[name]) : json();
+  co_return out;
+}
+
+// What a context and a language can have: whatever else somebody inside says of them stays there.
+json context_view(const json& context) {
+  json out = json::object();
+  for (const char* name : {"id", "language", "kernel", "cwd", "state"}) out[name] = text_of(context, name);
+  for (const char* name : {"waiting", "restarts"}) out[name] = number_of(context, name);
+  return out;
+}
+
+json language_view(const json& language) {
+  json out = json::object();
+  for (const char* name : {"language", "kernel", "display_name", "broken"})
+    if (auto text = text_of(language, name); !text.empty()) out[name] = std::move(text);
+  return out;
 }
 
 Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
@@ -221,9 +209,8 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(fields.done());
   auto record = box->record();
   if (!record.env.empty()) request["sandbox_env"] = record.env;
-  ISOLA_CO_TRY(json context, co_await one(service, box, std::move(request), "context"));
-  mark_untrusted(ex);
-  ex.reply(201, dump(context));
+  ISOLA_CO_TRY(auto context, co_await one(service, ex, box, std::move(request), "context"));
+  if (context) ex.reply(201, dump(context_view(*context)));
   co_return Result<void>();
 }
 
@@ -231,10 +218,12 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex, std::stri
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   std::string name = op == "list" ? "contexts" : "languages";
   json request = {{"op", op}};
-  ISOLA_CO_TRY(json all, co_await one(service, box, std::move(request), name.c_str()));
+  ISOLA_CO_TRY(auto all, co_await one(service, ex, box, std::move(request), name.c_str()));
+  if (!all) co_return Result<void>();
   json reply = json::object();
-  reply[name] = all;
-  mark_untrusted(ex);
+  reply[name] = json::array();
+  if (all->is_array())
+    for (const auto& entry : *all) reply[name].push_back(op == "list" ? context_view(entry) : language_view(entry));
   ex.reply(200, dump(reply));
   co_return Result<void>();
 }
@@ -242,11 +231,11 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex, std::stri
 Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex, std::string op) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   json request = {{"op", op}, {"context", ex.param("context")}};
-  ISOLA_CO_TRY(json context, co_await one(service, box, std::move(request), "context"));
-  if (op == "delete")
+  ISOLA_CO_TRY(auto context, co_await one(service, ex, box, std::move(request), "context"));
+  if (context && op == "delete")
     ex.reply(204);
-  else
-    mark_untrusted(ex), ex.reply(200, dump(context));
+  else if (context)
+    ex.reply(200, dump(context_view(*context)));
   co_return Result<void>();
 }
 

@@ -146,7 +146,7 @@ Task<Result<void>> read_head(ChannelPtr channel, http::ResponseParser& parser, s
     if (rest.size() > kMaxHead) co_return fail(Code::corrupt, "the service inside sent too long a head");
     auto piece = co_await channel->read_frame_for(kAnswerTime);
     if (!piece) {
-      auto why = channel->failure();
+      auto why = channel->kept_back();
       co_return fail(Code::unavailable,
                      why ? why->message : "the service inside closed the connection without an answer");
     }
@@ -300,7 +300,7 @@ Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, sandbox::BoxPtr bo
       std::string kept(input);  // half of a chunk's head at most
       auto more = co_await channel->read();
       if (!more) {
-        if (channel->failure()) co_return ex.abort();  // nobody must take a part for the whole
+        if (channel->kept_back()) co_return ex.abort();  // nobody must take a part for the whole
         if (auto ended = parser.end_of_input(); !ended) co_return ex.abort();
         break;
       }

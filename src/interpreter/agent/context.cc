@@ -17,7 +17,10 @@ using std::chrono::seconds;
 constexpr auto kStartTime = seconds(120);      // two cores with a hundred kernels that start take their time
 constexpr auto kAskAgain = milliseconds(200);  // a kernel whose socket was not subscribed yet is asked anew
 constexpr auto kInsist = seconds(3);           // an interrupted cell that goes on is interrupted again, then ended
-constexpr auto kSettle = seconds(2);           // for the kernel's word that a cell is over, behind its reply
+constexpr auto kSettle = seconds(2);           // for the kernel's word that a cell is over, behind what it said last,
+constexpr auto kSettleMost = seconds(30);      // and behind its reply
+constexpr size_t kAtOnce = 256;                // messages in one turn: callers, deadlines and other kernels have theirs
+constexpr size_t kAtTheEnd = 100'000;          // of a kernel that is gone
 constexpr int kInsistences = 3;
 
 // Kernels are programs of anybody: a field can be anything.
@@ -49,6 +52,13 @@ std::string r_set(const std::map<std::string, std::string>& env) {
       "options(isola.env=Sys.getenv(c({0}),unset=NA,names=TRUE));"
       "do.call(Sys.setenv,setNames(list({1}),c({0})))",
       names, values);
+}
+
+std::string r_lasting(const std::map<std::string, std::string>& env) {
+  std::string all;
+  for (const auto& [name, value] : env)
+    all += fmt::format("do.call(Sys.setenv,setNames(list({}),{}));", r_string(value), r_string(name));
+  return all;
 }
 
 constexpr const char* kRReset =
@@ -162,9 +172,9 @@ void Context::begin(CellPtr cell) {
     if (!now.env.empty()) ours["env"] = now.env;
     if (!fresh.empty()) ours["lasting"] = fresh;
     if (!ours.empty()) metadata["isola"] = ours;
-    lasting_.insert(fresh.begin(), fresh.end());
-  } else if (info_.spec.cell_env == "r" && !now.env.empty()) {
-    kernel_->send(Kernel::Channel::shell, "execute_request", request(r_set(now.env), true));
+  } else if (info_.spec.cell_env == "r") {
+    if (!fresh.empty()) kernel_->send(Kernel::Channel::shell, "execute_request", request(r_lasting(fresh), true));
+    if (!now.env.empty()) kernel_->send(Kernel::Channel::shell, "execute_request", request(r_set(now.env), true));
   } else if (!now.env.empty()) {
     CellPtr refused = std::move(running_);
     refused->done({{"type", "failure"},
@@ -172,6 +182,7 @@ void Context::begin(CellPtr cell) {
                    {"message", "the kernel " + info_.spec.name + " takes no environment variables for one cell"}});
     return pump();
   }
+  for (const auto& [name, value] : fresh) lasting_.insert_or_assign(name, value);
   if (info_.spec.displays_values) now.output->displays_values();
   now.output->say({{"type", "start"}, {"context", info_.id}, {"language", info_.spec.language}});
   now.began = Clock::now();
@@ -183,11 +194,19 @@ void Context::begin(CellPtr cell) {
   now.code.clear();  // it can be large, and nobody needs it again
 }
 
-void Context::readable() {
+void Context::readable() { read(kAtOnce); }
+
+// False: there is more.
+bool Context::read(size_t most) {
   using Channel = Kernel::Channel;
+  bool all = true;
   // The reply is read last: what the cell said came before it.
   for (Channel channel : {Channel::iopub, Channel::input, Channel::shell, Channel::control})
-    while (kernel_) {
+    for (size_t left = most; kernel_; --left) {
+      if (left == 0) {
+        all = false;
+        break;
+      }
       auto message = kernel_->receive(channel);
       if (!message) break;
       if (phase_ == Phase::starting) {
@@ -200,11 +219,19 @@ void Context::readable() {
         }
         continue;
       }
-      take(*message);
+      take(*message, channel == Channel::iopub);
     }
+  return all;
 }
 
-void Context::take(const Message& message) {
+// What a program that the cell started wrote there is the cell's, where the kernel itself writes nothing.
+void Context::words() {
+  if (!kernel_ || kernel_->words_fd() < 0) return;
+  std::string fresh = kernel_->read_words();
+  if (info_.spec.words_are_output && running_ && !fresh.empty()) running_->output->text("stdout", fresh);
+}
+
+void Context::take(const Message& message, bool said) {
   if (!running_ || message.parent != running_->id) return;
   if (message.type == "status") {
     if (text_of(message.content, "execution_state") == "idle") running_->idle = true;
@@ -214,11 +241,14 @@ void Context::take(const Message& message) {
       for (const auto& one : *payload)
         if (one.is_object() && text_of(one, "source") == "ask_exit") running_->exits = true;
     settle_by_ = Clock::now() + kSettle;
+    settle_latest_ = Clock::now() + kSettleMost;
   } else if (message.type == "input_request") {
     refuse_input();
   } else if (message.type != "error" || running_->stop != "input") {
     running_->output->take(message);
   }
+  // What it says is not over while something comes.
+  if (said && settle_by_) settle_by_ = std::min(Clock::now() + kSettle, *settle_latest_);
   maybe_finish();
 }
 
@@ -234,7 +264,9 @@ void Context::refuse_input() {
 
 void Context::maybe_finish() {
   if (!running_ || !running_->reply || !running_->idle || running_->exits) return;
-  Json end = {{"type", "end"}, {"status", text_of(*running_->reply, "status", "ok") == "ok" ? "ok" : "error"}};
+  words();  // they came before the kernel's word that it is over
+  const char* otherwise = running_->output->failed() ? "error" : "ok";  // of a reply that cannot be read
+  Json end = {{"type", "end"}, {"status", text_of(*running_->reply, "status", otherwise) == "ok" ? "ok" : "error"}};
   if (!running_->stop.empty()) {
     end["status"] = running_->stop == "input" ? "error" : running_->stop;
     if (running_->stop == "timeout")
@@ -248,6 +280,7 @@ void Context::finish(Json end) {
   CellPtr cell = std::move(running_);
   deadline_.reset();
   settle_by_.reset();
+  settle_latest_.reset();
   if (cell->reply && (*cell->reply)["execution_count"].is_number_integer())
     end["execution_count"] = (*cell->reply)["execution_count"];
   end["duration_ms"] = std::chrono::duration_cast<milliseconds>(Clock::now() - cell->began).count();
@@ -269,7 +302,9 @@ void Context::stop(const std::string& why) {
   if (!running_) return;
   if (running_->stop.empty()) running_->stop = why;
   kernel_->interrupt();
-  deadline_ = Clock::now() + kInsist;
+  // Whoever asks again and again does not put it off.
+  auto by = Clock::now() + kInsist;
+  if (!deadline_ || by < *deadline_) deadline_ = by;
 }
 
 void Context::interrupt() { stop("interrupted"); }
@@ -297,12 +332,15 @@ void Context::restart() {
   say_died("the context was restarted while the cell ran; its variables are gone");
 }
 
+void Context::reap() {
+  if (!kernel_) return;
+  if (auto status = kernel_->reap()) kernel_ended(*status);
+}
+
 void Context::kernel_ended(int status) {
+  read(kAtTheEnd);  // what it had said before
   if (!kernel_) return;
-  kernel_->ended();
-  readable();  // what it had said before
-  if (!kernel_) return;
-  kernel_->read_words();
+  words();
   std::string words = kernel_->last_words();
   bool starting = phase_ == Phase::starting;
   std::string how = how_it_ended(status);
@@ -331,10 +369,12 @@ void Context::tick(Clock::time_point now) {
   }
   if (settle_by_ && now >= *settle_by_) {
     settle_by_.reset();
+    settle_latest_.reset();
     if (running_) running_->idle = true, running_->exits = false;
     maybe_finish();
   }
   if (deadline_ && now >= *deadline_ && running_) {
+    deadline_.reset();
     if (insisted_++ < kInsistences) return stop("timeout");
     std::string why = running_->stop;
     kernel_.reset();

@@ -58,8 +58,9 @@ class Context {
   void restart();
 
   // ---- the loop's ----
-  void readable();  // whatever the kernel has said
-  void kernel_ended(int status);
+  void readable();  // what the kernel has said: a turn's worth
+  void words();     // the same of what it wrote outside the protocol
+  void reap();      // whether it ended
   void tick(Clock::time_point now);
   std::optional<Clock::time_point> next() const;
 
@@ -69,7 +70,9 @@ class Context {
   void begin(CellPtr cell);
   void pump();
   void stop(const std::string& why);
-  void take(const Message& message);
+  bool read(size_t most);
+  void kernel_ended(int status);
+  void take(const Message& message, bool said);
   void refuse_input();
   void maybe_finish();
   void finish(Json end);
@@ -87,7 +90,7 @@ class Context {
   std::map<std::string, std::string> lasting_;
   unsigned kernels_ = 0;  // started so far
   bool answered_ = false, heard_ = false;
-  std::optional<Clock::time_point> start_by_, ask_at_, deadline_, settle_by_;
+  std::optional<Clock::time_point> start_by_, ask_at_, deadline_, settle_by_, settle_latest_;
   int insisted_ = 0;
 };
 

@@ -18,7 +18,7 @@ namespace isola::interpreter {
 
 namespace {
 
-constexpr size_t kLastWords = 8 << 10;
+constexpr size_t kLastWords = 8 << 10, kWordsAtOnce = 64 << 10;
 // In the order of Channel, then the one that we do not use; kernels want all five.
 constexpr const char* kPorts[] = {"shell_port", "iopub_port", "control_port", "stdin_port", "hb_port"};
 
@@ -37,6 +37,35 @@ std::string filled(std::string word, const std::string& name, const std::string&
   for (size_t at = 0; (at = word.find(name, at)) != std::string::npos; at += value.size())
     word.replace(at, name.size(), value);
   return word;
+}
+
+// The session that a process is in; nothing: it is gone, or only its remains are there.
+std::optional<pid_t> session_of(const std::string& pid) {
+  auto stat = read_file("/proc/" + pid + "/stat", 4096);
+  if (!stat) return std::nullopt;
+  auto name_end = stat->rfind(')');  // a program's name can hold anything
+  char state = 0;
+  int parent = 0, group = 0, session = 0;
+  if (name_end == std::string::npos ||
+      ::sscanf(stat->c_str() + name_end + 1, " %c %d %d %d", &state, &parent, &group, &session) != 4 || state == 'Z')
+    return std::nullopt;
+  return session;
+}
+
+// Everything that a kernel started and that did not leave its session: a shell in an endless loop, what runs in the
+// background. More than once, since they can start others meanwhile.
+void end_session(pid_t leader) {
+  for (int round = 0; round < 20; ++round) {
+    bool found = false;
+    std::error_code error;
+    for (std::filesystem::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+      std::string name = it->path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos || session_of(name) != leader) continue;
+      pid_t pid = std::atoi(name.c_str());
+      found |= ::kill(pid, SIGKILL) == 0 && pid != leader;
+    }
+    if (!found) return;
+  }
 }
 
 }  // namespace
@@ -145,8 +174,8 @@ Result<void> Kernel::spawn(const KernelSpec& spec) {
 
 Kernel::~Kernel() {
   if (pid_ > 0) {
-    ::kill(-pid_, SIGKILL);
     ::kill(pid_, SIGKILL);
+    end_session(pid_);
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
@@ -190,16 +219,31 @@ void Kernel::interrupt() {
     ::kill(-pid_, SIGINT);
 }
 
-void Kernel::read_words() {
+std::optional<int> Kernel::reap() {
+  siginfo_t info{};
+  if (pid_ <= 0 || ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+    return std::nullopt;
+  end_session(pid_);  // while its number is still its own
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = 0;
+  return status;
+}
+
+std::string Kernel::read_words() {
+  std::string fresh;
   char buffer[4096];
-  for (;;) {
+  while (fresh.size() < kWordsAtOnce) {
     ssize_t n = ::read(words_.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) words_.reset();
     if (n <= 0) break;
     last_words_.append(buffer, static_cast<size_t>(n));
     if (last_words_.size() > 2 * kLastWords) last_words_.erase(0, last_words_.size() - kLastWords);
+    fresh += words_feed_.feed({buffer, static_cast<size_t>(n)});
   }
+  return fresh;
 }
 
 }  // namespace isola::interpreter

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/text_feed.h"
 #include "interpreter/agent/message.h"
 #include "interpreter/agent/specs.h"
 
@@ -39,12 +40,13 @@ class Kernel {
   std::optional<Message> receive(Channel channel);  // nothing: no more is there; what is malformed is left out
 
   void interrupt();
-  pid_t pid() const { return pid_; }
-  void ended() { pid_ = 0; }  // it was reaped
+  // Whether it ended by itself, and how (as of waitpid). What it had started is ended, too.
+  std::optional<int> reap();
 
-  // What it writes on its own standard output and error, outside the protocol: only the end of it is kept.
+  // What it writes on its own standard output and error, outside the protocol: only the end of it is kept. Returns what
+  // is new, not more than a turn's worth.
   int words_fd() const { return words_.get(); }
-  void read_words();
+  std::string read_words();
   const std::string& last_words() const { return last_words_; }
 
  private:
@@ -60,6 +62,7 @@ class Kernel {
   pid_t pid_ = 0;
   Fd words_;
   std::string last_words_;
+  TextFeed words_feed_;
   uint64_t sent_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "base/text_feed.h"
+#include "interpreter/bounds.h"
 
 namespace isola::interpreter {
 
@@ -33,16 +34,23 @@ std::string now() {
 }
 
 // A kernel passes on what a program wrote, and that need not be text.
-Json parse(const std::string& bytes) {
-  Json value = Json::parse(bytes, nullptr, false);
-  if (!value.is_discarded()) return value;
+Result<Json> parse(const std::string& bytes) {
+  if (auto value = parse_bounded(bytes); value || value.error().code == Code::exhausted) return value;
   TextFeed feed;
   std::string text = feed.feed(bytes);
   text += feed.finish();
-  return Json::parse(text, nullptr, false);
+  return parse_bounded(text);
 }
 
 }  // namespace
+
+Result<Json> parse_bounded(const std::string& text) {
+  if (!check_json_bound(text, kMessageBound))
+    return fail(Code::exhausted, "it is nested too deeply, or has too many values");
+  Json value = Json::parse(text, nullptr, false);
+  if (!value.is_object()) return fail(Code::corrupt, "it is not an object of JSON, or a number in it is too large");
+  return value;
+}
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -81,15 +89,16 @@ Result<Message> Signer::unpack(const Frames& frames) const {
   const std::string& given = frames[at + 1];
   if (given.size() != wanted.size() || CRYPTO_memcmp(given.data(), wanted.data(), wanted.size()) != 0)
     return fail(Code::denied, "a message of the kernel has a wrong signature");
-  Json header = parse(frames[at + 2]), parent = parse(frames[at + 3]);
+  ISOLA_TRY(Json header, parse(frames[at + 2]));
+  Json parent = parse(frames[at + 3]).value_or(Json::object());
   Message message;
-  message.metadata = parse(frames[at + 4]);
-  message.content = parse(frames[at + 5]);
-  if (!header.is_object() || !message.content.is_object())
-    return fail(Code::corrupt, "a message of the kernel is not JSON");
+  message.metadata = parse(frames[at + 4]).value_or(Json::object());
+  auto content = parse(frames[at + 5]);
+  if (!content) message.unreadable = content.error().message;
+  message.content = std::move(content).value_or(Json::object());
   auto text = [](const Json& object, const char* name) {
-    auto found = object.is_object() ? object.find(name) : object.end();
-    return object.is_object() && found != object.end() && found->is_string() ? found->get<std::string>() : "";
+    auto found = object.find(name);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
   };
   message.type = text(header, "msg_type");
   message.parent = text(parent, "msg_id");

@@ -21,6 +21,7 @@ struct Message {
   std::string type;
   std::string parent;  // the id of the request that it belongs to
   Json content, metadata;
+  std::string unreadable = {};  // why there is no content, though the kernel signed it
 };
 
 class Signer {
@@ -28,13 +29,15 @@ class Signer {
   Signer(std::string key, std::string session) : key_(std::move(key)), session_(std::move(session)) {}
   Frames pack(const std::string& type, const Json& content, const std::string& id, const Json& metadata = {}) const;
   Result<Message> unpack(const Frames& frames) const;
+  std::string sign(const std::string* parts) const;  // of the four parts
   const std::string& key() const { return key_; }
 
  private:
-  std::string sign(const std::string* parts) const;
   std::string key_, session_;
 };
 
+// One object of JSON, with a bound on how deep and how wide it is: a value is written and copied by recursion.
+Result<Json> parse_bounded(const std::string& text);
 // Text as JSON; what is not UTF-8 is mended.
 std::string dump(const Json& value);
 // `bytes` random bytes as hex digits.

@@ -48,6 +48,30 @@ TEST(Message, MalformedOnesAreRefused) {
   EXPECT_EQ(signer.unpack({"a", "b", "c", "d", "e", "f", "g"}).error().code, Code::corrupt);
 }
 
+// A value is copied and written by recursion: eighty thousand brackets in a row would be the end of this program.
+TEST(Message, WhatIsTooDeepOrTooLargeANumberIsKnownAsLost) {
+  Signer signer("key", "session");
+  auto with_content = [&](const std::string& content) {
+    Frames frames = signer.pack("display_data", Json::object(), "m");
+    frames[5] = content;
+    frames[3] = R"({"msg_id":"asked"})";
+    frames[1] = signer.sign(&frames[2]);
+    return signer.unpack(frames);
+  };
+  for (const std::string& content : {"{\"data\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}",
+                                     "{\"a\":1" + std::string(400, '0') + "}", std::string("[]"), std::string("{"),
+                                     "{\"a\":[0" + std::string(2'000'000, ',') + "]}"}) {
+    auto message = with_content(content);
+    ASSERT_TRUE(message) << message.error().message;
+    EXPECT_EQ(message->type, "display_data");
+    EXPECT_EQ(message->parent, "asked");
+    EXPECT_NE(message->unreadable, "") << content.substr(0, 50);
+    EXPECT_TRUE(message->content.is_object());
+  }
+  EXPECT_EQ(with_content("{\"a\":\"\xff\"}")->content["a"], "\uFFFD") << "text that is none is mended";
+  EXPECT_EQ(with_content("{}")->unreadable, "");
+}
+
 TEST(Message, KeysAreNotTheSameTwice) {
   EXPECT_EQ(random_hex(32).size(), 64u);
   EXPECT_NE(random_hex(32), random_hex(32));

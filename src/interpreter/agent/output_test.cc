@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "interpreter/bounds.h"
+
 namespace isola::interpreter {
 namespace {
 
@@ -71,6 +73,68 @@ TEST(Output, AFormThatIsTooLargeIsNamed) {
   EXPECT_EQ(heard.events[0]["data"], Json({{"text/plain", "small"}}));
   EXPECT_EQ(heard.events[0]["omitted_bytes"], Json({{"image/png", 200}}));
   EXPECT_EQ(heard.events[1]["type"], "truncated");
+}
+
+TEST(Output, WhatWasLostIsSaid) {
+  Heard heard;
+  heard.output.take({"display_data", "", Json::object(), {}, "a number in it is too large"});
+  ASSERT_EQ(heard.events.size(), 1u);
+  EXPECT_EQ(heard.events[0]["type"], "lost");
+  EXPECT_NE(heard.events[0]["message"].get<std::string>().find("too large"), std::string::npos);
+}
+
+TEST(Output, TextComesInPieces) {
+  Heard heard(64 << 20);
+  std::string text;
+  while (text.size() < 3 << 20) text += "aü";
+  heard.stream(text);
+  std::string whole;
+  for (const auto& event : heard.events) {
+    std::string piece = event["text"];
+    EXPECT_LE(piece.size(), 1u << 20);
+    EXPECT_NE(static_cast<unsigned char>(piece[0]) & 0xC0, 0x80) << "it begins in a character";
+    whole += piece;
+  }
+  EXPECT_EQ(whole, text);
+  EXPECT_GE(heard.events.size(), 3u);
+}
+
+// Metadata, tracebacks, names, marks without content: whatever a program can repeat.
+TEST(Output, NothingIsFree) {
+  const std::string big(1 << 20, 'x');
+  const Message floods[] = {
+      {"display_data", "", {{"data", Json::object()}, {"metadata", {{"a", big}}}}, {}},
+      {"display_data", "", {{"data", {{big, ""}}}}, {}},
+      {"display_data", "", Json::object(), {}},
+      {"update_display_data", "", {{"data", Json::object()}, {"transient", {{"display_id", big}}}}, {}},
+      {"clear_output", "", Json::object(), {}},
+      {"error", "", {{"ename", big}, {"evalue", big}, {"traceback", {big, big, big}}}, {}},
+      {"stream", "", {{"name", "stdout"}, {"text", std::string(1000, '\x01')}}, {}},
+      {"display_data", "", Json::object(), {}, "lost"},
+  };
+  for (const auto& message : floods) {
+    const size_t most = 100'000;
+    size_t said = 0;
+    // As the host weighs it: text as it is, all else as it is written.
+    Output output(
+        [&](const Json& event) {
+          said += event.contains("text") ? event["text"].get<std::string>().size() : dump(event).size();
+        },
+        most);
+    for (int i = 0, over = 0; i < 20'000 && over < 50; ++i) {
+      output.take(message);
+      if (output.dropped() > 0) ++over;
+    }
+    EXPECT_LE(said, most + kBeyond + 100) << message.type << ": " << dump(message.content).substr(0, 60);
+    EXPECT_GT(output.dropped(), 0u) << message.type;
+  }
+}
+
+TEST(Output, AnErrorComesWhenTheOutputWasCut) {
+  Heard heard(10);
+  heard.stream(std::string(100, 'x'));
+  heard.output.take({"error", "", {{"ename", "E"}, {"evalue", "v"}, {"traceback", Json::array({"t"})}}, {}});
+  EXPECT_EQ(heard.events.back(), Json({{"type", "error"}, {"name", "E"}, {"value", "v"}, {"traceback", {"t"}}}));
 }
 
 }  // namespace

@@ -3,18 +3,18 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "interpreter/bounds.h"
 
 namespace isola::interpreter {
 
 namespace {
 
 constexpr size_t kMaxRequest = 80 << 20;  // a cell of 64 MiB, escaped a little
-constexpr size_t kUsualOutput = 10 << 20, kMostOutput = 128 << 20;
 constexpr auto kHold = std::chrono::milliseconds(20);
 constexpr size_t kMaxContexts = 64, kMaxClients = 512;
 
@@ -87,7 +87,7 @@ Result<void> Server::run() {
       if (found == contexts_.end() || found->second->kernel() != kernel) continue;
       constexpr size_t kSockets = std::size(Kernel::kChannels);
       const zmq_pollitem_t* item = &items[kernels_from + (kSockets + 1) * i];
-      if (item[kSockets].revents && kernel->words_fd() >= 0) found->second->kernel()->read_words();
+      if (item[kSockets].revents) found->second->words();
       if (std::any_of(item, item + kSockets, [](const zmq_pollitem_t& one) { return one.revents != 0; }))
         found->second->readable();
     }
@@ -114,11 +114,7 @@ void Server::reap() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) > 0) {
   }
-  for (auto& [id, context] : contexts_) {
-    Kernel* kernel = context->kernel();
-    int status = 0;
-    if (kernel && kernel->pid() > 0 && ::waitpid(kernel->pid(), &status, WNOHANG) > 0) context->kernel_ended(status);
-  }
+  for (auto& entry : contexts_) entry.second->reap();
 }
 
 void Server::accept() {
@@ -165,18 +161,21 @@ void Server::flush(ClientId id) {
   Client& client = found->second;
   if (client.held && Clock::now() < *client.held) return;
   client.held.reset();
-  size_t sent = 0;
-  while (sent < client.out.size()) {
-    ssize_t n = ::send(client.fd.get(), client.out.data() + sent, client.out.size() - sent, MSG_NOSIGNAL);
+  while (client.sent < client.out.size()) {
+    ssize_t n = ::send(client.fd.get(), client.out.data() + client.sent, client.out.size() - client.sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) {
       clients_.erase(found);
       return;
     }
-    sent += static_cast<size_t>(n);
+    client.sent += static_cast<size_t>(n);
   }
-  client.out.erase(0, sent);
+  // What is left is moved seldom: a socket takes little at once, and there may be a hundred megabytes.
+  if (client.sent == client.out.size() || client.sent > client.out.size() / 2) {
+    client.out.erase(0, client.sent);
+    client.sent = 0;
+  }
   if (client.out.empty() && client.closing) clients_.erase(found);
 }
 
@@ -198,12 +197,13 @@ void Server::refuse(ClientId id, const Error& error) {
 void Server::line(ClientId id, const std::string& text) {
   Client& client = clients_.at(id);
   if (client.closing) return;
-  Json request = Json::parse(text, nullptr, false);
-  if (!request.is_object()) return refuse(id, Error{Code::invalid, "the request is not an object of JSON"});
+  auto parsed = parse_bounded(text);
+  if (!parsed) return refuse(id, Error{Code::invalid, "the request is not an object of JSON"});
+  Json request = std::move(*parsed);
   std::string op = text_of(request, "op");
   if (client.asked) {
     if (op == "interrupt" && client.cell)
-      if (auto context = find(client.context)) (*context)->cancel(client.cell);
+      if (auto found = contexts_.find(client.context); found != contexts_.end()) found->second->cancel(client.cell);
     return;
   }
   client.asked = true;
@@ -287,6 +287,14 @@ void Server::languages(ClientId id) {
 
 void Server::on_context(ClientId id, const std::string& op, const Json& request) {
   std::string name = text_of(request, "context");
+  if (!contexts_.contains(name)) {
+    // A default one that nobody asked for yet has nothing to end, and is not made for that.
+    auto spec = usual_spec(name);
+    if (!spec) return refuse(id, spec.error());
+    if (op == "delete") return say(id, {{"type", "done"}}, true);
+    Context none(zmq_, options_.folder, Context::Info{name, options_.home, *spec});
+    return say(id, {{"type", "context"}, {"context", none.describe()}}, true);
+  }
   auto context = find(name);
   if (!context) return refuse(id, context.error());
   if (op == "delete") {
@@ -309,12 +317,12 @@ void Server::on_context(ClientId id, const std::string& op, const Json& request)
 }
 
 Result<Context*> Server::make(const std::string& id, const std::string& language, const std::string& cwd) {
-  if (contexts_.size() >= kMaxContexts)
-    return fail(Code::exhausted, "there are " + std::to_string(kMaxContexts) + " contexts already: delete one first");
   Specs specs = Specs::read(Specs::usual_folders(options_.home));
   ISOLA_TRY(const KernelSpec* spec, specs.find(language));
   std::string name = id.empty() ? spec->language : id;
   if (auto there = contexts_.find(name); there != contexts_.end()) return there->second.get();
+  if (contexts_.size() >= kMaxContexts)
+    return fail(Code::exhausted, "there are " + std::to_string(kMaxContexts) + " contexts already: delete one first");
   contexts_[name] = std::make_unique<Context>(zmq_, options_.folder, Context::Info{name, cwd, *spec});
   order_.push_back(name);
   return contexts_.at(name).get();
@@ -325,16 +333,18 @@ Result<Context*> Server::usual(const std::string& language) {
   return make("", language, options_.home);
 }
 
+// The default context of a language has the language's name.
+Result<KernelSpec> Server::usual_spec(const std::string& id) const {
+  Specs specs = Specs::read(Specs::usual_folders(options_.home));
+  for (const auto& spec : specs.all())
+    if (spec.language == id) return spec;
+  return fail(Code::not_found, "there is no context '" + id.substr(0, 64) + "'");
+}
+
 Result<Context*> Server::find(const std::string& id) {
-  auto found = contexts_.find(id);
-  if (found == contexts_.end()) {
-    // The default one of a language has the language's name and is there as soon as somebody asks for it.
-    Specs specs = Specs::read(Specs::usual_folders(options_.home));
-    for (const auto& spec : specs.all())
-      if (spec.language == id) return make("", id, options_.home);
-    return fail(Code::not_found, "there is no context '" + id.substr(0, 64) + "'");
-  }
-  return found->second.get();
+  if (auto found = contexts_.find(id); found != contexts_.end()) return found->second.get();
+  ISOLA_CHECK(usual_spec(id));
+  return make("", id, options_.home);
 }
 
 }  // namespace isola::interpreter

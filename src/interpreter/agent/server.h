@@ -38,6 +38,7 @@ class Server {
   struct Client {
     Fd fd;
     std::string in, out;
+    size_t sent = 0;       // of `out`
     bool asked = false;    // its request was read
     bool closing = false;  // nothing more to say
     // What is there can wait so long for company: each piece wakes every process on the way out.
@@ -63,7 +64,8 @@ class Server {
   Result<Context*> make(const std::string& id, const std::string& language, const std::string& cwd);
   // The default one of a language, made when it is first asked for.
   Result<Context*> usual(const std::string& language);
-  Result<Context*> find(const std::string& id);
+  Result<KernelSpec> usual_spec(const std::string& id) const;
+  Result<Context*> find(const std::string& id);  // also a default one that nobody asked for yet
   void reap();
 
   Fd listener_, signals_;

@@ -1,18 +1,24 @@
 #include "interpreter/agent/specs.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/fd.h"
 #include "base/file.h"
+#include "interpreter/agent/message.h"
 
 namespace isola::interpreter {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 namespace {
+
+constexpr size_t kMostSpecs = 256;  // in one folder
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
@@ -33,17 +39,27 @@ std::string text_of(const Json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// Nobody waits for a pipe in the place of a file.
+Result<std::string> read_regular(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat st;
+  if (!fd || ::fstat(fd.get(), &st) < 0) return sys_error("cannot read " + path);
+  if (!S_ISREG(st.st_mode)) return fail(Code::invalid, path + " is no file");
+  return read_file("/proc/self/fd/" + std::to_string(fd.get()), 1 << 20);
+}
+
 KernelSpec read_spec(const fs::path& folder) {
   KernelSpec spec;
   spec.name = folder.filename();
   spec.folder = folder;
   spec.language = canonical(spec.name);
-  auto text = read_file(spec.folder + "/kernel.json", 1 << 20);
-  Json json = text ? Json::parse(*text, nullptr, false) : Json();
-  if (!json.is_object()) {
+  auto text = read_regular(spec.folder + "/kernel.json");
+  auto parsed = text ? parse_bounded(*text) : Result<Json>(Json());
+  if (!text || !parsed) {
     spec.broken = text ? "its kernel.json is not JSON" : text.error().message;
     return spec;
   }
+  Json json = std::move(*parsed);
   spec.display_name = text_of(json, "display_name");
   if (auto language = text_of(json, "language"); !language.empty()) spec.language = canonical(language);
   spec.interrupt_by_message = text_of(json, "interrupt_mode") == "message";
@@ -58,6 +74,7 @@ KernelSpec read_spec(const fs::path& folder) {
     const Json& ours = json["metadata"]["isola"];
     spec.cell_env = text_of(ours, "cell_env");
     spec.displays_values = text_of(ours, "values") == "displayed";
+    spec.words_are_output = text_of(ours, "words") == "output";
     spec.tcp = text_of(ours, "transport") == "tcp";
   }
   return spec;
@@ -86,8 +103,11 @@ Specs Specs::read(const std::vector<std::string>& folders) {
   for (const auto& folder : folders) {
     std::vector<fs::path> found;
     std::error_code error;
-    for (const auto& entry : fs::directory_iterator(folder, error))
-      if (fs::exists(entry.path() / "kernel.json", error)) found.push_back(entry.path());
+    for (fs::directory_iterator it(folder, error), end; !error && it != end && found.size() < kMostSpecs;
+         it.increment(error)) {
+      std::error_code there;
+      if (fs::exists(it->path() / "kernel.json", there)) found.push_back(it->path());
+    }
     std::sort(found.begin(), found.end());
     for (const auto& path : found) {
       bool known = std::any_of(specs.all_.begin(), specs.all_.end(),

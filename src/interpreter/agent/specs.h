@@ -20,10 +20,11 @@ struct KernelSpec {
   std::map<std::string, std::string> env;
   bool interrupt_by_message = false;
   // What a spec of ours says in metadata.isola: how it takes variables of one cell, and what it cannot listen on.
-  std::string cell_env;          // "metadata", "r"; empty: not at all
-  bool tcp = false;              // it knows no ipc sockets
-  bool displays_values = false;  // the value of a cell comes as something displayed
-  std::string broken;            // why it cannot be started, if that is known already
+  std::string cell_env;           // "metadata", "r"; empty: not at all
+  bool tcp = false;               // it knows no ipc sockets
+  bool displays_values = false;   // the value of a cell comes as something displayed
+  bool words_are_output = false;  // what stands on its standard output while a cell runs is the cell's
+  std::string broken;             // why it cannot be started, if that is known already
 };
 
 class Specs {

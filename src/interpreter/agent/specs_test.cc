@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -49,6 +50,17 @@ TEST_F(SpecFiles, BrokenOnesSayWhy) {
   Specs specs = Specs::read({folder_});
   ASSERT_EQ(specs.all().size(), 3u);
   for (const auto& spec : specs.all()) EXPECT_NE(spec.broken, "") << spec.name;
+}
+
+// Whoever installs kernels could keep this program for ever.
+TEST_F(SpecFiles, APipeInThePlaceOfAFileIsNotWaitedFor) {
+  std::filesystem::create_directories(folder_ + "/pipe");
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe/kernel.json").c_str(), 0600), 0);
+  std::filesystem::create_directories(folder_ + "/folder/kernel.json");
+  write("fine", R"({"argv":["x"],"language":"fine"})");
+  Specs specs = Specs::read({folder_});
+  ASSERT_EQ(specs.all().size(), 3u);
+  for (const auto& spec : specs.all()) EXPECT_EQ(spec.broken.empty(), spec.name == "fine") << spec.name;
 }
 
 TEST_F(SpecFiles, TheFirstFolderWins) {

@@ -1,9 +1,13 @@
 """The commands of @e2b/cli that speak to a server, through the unmodified published package. Run by ../run.py."""
 import json
 import os
+import pty
+import re
+import select
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
@@ -23,6 +27,44 @@ def e2b(*words, code=0, stdin=b""):
                           env={**os.environ, "HOME": HOME, "NO_COLOR": "1"})
     assert code is None or done.returncode == code, f"exit {done.returncode}: {done.stdout!r} {done.stderr!r}"
     return done
+
+
+class Terminal:
+    """The program on a terminal, and what it showed."""
+
+    def __init__(self, *words):
+        self.end, theirs = pty.openpty()
+        self.seen = b""
+        env = {**os.environ, "HOME": HOME, "NO_COLOR": "1", "TERM": "xterm"}
+        env.pop("CI", None)
+        self.process = subprocess.Popen([os.environ["ISOLA_NODE"], PROGRAM, *words], stdin=theirs, stdout=theirs, stderr=theirs,
+                                        start_new_session=True, env=env)
+        os.close(theirs)
+
+    def wait_for(self, word, seconds=30):
+        until = time.monotonic() + seconds
+        while word not in self.seen:
+            left = until - time.monotonic()
+            assert left > 0, (word, self.seen)
+            if select.select([self.end], [], [], left)[0]:
+                try:
+                    self.seen += os.read(self.end, 65536)
+                except OSError as gone:  # the other end was closed
+                    raise AssertionError((word, self.seen)) from gone
+
+    def type(self, text):
+        os.write(self.end, text)
+
+    def close(self):
+        """Its exit code; what it still shows is read, or it would wait for that."""
+        while self.process.poll() is None:
+            if select.select([self.end], [], [], 0.1)[0]:
+                try:
+                    self.seen += os.read(self.end, 65536)
+                except OSError:
+                    break
+        os.close(self.end)
+        return self.process.wait(30)
 
 
 def api(method, path, body=None):
@@ -101,6 +143,54 @@ def _():
     api("DELETE", f"/sandboxes/{id_}")
 
 
+@test("sandbox create", "opens a terminal, and ends with it")
+def _():
+    terminal = Terminal("sandbox", "create", TEMPLATE)
+    try:
+        terminal.wait_for(b"$ ")
+        terminal.type(b"echo seen-$((6*7))\n")
+        terminal.wait_for(b"seen-42")
+        terminal.type(b"exit\n")
+        assert terminal.close() == 0, terminal.seen
+    finally:
+        terminal.process.kill()
+    id_ = re.search(rb"\bi[0-9a-z]{20}\b", terminal.seen)
+    if id_ and VERSION < (2, 16):
+        api("DELETE", f"/sandboxes/{id_[0].decode()}")
+
+
+@test("sandbox connect", "opens a terminal in one that is there, and leaves it there")
+def _():
+    with sandbox() as id_:
+        terminal = Terminal("sandbox", "connect", id_)
+        try:
+            terminal.wait_for(b"$ ")
+            terminal.type(b"echo seen-$((6*7)) > /tmp/seen; exit\n")
+            assert terminal.close() == 0, terminal.seen
+        finally:
+            terminal.process.kill()
+        assert api("GET", f"/sandboxes/{id_}")["state"] == "running"
+        if VERSION >= (2, 8):
+            assert e2b("sandbox", "exec", id_, "cat /tmp/seen").stdout == b"seen-42\n"
+    assert e2b("sandbox", "connect", "i00000000000000000000", code=None).returncode != 0
+
+
+@test("sandbox snapshot", "made, listed, used, deleted")
+def _():
+    if b"snapshot" not in e2b("sandbox", "--help").stdout:
+        raise Skip("this line has no such command")
+    name = f"cli-{os.getpid()}"
+    with sandbox() as id_:
+        e2b("sandbox", "snapshot", "create", id_, "--name", name)
+        assert name.encode() in e2b("sandbox", "snapshot", "list", id_).stdout
+        listed = json.loads(e2b("sandbox", "snapshot", "list", "--format", "json").stdout)
+        (snapshot,) = [one["snapshotId"] for one in listed if name in one["snapshotId"]]
+        made = api("POST", "/v2/sandboxes", {"templateID": snapshot, "timeout": 60})["sandboxID"]
+        api("DELETE", f"/sandboxes/{made}")
+        e2b("sandbox", "snapshot", "delete", snapshot)
+        assert name.encode() not in e2b("sandbox", "snapshot", "list").stdout
+
+
 @test("sandbox logs", "prints what happened")
 def _():
     with sandbox() as id_:
@@ -115,7 +205,7 @@ def _():
         assert b"cpu" in out.lower(), out
 
 
-@test("sandbox pause", "keeps it, and resume brings it back")
+@test(["sandbox pause", "sandbox resume"], "keeps it, and resume brings it back")
 def _():
     since(2, 8)
     with sandbox() as id_:
@@ -129,7 +219,77 @@ def _():
     if done.returncode and b"log" in done.stdout + done.stderr and VERSION < (2, 16):
         raise Skip("this line wants a login in a browser for it")
     assert done.returncode == 0, done
-    assert TEMPLATE in [one["templateID"] for one in json.loads(done.stdout)], done
+    assert TEMPLATE in [name for one in json.loads(done.stdout) for name in one["aliases"]], done
+
+
+@test("template create", "builds a Dockerfile")
+def _():
+    if b"build Dockerfile" not in e2b("template", "create", "--help", code=None).stdout.replace(b"\n", b" "):
+        raise Skip("this line builds with Docker")
+    if TEMPLATE == "minimal":
+        raise Skip("there is no template base")
+    name = f"cli-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/e2b.Dockerfile", "w") as file:
+            file.write("FROM e2bdev/base\nCOPY hello /home/user/hello\nRUN echo built > /home/user/mark\n")
+        with open(folder + "/hello", "w") as file:
+            file.write("from outside\n")
+        done = e2b("template", "create", name, "--path", folder, code=None)
+        if b"logged in" in done.stdout + done.stderr:
+            raise Skip("this line wants a login in a browser for it")
+        assert done.returncode == 0, done
+    made = api("POST", "/v2/sandboxes", {"templateID": name, "timeout": 60})["sandboxID"]
+    try:
+        if VERSION >= (2, 8):
+            assert e2b("sandbox", "exec", made, "cat hello mark").stdout == b"from outside\nbuilt\n"
+    finally:
+        api("DELETE", f"/sandboxes/{made}")
+    e2b("template", "delete", name, "--yes", code=None)
+
+
+@test("template delete", "what was built is gone")
+def _():
+    made = api("POST", "/v3/templates", {"name": f"cli-gone-{os.getpid()}"})
+    done = e2b("template", "delete", made["templateID"], "--yes", code=None)
+    if b"logged in" in done.stdout + done.stderr:
+        raise Skip("this line wants a login in a browser for it")
+    assert done.returncode == 0, done
+    assert made["templateID"] not in [one["templateID"] for one in api("GET", "/templates")]
+
+
+@test(["template publish", "template unpublish"], "says that it is not there", absent="a template is its project's alone")
+def _():
+    done = e2b("template", "publish", TEMPLATE, "--yes", code=None)
+    if b"logged in" in done.stdout + done.stderr:
+        raise Skip("this line wants a login in a browser for it")
+    assert done.returncode != 0 and b"project" in done.stdout + done.stderr, done
+
+
+@test("template init", "needs no server")
+def _():
+    if b"--language" not in e2b("template", "init", "--help").stdout:
+        raise Skip("this line asks on a terminal")
+    with tempfile.TemporaryDirectory() as folder:
+        e2b("template", "init", "--path", folder, "--name", "mine", "--language", "python-sync")
+        assert os.listdir(folder)
+
+
+@test("template migrate", "needs no server")
+def _():
+    if b"migrate" not in e2b("template", "--help").stdout:
+        raise Skip("this line has no such command")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/e2b.Dockerfile", "w") as file:
+            file.write("FROM e2bdev/base\nRUN true\n")
+        with open(folder + "/e2b.toml", "w") as file:
+            file.write('template_id = "x"\ntemplate_name = "mine"\ndockerfile = "e2b.Dockerfile"\n')
+        e2b("template", "migrate", "--path", folder, "--language", "python-sync")
+        assert len(os.listdir(folder)) > 2
+
+
+@test("auth logout", "needs no server")
+def _():
+    assert b"ogged" in e2b("auth", "logout").stdout
 
 
 @test("auth info", "needs no server")

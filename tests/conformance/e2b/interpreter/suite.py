@@ -3,10 +3,19 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
-from e2b_code_interpreter import Sandbox  # noqa: E402
-from harness import run_all, test  # noqa: E402
+import e2b_code_interpreter  # noqa: E402
+from flavour import ASYNC, Face, _settle  # noqa: E402
+from harness import Skip, run_all, test  # noqa: E402
 
-box = Sandbox.create(timeout=600)
+if ASYNC:
+    box = Face(_settle(e2b_code_interpreter.AsyncSandbox.create(timeout=600)))
+else:
+    box = e2b_code_interpreter.Sandbox.create(timeout=600)
+
+
+def needs(name):
+    if not hasattr(e2b_code_interpreter.Sandbox, name):
+        raise Skip(f"this line has no {name}")
 
 
 @test("run_code", "gives the value, and variables stay")
@@ -78,6 +87,7 @@ def _():
 
 @test("restart_code_context", "forgets the variables")
 def _():
+    needs("restart_code_context")
     context = box.create_code_context()
     box.run_code("y = 1", context=context)
     box.restart_code_context(context)
@@ -86,11 +96,21 @@ def _():
 
 @test("remove_code_context", "it is gone")
 def _():
+    needs("remove_code_context")
     context = box.create_code_context()
     assert context.id in [one.id for one in box.list_code_contexts()]
     box.remove_code_context(context)
     assert context.id not in [one.id for one in box.list_code_contexts()]
 
 
+@test("list_code_contexts", "has the default ones")
+def _():
+    needs("list_code_contexts")
+    languages = [one.language for one in box.list_code_contexts()]
+    assert {"python", "javascript"} <= set(languages), languages
+
+
 run_all()
 box.kill()
+sys.stdout.flush()
+os._exit(0)  # the loop of the asynchronous flavour has threads of its own

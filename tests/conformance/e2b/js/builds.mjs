@@ -119,3 +119,61 @@ test('Template.removeTags', 'and then no more', async () => {
   await rejects(Sandbox.create(`${name}:v1`), Error)
   await rejects(Template.removeTags(name, 'v1'), Error)
 }, slow)
+
+test(
+  ['copyItems', 'makeDir', 'makeSymlink', 'rename', 'remove', 'setUser', 'skipCache', 'gitClone', 'setReadyCmd', 'fromBaseImage']
+    .map((name) => `Template.${name}`),
+  'steps of every kind',
+  async () => {
+    has(Template, 'templates')
+    if (template === 'minimal') skip('there is no template base')
+    const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'isola-build-'))
+    for (const name of ['one', 'two']) fs.writeFileSync(path.join(folder, name), name)
+    const name = fresh()
+    const first = Template({ fileContextPath: folder }).fromBaseImage()
+    const steps = (first.skipCache ? first.skipCache() : first)
+      .copyItems([{ src: 'one', dest: '/home/user/in/one' }, { src: 'two', dest: '/home/user/in/two' }])
+      .makeDir('/home/user/made/deep')
+      .makeSymlink('/home/user/in/one', '/home/user/link')
+      .rename('/home/user/in/two', '/home/user/in/three', { user: 'root' })
+      .runCmd('touch /home/user/gone')
+      .remove('/home/user/gone')
+      .runCmd('git init -q /tmp/repo && cd /tmp/repo && git -c user.name=a -c user.email=a@b.example commit -q --allow-empty -m x')
+      .gitClone('/tmp/repo', '/home/user/clone')
+      .setUser('root')
+      .runCmd('whoami > /opt/who')
+      .setUser('user')
+      .setReadyCmd('test -e /opt/who')
+    try {
+      await build(steps, name)
+    } finally {
+      fs.rmSync(folder, { recursive: true })
+    }
+    await inside(name, async (sandbox) => {
+      const { stdout } = await sandbox.commands.run('cat link in/three /opt/who; ls -d clone in link made; test -d made/deep -a -d clone/.git')
+      assert.equal(stdout, 'onetworoot\nclone\nin\nlink\nmade\n')
+    })
+  },
+  slow,
+)
+
+test('Template.fromDockerfile', 'its lines are steps', async () => {
+  has(Template, 'templates')
+  if (template === 'minimal') skip('there is no template base')
+  const name = fresh()
+  await build(Template().fromDockerfile('FROM e2bdev/base\nENV A=b\nRUN echo $A > /home/user/who\n'), name)
+  await inside(name, async (sandbox) => assert.equal((await sandbox.commands.run('cat /home/user/who')).stdout, 'b\n'))
+}, slow)
+
+test(['waitForFile', 'waitForPort', 'waitForProcess', 'waitForTimeout', 'waitForURL'].map((name) => `Template.setStartCmd with ${name}`),
+  'what was started is there when a sandbox is', async () => {
+    has(sdk.waitForPort, 'such helpers')
+    const serve = 'touch /home/user/up; exec python3 -m http.server 8123'
+    for (const ready of [sdk.waitForFile('/home/user/up'), sdk.waitForPort(8123), sdk.waitForProcess('python3'),
+      sdk.waitForTimeout(500), sdk.waitForURL('http://127.0.0.1:8123/')]) {
+      if (template === 'minimal') skip('the template has no http.server')
+      const name = fresh()
+      await build(Template().fromTemplate(template).setStartCmd(serve, ready), name)
+      await inside(name, (sandbox) => sandbox.commands.run('test -e /home/user/up && pgrep -f http.server'))
+    }
+  }, { timeout: 300_000 })

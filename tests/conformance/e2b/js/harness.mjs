@@ -2,12 +2,13 @@
 // to standard output.
 //
 //   test('files.read', 'gives back what was written', async () => { … })
-//   absent('Sandbox.pause', 'memory images', async () => { … })      // not there yet: the test shows the error's type
+//   test(['Volume.create', 'Volume.list'], 'a life of one', async () => { … })     // about each of them
+//   absent('Sandbox.create with iam', 'why', async () => { … })      // not there: the test shows the error's type
 import assert from 'node:assert/strict'
 
 const tests = []
-export const test = (method, name, body, options = {}) => tests.push({ method, name, body, ...options })
-export const absent = (method, why, body) => tests.push({ method, name: 'says that it is not there yet', body, absent: why })
+export const test = (method, name, body, options = {}) => tests.push({ methods: [method].flat(), name, body, ...options })
+export const absent = (method, why, body) => test(method, 'says that it is not there', body, { absent: why })
 
 export class Skip extends Error {}
 export const skip = (why) => {
@@ -26,9 +27,9 @@ function limited(promise, ms) {
 
 export async function runAll(filter) {
   for (const one of tests) {
-    if (filter && !one.method.includes(filter) && !one.name.includes(filter)) continue
+    if (filter && !one.methods.some((method) => method.includes(filter)) && !one.name.includes(filter)) continue
     const begun = performance.now()
-    const line = { method: one.method, test: one.name, absent: one.absent }
+    const line = { test: one.name, absent: one.absent }
     try {
       await limited(one.body(), one.timeout ?? 30_000)
       line.result = 'passed'
@@ -42,7 +43,7 @@ export async function runAll(filter) {
       }
     }
     line.ms = Math.round(performance.now() - begun)
-    say(line)
+    one.methods.forEach((method, at) => say({ method, ...line, again: at > 0 }))
   }
 }
 

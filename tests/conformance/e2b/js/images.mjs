@@ -117,3 +117,7 @@ test('Sandbox.listSnapshots', 'has those of a sandbox', () => using({}, async (s
   assert.deepEqual(listed.sort(), made.sort())
   for (const one of made) assert.equal(await Sandbox.deleteSnapshot(one), true)
 }), slow)
+test('Sandbox.deleteSnapshot', 'says false for what is not there', async () => {
+  has(Sandbox.deleteSnapshot, 'snapshots')
+  assert.equal(await Sandbox.deleteSnapshot('nothing:default'), false)
+})

@@ -7,9 +7,12 @@ import './files.mjs'
 import './pty.mjs'
 import './git.mjs'
 import './images.mjs'
-import './absent.mjs'
+import './templates.mjs'
 import './builds.mjs'
 import './volumes.mjs'
+import './secrets.mjs'
+import './mcp.mjs'
+import './errors.mjs'
 
 await runAll(process.env.ISOLA_FILTER)
 await finish()

@@ -4,6 +4,7 @@ import { rejects, skip, test } from './harness.mjs'
 import { sdk, using } from './sdk.mjs'
 
 const { Volume } = sdk
+const FILES = ['list', 'makeDir', 'getInfo', 'exists', 'updateMetadata', 'readFile', 'writeFile', 'remove'].map((name) => `volume.${name}`)
 let count = 0
 // One for a test, gone afterwards.
 async function volume(body) {
@@ -16,7 +17,7 @@ async function volume(body) {
   }
 }
 
-test('Volume', 'is made, found, listed and ended', () =>
+test(['Volume.create', 'Volume.list', 'Volume.connect', 'Volume.getInfo', 'Volume.destroy'], 'is made, found, listed and ended', () =>
   volume(async (made) => {
     assert.ok((await Volume.list()).some((one) => one.volumeId === made.volumeId && one.name === made.name))
     assert.equal((await Volume.connect(made.volumeId)).name, made.name)
@@ -24,7 +25,12 @@ test('Volume', 'is made, found, listed and ended', () =>
     await rejects(Volume.create(made.name), Error)
     assert.equal(await Volume.destroy('vnobody'), false)
   }))
-test('Volume', 'has files without a sandbox', () =>
+test('Volume.connect', 'rejects with VolumeNotFoundError for what is not there', async () => {
+  if (!Volume) skip('this line has no volumes')
+  await rejects(Volume.connect('vnobody'), sdk.VolumeNotFoundError ?? sdk.NotFoundError)
+  await rejects(Volume.getInfo('vnobody'), sdk.VolumeNotFoundError ?? sdk.NotFoundError)
+})
+test(FILES, 'has files without a sandbox', () =>
   volume(async (made) => {
     const wrote = await made.writeFile('/a/text.txt', 'grüße\n')
     assert.deepEqual([wrote.name, wrote.type, wrote.path], ['text.txt', 'file', '/a/text.txt'])

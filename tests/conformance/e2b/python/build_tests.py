@@ -1,11 +1,12 @@
 """Templates that users build: the builder's steps, files, what runs at the start, failures."""
 import itertools
+import json
 import os
 import tempfile
 
 import e2b
 from flavour import ASYNC, TEMPLATE, Sandbox, _settle
-from harness import Skip, raises, test
+from harness import Skip, eventually, raises, test
 
 NUMBERS = itertools.count()
 Template = getattr(e2b, "AsyncTemplate" if ASYNC else "Template", None)
@@ -73,3 +74,71 @@ def _():
     name = fresh()
     with raises(Exception, "ubuntu"):
         build(Template().from_image("ubuntu:22.04"), name)
+
+
+@test(["Template.exists", "Template.alias_exists"], "know what is there")
+def _():
+    for name in ("exists", "alias_exists"):
+        if not hasattr(Template, name):
+            raise Skip("this line has no such call")
+        assert _settle(getattr(Template, name)(TEMPLATE)) is True
+        assert _settle(getattr(Template, name)("no-such-template")) is False
+
+
+@test(["Template.build_in_background", "Template.get_build_status"], "gives ids at once, and the status follows")
+def _():
+    name = fresh()
+    if not hasattr(Template, "build_in_background"):
+        raise Skip("this line has no background builds")
+    info = _settle(Template.build_in_background(Template().from_template(TEMPLATE).run_cmd("sleep 1"), alias=name))
+    assert info.template_id and info.build_id
+    eventually(lambda: str(getattr(_settle(Template.get_build_status(info)).status, "value", "")) == "ready", "the build", 60)
+
+
+@test(["Template.assign_tags", "Template.get_tags", "Template.remove_tags"], "a tag means a build, until it is gone")
+def _():
+    name = fresh()
+    if not hasattr(Template, "assign_tags"):
+        raise Skip("this line has no tags")
+    build(Template().from_template(TEMPLATE).run_cmd("echo 1 > /home/user/n"), f"{name}:v1")
+    _settle(Template.assign_tags(f"{name}:v1", ["stable"]))
+    assert "stable" in [one.tag for one in _settle(Template.get_tags(name))]
+    assert run(f"{name}:stable", "cat /home/user/n") == "1\n"
+    _settle(Template.remove_tags(name, "stable"))
+    with raises(Exception):
+        Sandbox.create(f"{name}:stable")
+
+
+@test(["Template." + name for name in ("copy_items", "make_dir", "make_symlink", "rename", "remove", "set_user", "skip_cache",
+                                       "git_clone", "set_ready_cmd", "from_base_image", "from_dockerfile")],
+      "steps of every kind")
+def _():
+    name = fresh()
+    if TEMPLATE == "minimal":
+        raise Skip("there is no template base")
+    with tempfile.TemporaryDirectory() as folder:
+        for place in ("one", "two"):
+            with open(os.path.join(folder, place), "w") as file:
+                file.write(place)
+        steps = (Template(file_context_path=folder).from_base_image().skip_cache()
+                 .copy_items([{"src": "one", "dest": "/home/user/in/one"}, {"src": "two", "dest": "/home/user/in/two"}])
+                 .make_dir("/home/user/made/deep").make_symlink("/home/user/in/one", "/home/user/link")
+                 .rename("/home/user/in/two", "/home/user/in/three", user="root").run_cmd("touch /home/user/gone").remove("/home/user/gone")
+                 .run_cmd("git init -q /tmp/repo && cd /tmp/repo && git -c user.name=a -c user.email=a@b.example commit -q --allow-empty -m x")
+                 .git_clone("/tmp/repo", "/home/user/clone")
+                 .set_user("root").run_cmd("whoami > /opt/who").set_user("user").set_ready_cmd("test -e /opt/who"))
+        build(steps, name)
+    assert run(name, "cat link in/three /opt/who; ls -d clone in link made; test -d made/deep -a -d clone/.git") == "onetworoot\nclone\nin\nlink\nmade\n"
+    other = fresh()
+    build(Template().from_dockerfile("FROM e2bdev/base\nRUN echo docker > /home/user/who\n"), other)
+    assert run(other, "cat /home/user/who") == "docker\n"
+
+
+@test(["Template.to_json", "Template.to_dockerfile"], "need no server")
+def _():
+    fresh()
+    if not hasattr(Template, "to_json"):
+        raise Skip("this line has no such call")
+    assert "FROM ubuntu:22.04" in Template.to_dockerfile(Template().from_image("ubuntu:22.04").run_cmd("true"))
+    steps = Template().from_template(TEMPLATE).pip_install("six").npm_install("left-pad").apt_install("jq")
+    assert [one["type"] for one in json.loads(Template.to_json(steps))["steps"]] == ["RUN", "RUN", "RUN"]

@@ -1,7 +1,9 @@
 """A test names the public method that it is about; results go out as one JSON object per line.
 
     @test("files.read", "gives back what was written")
-    def _(box): ...
+    def _(): ...
+
+One that is about several names them all: @test(["Volume.create", "Volume.list"], "a life of one").
 """
 import contextlib
 import json
@@ -20,17 +22,17 @@ class Skip(Exception):
 
 def test(method, name, absent=None):
     def keep(body):
-        TESTS.append((method, name, absent, body))
+        TESTS.append(([method] if isinstance(method, str) else method, name, absent, body))
         return body
 
     return keep
 
 
 def run_all():
-    for method, name, absent, body in TESTS:
-        if FILTER and FILTER not in method and FILTER not in name:
+    for methods, name, absent, body in TESTS:
+        if FILTER and FILTER not in name and not any(FILTER in method for method in methods):
             continue
-        line = {"method": method, "test": name, "absent": absent}
+        line = {"test": name, "absent": absent}
         begun = time.monotonic()
         try:
             body()
@@ -40,7 +42,8 @@ def run_all():
         except BaseException:  # pylint: disable=broad-except
             line["result"], line["why"] = "failed", traceback.format_exc()[-2000:]
         line["ms"] = round((time.monotonic() - begun) * 1000)
-        print(json.dumps(line), flush=True)
+        for at, method in enumerate(methods):
+            print(json.dumps({"method": method, **line, "again": at > 0}), flush=True)
 
 
 @contextlib.contextmanager
@@ -51,9 +54,9 @@ def raises(type_, *words):
         for word in words:
             assert word in str(error), f"{word!r} is not in {error!r}"
     except BaseException as error:
-        raise AssertionError(f"{type(error).__name__}: {error} is no {type_.__name__}") from error
+        raise AssertionError(f"{type(error).__name__}: {error} is no {type_}") from error
     else:
-        raise AssertionError(f"nothing was raised, {type_.__name__} was expected")
+        raise AssertionError(f"nothing was raised, {type_} was expected")
 
 
 def eventually(look, what, seconds=15):

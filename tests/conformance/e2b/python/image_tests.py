@@ -172,3 +172,9 @@ def _():
         assert listed <= {one.snapshot_id for one in Sandbox.list_snapshots().next_items()}
         for one in made:
             assert Sandbox.delete_snapshot(one.snapshot_id) is True
+
+
+@test("Sandbox.delete_snapshot", "says False for what is not there")
+def _():
+    needs("delete_snapshot")
+    assert Sandbox.delete_snapshot("nothing:default") is False

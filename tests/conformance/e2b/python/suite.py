@@ -11,9 +11,11 @@ import command_tests  # noqa: E402,F401
 import file_tests  # noqa: E402,F401
 import pty_git_tests  # noqa: E402,F401
 import image_tests  # noqa: E402,F401
-import absent_tests  # noqa: E402,F401
 import build_tests  # noqa: E402,F401
 import volume_tests  # noqa: E402,F401
+import secret_tests  # noqa: E402,F401
+import error_tests  # noqa: E402,F401
+import mcp_tests  # noqa: E402,F401
 
 harness.run_all()
 flavour.finish()

@@ -4,7 +4,7 @@ import itertools
 import os
 
 import e2b
-from flavour import ASYNC, TEMPLATE, Sandbox, _settle
+from flavour import ASYNC, TEMPLATE, Sandbox, _settle, named
 from harness import Skip, raises, test
 
 Volume = getattr(e2b, "AsyncVolume" if ASYNC else "Volume", None)
@@ -22,23 +22,34 @@ def volume():
         assert _settle(Volume.destroy(made.volume_id)) is True
 
 
-@test("Volume", "is made, found, listed and ended")
+@test(["Volume.create", "Volume.list", "Volume.connect", "Volume.get_info", "Volume.destroy"], "is made, found, listed and ended")
 def _():
     with volume() as made:
         assert made.volume_id in [one.volume_id for one in _settle(Volume.list())]
         assert _settle(Volume.connect(made.volume_id)).name == made.name
+        assert _settle(Volume.get_info(made.volume_id)).name == made.name
         with raises(Exception, "taken"):
             _settle(Volume.create(made.name))
         assert _settle(Volume.destroy("vnobody")) is False
 
 
-@test("Volume", "has files without a sandbox")
+@test("Volume.connect", "raises VolumeNotFoundException for what is not there")
+def _():
+    if Volume is None:
+        raise Skip("this line has no volumes")
+    with raises(named("VolumeNotFoundException", "NotFoundException")):
+        _settle(Volume.connect("vnobody"))
+
+
+@test(["volume." + name for name in ("list", "make_dir", "get_info", "exists", "update_metadata", "read_file", "write_file", "remove")],
+      "has files without a sandbox")
 def _():
     with volume() as made:
         wrote = _settle(made.write_file("/a/text.txt", "gr\u00fc\u00dfe\n"))
         assert (wrote.name, wrote.path) == ("text.txt", "/a/text.txt"), wrote
         assert _settle(made.read_file("/a/text.txt")) == "gr\u00fc\u00dfe\n"
         assert _settle(made.exists("/b")) is False
+        assert _settle(made.get_info("/a")).name == "a"
         _settle(made.make_dir("/b"))
         assert sorted(one.name for one in _settle(made.list("/"))) == ["a", "b"]
         assert _settle(made.update_metadata("/a/text.txt", mode=0o600)).mode & 0o777 == 0o600

@@ -161,26 +161,30 @@ public class Cells {
 
   private volatile boolean stopping;
 
+  private static void set(String word) {
+    int at = word.indexOf(':');
+    System.setProperty(decoded(word.substring(0, at)), decoded(word.substring(at + 1)));
+  }
+
   private void cell(String[] words) {
     Map<String, String> before = new HashMap<>();
     try {
       stopping = false;
-      for (int i = 2; i < words.length; i++) {
-        int at = words[i].indexOf(':');
-        String name = decoded(words[i].substring(0, at));
+      for (int i = 3; i < words.length; i++) {
+        String name = decoded(words[i].substring(0, words[i].indexOf(':')));
         before.put(name, System.getProperty(name));
-        System.setProperty(name, decoded(words[i].substring(at + 1)));
+        set(words[i]);
       }
-      run(decoded(words[1]));
+      run(decoded(words[2]));
       before.forEach((name, value) -> {
         if (value == null) System.clearProperty(name);
         else System.setProperty(name, value);
       });
-      event("done");
+      event("done", words[1]);
     } catch (Throwable thrown) {
       try {
         error(thrown.getClass().getName(), String.valueOf(thrown.getMessage()), "");
-        event("done");
+        event("done", words[1]);
       } catch (Exception gone) {
         System.exit(1);
       }
@@ -211,6 +215,8 @@ public class Cells {
       if (words[0].equals("interrupt")) {
         cells.stopping = true;
         cells.shell.stop();
+      } else if (words[0].equals("set")) {
+        for (int i = 1; i < words.length; i++) set(words[i]);
       } else if (words[0].equals("run")) {
         work.add(words);
       }

@@ -114,6 +114,7 @@ if (isMainThread) {
   };
   worker.on('message', (message) => {
     if (message.ping) return worker.postMessage({ pong: message.ping });
+    if (message.lasting) return Object.assign(process.env, Object.fromEntries(message.lasting));
     const before = {};
     for (const [name, value] of message.env || []) {
       before[name] = process.env[name];
@@ -148,13 +149,15 @@ if (isMainThread) {
     return imports(code);
   };
 
+  const variables = (words) => words.map((word) => word.split(':').map(decoded));
   let cells = 0, running = null, before = null;
   const waiting = [];
   const end = () => {
+    const number = running.number;
     running = null;
     if (before) parentPort.postMessage({ env: Object.entries(before).map(([name, value]) => [name, value === undefined ? null : value]) });
     before = null;
-    event('done');
+    event('done', number);
     next();
   };
   const fail = (name, value, traceback) => event('error', encoded(name), encoded(value), encoded(traceback || ''));
@@ -162,10 +165,10 @@ if (isMainThread) {
   function next() {
     if (running || waiting.length === 0) return;
     const words = waiting.shift();
-    const env = words.slice(2).map((word) => word.split(':').map(decoded));
-    running = { id: ++cells, env: env.length > 0 };
+    const env = variables(words.slice(3));
+    running = { id: ++cells, number: words[1], env: env.length > 0 };
     try {
-      parentPort.postMessage({ id: running.id, code: prepared(decoded(words[1])), env: env.length > 0 ? env : undefined });
+      parentPort.postMessage({ id: running.id, code: prepared(decoded(words[2])), env: env.length > 0 ? env : undefined });
     } catch (error) {
       fail(error.name, error.message, error.name === 'SyntaxError' ? '' : error.stack);
       end();
@@ -208,15 +211,18 @@ if (isMainThread) {
     parentPort.postMessage({ ping });
   }
 
-  let text = '';
+  let pieces = [];  // of a line that is not whole yet
   const input = fs.createReadStream('', { fd: 3, autoClose: false });
   input.on('data', (piece) => {
-    text += piece.toString('latin1');
-    const lines = text.split('\n');
-    text = lines.pop();
+    const lines = piece.toString('latin1').split('\n');
+    pieces.push(lines[0]);
+    if (lines.length === 1) return;
+    lines[0] = pieces.join('');
+    pieces = [lines.pop()];
     for (const line of lines) {
       const words = line.split(' ');
       if (words[0] === 'interrupt') interrupt();
+      else if (words[0] === 'set') parentPort.postMessage({ lasting: variables(words.slice(1)) });
       else if (words[0] === 'run') waiting.push(words);
     }
     next();

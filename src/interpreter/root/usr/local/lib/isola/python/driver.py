@@ -3,14 +3,20 @@ JavaScript, TypeScript, Java. ipykernel speaks the Jupyter protocol; a driver, o
 
 A driver reads requests on descriptor 3 and writes events on descriptor 4, one line each, words in base64 (`-`: empty):
 
-    run CODE [NAME:VALUE …]      interrupt
-    stdout BYTES     stderr BYTES     result JSON     display JSON     error NAME VALUE TRACEBACK     done
+    run NUMBER CODE [NAME:VALUE …]     set [NAME:VALUE …]     interrupt
+    stdout BYTES     stderr BYTES     result JSON     display JSON     error NAME VALUE TRACEBACK     done NUMBER
     + WRITER PIECE   = WRITER PIECE   the beginning and the end of a line that is too long to be written at once
 
+A cell has a number, and its end has the same: whatever goes wrong in between, the next cell does not get its output. `run`
+has variables of one cell, `set` has those that stay.
+
 Its standard output and error are the cell's, too: what comes there is in order within each of the two. It gets /dev/null
-to read: a program that asks for input sees the end.
+to read: a program that asks for input sees the end. It ends with this process, whatever it does.
 """
+import array
 import base64
+import ctypes
+import fcntl
 import json
 import os
 import re
@@ -19,15 +25,21 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
+
+import isola_session
 
 sys.path[0] = ""
 sys.argv[0] = "ipykernel_launcher"
 
 from ipykernel.kernelapp import IPKernelApp  # noqa: E402
 from ipykernel.kernelbase import Kernel  # noqa: E402
+from traitlets.config import Config  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OURS = os.path.dirname(HERE)
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
 
 
 def encoded(text):
@@ -39,9 +51,10 @@ def decoded(word):
 
 
 def put(fd, data):
+    rest = memoryview(data)  # a pipe takes little at once: what is left is not copied each time
     try:
-        while data:
-            data = data[os.write(fd, data):]
+        while rest:
+            rest = rest[os.write(fd, rest):]
     except BrokenPipeError:
         pass  # who read there is gone: its end is heard on the other side
 
@@ -58,7 +71,9 @@ class Driver:
         self.events, event_in = os.pipe()
 
         def settle():
-            os.setsid()
+            # A group of its own, to be interrupted, in the kernel's session: it is ended with that.
+            os.setpgid(0, 0)
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             # Both ends may have each other's numbers: first out of the way.
             ours, theirs = os.dup(request_out), os.dup(event_in)
             os.dup2(ours, 3)
@@ -72,16 +87,27 @@ class Driver:
         self.out = {self.process.stdout.fileno(): "stdout", self.process.stderr.fileno(): "stderr"}
         for fd in (*self.out, self.events):
             os.set_blocking(fd, False)
-        self.pending, self.held, self.pieces = b"", {"stdout": b"", "stderr": b""}, {}
+        self.pending, self.searched, self.held, self.pieces = bytearray(), 0, {"stdout": b"", "stderr": b""}, {}
         self.sending = self.interrupted = False
+        self.number = 0
         self.sources = [self.events]  # of events; the last one ends with the process
 
     def stdin(self):
         return subprocess.DEVNULL
 
-    def run(self, code, env):
-        words = [f"{encoded(name)}:{encoded(value)}" for name, value in env.items()]
-        self.send(" ".join(["run", encoded(code), *words]))
+    def run(self, code, env, lasting):
+        """`lasting`: variables that stay."""
+        def words(variables):
+            return [f"{encoded(name)}:{encoded(value)}" for name, value in variables.items()]
+
+        if lasting:
+            self.send(" ".join(["set", *words(lasting)]))
+        self.number += 1
+        self.send(" ".join(["run", str(self.number), encoded(code), *words(env)]))
+
+    def is_end(self, words):
+        """Of this cell, not of one before it."""
+        return words[0] == "done" and words[1:] == [str(self.number)]
 
     def send(self, line):
         self.sending = True
@@ -112,13 +138,18 @@ class Driver:
         self.held[name] = data[len(data) - keep:] if keep else b""
         return data[:len(data) - keep].decode("utf-8", "replace") if keep else data.decode("utf-8", "replace")
 
-    def drain(self, say):
-        """What is there of output, without waiting; said in one piece per stream."""
+    def drain(self, say, only_now=False):
+        """What is there of output, without waiting; said in one piece per stream. `only_now`: and not what comes
+        meanwhile, as it does from programs in the background."""
         for fd, name in list(self.out.items()):
-            data = b""
-            while len(data) < 1 << 20:
+            data, most = b"", 1 << 20
+            if only_now:
+                there = array.array("i", [0])
+                fcntl.ioctl(fd, termios.FIONREAD, there)
+                most = there[0]
+            while len(data) < most:
                 try:
-                    piece = os.read(fd, 1 << 16)
+                    piece = os.read(fd, min(1 << 16, most - len(data)))
                 except BlockingIOError:
                     break
                 if not piece:
@@ -130,8 +161,10 @@ class Driver:
 
     def line(self):
         """The next whole line of events that is there; None: it is not."""
-        while b"\n" in self.pending:
-            line, self.pending = self.pending.split(b"\n", 1)
+        while (end := self.pending.find(b"\n", self.searched)) >= 0:
+            line = bytes(self.pending[:end])
+            del self.pending[:end + 1]
+            self.searched = 0
             if line[:2] not in (b"+ ", b"= "):
                 return line
             sign, writer, piece = line.split(b" ", 2)
@@ -139,6 +172,7 @@ class Driver:
             pieces.append(piece)
             if sign == b"=":
                 return b"".join(self.pieces.pop(writer))
+        self.searched = len(self.pending)
         return None
 
     def wait(self, say):
@@ -154,11 +188,7 @@ class Driver:
                     said.append(base64.b64decode(words[1]))
                     continue
                 self.flush(name, said, say)
-                while True:  # the driver flushed before it spoke, so all of it is there
-                    before = select.select(list(self.out), [], [], 0)[0]
-                    if not before:
-                        break
-                    self.drain(say)
+                self.drain(say, only_now=True)  # the driver flushed before it spoke, so all of it is there
                 return words
             self.flush(name, said, say)
             name, said = None, []
@@ -246,7 +276,7 @@ class Bash(Driver):
         self.seen = os.open(self.folder.name + "/seen", os.O_RDWR | os.O_NONBLOCK)
         self.tell(f"__isola_shown={self.folder.name}")
         self.tell(DISPLAY)
-        self.tell("PS1= PS2= PROMPT_COMMAND=; unset HISTFILE; set +o histexpand; exec 3<&-; echo done >&4")
+        self.tell("PS1= PS2= PROMPT_COMMAND=; unset HISTFILE; set +o histexpand; exec 3<&-; echo done 0 >&4")
         self.wait(lambda name, text: None)  # its complaint that it has no terminal
 
     def stdin(self):
@@ -255,8 +285,11 @@ class Bash(Driver):
     def tell(self, line):
         put(self.write, line.encode("utf-8", "surrogateescape") + b"\n")
 
-    def run(self, code, env):
+    def run(self, code, env, lasting):
         env = {name: value for name, value in env.items() if NAME.match(name)}
+        for name, value in lasting.items():
+            if NAME.match(name):
+                self.tell(f"export {name}={quoted(value)}")
         try:
             os.read(self.seen, 1 << 16)  # for one that was interrupted while it waited
         except BlockingIOError:
@@ -268,8 +301,9 @@ class Bash(Driver):
         before = "".join(f'[ -n "${{{n}+x}}" ] && __isola_{n}=${n}; export {n}={quoted(v)}; ' for n, v in env.items())
         after = "".join(f'if [ -n "${{__isola_{n}+x}}" ]; then export {n}=$__isola_{n}; unset __isola_{n}; else unset {n}; fi; '
                         for n in env)
+        self.number += 1
         self.tell(f"{before}. {self.cell.name} </dev/null 4>&-")
-        self.tell(f"__isola_status=$?; {after}echo status $__isola_status >&4")
+        self.tell(f"__isola_status=$?; {after}echo status $__isola_status {self.number} >&4")
 
     def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)
@@ -285,9 +319,9 @@ class Bash(Driver):
                 return self.wait(say)
         if words[0] == "status" and words[1] != "0":
             code = words[1]
-            self.pending = b"done\n" + self.pending
+            self.pending[:0], self.searched = f"done {words[2]}\n".encode(), 0
             return ["error", encoded("ExitCode"), encoded(code), encoded(f"the last command of the cell ended with {code}")]
-        return ["done"] if words[0] == "status" else words
+        return ["done", words[2]] if words[0] == "status" else words
 
     def close(self):
         super().close()
@@ -338,30 +372,38 @@ class DriverKernel(Kernel):
         return self.send_response(self.iopub_socket, "display_data", content)
 
     def variables(self):
+        """Those of this cell, and those that stay from now on."""
         parent = self.get_parent("shell") or {}
         asked = (parent.get("metadata") or {}).get("isola") or {}
         lasting = asked.get("lasting") or {}
         os.environ.update(lasting)  # for a driver that comes after this one
-        return {**lasting, **(asked.get("env") or {})}
+        return asked.get("env") or {}, lasting
+
+    def take(self, words):
+        """One event; an error's three words are returned. Nothing that is wrong with it may end the cell before its end."""
+        try:
+            if words[0] == "error":
+                return [decoded(word) for word in words[1:4]]
+            if words[0] in ("result", "display"):
+                self.show(words[0], decoded(words[1]))
+        except Exception as error:
+            self.say("stderr", f"something that the cell said was lost ({type(error).__name__}: {error})\n")
+        return None
 
     def do_execute(self, code, silent, store_history=True, user_expressions=None, allow_stdin=False, **_):
         failure = None
         try:
-            self.driver.run(code, self.variables())
-            while True:
-                words = self.driver.wait(self.say)
-                if words[0] == "done":
-                    break
-                if words[0] == "error":
-                    failure = [decoded(word) for word in words[1:4]]
-                else:
-                    self.show(words[0], decoded(words[1]))
+            self.driver.run(code, *self.variables())
+            while not self.driver.is_end(words := self.driver.wait(self.say)):
+                failure = self.take(words) or failure
         except Gone as gone:
             self.driver.close()
             self.driver = make(self.language)
             failure = ["InterpreterExited", f"the interpreter ended ({gone}); a new one was started, its variables are gone", ""]
         except Exception as error:  # without a reply nobody would hear of it
-            failure = [type(error).__name__, f"the kernel's driver failed: {error}", ""]
+            self.driver.close()  # nobody knows how far it is
+            self.driver = make(self.language)
+            failure = [type(error).__name__, f"the kernel's driver failed: {error}; a new one was started, its variables are gone", ""]
         if failure is None:
             return {"status": "ok", "execution_count": self.execution_count, "payload": [], "user_expressions": {}}
         lines = failure[2].split("\n") if failure[2] else []
@@ -376,4 +418,6 @@ class DriverKernel(Kernel):
 
 if __name__ == "__main__":
     DriverKernel.language = sys.argv.pop(1)
-    IPKernelApp.launch_instance(kernel_class=DriverKernel)
+    config = Config()
+    isola_session.use(config)
+    IPKernelApp.launch_instance(kernel_class=DriverKernel, config=config)

@@ -4,7 +4,9 @@
      "elements": [{"label": "cpu", "points": [[0, 0.1], [1, 0.4]]}]}
 
 Types: line, scatter, bar, pie, box_and_whisker; several axes are a superchart whose elements are charts; what is none of
-these is unknown. The field names are those that E2B's clients read.
+these is unknown. What else was drawn into the same axes is in `also`: [{"type": "line", "elements": […]}]. Of more than
+MOST_POINTS points of a series, or bars of a group, the first ones are there, with `truncated` and their `count`. The
+field names are those that E2B's clients read.
 """
 import math
 import re
@@ -34,6 +36,11 @@ def remember_boxes(axes):
     axes.bxp = bxp
 
 
+def whole(value):
+    """A whole number; as a text where readers of JSON have no room for it."""
+    return value if -(1 << 63) <= value < 1 << 64 else str(value)
+
+
 def number(value):
     if hasattr(value, "isoformat"):
         return value.isoformat()
@@ -41,6 +48,8 @@ def number(value):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
+    if isinstance(value, int):
+        return whole(value)
     return value if math.isfinite(value) else None
 
 
@@ -109,15 +118,23 @@ def two_axes(ax, kind, elements):
     return out
 
 
+def series(label, points, count):
+    out = {"label": label, "points": points}
+    if count > len(points):
+        out["truncated"], out["count"] = True, count
+    return out
+
+
 def lines_of(ax):
-    of_boxes = {part for _, parts in getattr(ax, "_isola_boxes", []) for part in parts}
+    parts = {part for _, parts in getattr(ax, "_isola_boxes", []) for part in parts}
+    parts |= {id(cap) for one in ax.containers if hasattr(one, "has_yerr") for cap in one.lines[1]}  # of error bars
     out = []
-    for i, line in enumerate(line for line in ax.get_lines() if id(line) not in of_boxes):
+    for i, line in enumerate(line for line in ax.get_lines() if id(line) not in parts):
         xs, ys = line.get_xdata(orig=False), line.get_ydata(orig=False)
         if len(xs) == 0:
             continue
         points = [list(pair) for pair in zip(values(ax.xaxis, xs), values(ax.yaxis, ys))]
-        out.append({"label": clean(line.get_label()) or f"Line {i + 1}", "points": points})
+        out.append(series(clean(line.get_label()) or f"Line {i + 1}", points, len(xs)))
     return out
 
 
@@ -128,7 +145,7 @@ def scatters_of(ax):
         spots = one.get_offsets()
         points = [list(pair) for pair in zip(values(ax.xaxis, (x for x, _ in spots)),
                                              values(ax.yaxis, (y for _, y in spots)))]
-        out.append({"label": clean(one.get_label()) or f"Series {i + 1}", "points": points})
+        out.append(series(clean(one.get_label()) or f"Series {i + 1}", points, len(spots)))
     return out
 
 
@@ -171,12 +188,18 @@ def boxes_of(ax):
 
 
 def axes_chart(ax):
-    if wedges := wedges_of(ax):
-        return {"type": "pie", "title": ax.get_title() or None, "elements": wedges}
-    for kind, read in (("box_and_whisker", boxes_of), ("bar", bars_of), ("scatter", scatters_of), ("line", lines_of)):
-        if elements := read(ax):
-            return two_axes(ax, kind, elements)
-    return {"type": "unknown", "title": ax.get_title() or None, "elements": []}
+    kinds = (("pie", wedges_of), ("box_and_whisker", boxes_of), ("bar", bars_of), ("scatter", scatters_of), ("line", lines_of))
+    drawn = [(kind, elements) for kind, read in kinds if (elements := read(ax))]
+    if not drawn:
+        return {"type": "unknown", "title": ax.get_title() or None, "elements": []}
+    kind, elements = drawn[0]
+    out = {"type": kind, "title": ax.get_title() or None, "elements": elements} if kind == "pie" else two_axes(ax, kind, elements)
+    if len(drawn) > 1:
+        out["also"] = [{"type": kind, "elements": elements} for kind, elements in drawn[1:]]
+    bars = max((len(c) for c in ax.containers if isinstance(c, tuple)), default=0)
+    if bars > MOST_POINTS:
+        out["truncated"], out["count"] = True, bars
+    return out
 
 
 def chart(figure):

@@ -3,7 +3,7 @@
 An IPython extension. A figure or a frame gets one more MIME type beside those that it has anyway:
 
     application/vnd.isola.chart+json     isola_charts.chart(figure)
-    application/vnd.isola.frame+json     {"columns": [{"name", "type"}], "records": [{…}], "rows": n}
+    application/vnd.isola.frame+json     {"columns": [{"name", "type"}], "records": [{…}], "rows": n, "index": […]}
 """
 import importlib.abc
 import importlib.machinery
@@ -61,7 +61,9 @@ class Variables:
 
 def plain(value):
     """A cell of a frame as JSON has it."""
-    if value is None or isinstance(value, (bool, str, int)):
+    if isinstance(value, int) and not isinstance(value, bool):
+        return isola_charts.whole(value)
+    if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -81,13 +83,31 @@ def plain(value):
     return None if text in ("<NA>", "NaT", "nan") else text
 
 
+def distinct(names):
+    """Names of columns as keys: a second "a" is "a.1", or the next that nobody has."""
+    taken, out = set(names), []
+    for name in names:
+        number, new = 0, name
+        while new in out:
+            number += 1
+            new = f"{name}.{number}" if f"{name}.{number}" not in taken else new
+        out.append(new)
+    return out
+
+
 def frame(table):
+    import pandas
     shown = table.iloc[:MOST_RECORDS, :MOST_COLUMNS]
-    names = [str(name) for name in shown.columns]
+    names = distinct([str(name) for name in shown.columns])
     columns = [[plain(value) for value in shown.iloc[:, i].tolist()] for i in range(shown.shape[1])]
     out = {"columns": [{"name": name, "type": str(shown.dtypes.iloc[i])} for i, name in enumerate(names)],
            "records": [dict(zip(names, row)) for row in zip(*columns)],
            "rows": int(table.shape[0])}
+    # Without it, what the rows are called; one that only counts says nothing.
+    if not isinstance(table.index, pandas.RangeIndex):
+        out["index"] = [plain(value) for value in shown.index.tolist()]
+        if any(name is not None for name in table.index.names):
+            out["index_names"] = [None if name is None else str(name) for name in table.index.names]
     if shown.shape != table.shape:
         out["truncated"] = True
         out["all_columns"] = int(table.shape[1])

@@ -3,6 +3,7 @@ import os
 import sys
 
 import isola_ipython
+import isola_session
 
 sys.path[0] = ""  # what a notebook has there, instead of the folder of this file
 sys.argv[0] = "ipykernel_launcher"
@@ -16,5 +17,6 @@ if __name__ == "__main__":
     config.InteractiveShellApp.extensions = ["isola_ipython"]
     config.InlineBackend.figure_formats = ["png", "svg"]
     config.HistoryManager.enabled = False  # nobody looks it up, and it would be one more file and thread per kernel
+    isola_session.use(config)
     isola_ipython.watch_imports()
     IPKernelApp.launch_instance(config=config)

@@ -1,4 +1,4 @@
-#include "dialect/e2b/interpreter.h"
+#include "dialect/e2b/results.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(Interpreter, ResultsAsTheirClientsReadThem) {
+TEST(Results, ResultsAsTheirClientsReadThem) {
   json event = {
       {"type", "result"},
       {"main", true},
@@ -31,7 +31,7 @@ TEST(Interpreter, ResultsAsTheirClientsReadThem) {
   EXPECT_EQ(out["data"], json({{"a", {1, 2}}, {"b", {"x", nullptr}}}));
 }
 
-TEST(Interpreter, ErrorsAndMarks) {
+TEST(Results, ErrorsAndMarks) {
   json out = translated({{"type", "error"}, {"name", "E"}, {"value", "v"}, {"traceback", {"one", "two"}}});
   EXPECT_EQ(out["traceback"], "one\ntwo");
   EXPECT_EQ(translated({{"type", "ping"}})["type"], "keepalive");
@@ -40,8 +40,33 @@ TEST(Interpreter, ErrorsAndMarks) {
   EXPECT_TRUE(translated({{"type", "end"}}).is_null());
 }
 
+// Columns times records is what a sandbox can name in a few bytes: three hundred thousand of each would keep a worker
+// for hours, and one column named often would be copied as often.
+TEST(Results, FramesThatNoKernelOfOursSends) {
+  auto frame = [](size_t columns, size_t records) {
+    json event = {{"type", "result"}, {"data", {{"application/vnd.isola.frame+json", json::object()}}}};
+    json& frame = event["data"]["application/vnd.isola.frame+json"];
+    frame["columns"] = json::array_t(columns, json({{"name", "a"}}));
+    frame["records"] = json::array_t(records, json({{"a", 1}}));
+    return translated(std::move(event));
+  };
+  EXPECT_EQ(frame(200, 1000)["data"]["a"].size(), 1000u);
+  EXPECT_EQ(frame(200, 1000)["data"].size(), 1u);
+  EXPECT_FALSE(frame(201, 1).contains("data"));
+  EXPECT_FALSE(frame(1, 1001).contains("data"));
+  EXPECT_FALSE(frame(300'000, 300'000).contains("data"));
+}
+
+// A type is no way to the fields of the event itself.
+TEST(Results, TypesAreTypes) {
+  json out =
+      translated({{"type", "result"},
+                  {"data", {{"type", "end_of_execution"}, {"is_main_result", true}, {"text", "x"}, {"a/b", 1}}}});
+  EXPECT_EQ(out, json({{"type", "result"}, {"is_main_result", false}, {"a/b", 1}}));
+}
+
 // What comes from inside a sandbox can have any shape.
-TEST(Interpreter, OddShapesDoNoHarm) {
+TEST(Results, OddShapesDoNoHarm) {
   for (const json& event :
        {json({{"type", "result"}}), json({{"type", "result"}, {"data", 5}}), json({{"type", 5}}), json::object(),
         json({{"type", "result"}, {"data", {{"application/vnd.isola.frame+json", "no"}}}}),

@@ -1,0 +1,103 @@
+// Every type of error that the SDK has, by the situation that makes it: users catch types, not sentences. Those of single
+// calls stand with the calls; here are the ones that have no call of their own.
+import assert from 'node:assert/strict'
+import { rejects, skip, test } from './harness.mjs'
+import { atLeast, box, sdk, template, using } from './sdk.mjs'
+
+const { Sandbox, Template, Volume } = sdk
+const nobody = { apiKey: `e2b_${'0'.repeat(40)}` }
+const nowhere = 'i00000000000000000000'
+const type = (name) => sdk[name] ?? skip(`this line has no ${name}`)
+const busy = { apiUrl: process.env.ISOLA_BUSY_URL, apiKey: process.env.ISOLA_BUSY_KEY }
+
+test('AuthenticationError', '401: whatever is called with a key that nobody has', async () => {
+  const wrong = type('AuthenticationError')
+  await rejects(Sandbox.create(template, nobody), wrong)
+  await rejects(Sandbox.connect(nowhere, nobody), wrong)
+  await rejects(Sandbox.list(nobody).nextItems(), wrong)
+  await rejects(Sandbox.kill(nowhere, nobody), wrong)
+  await rejects(Sandbox.setTimeout(nowhere, 1000, nobody), wrong)
+  if (Sandbox.getInfo) await rejects(Sandbox.getInfo(nowhere, nobody), wrong)
+  if (Template?.exists) await rejects(Template.exists('x', nobody), wrong)
+  if (Volume) await rejects(Volume.list(nobody), wrong)
+})
+test('ServiceBusyError', '503: the server cannot just now', async () => {
+  const wrong = type('ServiceBusyError')
+  const network = { rules: { 'api.example.org': [{ transform: { headers: { A: 'b' } } }] } }
+  await rejects(Sandbox.create('minimal', { ...busy, network, retries: 0 }), wrong, /locked/)
+})
+test('SandboxError', '400, 403 and 409 name their status', async () => {
+  const wrong = type('SandboxError')
+  await rejects(Sandbox.create(template, { timeoutMs: -1 }), wrong, /400/)
+  await rejects(Sandbox.create(template, { apiKey: process.env.ISOLA_READING_KEY }), wrong, /403/)
+  const sandbox = await box()
+  if (!atLeast('2.45.0')) return // their snapshots have no names
+  const name = `errors-${process.pid}`
+  const made = await sandbox.createSnapshot({ name })
+  try {
+    await rejects(sandbox.createSnapshot({ name }), wrong, /409/)
+  } finally {
+    await Sandbox.deleteSnapshot(made.snapshotId)
+  }
+})
+test(['SandboxNotFoundError', 'NotFoundError'], '404: a sandbox, a process, a template that is not there', async () => {
+  const wrong = sdk.SandboxNotFoundError ?? sdk.NotFoundError
+  await rejects(Sandbox.connect(nowhere), wrong)
+  await rejects(Sandbox.setTimeout(nowhere, 1000), wrong)
+  await rejects((await box()).commands.connect(999_999), sdk.NotFoundError)
+  assert.equal(await Sandbox.kill(nowhere), false)
+  await rejects(Sandbox.create('no-such-template'), sdk.SandboxError, /404/)
+})
+test('TimeoutError', '502: a sandbox that is gone, whatever is asked of it', () =>
+  using({}, async (sandbox) => {
+    await sandbox.kill()
+    // What begins a process says it in another type in the newer lines.
+    const gone = (promise) => rejects(promise, Error).then((error) => assert.ok(
+      error instanceof sdk.TimeoutError || error instanceof (sdk.SandboxNotFoundError ?? sdk.NotFoundError), String(error)))
+    await gone(sandbox.commands.run('true'))
+    await rejects(sandbox.files.list('/'), sdk.TimeoutError)
+    await rejects(sandbox.files.read('/etc/hostname'), sdk.TimeoutError)
+    await rejects(sandbox.files.write('/tmp/x', 'y'), sdk.TimeoutError)
+    await gone(sandbox.pty.create({ cols: 80, rows: 24, onData: () => {} }))
+  }))
+test('GitAuthError', 'a repository that wants a password', async () => {
+  const { git, commands } = await box()
+  if (!git) skip('this line has no git helpers')
+  if (!(await commands.run('command -v git && command -v python3 || true')).stdout) skip('the template has no git')
+  const server = `import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(401); self.send_header("WWW-Authenticate", 'Basic realm="x"'); self.send_header("Content-Length", "0"); self.end_headers()
+http.server.HTTPServer(("127.0.0.1", 8765), Handler).serve_forever()`
+  const { files } = await box()
+  await files.write('/tmp/wants.py', server)
+  const running = await commands.run('exec python3 /tmp/wants.py', { background: true })
+  try {
+    await commands.run('for i in $(seq 200); do curl -s -o /dev/null http://127.0.0.1:8765/ && exit 0; sleep 0.05; done; exit 1')
+    await rejects(git.clone('http://127.0.0.1:8765/x.git', { path: '/tmp/never' }), type('GitAuthError'))
+  } finally {
+    await running.kill()
+  }
+})
+test('FileUploadError', 'files of a build that cannot be sent', async () => {
+  if (!Template?.build) skip('this line has no templates')
+  const steps = Template({ fileContextPath: '/var/empty-or-not-there' }).fromTemplate(template).copy('nothing', '/home/user/x')
+  const options = { alias: `upload-${process.pid}` }
+  await rejects(Template.build(steps, options.alias, options), Error)
+})
+test(['VolumeError', 'VolumePathNotFoundError'], 'a name that is taken, a path that is not there', async () => {
+  if (!Volume) skip('this line has no volumes')
+  const made = await Volume.create(`errors-${process.pid}`)
+  try {
+    await rejects(Volume.create(made.name), sdk.VolumeError ?? Error)
+    await rejects(made.readFile('/no/such'), sdk.VolumePathNotFoundError ?? sdk.NotFoundError)
+    await rejects(made.getInfo('/no/such'), sdk.VolumePathNotFoundError ?? sdk.NotFoundError)
+  } finally {
+    await Volume.destroy(made.volumeId)
+  }
+})
+test('TemplateError', 'tags of a template that is not there', async () => {
+  if (!Template?.getTags) skip('this line has no tags')
+  await rejects(Template.getTags('no-such-template'), sdk.TemplateError)
+  await rejects(Template.assignTags('no-such-template', ['x']), sdk.TemplateError)
+})

@@ -1,0 +1,109 @@
+"""Every type of exception that the SDK has, by the situation that makes it: users catch types, not sentences. Those of single
+calls stand with the calls; here are the ones that have no call of their own."""
+import os
+
+import e2b
+from flavour import ASYNC, TEMPLATE, Sandbox, _settle, box, named, using
+from harness import Skip, raises, test
+
+NOBODY = {"api_key": "e2b_" + "0" * 40}
+NOWHERE = "i00000000000000000000"
+Volume = getattr(e2b, "AsyncVolume" if ASYNC else "Volume", None)
+Template = getattr(e2b, "AsyncTemplate" if ASYNC else "Template", None)
+
+
+def type_(name):
+    found = getattr(e2b, name, None) or getattr(e2b.exceptions, name, None)
+    if found is None:
+        raise Skip(f"this line has no {name}")
+    return found
+
+
+@test("AuthenticationException", "401: whatever is called with a key that nobody has")
+def _():
+    wrong = type_("AuthenticationException")
+    for call in (lambda: Sandbox.create(TEMPLATE, **NOBODY), lambda: Sandbox.connect(NOWHERE, **NOBODY),
+                 lambda: _settle(e2b.Sandbox.list(**NOBODY).next_items() if not ASYNC else e2b.AsyncSandbox.list(**NOBODY).next_items())):
+        with raises(wrong):
+            call()
+
+
+@test("ServiceBusyException", "503: the server cannot just now")
+def _():
+    with raises(type_("ServiceBusyException")):
+        Sandbox.create("minimal", api_url=os.environ["ISOLA_BUSY_URL"], api_key=os.environ["ISOLA_BUSY_KEY"],
+                       network={"rules": {"api.example.org": [{"transform": {"headers": {"A": "b"}}}]}})
+
+
+@test("SandboxException", "400 and 403 name their status")
+def _():
+    with raises(e2b.SandboxException, "400"):
+        Sandbox.create(TEMPLATE, timeout=-1)
+    with raises(e2b.SandboxException, "403"):
+        Sandbox.create(TEMPLATE, api_key=os.environ["ISOLA_READING_KEY"])
+
+
+@test("SandboxNotFoundException", "404: a sandbox that is not there")
+def _():
+    with raises(named("SandboxNotFoundException", "NotFoundException")):
+        Sandbox.connect(NOWHERE)
+    with raises(e2b.NotFoundException):
+        box().commands.connect(999_999)
+
+
+@test(["SandboxNotRunningException", "TimeoutException"], "502: a sandbox that is gone, whatever is asked of it")
+def _():
+    wrong = (named("SandboxNotRunningException", "TimeoutException"), named("SandboxNotFoundException", "NotFoundException"))
+    with using() as sandbox:
+        sandbox.kill()
+        for call in (lambda: sandbox.commands.run("true"), lambda: sandbox.files.list("/"),
+                     lambda: sandbox.files.read("/etc/hostname"), lambda: sandbox.files.write("/tmp/x", "y")):
+            with raises(wrong):
+                call()
+
+
+@test("NotEnoughSpaceException", "507: a full disk")
+def _():
+    fill = "fallocate -l 100G /tmp/huge 2>/dev/null || dd if=/dev/zero of=/tmp/huge bs=1M 2>/dev/null || true"
+    box().commands.run(fill, timeout=180)
+    try:
+        with raises(type_("NotEnoughSpaceException")):
+            box().files.write("/tmp/one-more", b"\0" * (8 << 20))
+    finally:
+        box().commands.run("rm -f /tmp/huge /tmp/one-more")
+
+
+@test("GitUpstreamException", "a push that knows no other side")
+def _():
+    wrong = type_("GitUpstreamException")
+    if not box().commands.run("command -v git || true").stdout:
+        raise Skip("the template has no git")
+    path = f"/home/user/upstream-{os.getpid()}"
+    git = box().git
+    git.init(path, initial_branch="main")
+    git.configure_user("Ada", "ada@example.org", scope="local", path=path)
+    box().commands.run(f"git -C {path} commit -q --allow-empty -m first && git -C {path} remote add origin /tmp/nowhere")
+    with raises(wrong):
+        git.pull(path)
+
+
+@test(["VolumeException", "VolumePathNotFoundException"], "a name that is taken, a path that is not there")
+def _():
+    if Volume is None:
+        raise Skip("this line has no volumes")
+    made = _settle(Volume.create(f"errors-py{os.getpid()}"))
+    try:
+        with raises(named("VolumeException", "SandboxException")):
+            _settle(Volume.create(made.name))
+        with raises(named("VolumePathNotFoundException", "NotFoundException")):
+            _settle(made.read_file("/no/such"))
+    finally:
+        _settle(Volume.destroy(made.volume_id))
+
+
+@test("TemplateException", "tags of a template that is not there")
+def _():
+    if not hasattr(Template, "get_tags"):
+        raise Skip("this line has no tags")
+    with raises(e2b.TemplateException):
+        _settle(Template.get_tags("no-such-template"))
