@@ -283,9 +283,7 @@ TEST_F(ServiceTest, WhatANetworkBringsAlongIsInForceWithItOrNotAtAll) {
   EXPECT_EQ(store_->list_bindings("default", store::BindingScope::sandbox, id)->size(), 1u);
   EXPECT_EQ(store_->all_secrets()->size(), 1u);
 
-  NetworkChange none{.network = "default allow\n"};
-  none.grants.emplace();
-  ASSERT_TRUE(wait(service_->set_network(box, none)));
+  ASSERT_TRUE(wait(service_->set_network(box, {.network = "default allow\n", .grants = std::vector<NetworkGrant>()})));
   EXPECT_TRUE(fake_.bindings().empty());
   EXPECT_TRUE(store_->all_secrets()->empty());
 }
