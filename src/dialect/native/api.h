@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "builder/builder.h"
+#include "dialect/native/fields.h"
 #include "dialect/shared/cell.h"
 #include "dialect/shared/door.h"
 #include "http/exchange.h"
@@ -76,6 +77,7 @@ inline bool is_operator(const http::Exchange& ex) {
 // The living sandbox of the path's {id}, of the caller's project.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 Task<Result<std::string>> small_body(http::Exchange& ex);
+Task<Result<Fields>> read_fields(http::Exchange& ex);  // of a body of JSON, which may be empty
 using dialect::mark_untrusted;
 
 // A create that is refused says when to come again.
