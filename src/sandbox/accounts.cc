@@ -206,8 +206,14 @@ void Accounts::give_back_command(Box& box, const std::string& task) {
 }
 
 void Accounts::command_begins(Box& box, const std::string& task) {
+  auto record = box.record();
   std::lock_guard lock(mutex_);
   ++box.meter().running[task];
+  // What is counted exactly must not be forgotten by a server that is killed before the next sample.
+  const Account* account = find_task(box.project(), task);
+  if (record.budget.commands > 0 || projects_[box.project()].budget.commands > 0 ||
+      (account && account->budget.commands > 0))
+    write_rows(box, record, now_millis());
 }
 
 void Accounts::command_ends(Box& box, const std::string& task) {

@@ -19,7 +19,9 @@ if not FULL:
 
 
 def audit(server, *words, ok=(0,)):
-    out = subprocess.run([ISOLA, "audit", *words, "--data", server.data], capture_output=True, text=True)
+    # It gives up root in the middle: what looks for leaks at the end of a sanitized program cannot look then.
+    out = subprocess.run([ISOLA, "audit", *words, "--data", server.data], capture_output=True, text=True,
+                         env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
     assert out.returncode in ok, (out.returncode, out.stdout, out.stderr)
     return out
 

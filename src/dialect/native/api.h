@@ -66,9 +66,10 @@ using dialect::caller_of;
 using dialect::kMaxListing;
 using dialect::project_of;
 using dialect::scope_of;
-// A key that may only read does not wake what sleeps.
+// A key that may only read does not wake what sleeps, nor thaw what is frozen.
 inline bool may_look(const http::Exchange& ex, const sandbox::Box& box) {
-  return !store::is_asleep(box.state()) || store::allows(scope_of(ex), store::Scope::use);
+  const bool rests = store::is_asleep(box.state()) || box.state() == State::frozen;
+  return !rests || store::allows(scope_of(ex), store::Scope::use);
 }
 // An admin key of the project "default" is the operator's.
 inline bool is_operator(const http::Exchange& ex) {

@@ -107,7 +107,7 @@ void Api::add_events(http::RouteGroup& group) {
               co_return Result<void>();
             }));
   group.add("POST", "/v1/ledger/rotate",
-            handled(Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+            handled(store::Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               if (!is_operator(ex))
                 co_return fail(Code::denied, "only an admin key of the project \"default\" may do that");
               ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
