@@ -64,7 +64,9 @@ Code code_of_status(int status) {
 
 Result<Server> find_server(const Common& common) {
   Server server;
-  bool own = false;  // it is the one that runs on --data
+  // It is the one that runs on --data, or the user says where it is. A guess is not told the key that opens everything:
+  // whoever is on this machine can listen there.
+  bool own = false, meant = true;
   if (!common.url.empty()) {
     server.url = common.url;
   } else if (auto url = variable("ISOLA_URL"); !url.empty()) {
@@ -74,6 +76,7 @@ Result<Server> find_server(const Common& common) {
     own = true;
   } else {
     server.url = kDefaultUrl;
+    meant = false;
   }
   if (auto parsed = http::parse_url(server.url); !parsed) return std::unexpected(parsed.error().in(server.url));
   if (!common.key_file.empty()) {
@@ -87,7 +90,7 @@ Result<Server> find_server(const Common& common) {
     server.key_from = name;
     return server;
   }
-  if (own || on_this_machine(server.url)) {
+  if (own || (meant && on_this_machine(server.url))) {
     std::string path = common.data_dir + "/key";
     if (auto key = read_key(path)) {
       server.key = *key;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -54,7 +56,20 @@ TEST_F(FindServer, DefaultsToThisMachine) {
   auto server = find_server(common_);
   ASSERT_TRUE(server);
   EXPECT_EQ(server->url, "http://127.0.0.1:8080");
-  EXPECT_EQ(server->key, "e2b_local");
+  EXPECT_EQ(server->key, "") << "whoever listens there, no server of ours runs";
+}
+
+TEST_F(FindServer, TheServerOfTheFolderGetsItsKey) {
+  auto place = ServerUrl::claim(common_.data_dir);
+  ASSERT_TRUE(place && place->publish("http://127.0.0.1:7"));
+  pid_t pid = ::fork();  // record locks do not show to their holder
+  if (pid == 0) {
+    auto server = find_server(common_);
+    ::_exit(server && server->url == "http://127.0.0.1:7" && server->key == "e2b_local" ? 7 : 0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
 TEST_F(FindServer, TheLocalKeyNeverLeavesThisMachine) {

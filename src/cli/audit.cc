@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "cli/api.h"
 #include "cli/baseline.h"
 #include "cli/register.h"
 #include "cli/table.h"
@@ -109,6 +110,15 @@ Result<int> audit_checkpoint(const Common& common, const AuditOptions& options) 
   return 0;
 }
 
+// The server that writes it does it itself.
+Result<ledger::Rotation> rotate_living(const Common& common) {
+  ISOLA_TRY(Api api, Api::open(common));
+  ISOLA_TRY(json said, api.send("POST", "/v1/ledger/rotate", json::object()));
+  auto head = ledger::parse_head(said.value("head", ""));
+  if (!head) return std::unexpected(head.error());
+  return ledger::Rotation{.file = said.value("file", ""), .head = std::move(*head)};
+}
+
 Result<int> audit_rotate(const Common& common, const AuditOptions& options) {
   AuditPlace place = audit_place(common.data_dir);
   ISOLA_CHECK(step_down(place.folder));
@@ -122,7 +132,11 @@ Result<int> audit_rotate(const Common& common, const AuditOptions& options) {
       return made;
     };
   auto done = ledger::rotate(place.ledger, new_key);
-  if (!done && done.error().code == Code::unavailable) return std::unexpected(done.error().in("stop the server first"));
+  if (!done && done.error().code == Code::unavailable) {
+    if (options.new_key) return std::unexpected(done.error().in("stop the server first"));
+    ISOLA_CHECK(step_up());  // for the server's key
+    done = rotate_living(common);
+  }
   if (!done) return std::unexpected(done.error());
   if (common.json)
     print_json({{"file", done->file}, {"head", to_text(done->head)}});

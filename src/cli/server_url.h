@@ -1,6 +1,7 @@
 // Where the server of a data directory answers: DIR/server.url holds its URL, and the server holds a record lock on
-// that file for as long as it lives. So a URL that a killed server left behind is never believed: by then its port, and
-// with it whatever the command line would say there, may be somebody else's.
+// DIR/server.lock for as long as it lives. So a URL that a killed server left behind is never believed: by then its
+// port, and with it whatever the command line would say there, may be somebody else's. The lock is for the owner of the
+// directory alone; others read the URL, and have no key that they could say there by mistake.
 //
 //   auto url = find_server_url("/var/lib/isola");       // nothing: no server runs there
 #pragma once
@@ -31,8 +32,8 @@ class ServerUrl {
   Result<void> publish(const std::string& url);  // works without privileges, too
 
  private:
-  explicit ServerUrl(Fd file) : file_(std::move(file)) {}
-  Fd file_;
+  ServerUrl(Fd file, Fd lock) : file_(std::move(file)), lock_(std::move(lock)) {}
+  Fd file_, lock_;
 };
 
 }  // namespace isola::cli

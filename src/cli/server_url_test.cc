@@ -1,7 +1,9 @@
 #include "cli/server_url.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,6 +48,25 @@ TEST_F(ServerUrlTest, IsFoundWhileTheServerLives) {
               7);
   }
   EXPECT_FALSE(find_server_url(dir_));
+}
+
+// Whoever may read the URL must be able neither to hold up a server nor to pass for one.
+TEST_F(ServerUrlTest, TheLockIsTheOwnersAlone) {
+  {
+    auto mine = ServerUrl::claim(dir_);
+    ASSERT_TRUE(mine && mine->publish("http://127.0.0.1:9"));
+  }
+  struct stat lock{}, url{};
+  ASSERT_EQ(::stat((dir_ + "/server.lock").c_str(), &lock), 0);
+  ASSERT_EQ(::stat((dir_ + "/server.url").c_str(), &url), 0);
+  EXPECT_EQ(lock.st_mode & 0777, 0600u);
+  EXPECT_EQ(url.st_mode & 0777, 0644u);
+  Fd theirs(::open((dir_ + "/server.url").c_str(), O_RDONLY | O_CLOEXEC));
+  struct flock shared{};
+  shared.l_type = F_RDLCK;
+  ASSERT_EQ(::fcntl(theirs.get(), F_SETLK, &shared), 0);
+  EXPECT_EQ(elsewhere([&] { return ServerUrl::claim(dir_) ? 7 : 0; }), 7);
+  EXPECT_EQ(elsewhere([&] { return find_server(dir_) ? 0 : 7; }), 7);
 }
 
 TEST_F(ServerUrlTest, WhatAKilledServerLeftIsNotBelieved) {

@@ -101,6 +101,8 @@ std::optional<TerminalSession::Outcome> TerminalSession::hear() {
     }
     json word = json::parse(event->data, nullptr, false);
     std::string type = text_of(word, "type", "");
+    if (auto seq = word.find("seq"); type == "gap" && seq != word.end() && seq->is_number_unsigned())
+      seen_ = seq->get<uint64_t>();
     if (type == "start") command_ = text_of(word, "command_id", "");
     if (type == "exit") {
       failure_ = shown(text_of(word, "error", ""));

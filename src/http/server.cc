@@ -2,6 +2,7 @@
 
 #include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -28,12 +29,17 @@ constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr int kBacklog = 4096;
 constexpr size_t kTurnedAway = 64;  // at a time and worker: beyond it a full server only hangs up
 
-// Files, pipes and links need descriptors too: a fifth of them, at least 64, stays free of strangers.
+// Files, pipes and links need descriptors too: a fifth of them, at least 64, stays free of strangers. And before
+// anybody shows a key a connection can hold half a head: all of them together a quarter of the machine's memory at
+// most.
 size_t connection_limit() {
+  constexpr size_t kEach = 64 << 10;
+  const size_t memory = static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t fit = std::max<size_t>(1024, memory / 4 / kEach);
   rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY) return 100'000;
+  if (::getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY) return std::min<size_t>(100'000, fit);
   size_t all = files.rlim_cur;
-  return std::max<size_t>(16, all - std::min(all, std::max<size_t>(64, all / 5)));
+  return std::min(fit, std::max<size_t>(16, all - std::min(all, std::max<size_t>(64, all / 5))));
 }
 
 constexpr int kTries = 20;  // to listen where somebody still does

@@ -1,11 +1,13 @@
 #include "ledger/chain_writer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
+#include "ledger/schema.h"
 
 namespace isola::ledger {
 
@@ -16,7 +18,8 @@ constexpr auto kGather = std::chrono::milliseconds(5);
 }  // namespace
 
 ChainWriter::ChainWriter(sqlite::Database db, Head head, Ratchet ratchet, Options options)
-    : db_(std::move(db)),
+    : path_(db.path()),
+      db_(std::move(db)),
       ratchet_(std::move(ratchet)),
       checkpoint_(head.seq),
       options_(std::move(options)),
@@ -56,6 +59,17 @@ Result<void> ChainWriter::add(Item item) {
   return {};
 }
 
+Result<void> ChainWriter::between(Turn turn) {
+  {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [&] { return stop_ || !turn_; });
+    if (stop_) return fail(Code::unavailable, "the ledger is closed");
+    turn_ = std::move(turn);
+  }
+  wake_.notify_one();
+  return {};
+}
+
 Head ChainWriter::head() const {
   std::lock_guard lock(mutex_);
   return head_;
@@ -71,9 +85,20 @@ void ChainWriter::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (failure_)
-      wake_.wait_for(lock, kRetry, [&] { return stop_ || awaited_; });
+      wake_.wait_for(lock, kRetry, [&] { return stop_ || awaited_ || turn_; });
     else
-      wake_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+      wake_.wait(lock, [&] { return stop_ || turn_ || !queue_.empty(); });
+    if (turn_) {
+      Turn turn = std::exchange(turn_, nullptr);
+      Head head = head_;
+      lock.unlock();
+      (void)open_again();  // if it cannot be opened, there is none for whoever has the turn
+      turn(db_, ratchet_, head);
+      lock.lock();
+      head_ = head;
+      room_.notify_all();
+      continue;
+    }
     if (queue_.empty() && stop_) return;
     if (!failure_) wake_.wait_for(lock, kGather, [&] { return stop_ || awaited_ || hurried(); });
     awaited_ = false;
@@ -136,7 +161,8 @@ Result<Head> ChainWriter::commit(std::deque<Item>& batch, Head head) {
     for (auto& item : batch) item.at = head.seq;
     return head;
   }
-  ISOLA_TRY(auto change, sqlite::Transaction::begin(db_));
+  ISOLA_CHECK(open_again());
+  ISOLA_TRY(auto change, sqlite::Transaction::begin(*db_));
   ChainKey key = ratchet_.key();
   for (auto& item : batch) {
     if (item.event) ISOLA_CHECK(write(item, head, key));
@@ -160,6 +186,14 @@ Result<Head> ChainWriter::commit(std::deque<Item>& batch, Head head) {
   return head;
 }
 
+Result<void> ChainWriter::open_again() {
+  if (db_) return {};
+  // Not made anew where it is missing: that would be another ledger.
+  if (::access(path_.c_str(), F_OK) < 0) return sys_error("cannot open the ledger " + path_);
+  ISOLA_TRY(db_, sqlite::Database::open(path_, kLedgerSchema, options_.sync));
+  return {};
+}
+
 bool ChainWriter::checkpoint_due(const Head& head) const {
   if (options_.checkpoint_entries && head.seq - checkpoint_ >= options_.checkpoint_entries) return true;
   return options_.checkpoint_every.count() > 0 &&
@@ -174,14 +208,14 @@ Result<void> ChainWriter::write(Item& item, Head& head, ChainKey& key) {
   ISOLA_TRY(e.hash, chain_hash(e, kind, head.hash, true));
   ISOLA_TRY(e.mac, key.mac(e.hash));
   ISOLA_CHECK(key.forward());
-  ISOLA_TRY(auto insert, db_.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+  ISOLA_TRY(auto insert, db_->prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
   ISOLA_CHECK(
       insert.bind(e.seq, e.time, e.project, e.sandbox, e.task, e.actor, kind, e.data, head.hash, e.hash, e.key, e.mac)
           .run());
   if (item.usage) {
     const UsageRow& row = *item.usage;
     const Usage& u = row.used;
-    ISOLA_TRY(auto sample, db_.prepare("INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
+    ISOLA_TRY(auto sample, db_->prepare("INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
     ISOLA_CHECK(sample
                     .bind(e.seq, row.project, row.sandbox, row.task, row.from, row.to, u.cpu_usec,
                           u.memory_byte_seconds, u.disk_byte_seconds, u.bytes_out, u.commands, u.wall_ms)

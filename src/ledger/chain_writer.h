@@ -37,6 +37,7 @@ class ChainWriter {
 
   struct Options {
     size_t most_items, most_bytes;
+    sqlite::Sync sync = sqlite::Sync::normal;
     uint64_t checkpoint_entries = 0;                // a ledger.checkpoint after so many entries; 0: never
     std::chrono::milliseconds checkpoint_every{0};  // … and when so long after the last one something is written
     std::function<void(uint64_t)> written = {};     // hears the newest entry after each commit; must not wait
@@ -48,6 +49,10 @@ class ChainWriter {
   ChainWriter& operator=(const ChainWriter&) = delete;
 
   Result<void> add(Item item);
+  // Runs on the writer's thread between two commits, with everything that is the thread's alone: what it leaves there
+  // is what the next commit finds. A database that it takes away is opened again.
+  using Turn = std::function<void(std::optional<sqlite::Database>& db, Ratchet& ratchet, Head& head)>;
+  Result<void> between(Turn turn);
   Head head() const;
   // Why the last attempt failed, if it did.
   Result<void> health() const;
@@ -56,6 +61,7 @@ class ChainWriter {
   void run();
   // Writes the batch in one transaction. The head moves only if all of it is there.
   Result<Head> commit(std::deque<Item>& batch, Head head);
+  Result<void> open_again();
   Result<void> write(Item& item, Head& head, ChainKey& key);
   bool checkpoint_due(const Head& head) const;
   static constexpr size_t kMostPerCommit = 1024;
@@ -64,8 +70,9 @@ class ChainWriter {
   bool hurried() const { return queue_.size() >= kMostPerCommit || full(); }
   static size_t weight(const Item& item);
 
-  sqlite::Database db_;  // the thread's alone
-  Ratchet ratchet_;      // likewise
+  const std::string path_;
+  std::optional<sqlite::Database> db_;  // the thread's alone
+  Ratchet ratchet_;                     // likewise
   uint64_t checkpoint_ = 0;
   std::chrono::steady_clock::time_point checkpoint_time_ = std::chrono::steady_clock::now();
   const Options options_;
@@ -75,6 +82,7 @@ class ChainWriter {
   std::deque<Item> queue_;
   size_t bytes_ = 0;
   Head head_;
+  Turn turn_;
   std::optional<Error> failure_;
   bool stop_ = false;
   bool awaited_ = false;  // somebody waits: try again now

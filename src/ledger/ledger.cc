@@ -86,6 +86,7 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, const Ledg
   auto writer = std::make_unique<ChainWriter>(std::move(db), std::move(head), std::move(ratchet),
                                               ChainWriter::Options{.most_items = options.queue_items,
                                                                    .most_bytes = options.queue_bytes,
+                                                                   .sync = options.sync,
                                                                    .checkpoint_entries = options.checkpoint_entries,
                                                                    .checkpoint_every = options.checkpoint_every,
                                                                    .written = options.written});
@@ -142,6 +143,17 @@ Result<void> Ledger::flush() {
   ISOLA_TRY(uint64_t seq, answer.get());
   static_cast<void>(seq);
   return {};
+}
+
+Result<Rotation> Ledger::rotate() {
+  // Whoever reads through us waits; whoever writes does not.
+  std::lock_guard lock(mutex_);
+  reader_.reset();
+  std::promise<Result<Rotation>> promise;
+  auto answer = promise.get_future();
+  ISOLA_CHECK(writer_->between(
+      [&](auto& db, Ratchet& ratchet, Head& head) { promise.set_value(end_file(path_, db, ratchet, head)); }));
+  return answer.get();
 }
 
 }  // namespace isola::ledger

@@ -60,6 +60,11 @@ struct LedgerOptions {
   std::function<void(uint64_t)> written = {};     // hears the newest entry after each commit, on the writer's thread
 };
 
+struct Rotation {
+  std::string file;  // of what was ended; its path
+  Head head;         // where it ended
+};
+
 // Of one file, through a connection of the caller's own.
 Result<std::vector<Event>> query_events(sqlite::Database& db, const EventFilter& filter);
 
@@ -79,6 +84,8 @@ class Ledger {
   Result<void> flush();
   // The same without waiting: `done` hears, on the writer's thread, the newest entry that is in the file then.
   Result<void> flush(ChainWriter::Done done);
+  // Ends the file and goes on in a new one (segments.h), while it is in use. unavailable: another process reads it.
+  Result<Rotation> rotate();
   // Why nothing can be written at the moment, if so.
   Result<void> health() const { return writer_->health(); }
 
@@ -94,12 +101,14 @@ class Ledger {
   Ledger(std::string path, Fd lock, std::unique_ptr<ChainWriter> writer, sqlite::Database reader)
       : path_(std::move(path)), lock_(std::move(lock)), writer_(std::move(writer)), reader_(std::move(reader)) {}
   Result<void> submit(Event event, std::optional<UsageRow> usage, ChainWriter::Done done);
+  // With the mutex.
+  Result<void> each_file(const EventFilter& filter, const std::function<Result<bool>(sqlite::Database&)>& look);
 
   std::string path_;
   Fd lock_;  // held as long as the writer lives
   std::unique_ptr<ChainWriter> writer_;
   std::mutex mutex_;  // of the reader
-  sqlite::Database reader_;
+  std::optional<sqlite::Database> reader_;
 };
 
 struct VerifyOptions {

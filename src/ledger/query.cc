@@ -2,12 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include "ledger/ledger.h"
+#include "ledger/segments.h"
 
 namespace isola::ledger {
 
 namespace {
+
+constexpr size_t kMostEvents = 10'000;  // of one query
 
 // A WHERE clause that grows: each condition with the values of its question marks.
 class Where {
@@ -95,7 +100,7 @@ Result<std::vector<Event>> query_events(sqlite::Database& db, const EventFilter&
                                                by_time ? "INDEXED BY events_by_time" : "", where.sql(),
                                                filter.newest_first ? "DESC" : "ASC")));
   where.bind(query);
-  query.bind(std::min<size_t>(filter.limit, 10'000));
+  query.bind(std::min<size_t>(filter.limit, kMostEvents));
   std::vector<Event> events;
   for (;;) {
     ISOLA_TRY(bool more, query.step());
@@ -107,7 +112,37 @@ Result<std::vector<Event>> query_events(sqlite::Database& db, const EventFilter&
 
 Result<std::vector<Event>> Ledger::query(const EventFilter& filter) {
   std::lock_guard lock(mutex_);
-  return query_events(reader_, filter);
+  EventFilter rest = filter;
+  rest.limit = std::min(filter.limit, kMostEvents);
+  std::vector<Event> events;
+  ISOLA_CHECK(each_file(filter, [&](sqlite::Database& db) -> Result<bool> {
+    ISOLA_TRY(auto some, query_events(db, rest));
+    rest.limit -= some.size();
+    std::move(some.begin(), some.end(), std::back_inserter(events));
+    return rest.limit > 0;
+  }));
+  return events;
+}
+
+// The files that can have what the filter wants, this one and those before it, in the order that it wants them.
+Result<void> Ledger::each_file(const EventFilter& filter, const std::function<Result<bool>(sqlite::Database&)>& look) {
+  if (!reader_) {
+    ISOLA_TRY(reader_, sqlite::Database::open_reader(path_));
+  }
+  ISOLA_TRY(Head start, segment_start(*reader_));
+  std::vector<std::string> files = {path_};
+  if (start.seq > 0 && filter.after < start.seq) {
+    ISOLA_TRY(files, segments_of(path_));
+  }
+  if (filter.newest_first) std::reverse(files.begin(), files.end());
+  for (const auto& file : files) {
+    if (!may_hold(file, filter)) continue;
+    auto old = file == path_ ? fail(Code::not_found, "") : sqlite::Database::open_reader(file);
+    if (!old && file != path_) continue;  // moved away meanwhile, as its owner may
+    ISOLA_TRY(bool more, look(old ? *old : *reader_));
+    if (!more) break;
+  }
+  return {};
 }
 
 namespace {
@@ -131,6 +166,28 @@ std::string_view kept_for(const UsageFilter& filter, GroupBy group) {
   return group == GroupBy::all ? "project" : column_of(group);
 }
 
+// One row, into what other files had of its key.
+void add(std::map<std::string, UsageTotals>& totals, const sqlite::Statement& query) {
+  sqlite::Row row(query);
+  UsageTotals t{.key = row.text(), .from = row.integer(), .to = row.integer()};
+  t.used = {.cpu_usec = row.integer<uint64_t>(),
+            .memory_byte_seconds = row.real(),
+            .disk_byte_seconds = row.real(),
+            .bytes_out = row.integer<uint64_t>(),
+            .commands = row.integer<uint64_t>(),
+            .wall_ms = row.integer<uint64_t>()};
+  t.samples = row.integer<uint64_t>();
+  t.idle_ms = row.integer<uint64_t>();
+  auto [at, fresh] = totals.try_emplace(t.key, t);
+  if (fresh) return;
+  UsageTotals& sum = at->second;
+  sum.from = std::min(sum.from, t.from);
+  sum.to = std::max(sum.to, t.to);
+  sum.used += t.used;
+  sum.samples += t.samples;
+  sum.idle_ms += t.idle_ms;
+}
+
 }  // namespace
 
 Result<std::vector<UsageTotals>> Ledger::usage(const UsageFilter& filter, GroupBy group) {
@@ -152,29 +209,29 @@ Result<std::vector<UsageTotals>> Ledger::usage(const UsageFilter& filter, GroupB
   std::string samples = "count(*)";
   std::string idle = fmt::format("sum(CASE WHEN cpu_usec < wall_ms * 1000 * {} THEN wall_ms ELSE 0 END)", kIdleBelow);
   if (!kept.empty()) samples = "sum(samples)", idle = "sum(idle_ms)";
+  const std::string sql = fmt::format(
+      "SELECT {} AS key, min(from_ms), max(to_ms), sum(cpu_usec), total(memory_byte_seconds), "
+      "total(disk_byte_seconds), sum(bytes_out), sum(commands), sum(wall_ms), {}, {} "
+      "FROM {} WHERE {} GROUP BY key ORDER BY key",
+      key, samples, idle, kept.empty() ? "usage" : "usage_totals", where.sql());
+  std::map<std::string, UsageTotals> totals;
+  auto sum = [&](sqlite::Database& db) -> Result<bool> {
+    ISOLA_TRY(auto query, db.prepare(sql));
+    where.bind(query);
+    for (;;) {
+      ISOLA_TRY(bool more, query.step());
+      if (!more) return true;
+      add(totals, query);
+    }
+  };
   std::lock_guard lock(mutex_);
-  ISOLA_TRY(auto query, reader_.prepare(fmt::format(
-                            "SELECT {} AS key, min(from_ms), max(to_ms), sum(cpu_usec), total(memory_byte_seconds), "
-                            "total(disk_byte_seconds), sum(bytes_out), sum(commands), sum(wall_ms), {}, {} "
-                            "FROM {} WHERE {} GROUP BY key ORDER BY key",
-                            key, samples, idle, kept.empty() ? "usage" : "usage_totals", where.sql())));
-  where.bind(query);
-  std::vector<UsageTotals> totals;
-  for (;;) {
-    ISOLA_TRY(bool more, query.step());
-    if (!more) return totals;
-    sqlite::Row row(query);
-    UsageTotals t{.key = row.text(), .from = row.integer(), .to = row.integer()};
-    t.used = {.cpu_usec = row.integer<uint64_t>(),
-              .memory_byte_seconds = row.real(),
-              .disk_byte_seconds = row.real(),
-              .bytes_out = row.integer<uint64_t>(),
-              .commands = row.integer<uint64_t>(),
-              .wall_ms = row.integer<uint64_t>()};
-    t.samples = row.integer<uint64_t>();
-    t.idle_ms = row.integer<uint64_t>();
-    totals.push_back(std::move(t));
-  }
+  // The kept sums go on from file to file; samples stay in theirs.
+  EventFilter files;
+  if (!kept.empty()) files.after = whole(UINT64_MAX);
+  ISOLA_CHECK(each_file(files, sum));
+  std::vector<UsageTotals> out;
+  for (auto& [name, one] : totals) out.push_back(std::move(one));
+  return out;
 }
 
 }  // namespace isola::ledger

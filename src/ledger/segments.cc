@@ -34,6 +34,16 @@ bool is_name(const std::string& name) {
          name[27] == '-' && name.find_first_not_of("0123456789", 7) == 27;
 }
 
+struct Span {
+  uint64_t first = 0, last = 0;
+};
+Span span_of(const std::string& name) {
+  Span span;
+  std::from_chars(name.data() + 7, name.data() + 27, span.first);
+  std::from_chars(name.data() + 28, name.data() + 48, span.last);
+  return span;
+}
+
 Result<void> rename_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) < 0) return sys_error("cannot rename " + from);
   return {};
@@ -46,8 +56,8 @@ Result<void> remove_database(const std::string& path) {
   return {};
 }
 
-// The new file with its first entry, whole before anything is renamed.
-Result<ChainKey> make_next(const std::string& path, const std::string& old_name, uint64_t first, const Head& head,
+// The new file with its first entry, whole before anything is renamed. The head and the key of that entry are the next.
+Result<ChainKey> make_next(const std::string& path, const std::string& old_name, uint64_t first, Head& head,
                            const ChainKey& with) {
   ISOLA_CHECK(remove_database(next_of(path)));
   ISOLA_TRY(auto db, sqlite::Database::open(next_of(path), kLedgerSchema, sqlite::Sync::full));
@@ -72,6 +82,7 @@ Result<ChainKey> make_next(const std::string& path, const std::string& old_name,
   ISOLA_TRY(auto insert, db.prepare("INSERT INTO events VALUES (?, ?, '', '', '', '', ?, ?, ?, ?, '', ?)"));
   ISOLA_CHECK(insert.bind(e.seq, e.time, kind, e.data, head.hash, e.hash, e.mac).run());
   ISOLA_CHECK(change.commit());
+  head = {.seq = e.seq, .hash = e.hash};
   return key;
 }
 
@@ -107,47 +118,51 @@ Result<void> finish_rotation(const std::string& path) {
   return rename_file(next_of(path), path);
 }
 
-Result<Rotation> rotate(const std::string& path, const std::function<Result<void>(uint64_t)>& new_key) {
-  ISOLA_TRY(Fd lock, take_ledger(path));
-  if (!is_there(path)) return fail(Code::not_found, "there is no ledger at " + path);
-  Rotation done;
-  uint64_t first = 0;
-  {
-    ISOLA_TRY(auto db, sqlite::Database::open(path, kLedgerSchema, sqlite::Sync::full));
-    ISOLA_TRY(done.head, last_entry(db));
-    ISOLA_TRY(Head start, segment_start(db));
-    first = start.seq + 1;
-    if (done.head.seq < first) return fail(Code::invalid, "the ledger is empty");
-  }
-  if (new_key) {
-    ISOLA_CHECK(new_key(done.head.seq + 1));
-  } else {
-    // A writer that was killed has left its key behind, and a cut-off end has to be told: opening does both.
-    ISOLA_CHECK(Ratchet::open(path));
-    lock.reset();
-    ISOLA_TRY(auto opened, Ledger::open(path));
-    done.head = opened->head();
-    opened.reset();
-    ISOLA_TRY(lock, take_ledger(path));
-  }
-  ISOLA_TRY(Ratchet ratchet, Ratchet::open(path));
-  if (ratchet.key().seq() != done.head.seq + 1)
+Result<Rotation> end_file(const std::string& path, std::optional<sqlite::Database>& db, Ratchet& ratchet, Head& head) {
+  if (!db) return fail(Code::unavailable, "the ledger cannot be written at the moment");
+  ISOLA_TRY(Head start, segment_start(*db));
+  const uint64_t first = start.seq + 1;
+  if (head.seq < first) return fail(Code::invalid, "the ledger is empty");
+  if (ratchet.key().seq() != head.seq + 1)
     return fail(Code::corrupt, "the ledger's key is not the one of its next entry");
   {
-    // All of the log into the file: it keeps its old name when the file gets a new one.
-    ISOLA_TRY(auto db, sqlite::Database::open(path, kLedgerSchema, sqlite::Sync::full));
-    ISOLA_TRY(auto checkpoint, db.prepare("PRAGMA wal_checkpoint(TRUNCATE)"));
-    ISOLA_TRY(bool row, checkpoint.step());
-    if (!row || checkpoint.integer(0) != 0) return fail(Code::unavailable, "somebody reads the ledger: try again");
+    // Its log goes by the file's name: whoever still had the old file open would take the new one's for its own, and
+    // remove it. A file leaves its log behind only when nobody else has it open.
+    ISOLA_TRY(auto leave, db->prepare("PRAGMA journal_mode = DELETE"));
+    auto left = leave.step();
+    if (!left || !*left || leave.text(0) != "delete")
+      return fail(Code::unavailable, "somebody reads the ledger: try again");
   }
-  std::string name = name_of(first, done.head.seq);
-  done.file = fs::path(path).parent_path() / name;
-  ISOLA_TRY(ChainKey key, make_next(path, name, first, done.head, ratchet.key()));
+  const std::string name = name_of(first, head.seq);
+  Rotation done{.file = fs::path(path).parent_path() / name, .head = head};
+  Head next = head;
+  auto key = make_next(path, name, first, next, ratchet.key());
+  db.reset();  // opened again, it has a log again
+  if (!key) return std::unexpected(key.error());
   ISOLA_CHECK(rename_file(path, done.file));
-  for (const char* end : {"-wal", "-shm"}) (void)::unlink((path + end).c_str());
-  ISOLA_CHECK(rename_file(next_of(path), path));
-  ISOLA_CHECK(ratchet.move_to(key));
+  if (auto renamed = rename_file(next_of(path), path); !renamed) {
+    (void)rename_file(done.file, path);
+    return std::unexpected(renamed.error());
+  }
+  head = next;
+  // As after any commit: an older key leads to every later one.
+  if (auto moved = ratchet.move_to(*key); !moved) log::error("ledger", "{}", moved.error().message);
   return done;
+}
+
+Result<Rotation> rotate(const std::string& path, const std::function<Result<void>(uint64_t)>& new_key) {
+  {
+    ISOLA_TRY(Fd lock, take_ledger(path));
+    if (!is_there(path)) return fail(Code::not_found, "there is no ledger at " + path);
+    if (new_key) {
+      ISOLA_TRY(auto db, sqlite::Database::open(path, kLedgerSchema, sqlite::Sync::full));
+      ISOLA_TRY(Head last, last_entry(db));
+      ISOLA_CHECK(new_key(last.seq + 1));
+    }
+  }
+  // A writer that was killed has left its key behind, and a cut-off end has to be told: opening does both.
+  ISOLA_TRY(auto ledger, Ledger::open(path, {.sync = sqlite::Sync::full}));
+  return ledger->rotate();
 }
 
 Result<std::vector<std::string>> segments_of(const std::string& path) {
@@ -159,6 +174,13 @@ Result<std::vector<std::string>> segments_of(const std::string& path) {
   std::sort(files.begin(), files.end());
   files.push_back(path);
   return files;
+}
+
+bool may_hold(const std::string& file, const EventFilter& filter) {
+  const std::string name = fs::path(file).filename();
+  if (!is_name(name)) return true;
+  const Span span = span_of(name);
+  return span.last > filter.after && (filter.before == 0 || span.first < filter.before);
 }
 
 namespace {
@@ -202,9 +224,7 @@ Result<Verdict> verify_all(const std::string& path, const VerifyOptions& options
     ISOLA_TRY(Verdict one, [&]() -> Result<Verdict> {
       if (last) return verify_file(file, each);
       VerifyOptions here = each;
-      uint64_t ends = 0;
-      std::string name = fs::path(file).filename();
-      std::from_chars(name.data() + 28, name.data() + 48, ends);
+      const uint64_t ends = span_of(fs::path(file).filename()).last;
       if (here.expected && here.expected->seq > ends) here.expected.reset();
       auto verdict = verify_file(file, here);
       // Its name says where it ended.
@@ -229,7 +249,15 @@ Result<Verdict> verify_all(const std::string& path, const VerifyOptions& options
 Result<Verdict> verify_living(const std::string& path, const VerifyOptions& options) {
   // The key before the walk: entries that come meanwhile do no harm.
   auto ratchet = read_ratchet(path);
+  ISOLA_TRY(auto files, segments_of(path));
   ISOLA_TRY(Verdict verdict, verify_all(path, options));
+  // A rotation in the middle of the walk: the file that was the last is not the one that was looked at.
+  for (int attempt = 0; attempt < 10 && !verdict.good(); ++attempt) {
+    ISOLA_TRY(auto now, segments_of(path));
+    if (now == files) break;
+    files = std::move(now);
+    ISOLA_TRY(verdict, verify_all(path, options));
+  }
   if (verdict.good()) check_end(ratchet, options.keys, verdict);
   return verdict;
 }

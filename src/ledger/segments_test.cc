@@ -1,5 +1,7 @@
 #include "ledger/segments.h"
 
+#include <thread>
+
 #include "ledger/test_ledger.h"
 
 namespace isola::ledger {
@@ -59,6 +61,77 @@ TEST_F(SegmentsTest, TheChainAndTheSumsGoOn) {
   // An old file that was taken away is not missed: the rest says itself where it begins.
   std::filesystem::remove(first->file);
   EXPECT_TRUE(verified().good()) << verified().what;
+}
+
+TEST_F(SegmentsTest, OneThatIsInUseIsRotated) {
+  add(5);
+  use(70);
+  auto first = ledger_->rotate();
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(first->head.seq, 6u);
+  use(7);
+  auto second = ledger_->rotate();
+  ASSERT_TRUE(second) << second.error().message;
+  add(2);
+  EXPECT_EQ(segments_of(path())->size(), 3u);
+  EXPECT_EQ(ledger_->head().seq, 11u);  // two of them ledger.rotated
+  auto verdict = verified(first->head);
+  EXPECT_TRUE(verdict.good()) << verdict.what;
+  EXPECT_EQ(verdict.entries, 11u);
+  // What is over is found all the same, in both directions and with any bound.
+  auto numbers = [&](EventFilter filter) {
+    std::vector<uint64_t> out;
+    auto events = ledger_->query(filter);
+    EXPECT_TRUE(events) << events.error().message;
+    for (const auto& event : *events) out.push_back(event.seq);
+    return out;
+  };
+  EXPECT_EQ(numbers({}), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(numbers({.after = 5, .limit = 3}), (std::vector<uint64_t>{6, 7, 8}));
+  EXPECT_EQ(numbers({.limit = 3, .newest_first = true}), (std::vector<uint64_t>{11, 10, 9}));
+  EXPECT_EQ(numbers({.before = 8, .limit = 2, .newest_first = true}), (std::vector<uint64_t>{7, 6}));
+  EXPECT_EQ(ledger_->usage({.task = "t"}, GroupBy::all)->at(0).used.cpu_usec, 77u);  // of the sums
+  EXPECT_EQ(ledger_->usage({.from = 1}, GroupBy::day)->at(0).used.cpu_usec, 77u);    // of the samples
+  EXPECT_EQ(ledger_->usage({.task = "t", .up_to = 6}, GroupBy::all)->at(0).used.cpu_usec, 70u);
+  reopen();
+  add(1);
+  EXPECT_TRUE(verified().good()) << verified().what;
+}
+
+TEST_F(SegmentsTest, OneThatOthersReadIsNotRotated) {
+  add(3);
+  {
+    auto reader = sqlite::Database::open_reader(path());
+    ASSERT_TRUE(reader);
+    EXPECT_EQ(reader->integer("SELECT count(*) FROM events").value(), 3);  // idle, but open
+    EXPECT_EQ(ledger_->rotate().error().code, Code::unavailable);
+    add(2);
+    EXPECT_EQ(reader->integer("SELECT count(*) FROM events").value(), 5);
+  }
+  EXPECT_TRUE(ledger_->rotate());
+  EXPECT_TRUE(verified().good()) << verified().what;
+}
+
+TEST_F(SegmentsTest, WritersDoNotLoseAWordToRotations) {
+  constexpr int kWriters = 3, kEach = 400;
+  std::vector<std::thread> writers;
+  for (int w = 0; w < kWriters; ++w)
+    writers.emplace_back([&, w] {
+      for (int i = 0; i < kEach; ++i) EXPECT_TRUE(ledger_->append_durably(event(fmt::format("w{}", w))));
+    });
+  int done = 0;
+  while (done < 5) {
+    auto rotated = ledger_->rotate();
+    done += rotated.has_value();
+    const Code code = rotated ? Code::invalid : rotated.error().code;  // it may still be empty
+    EXPECT_EQ(code, Code::invalid);
+  }
+  for (auto& writer : writers) writer.join();
+  for (int w = 0; w < kWriters; ++w)
+    EXPECT_EQ(ledger_->query({.sandbox = fmt::format("w{}", w), .limit = 10'000})->size(), static_cast<size_t>(kEach));
+  auto verdict = verified(ledger_->head());
+  EXPECT_TRUE(verdict.good()) << verdict.what;
+  EXPECT_EQ(verdict.entries, static_cast<uint64_t>(kWriters * kEach + 5));
 }
 
 TEST_F(SegmentsTest, TamperingWithFilesThatAreOver) {

@@ -16,6 +16,15 @@ struct Usage {
   uint64_t commands = 0;
   uint64_t wall_ms = 0;  // time that it was running
   bool operator==(const Usage&) const = default;
+  Usage& operator+=(const Usage& more) {
+    cpu_usec += more.cpu_usec;
+    memory_byte_seconds += more.memory_byte_seconds;
+    disk_byte_seconds += more.disk_byte_seconds;
+    bytes_out += more.bytes_out;
+    commands += more.commands;
+    wall_ms += more.wall_ms;
+    return *this;
+  }
 
   // CPUs in use on average, over the wall time.
   double busy() const { return wall_ms ? static_cast<double>(cpu_usec) / (static_cast<double>(wall_ms) * 1000) : 0; }

@@ -6,15 +6,6 @@ namespace isola::sandbox {
 
 namespace {
 
-void operator+=(ledger::Usage& sum, const ledger::Usage& more) {
-  sum.cpu_usec += more.cpu_usec;
-  sum.memory_byte_seconds += more.memory_byte_seconds;
-  sum.disk_byte_seconds += more.disk_byte_seconds;
-  sum.bytes_out += more.bytes_out;
-  sum.commands += more.commands;
-  sum.wall_ms += more.wall_ms;
-}
-
 // Part `index` of `count` equal ones; whole numbers lose nothing: the first parts get the rest.
 ledger::Usage part_of(const ledger::Usage& whole, uint64_t index, uint64_t count) {
   auto share = [&](uint64_t amount) { return amount / count + (index < amount % count ? 1 : 0); };
@@ -215,8 +206,14 @@ void Accounts::give_back_command(Box& box, const std::string& task) {
 }
 
 void Accounts::command_begins(Box& box, const std::string& task) {
+  auto record = box.record();
   std::lock_guard lock(mutex_);
   ++box.meter().running[task];
+  // What is counted exactly must not be forgotten by a server that is killed before the next sample.
+  const Account* account = find_task(box.project(), task);
+  if (record.budget.commands > 0 || projects_[box.project()].budget.commands > 0 ||
+      (account && account->budget.commands > 0))
+    write_rows(box, record, now_millis());
 }
 
 void Accounts::command_ends(Box& box, const std::string& task) {

@@ -69,8 +69,9 @@ ChannelScreen::Lane* ChannelScreen::lane(uint8_t number) {
   lane.stream = screening_->open(home_, [weak = weak_from_this(), number](ScanStream::Progress& progress) {
     if (auto self = weak.lock()) self->progress(number, progress);
   });
-  if (!lane.stream) lanes_.erase(it);
-  return lane.stream ? &lane : nullptr;
+  if (lane.stream) return &lane;
+  lanes_.erase(it);
+  return nullptr;
 }
 
 void ChannelScreen::take(std::string_view frame) {

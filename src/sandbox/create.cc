@@ -401,7 +401,8 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     (void)co_await kill(box, EndReason::killed, why.message);
     co_return std::unexpected(why);
   }
-  publish(box);
+  // Else its name and its key would be taken by nobody, for ever.
+  if (!publish(box)) co_return fail(Code::unavailable, "the sandbox ended while it was being made");
   // With volumes it could not have come from the pool.
   if (!snapshot) {
     const std::string& pool = !warm.empty() ? warm : !image.empty() ? image : digest;

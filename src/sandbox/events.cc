@@ -14,6 +14,7 @@ std::shared_ptr<Subscription> EventBus::subscribe(std::string project, std::stri
 
 void EventBus::publish(const ledger::Event& event) {
   std::lock_guard lock(mutex_);
+  std::shared_ptr<const ledger::Event> shared;
   for (const auto& weak : subscriptions_) {
     auto subscription = weak.lock();
     if (!subscription || subscription->project_ != event.project) continue;
@@ -24,7 +25,8 @@ void EventBus::publish(const ledger::Event& event) {
         subscription->queue_.pop_front();
         ++subscription->lost_;
       }
-      subscription->queue_.push_back(event);
+      if (!shared) shared = std::make_shared<const ledger::Event>(event);
+      subscription->queue_.push_back(shared);
     }
     subscription->bell_.ring();
   }
@@ -39,7 +41,7 @@ Task<std::optional<ledger::Event>> Subscription::next_for(std::chrono::milliseco
       if (!queue_.empty()) {
         auto event = std::move(queue_.front());
         queue_.pop_front();
-        co_return event;
+        co_return *event;
       }
     }
     auto left = until - std::chrono::steady_clock::now();

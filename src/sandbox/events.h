@@ -26,7 +26,7 @@ class Subscription {
   std::string project_, sandbox_;  // sandbox empty: all of the project's
   std::mutex mutex_;
   Bell bell_;
-  std::deque<ledger::Event> queue_;
+  std::deque<std::shared_ptr<const ledger::Event>> queue_;  // one copy for all who listen
   uint64_t lost_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <deque>
 #include <map>
+#include <thread>
 
 #include "base/log.h"
 #include "kernel/process.h"
@@ -69,6 +70,8 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   std::map<uint32_t, std::shared_ptr<Question>> pending;
   std::deque<std::string> queue;
   std::chrono::milliseconds pause{10};
+  std::mutex dial_mutex;
+  std::thread dialer;  // of the main one, while it looks for a launcher; joined by stop()
 
   // For whoever asks on that worker.
   std::shared_ptr<Inner> line_of(net::io_context* worker) {
@@ -85,16 +88,27 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   }
 
   Result<Fd> dial() {
-    if (!main) return connect();
+    if (!main) return connect(true);
     // The main one sees to it that there is a launcher.
     if (!main->connected) return fail(Code::unavailable, "the launcher is being restarted");
-    std::lock_guard lock(main->lines_mutex);
-    return connect();
+    return connect(false);
   }
 
   void open() {
     if (stopped) return;
-    auto made = dial();
+    if (main || generation == 0) return opened(dial());
+    // A launcher that starts takes in whatever lives: meanwhile this worker has others to answer.
+    std::lock_guard lock(dial_mutex);
+    if (stopped) return;
+    if (dialer.joinable()) dialer.join();  // it has said its last word
+    dialer = std::thread([self = shared_from_this()] {
+      auto made = std::make_shared<Result<Fd>>(self->dial());
+      net::post(self->home, [self, made] { self->opened(std::move(*made)); });
+    });
+  }
+
+  void opened(Result<Fd> made) {
+    if (stopped) return;
     if (!made) {
       if (!main && pause.count() <= 10) log::warn("sandbox", "no launcher: {}", made.error().message);
       retry.expires_after(pause);
@@ -245,6 +259,12 @@ void LauncherLink::stop() {
     for (auto& [worker, line] : inner_->lines) all.push_back(line);
     inner_->lines.clear();
   }
+  std::thread dialer;
+  {
+    std::lock_guard lock(inner_->dial_mutex);
+    dialer = std::move(inner_->dialer);
+  }
+  if (dialer.joinable()) dialer.join();
   for (auto& one : all) {
     one->stopped = true;
     net::post(one->home, [one] {

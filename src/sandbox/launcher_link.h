@@ -30,8 +30,9 @@ struct Launched {
 
 class LauncherLink {
  public:
-  // A connected socket, starting the launcher if need be. Called on the home worker; may take a moment.
-  using Connect = std::function<Result<Fd>()>;
+  // A connected socket. `start`: the launcher is started if need be, which may take a while; not called on a worker
+  // then, but for the first time.
+  using Connect = std::function<Result<Fd>(bool start)>;
 
   // Called on any worker.
   struct Listener {

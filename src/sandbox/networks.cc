@@ -195,12 +195,15 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   co_return Result<void>();
 }
 
-Task<Result<void>> Service::set_ceiling(std::string project, std::string ceiling) {
-  ISOLA_CO_TRY(std::string text, policy_text(ceiling));
+Result<void> Service::write_ceiling(const std::string& project, const std::string& ceiling) {
+  ISOLA_TRY(std::string text, policy_text(ceiling));
   // An empty one is no ceiling at all; `none` is the lowest.
   if (ceiling == "none") text = gate::to_text(gate::Policy::none());
-  if (!text.empty()) ISOLA_CO_CHECK(gate::read_egress("", text));
-  ISOLA_CO_CHECK(parts_.store.set_project_ceiling(project, text));
+  if (!text.empty()) ISOLA_CHECK(gate::read_egress("", text));
+  return parts_.store.set_project_ceiling(project, text);
+}
+
+Task<Result<void>> Service::apply_ceiling(std::string project) {
   Result<void> result;
   for (const auto& box : boxes_of(project)) {
     // All of them, whatever happens with one; those that reach nothing, too.

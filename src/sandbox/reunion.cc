@@ -124,7 +124,7 @@ Task<Result<void>> Service::take_one_back(Left left) {
   if (!record.image.empty()) {
     auto known_again = co_await take_in_sleeper(box, left.there);
     if (!known_again) log::error("sandbox", "{} could not be taken over: {}", box->id(), known_again.error().message);
-    publish(box);
+    (void)publish(box);
     arm(box);
     co_return Result<void>();
   }
@@ -132,13 +132,13 @@ Task<Result<void>> Service::take_one_back(Left left) {
   // Half made: nobody was told of it, and what it is like inside nobody knows.
   if (left.there && record.state == State::creating) {
     (void)co_await kill(box, EndReason::host_restart, "its server died while it was being made");
-    publish(box);
+    (void)publish(box);
     co_return Result<void>();
   }
   if (left.there) taken = co_await take_over(box);
   if (!taken && taken.error().code == Code::not_found) {
     co_await found_gone(box, EndReason::host_restart, "it ended while the server was away");
-    publish(box);
+    (void)publish(box);
     co_return Result<void>();
   }
   // One that is in a bad way keeps nobody from the others.
@@ -148,7 +148,7 @@ Task<Result<void>> Service::take_one_back(Left left) {
   } else if (record.state == State::running) {
     net::co_spawn(box->home(), relink(box), net::detached);
   }
-  publish(box);
+  (void)publish(box);
   arm(box);
   co_return Result<void>();
 }
@@ -168,7 +168,7 @@ Task<Result<void>> Service::take_over(BoxPtr box) {
   if (record.one_shot && !ready_) {
     record.state = State::ending;
     record.end_reason = EndReason::host_restart;
-    record.end_detail = "its server was restarted in the middle of the run";
+    record.end_detail = "its server was restarted before it was thrown away";
   }
   if (record.state == State::ending) {
     net::co_spawn(

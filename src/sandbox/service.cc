@@ -133,9 +133,31 @@ Task<void> Service::sweep() {
   }
 }
 
+// Those whose end nobody heard of: it came before they were known here, or while the launcher was being restarted.
+Task<void> Service::sweep_gone(const std::vector<launcher::SandboxSummary>& there) {
+  std::set<std::string> alive;
+  for (const auto& summary : there) alive.insert(summary.id);
+  std::vector<BoxPtr> missing;
+  {
+    std::shared_lock lock(mutex_);
+    for (const auto& [id, box] : boxes_)
+      if (!alive.contains(id)) missing.push_back(box);
+  }
+  auto lives = [](const BoxPtr& box) {
+    return (box->state() == State::running || box->state() == State::frozen) && !box->is_shut();
+  };
+  for (const auto& box : missing) {
+    if (!lives(box)) continue;
+    auto owned = co_await parts_.launcher->own(box->id());  // it may be younger than the list
+    if (!owned && owned.error().code == Code::not_found && lives(box))
+      co_await found_gone(box, EndReason::boundary_failure, "it ended unseen");
+  }
+}
+
 Task<void> Service::sweep_once() {
   auto there = co_await parts_.launcher->list();
   if (!there) co_return;  // it is being restarted
+  co_await sweep_gone(*there);
   std::map<std::string, uint64_t> seen;
   std::vector<std::string> reap;
   for (const auto& summary : *there) {
@@ -189,12 +211,13 @@ void Service::add(const BoxPtr& box) {
 }
 
 // From here on it is found by its name and its key.
-void Service::publish(const BoxPtr& box) {
+bool Service::publish(const BoxPtr& box) {
   auto record = box->record();
   std::unique_lock lock(mutex_);
-  if (!boxes_.contains(record.id)) return;  // ended meanwhile
+  if (!boxes_.contains(record.id)) return false;  // ended meanwhile
   if (!record.name.empty()) names_[record.project + "\n" + record.name] = record.id;
   if (!record.key.empty()) keys_[record.project + "\n" + record.key] = record.id;
+  return true;
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------

@@ -307,7 +307,9 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
   // A ceiling holds for the project's living sandboxes, too.
-  Task<Result<void>> set_ceiling(std::string project, std::string ceiling);
+  // Written down, and then told to every sandbox of the project.
+  Result<void> write_ceiling(const std::string& project, const std::string& ceiling);
+  Task<Result<void>> apply_ceiling(std::string project);
   // `why`: of the service's own accord, to be shown.
   // `still`: asked when it is our turn; false: not any more.
   Task<Result<void>> freeze(BoxPtr box, std::string why = {}, Caller by = Caller(), std::function<bool()> still = {});
@@ -568,8 +570,9 @@ class Service : public std::enable_shared_from_this<Service> {
   // Now and then: what the launcher has and nobody here knows, because its answer got lost, is ended.
   Task<void> sweep();
   Task<void> sweep_once();
+  Task<void> sweep_gone(const std::vector<launcher::SandboxSummary>& there);
   void add(const BoxPtr& box);
-  void publish(const BoxPtr& box);
+  [[nodiscard]] bool publish(const BoxPtr& box);
   ledger::Event event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                          const std::string& task);
   void append(const ledger::Event& event);

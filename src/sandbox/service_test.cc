@@ -51,15 +51,15 @@ class ServiceTest : public ::testing::Test {
     fake_.add(record.id);
     return record.id;
   }
-  Result<void> start() {
-    link_ = LauncherLink::make(io_, [this] { return fake_.connect(); });
+  Result<void> start(const Settings& settings = {}) {
+    link_ = LauncherLink::make(io_, [this](bool) { return fake_.connect(); });
     service_ = std::make_shared<Service>(Service::Parts{.next_worker = [this]() -> net::io_context& { return io_; },
                                                         .launcher = link_,
                                                         .store = *store_,
                                                         .ledger = *ledger_,
                                                         .cache_dir = folder_.path(),
                                                         .registries = {},
-                                                        .settings = {}});
+                                                        .settings = settings});
     return wait(service_->start());
   }
   BoxPtr adopted(const std::string& id) {
@@ -155,6 +155,16 @@ TEST_F(ServiceTest, WordOfAnEarlierLifesEndEndsNothing) {
   fake_.tell_end(id, EndReason::oom);
   wait(box->wait_ended());
   EXPECT_EQ(stored(id).end_reason, EndReason::oom);
+}
+
+TEST_F(ServiceTest, AnEndThatNobodyHeardOfIsFound) {
+  auto id = left(State::running), other = left(State::running);
+  ASSERT_TRUE(start({.sweep = std::chrono::milliseconds(10)}));
+  auto box = adopted(id);
+  fake_.remove(id);
+  wait(box->wait_ended());
+  EXPECT_EQ(stored(id).end_reason, EndReason::boundary_failure);
+  EXPECT_EQ(stored(other).state, State::running);
 }
 
 TEST_F(ServiceTest, ChangesComeOneAfterTheOther) {
@@ -283,9 +293,7 @@ TEST_F(ServiceTest, WhatANetworkBringsAlongIsInForceWithItOrNotAtAll) {
   EXPECT_EQ(store_->list_bindings("default", store::BindingScope::sandbox, id)->size(), 1u);
   EXPECT_EQ(store_->all_secrets()->size(), 1u);
 
-  NetworkChange none{.network = "default allow\n"};
-  none.grants.emplace();
-  ASSERT_TRUE(wait(service_->set_network(box, none)));
+  ASSERT_TRUE(wait(service_->set_network(box, {.network = "default allow\n", .grants = std::vector<NetworkGrant>()})));
   EXPECT_TRUE(fake_.bindings().empty());
   EXPECT_TRUE(store_->all_secrets()->empty());
 }

@@ -284,7 +284,7 @@ Task<Result<Created>> Service::make_fork(Forking& forking) {
     (void)co_await kill(box, EndReason::killed, why.message);
     co_return std::unexpected(why);
   }
-  publish(box);
+  if (!publish(box)) co_return fail(Code::unavailable, "the sandbox ended while it was being made");
   ++counters.created;
   ++counters.forked;
   co_return Created{box, false, launched->reply.latency};

@@ -19,7 +19,7 @@ TEST(Sweep, EndsWhatNobodyKnowsAndNothingElse) {
   fake.add("iparked", false, true);
   fake.add("iephemeral", true);
   {
-    auto link = LauncherLink::make(io, [&] { return fake.connect(); });
+    auto link = LauncherLink::make(io, [&](bool) { return fake.connect(); });
     auto service = std::make_shared<Service>(Service::Parts{.next_worker = [&]() -> net::io_context& { return io; },
                                                             .launcher = link,
                                                             .store = **store,

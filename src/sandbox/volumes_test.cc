@@ -26,7 +26,7 @@ class ServiceVolumes : public ::testing::Test {
     worker_.join();
   }
   void start() {
-    link_ = LauncherLink::make(io_, [this] { return fake_.connect(); });
+    link_ = LauncherLink::make(io_, [this](bool) { return fake_.connect(); });
     service_ = std::make_shared<Service>(Service::Parts{.next_worker = [this]() -> net::io_context& { return io_; },
                                                         .launcher = link_,
                                                         .store = *store_,

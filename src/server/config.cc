@@ -128,6 +128,8 @@ constexpr Setting kSettings[] = {
                  pool_memory),
     SETTING("sample", "time", "how often usage is written down", sample),
     SETTING("sweep", "time", "how often leftovers and expired snapshots are looked for", sweep),
+    SETTING("connections", "number", "connections at a time; 0: what descriptors and memory of the machine allow",
+            connections),
     SETTING("allow_unquotaed_disk", "true or false", "run even where no disk limit can be enforced",
             allow_unquotaed_disk),
     SETTING("prove.at_start", "true or false", "attack our own sandboxes when the server has started (`isola prove`)",

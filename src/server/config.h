@@ -52,6 +52,7 @@ struct Config {
   std::chrono::milliseconds prove_every{0};  // 0: never
   bool prove_closes = false;                 // a failed proof closes the door to new sandboxes
   std::string syslog;                        // where the ledger is told; empty: nowhere
+  uint64_t connections = 0;
   uint64_t checkpoint_entries = 10000;
   std::chrono::milliseconds checkpoint_every{std::chrono::minutes(10)};
   std::chrono::milliseconds webhook_again{10000};  // after a delivery that failed

@@ -75,12 +75,12 @@ void raise_file_limit() {
 }
 
 // A socket to the launcher, with the keeper's help where there is none.
-Result<Fd> connect_launcher(const std::string& data, Keeper& keeper) {
+Result<Fd> connect_launcher(const std::string& data, Keeper* keeper) {
   auto socket = launcher::connect_socket(data);
-  if (socket) return socket;
+  if (socket || !keeper) return socket;
   // denied: it was started for somebody else, and the keeper can put that right.
   if (socket.error().code != Code::unavailable && socket.error().code != Code::denied) return socket;
-  ISOLA_CHECK(keeper.start_launcher());
+  ISOLA_CHECK(keeper->start_launcher());
   return launcher::connect_socket(data);
 }
 
@@ -203,7 +203,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
 
   http::Workers workers(config.workers);
   workers.start();
-  auto launcher = sandbox::LauncherLink::make(workers.next(), [&] { return connect_launcher(config.data, keeper); });
+  auto launcher = sandbox::LauncherLink::make(
+      workers.next(), [&](bool start) { return connect_launcher(config.data, start ? &keeper : nullptr); });
   auto service = std::make_shared<sandbox::Service>(
       sandbox::Service::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
                               .launcher = launcher,
@@ -262,6 +263,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   native.add_to(router);
   e2b.add_to(router);
   http::ServerOptions server_options{.listen = config.listen};
+  server_options.limits.connections = config.connections;
   if (!config.tls_certificate.empty()) server_options.tls = http::TlsFiles{config.tls_certificate, config.tls_key};
   if (config.access_log) server_options.access_log = log_access;
   http::Server server(workers, server_options, std::move(router));
@@ -269,7 +271,13 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   *port = server.port();
   listening = &server;
 
-  auto started = net::co_spawn(workers.next(), service->start(), net::use_future).get();
+  auto starting = net::co_spawn(workers.next(), service->start(), net::use_future);
+  while (starting.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    if (next_word(signals.get(), std::chrono::milliseconds(10)) != Word::stop) continue;
+    log::info("server", "stopping before it was ready");
+    ::_exit(0);  // sandboxes live on; whoever starts next takes them in
+  }
+  auto started = starting.get();
   if (!started) {
     say(started.error().message + "\n");
     log::error("server", "{}", started.error().message);

@@ -96,6 +96,7 @@ class Client(threading.Thread):
         self.server, self.stopping = server, False
         self.working = threading.Lock()  # whoever holds it, keeps the client from beginning anything new
         self.acknowledged, self.deleted = set(), set()
+        self.ran = {}  # a command of each, whose answer came
         self.wrong = []
 
     def run(self):
@@ -113,10 +114,14 @@ class Client(threading.Thread):
                 done = self.server.post(f"/v1/sandboxes/{made}/commands", {"command": "echo $((6*7))"})
                 if done.status == 200 and done.json["stdout"] != "42\n":
                     self.wrong.append(done.body)
+                if done.status == 200:
+                    self.ran[made] = done.json["command_id"]
+                elif done.status not in (404, 502, 503):  # it went with its launcher, or that is being restarted
+                    self.wrong.append(done.body)
                 if random.random() < (0.95 if FULL else 0.7):  # what stays is looked at in every round
                     if self.server.delete(f"/v1/sandboxes/{made}").status == 204:
                         self.deleted.add(made)
-            elif reply.status not in (503, 500):
+            elif reply.status != 503:
                 self.wrong.append(reply.body)
         except (OSError, ValueError, AssertionError, Exception) as error:  # the server is being killed
             if "HTTP" not in type(error).__name__ and not isinstance(error, OSError):
@@ -179,6 +184,10 @@ class Crash(unittest.TestCase):
                         eventually(lambda: server.post(f"/v1/sandboxes/{sandbox}/commands", {"command": "true"}).status == 200)
                     else:
                         self.assertIn("end_reason", record)
+                # What was answered is in the ledger, whoever was killed after it.
+                for sandbox, command in random.sample(sorted(client.ran.items()), min(20, len(client.ran))):
+                    events = server.get(f"/v1/ledger?sandbox={sandbox}&kind=command.").json["events"]
+                    self.assertIn(command, {event["data"].get("command_id") for event in events}, sandbox)
             alive = {s["id"] for s in server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"]}
             for sandbox in alive:
                 self.assertEqual(server.delete(f"/v1/sandboxes/{sandbox}").status, 204)

@@ -193,6 +193,14 @@ class Answers(unittest.TestCase):
         self.assertEqual(server.get(f"{path}/commands/c000000000000", key=reader).status, 404)
         self.assertEqual(server.get(path + "/ports", key=reader).status, 409)
         self.assertEqual(server.get(path).json["state"], "stopped")
+        self.assertEqual(server.post(path + "/resume").status, 200)
+        self.assertEqual(server.post(path + "/freeze").status, 200)
+        self.assertEqual(server.get(path + "/commands", key=reader).status, 200)
+        self.assertEqual(server.get(path + "/ports", key=reader).status, 409)
+        self.assertEqual(server.get(path).json["state"], "frozen")
+        for verb in ("freeze", "thaw"):
+            self.assertEqual(server.post(f"{path}/{verb}", {"gently": True}).status, 400)
+        self.assertEqual(server.get(path + "/files/tar?path=/&form=x").status, 400)
         server.delete(path)
 
     def test_the_operator_sees_other_projects(self):
@@ -359,7 +367,7 @@ class Deaths(unittest.TestCase):
         self.own.start()
         over = eventually(lambda: (r := state_of(self.own, one["id"]))["state"] == "ended" and r)
         self.assertEqual(over["end_reason"], "host-restart")
-        self.assertIn("in the middle of the run", over["end_detail"])
+        self.assertIn("its server was restarted", over["end_detail"])
         self.assertEqual(state_of(self.own, kept["id"])["state"], "running")
 
     def test_why_it_ends_survives(self):

@@ -50,10 +50,12 @@ def in_memory(pid, needles):
             if not rights.startswith("rw"):
                 continue
             start, end = (int(x, 16) for x in place.split("-"))
+            if end - start > 1 << 40:  # a sanitizer's shadow of all memory
+                continue
             try:
                 memory.seek(start)
                 content = memory.read(end - start)
-            except (OSError, ValueError, OverflowError):
+            except (OSError, ValueError, OverflowError, MemoryError):
                 continue
             if any(needle in content for needle in needles):
                 return line

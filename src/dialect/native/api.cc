@@ -53,6 +53,11 @@ Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& 
 
 Task<Result<std::string>> small_body(http::Exchange& ex) { return ex.read_all(kSmallBody); }
 
+Task<Result<Fields>> read_fields(http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
+  co_return Fields::parse(body);
+}
+
 Task<Result<sandbox::Created>> create_for(sandbox::Service& service, http::Exchange& ex,
                                           sandbox::CreateRequest request) {
   // Whoever says where a secret is used, like whoever binds one.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "builder/builder.h"
+#include "dialect/native/fields.h"
 #include "dialect/shared/cell.h"
 #include "dialect/shared/door.h"
 #include "http/exchange.h"
@@ -65,9 +66,10 @@ using dialect::caller_of;
 using dialect::kMaxListing;
 using dialect::project_of;
 using dialect::scope_of;
-// A key that may only read does not wake what sleeps.
+// A key that may only read does not wake what sleeps, nor thaw what is frozen.
 inline bool may_look(const http::Exchange& ex, const sandbox::Box& box) {
-  return !store::is_asleep(box.state()) || store::allows(scope_of(ex), store::Scope::use);
+  const bool rests = store::is_asleep(box.state()) || box.state() == State::frozen;
+  return !rests || store::allows(scope_of(ex), store::Scope::use);
 }
 // An admin key of the project "default" is the operator's.
 inline bool is_operator(const http::Exchange& ex) {
@@ -76,6 +78,7 @@ inline bool is_operator(const http::Exchange& ex) {
 // The living sandbox of the path's {id}, of the caller's project.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 Task<Result<std::string>> small_body(http::Exchange& ex);
+Task<Result<Fields>> read_fields(http::Exchange& ex);  // of a body of JSON, which may be empty
 using dialect::mark_untrusted;
 
 // A create that is refused says when to come again.

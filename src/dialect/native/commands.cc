@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "dialect/native/api.h"
 #include "dialect/native/create_fields.h"
 #include "dialect/native/output.h"
@@ -149,9 +150,13 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   else if (!worked && over && !ex.replied() && record.end_reason == EndReason::oom)
     ex.fail(http::ErrorReply{503, "oom", "the sandbox reached its memory limit and was ended", {}});
   else if (!worked && over && !ex.replied() && record.end_reason == EndReason::limit)
-    ex.fail(http::ErrorReply{429, "exhausted", record.end_detail, {}});
-  // The caller has the answer before the sandbox is gone; a caller that left must not keep it.
-  if (worked && ex.replied()) (void)co_await ex.send();
+    ex.fail(http::ErrorReply{429, "exhausted", record.end_detail, 1});
+  // The caller has the answer before the sandbox is gone; a caller that left must not keep it. What it is told of is
+  // written down by then: nobody could ask the sandbox later.
+  if (worked && ex.replied()) {
+    if (auto written = co_await service.flush_ledger(); !written) log::warn("api", "{}", written.error().message);
+    (void)co_await ex.send();
+  }
   (void)co_await service.kill(box, EndReason::exited, "the run was over", by);
   co_return worked;
 }

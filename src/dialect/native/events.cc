@@ -106,6 +106,17 @@ void Api::add_events(http::RouteGroup& group) {
                                   {"next", events.size() == filter.limit ? json(events.back().seq) : json(nullptr)}}));
               co_return Result<void>();
             }));
+  group.add("POST", "/v1/ledger/rotate",
+            handled(store::Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              if (!is_operator(ex))
+                co_return fail(Code::denied, "only an admin key of the project \"default\" may do that");
+              ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
+              ISOLA_CO_CHECK(fields.done());
+              ISOLA_CO_CHECK(co_await service->flush_ledger());
+              ISOLA_CO_TRY(auto done, service->ledger().rotate());
+              ex.reply(200, dump({{"file", done.file}, {"head", to_text(done.head)}}));
+              co_return Result<void>();
+            }));
   group.add("GET", "/v1/usage", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_CHECK(only_queries(ex, {"project", "sandbox", "task", "from", "to", "by"}));
               ledger::UsageFilter filter;

@@ -125,6 +125,7 @@ Task<Result<void>> watch(sandbox::Service& service, http::Exchange& ex) {
 
 // Into a file inside first: the output of a command waits for nobody, a file waits for slow readers.
 Task<Result<void>> tar_out(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_CHECK(only_queries(ex, {"path", "user"}));
   ISOLA_CO_TRY(Place at, co_await place_of(service, ex));
   const std::string packed = "/tmp/.isola-" + new_command_id() + ".tar";
   guest::Remove remove{packed, at.user, false};

@@ -13,11 +13,6 @@ using sandbox::BoxPtr;
 
 namespace {
 
-Task<Result<Fields>> read_fields(http::Exchange& ex) {
-  ISOLA_CO_TRY(std::string body, co_await small_body(ex));
-  co_return Fields::parse(body);
-}
-
 Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));

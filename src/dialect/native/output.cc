@@ -15,27 +15,6 @@ namespace {
 
 constexpr auto kPing = std::chrono::milliseconds(15000);
 
-struct Piece {
-  guest::Stream stream = guest::Stream::none;
-  uint64_t seq = 0;
-  std::string_view bytes;
-};
-
-Result<Piece> read_piece(std::string_view frame) {
-  Reader in(frame);
-  Piece piece;
-  piece.stream = static_cast<guest::Stream>(in.u8());
-  piece.seq = in.u64();
-  piece.bytes = in.rest();
-  if (!in.ok()) return fail(Code::corrupt, "the sandbox sent malformed output");
-  return piece;
-}
-
-uint64_t lost_in(const Piece& piece) {
-  Reader in(piece.bytes);
-  return in.u64();
-}
-
 bool went(const sandbox::BoxPtr& box) {
   State state = box->state();
   return state == State::ended || state == State::ending;
@@ -98,6 +77,21 @@ class Collected {
 };
 
 }  // namespace
+
+Result<Piece> read_piece(std::string_view frame) {
+  Reader in(frame);
+  Piece piece;
+  piece.stream = static_cast<guest::Stream>(in.u8());
+  piece.seq = in.u64();
+  piece.bytes = in.rest();
+  if (!in.ok()) return fail(Code::corrupt, "the sandbox sent malformed output");
+  return piece;
+}
+
+uint64_t lost_in(const Piece& piece) {
+  Reader in(piece.bytes);
+  return in.u64();
+}
 
 void explain_start(http::Exchange& ex, const Error& error) {
   bool missing = error.code == Code::not_found && error.sys_errno == ENOENT;

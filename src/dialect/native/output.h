@@ -17,6 +17,15 @@ using dialect::base64;
 // command_not_executable). Other failures are left to the caller.
 void explain_start(http::Exchange& ex, const Error& error);
 
+// What came from inside, as it came.
+struct Piece {
+  guest::Stream stream = guest::Stream::none;
+  uint64_t seq = 0;
+  std::string_view bytes;
+};
+Result<Piece> read_piece(std::string_view frame);
+uint64_t lost_in(const Piece& gap);
+
 enum class Encoding { text, base64 };
 
 inline constexpr uint64_t kMostCollected = 8 << 20;  // of each stream; who wants more streams it

@@ -189,6 +189,8 @@ void Api::add_sandboxes(http::RouteGroup& group) {
   group.add("POST", "/v1/sandboxes/{id}/freeze",
             handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+              ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
+              ISOLA_CO_CHECK(fields.done());
               sandbox::Caller by = caller_of(ex);
               ISOLA_CO_CHECK(co_await service->freeze(box, std::string(), by));
               ex.reply(200, dump(view(box->record())));
@@ -197,6 +199,8 @@ void Api::add_sandboxes(http::RouteGroup& group) {
   group.add("POST", "/v1/sandboxes/{id}/thaw",
             handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
+              ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
+              ISOLA_CO_CHECK(fields.done());
               sandbox::Caller by = caller_of(ex);
               ISOLA_CO_CHECK(co_await service->thaw(box, by));
               ex.reply(200, dump(view(box->record())));

@@ -133,9 +133,7 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
   for (const char* name : {"limits", "budget", "ceiling", "allow_exposed"})
     if (fields.has(name)) changed.push_back(name);
   ISOLA_CO_CHECK(fields.done());
-  if (ceiling) {
-    ISOLA_CO_CHECK(co_await service.set_ceiling(project.id, *ceiling));
-  }
+  if (ceiling) ISOLA_CO_CHECK(service.write_ceiling(project.id, *ceiling));
   if (exposure) ISOLA_CO_CHECK(service.store().set_project_exposure(project.id, *exposure));
   // Only what was named, over what is there now.
   ISOLA_CO_TRY(project, service.store().find_project(project.id));
@@ -145,6 +143,12 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
   json data = {{"changed", changed}};
   std::string by(ex.noted("key"));
   ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_updated, project.id, by, data));
+  // Last: what is written down holds for whatever is created or told anew, also where one cannot be told just now.
+  if (ceiling) {
+    auto told = co_await service.apply_ceiling(project.id);
+    if (!told)
+      co_return std::unexpected(told.error().in("the project is changed, but not every sandbox could be told"));
+  }
   ex.reply(200, dump(view(project)));
   co_return Result<void>();
 }

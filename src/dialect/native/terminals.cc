@@ -22,6 +22,8 @@ using sandbox::Running;
 
 namespace {
 
+constexpr size_t kLargestOrder = 4096;
+
 Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& running) {
   for (;;) {
     auto message = co_await socket.read();
@@ -30,6 +32,9 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
       if (auto sent = co_await running.channel->write((*message)->data); !sent) co_return;
       continue;
     }
+    // What is typed is binary: an order is a few words, and nothing else is worth reading.
+    if ((*message)->data.size() > kLargestOrder || !check_json_bound((*message)->data, {.depth = 2, .values = 16}))
+      continue;
     json order = json::parse((*message)->data, nullptr, false);
     if (order.is_discarded() || !order.is_object() || !order["type"].is_string()) continue;
     if (order.value("type", "") == "resize" && order["rows"].is_number_unsigned() &&
@@ -48,9 +53,15 @@ Task<void> screen(sandbox::Service& service, http::WebSocket& socket, Running& r
     auto frame = co_await running.channel->read_frame();
     if (!frame) break;
     std::string_view piece(*frame);
-    if (piece.empty() || piece[0] == static_cast<char>(guest::Stream::gap)) continue;
-    piece.remove_prefix(std::min(piece.size(), guest::kPieceHeader));
-    if (auto sent = co_await socket.write(piece, false); !sent) co_return;
+    auto read = read_piece(piece);
+    if (!read) continue;
+    if (read->stream == guest::Stream::gap) {
+      // Whoever counts what came to be attached again from there has to count this, too.
+      std::string gap = dump({{"type", "gap"}, {"lost_bytes", lost_in(*read)}, {"seq", read->seq}});
+      if (auto sent = co_await socket.write(gap, true); !sent) co_return;
+      continue;
+    }
+    if (auto sent = co_await socket.write(read->bytes, false); !sent) co_return;
   }
   auto end = co_await running.channel->end();
   auto exit = end ? guest::decode<guest::Exit>(*end) : Result<guest::Exit>(std::unexpected(end.error()));

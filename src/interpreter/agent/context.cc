@@ -344,6 +344,13 @@ void Context::kernel_ended(int status) {
   std::string words = kernel_->last_words();
   bool starting = phase_ == Phase::starting;
   std::string how = how_it_ended(status);
+  if (starting && info_.spec.transport.empty()) {
+    // Some know no ipc sockets, and say so by ending.
+    info_.spec.transport = "tcp";
+    --kernels_;
+    kernel_.reset();
+    return start();
+  }
   if (starting) {
     while (!words.empty() && words.back() == '\n') words.pop_back();
     return start_failed(Error{Code::unavailable, "the kernel " + info_.spec.name + " ended while it started (" + how +

@@ -85,15 +85,15 @@ Result<std::unique_ptr<Kernel>> Kernel::start(void* zmq, const KernelSpec& spec,
 }
 
 Result<void> Kernel::connect(void* zmq, const KernelSpec& spec) {
-  Json file = {{"transport", spec.tcp ? "tcp" : "ipc"},
-               {"ip", spec.tcp ? std::string("127.0.0.1") : options_.folder + "/s"},
+  Json file = {{"transport", spec.tcp() ? "tcp" : "ipc"},
+               {"ip", spec.tcp() ? std::string("127.0.0.1") : options_.folder + "/s"},
                {"key", signer_->key()},
                {"signature_scheme", "hmac-sha256"},
                {"kernel_name", spec.name}};
   constexpr int kTypes[std::size(kChannels)] = {ZMQ_DEALER, ZMQ_SUB, ZMQ_DEALER, ZMQ_DEALER};
   for (size_t i = 0; i < std::size(kPorts); ++i) {
     int port = static_cast<int>(i) + 1;
-    if (spec.tcp) {
+    if (spec.tcp()) {
       ISOLA_TRY(port, free_port());
     }
     file[kPorts[i]] = port;
@@ -111,7 +111,7 @@ Result<void> Kernel::connect(void* zmq, const KernelSpec& spec) {
     else
       ::zmq_setsockopt(socket, ZMQ_ROUTING_ID, session_.data(), session_.size());
     std::string where =
-        spec.tcp ? fmt::format("tcp://127.0.0.1:{}", port) : fmt::format("ipc://{}/s-{}", options_.folder, port);
+        spec.tcp() ? fmt::format("tcp://127.0.0.1:{}", port) : fmt::format("ipc://{}/s-{}", options_.folder, port);
     if (::zmq_connect(socket, where.c_str()) != 0) return sys_error("cannot connect to " + where);
   }
   connection_file_ = options_.folder + "/connection.json";

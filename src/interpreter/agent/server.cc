@@ -242,6 +242,7 @@ void Server::execute(ClientId id, const Json& request) {
 
 void Server::create(ClientId id, const Json& request) {
   std::string name = "x" + random_hex(6), cwd = text_of(request, "cwd", options_.home);
+  if (cwd.find('\0') != std::string::npos) return refuse(id, Error{Code::invalid, "cwd: holds a NUL byte"});
   auto made = make(name, text_of(request, "language", "python"), cwd.empty() ? options_.home : cwd);
   if (!made) return refuse(id, made.error());
   (*made)->set_lasting(variables(request, "sandbox_env"));

@@ -75,7 +75,7 @@ KernelSpec read_spec(const fs::path& folder) {
     spec.cell_env = text_of(ours, "cell_env");
     spec.displays_values = text_of(ours, "values") == "displayed";
     spec.words_are_output = text_of(ours, "words") == "output";
-    spec.tcp = text_of(ours, "transport") == "tcp";
+    spec.transport = text_of(ours, "transport");
   }
   return spec;
 }

@@ -19,12 +19,13 @@ struct KernelSpec {
   std::vector<std::string> argv;
   std::map<std::string, std::string> env;
   bool interrupt_by_message = false;
-  // What a spec of ours says in metadata.isola: how it takes variables of one cell, and what it cannot listen on.
+  // What a spec of ours says in metadata.isola: how it takes variables of one cell, and what it can listen on.
   std::string cell_env;           // "metadata", "r"; empty: not at all
-  bool tcp = false;               // it knows no ipc sockets
+  std::string transport;          // "ipc", "tcp"; empty: ipc is tried, and tcp if it ends at that
   bool displays_values = false;   // the value of a cell comes as something displayed
   bool words_are_output = false;  // what stands on its standard output while a cell runs is the cell's
-  std::string broken;             // why it cannot be started, if that is known already
+  bool tcp() const { return transport == "tcp"; }
+  std::string broken;  // why it cannot be started, if that is known already
 };
 
 class Specs {
