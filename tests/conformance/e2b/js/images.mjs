@@ -110,9 +110,10 @@ test('Sandbox.connect with onResume', 'reboot leaves the memory behind, restore 
 }), slow)
 test('Sandbox.create with onTimeout', 'a pause without memory, which no call ends by itself', async () => {
   if (!atLeast('2.49.0')) skip('this line has no such option')
-  const sandbox = await own({ timeoutMs: 3000, lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
+  const sandbox = await own({ lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
   try {
     const pid = await marked(sandbox)
+    await sandbox.setTimeout(1000)
     await until(async () => !(await sandbox.isRunning()), 'its pause')
     await rejects(sandbox.commands.run('true'), Error)
     assert.equal((await sandbox.getInfo()).state, 'paused')

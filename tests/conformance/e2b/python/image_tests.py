@@ -180,9 +180,10 @@ def _():
 @test("Sandbox.create with on_timeout", "a pause without memory, which no call ends by itself")
 def _():
     needs_modes()
-    sandbox = own(timeout=3, lifecycle={"on_timeout": {"action": "pause", "keep_memory": False}})
+    sandbox = own(lifecycle={"on_timeout": {"action": "pause", "keep_memory": False}})
     try:
         pid = mark(sandbox)
+        sandbox.set_timeout(1)
         eventually(lambda: not sandbox.is_running(), "its pause")
         with raises(Exception):
             sandbox.commands.run("true")
