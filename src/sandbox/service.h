@@ -136,6 +136,7 @@ struct ResumeRequest {
 struct SnapshotRequest {
   std::string name = {};  // may be empty; of a step: its key
   bool memory = true;
+  bool replace = false;  // one of that name goes when this one is there; else the name is taken
   store::ImageKind kind = store::ImageKind::snapshot;  // or step, built
   Millis expires_after = 0;                            // its last use; 0: never
   bool allow_exposed = false;                          // as with a pause

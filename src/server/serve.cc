@@ -252,11 +252,14 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                    end_streams({key}, std::string(except));
                                  }};
   native::Api native(service, builder, keys, native_options);
+  std::map<std::string, std::string> images;
+  for (const auto& pair : config.e2b_images) images[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
   e2b::Options e2b_options{.hosts = config.hosts,
                            .domain = config.domain,
                            .port = port,
                            .secret = secret,
-                           .context_token = config.e2b_context_token};
+                           .context_token = config.e2b_context_token,
+                           .images = images};
   e2b::Api e2b(service, builder, courier, keys, e2b_options);
   http::Router router;
   native.add_to(router);

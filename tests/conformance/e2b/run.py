@@ -9,6 +9,7 @@ import argparse
 import http.client
 import json
 import os
+import shutil
 import ssl
 import subprocess
 import sys
@@ -42,6 +43,26 @@ def limited_key(server):
     return server.post("/v1/keys", {"project": project["id"], "scope": "use"}).json["secret"]
 
 
+def full_key(server):
+    """A key of a project whose files of builds have taken all the room that they may."""
+    project = server.post("/v1/projects", {"name": "full"}).json["id"]
+    owner = os.stat(os.path.join(server.data, "server"))
+    folder = os.path.join(server.data, "server/contexts", project)
+    os.makedirs(folder)
+    for path in (os.path.dirname(folder), folder):
+        os.chown(path, owner.st_uid, owner.st_gid)
+    with open(os.path.join(folder, "f" * 64), "w") as file:
+        file.truncate(16 << 30)  # nothing of it is on the disk
+    return server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
+
+
+def standing_for_images():
+    """Images that are not here, and what stands for them."""
+    there = "minimal" if "ISOLA_CONFORMANCE_MINIMAL" in os.environ or not {"base", "code-interpreter"} & set(templates()) else "base"
+    images = ("debian", "ubuntu", "fedora", "alpine", "archlinux", "python", "node", "oven/bun")
+    return ["--e2b-images", ",".join(f"{image}:mapped={there}" for image in images)]
+
+
 def templates():
     listed = subprocess.run([island.ISOLA, "template", "ls", "--json"], capture_output=True, text=True)
     return [one["name"] for one in json.loads(listed.stdout or "[]")] if listed.returncode == 0 else []
@@ -54,7 +75,7 @@ def provide_base(server, key=None):
     if "ISOLA_CONFORMANCE_MINIMAL" in os.environ or not {"base", "code-interpreter"} & set(there):
         return False
     if "base" not in there:
-        begun = server.post("/v1/templates", {"name": "base", "dockerfile": "FROM code-interpreter\n"}, key=key)
+        begun = server.post("/v1/templates", {"name": "base", "dockerfile": "FROM code-interpreter\nUSER user\n"}, key=key)
         assert begun.status == 202, begun
         look = lambda: server.get(begun.headers["location"], key=key).json["state"]  # noqa: E731
         island.eventually(lambda: look() in ("ready", "failed"), 300, "the template base")
@@ -68,10 +89,11 @@ class World:
     def __init__(self):
         # Outside: a server that demands a key, under the only name that there is.
         self.outside = Demanding(OUTSIDE)
-        self.plain = island.Server(env=self.outside.environment)
+        self.plain = island.Server(*standing_for_images(), env=self.outside.environment)
         self.template = "base" if provide_base(self.plain) else "minimal"
         self.limited = limited_key(self.plain)
         provide_base(self.plain, self.limited)
+        self.full = full_key(self.plain)
         self.reading = self.plain.post("/v1/keys", {"scope": "read"}).json["secret"]
         # One that cannot grant anything just now: its vault waits for a passphrase since its launcher was started anew.
         self.busy = island.Server()
@@ -85,7 +107,7 @@ class World:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
         return {**kept, "E2B_API_KEY": self.plain.key, "E2B_API_URL": self.plain.url, "E2B_SANDBOX_URL": self.plain.url,
                 "E2B_VOLUME_API_URL": self.plain.url, "ISOLA_TEMPLATE": self.template, "ISOLA_MODE": "http",
-                "ISOLA_LIMITED_KEY": self.limited, "ISOLA_READING_KEY": self.reading,
+                "ISOLA_LIMITED_KEY": self.limited, "ISOLA_READING_KEY": self.reading, "ISOLA_FULL_KEY": self.full,
                 "ISOLA_BUSY_URL": self.busy.url, "ISOLA_BUSY_KEY": self.busy.key, "NO_PROXY": "*", "no_proxy": "*", "ISOLA_OUTSIDE_NAME": OUTSIDE,
                 "ISOLA_OUTSIDE_ADDRESS": self.outside.address, "ISOLA_OUTSIDE_KEY": self.outside.key}
 
@@ -171,11 +193,35 @@ def run_js(world, version):
         [{**line, "test": line["test"] + " (TLS domain)"} for key, line in seen.items() if line["result"] != "skipped"]
 
 
-TLS_FILTERS = ["Sandbox.getHost", "downloadUrl", "and read give the same back", "gives output and exit code", "a command in progress"]
+TLS_FILTERS = ["Sandbox.getHost", "downloadUrl", "and read give the same back", "gives output and exit code", "a command in progress", "Volume.create",
+               "volume.list"]
 
 
 def run_python(world, version):
-    return both_flavours(provide("python", version), "python/suite.py", world.environment())
+    folder = provide("python", version)
+    lines = both_flavours(folder, "python/suite.py", world.environment())
+    # Where nothing but a domain says where the server is: a few of everything.
+    tls = python_domain(world)
+    if tls and not os.environ.get("ISOLA_FILTER"):
+        for filter_ in PYTHON_TLS_FILTERS:
+            again = both_flavours(folder, "python/suite.py", {**tls, "ISOLA_FILTER": filter_})
+            lines += [{**line, "test": line["test"] + " (TLS domain)"} for line in again if line["result"] != "skipped"]
+    return lines
+
+
+PYTHON_TLS_FILTERS = ["gives output and exit code", "and read give the same back", "has files without a sandbox", "gives ids at once"]
+
+
+def python_domain(world):
+    """Names below the domain lead here, for everything in a process that asks the C library."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        print("reduced: conformance of Python over a TLS domain: there is no C compiler for what resolves its names")
+        return None
+    library = os.path.join(world.plain.data, "resolve.so")
+    if not os.path.exists(library):
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", library, os.path.join(HERE, "python/resolve.c"), "-ldl"], check=True)
+    return {**world.domain_environment(), "LD_PRELOAD": library}
 
 
 def both_flavours(folder, suite, env):
@@ -205,7 +251,11 @@ def run_interpreter(world, version, kind):
     if kind == "interpreter-js":
         hook = [] if plain else ["--import", os.path.join(HERE, "js/resolve.mjs")]
         return lines_of([node(), *hook, os.path.join(HERE, "interpreter/suite.mjs")], env)
-    return both_flavours(folder, "interpreter/suite.py", env)
+    if not plain:
+        env = python_domain(world)
+        if not env:
+            raise Unreachable("names of a domain cannot be resolved here")
+    return both_flavours(folder, "interpreter/suite.py", {**env, "E2B_PACKAGE": folder})
 
 
 KINDS = {"js": run_js, "python": run_python, "cli": run_cli,
