@@ -385,6 +385,13 @@ Task<Result<std::string>> LauncherLink::set_policy(launcher::PolicyRequest reque
   co_return missing;
 }
 
+Task<Result<void>> LauncherLink::revoke(launcher::RevokeRequest request) {
+  Writer out;
+  encode(out, request);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::revoke, out.take()));
+  co_return Result<void>();
+}
+
 Task<Result<std::string>> LauncherLink::certificate(std::string id) {
   ISOLA_CO_TRY(Answer answer, co_await ask(Op::certificate, only_id(id)));
   Reader in = answer.in();

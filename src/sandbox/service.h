@@ -526,6 +526,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
   // Whoever a change concerns gets it now; what cannot be told is told again until it is (watch_grants).
   Task<Result<void>> tell_grants(std::vector<BoxPtr> boxes);
+  Task<Result<void>> tell_grants_of(BoxPtr box);
+  Task<Result<void>> tell_revoked(std::vector<store::BindingRecord> gone);
   std::vector<BoxPtr> concerned(const store::BindingRecord& binding);
   Task<void> watch_grants();
   Task<void> end_expired();

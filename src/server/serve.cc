@@ -173,6 +173,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user},
                                          identity.uid, config.registries));
   ISOLA_CHECK(keeper.start_launcher());
+  forget_operators_secrets();
   // Read while that is allowed: root's own pip.conf and .npmrc are not everybody's.
   auto registries = gate::read_registries({.environment = gate::own_environment()});
   ISOLA_CHECK(drop_privileges(identity));
@@ -187,7 +188,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     if (exporter) exporter->written(newest);
   };
   ISOLA_TRY(auto ledger,
-            ledger::Ledger::open(identity.folder + "/ledger.db", {.checkpoint_entries = config.checkpoint_entries,
+            ledger::Ledger::open(identity.folder + "/ledger.db", {.awaited_on_disk = true,
+                                                                  .checkpoint_entries = config.checkpoint_entries,
                                                                   .checkpoint_every = config.checkpoint_every,
                                                                   .written = tell}));
   // Whatever ends this function: it reads the ledger, and must end before it does.

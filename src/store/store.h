@@ -55,6 +55,7 @@ struct SandboxChange {
   std::optional<bool> granted = {};
   std::optional<bool> keep_grants = {};
   std::optional<bool> exposed = {};
+  std::optional<bool> screened = {};
 };
 
 using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when
