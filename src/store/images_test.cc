@@ -79,10 +79,11 @@ TEST_F(StoredImages, ANameIsTakenUntilTheSnapshotIsSpent) {
   EXPECT_EQ(store_->find_snapshot(three.project, three.name)->id, three.id);
   EXPECT_FALSE(store_->find_snapshot(two.project, two.id));
   ASSERT_TRUE(store_->forget_image(one.id));
-  ASSERT_TRUE(store_->forget_image(two.id));  // not spent: stays
+  ASSERT_TRUE(store_->forget_image(two.id));
+  ASSERT_TRUE(store_->forget_image(three.id));  // not spent: stays
   auto all = store_->all_images().value();
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all.front().id, two.id);
+  EXPECT_EQ(all.front().id, three.id);
 }
 
 TEST_F(StoredImages, WhatIsPackedTakesLess) {

@@ -37,6 +37,11 @@ test('runCode', 'errors have name, value and traceback', async () => {
   assert.equal(heard.name, 'ZeroDivisionError')
 }, slow)
 
+test('ExecutionError', 'is what a cell that fails is answered with', async () => {
+  const { error } = await box.runCode('raise KeyError("gone")')
+  assert.equal(error.constructor.name, 'ExecutionError')
+  assert.deepEqual([error.name, error.value], ['KeyError', "'gone'"])
+})
 test('runCode', 'a text is its text', async () => assert.equal((await box.runCode('"abc"')).text, 'abc'), slow)
 
 test('runCode', 'environment variables for one cell', async () => {
