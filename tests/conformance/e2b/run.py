@@ -267,11 +267,10 @@ def run_interpreter(world, version, kind):
     if kind == "interpreter-js":
         hook = [] if plain else ["--import", os.path.join(HERE, "js/resolve.mjs")]
         return lines_of([node(), *hook, os.path.join(HERE, "interpreter/suite.mjs")], env)
-    if not plain:
-        env = python_domain(world)
-        if not env:
-            raise Unreachable("names of a domain cannot be resolved here")
-    return both_flavours(folder, "interpreter/suite.py", {**env, "E2B_PACKAGE": folder})
+    private = None if plain else python_domain(world)
+    if not plain and not private:
+        raise Unreachable("names of a domain cannot be resolved here")
+    return both_flavours(folder, "interpreter/suite.py", env, private)
 
 
 KINDS = {"js": run_js, "python": run_python, "cli": run_cli,
