@@ -43,17 +43,20 @@ class StagedPremises : public Premises {
     binding.id = "b", binding.secret = "s", binding.names = {"a.example"}, binding.path_prefix = "/key";
     binding.sealed = vault::seal(key.open_key(), kFuzzValue).value();
     bindings_ = Bindings::make(vault::to_json({binding}), &key).value();
+    searches_->set(*bindings_);
     egress_ = std::make_shared<const Egress>(
         parse_policy("deny a.example paths /secret\ndeny a.example methods DELETE\nallow a.example\n").value());
   }
   std::shared_ptr<const Egress> egress() const override { return egress_; }
   std::shared_ptr<const Bindings> bindings() const override { return bindings_; }
+  std::shared_ptr<const Searches> searches() const override { return searches_; }
   void record(Event) override {}
   void want_values() override {}
 
  private:
   std::shared_ptr<const Egress> egress_;
   std::shared_ptr<const Bindings> bindings_;
+  std::shared_ptr<Searches> searches_ = std::make_shared<Searches>();
 };
 
 // Plays the input. The value never goes to the client.

@@ -132,6 +132,7 @@ async function streaming(sandbox) {
   const streams = quick ? 50 : 200
   const lines = 2000
   let wrong = 0
+  let why // the first that failed altogether
   const begun = now()
   await Promise.all(
     Array.from({ length: streams }, async () => {
@@ -147,12 +148,13 @@ async function streaming(sandbox) {
       try {
         await sandbox.commands.run(`seq 1 ${lines}`, { onStdout })
         if (!good || seen !== lines || rest !== '') wrong++
-      } catch {
+      } catch (error) {
         wrong++
+        why ??= String(error)
       }
     }),
   )
-  say({ kind: 'streams', streams, lines, wrong, seconds: (now() - begun) / 1000 })
+  say({ kind: 'streams', streams, lines, wrong, why, seconds: (now() - begun) / 1000 })
 }
 
 async function files(sandbox) {

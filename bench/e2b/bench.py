@@ -5,6 +5,7 @@ client.
 
     ISOLA_BINARY=build/bin/isola bench/e2b/bench.py [--quick|--full] [--json FILE] [--table FILE] [--keep-log FILE]
 
+On the template `base`, which the SDK asks for, where that is built. A full run fails where a goal is missed.
 Needs the package of the SDK once (the registry of this machine; it is kept in the machine's cache).
 """
 import argparse
@@ -22,6 +23,11 @@ os.environ.setdefault("ISOLA_BINARY", os.path.join(ROOT, "build/bin/isola"))
 from island import Server  # noqa: E402
 import provide  # noqa: E402
 from report import Report  # noqa: E402
+
+def templates():
+    listed = subprocess.run([os.environ["ISOLA_BINARY"], "template", "ls", "--json"], capture_output=True, text=True)
+    return [one["name"] for one in json.loads(listed.stdout or "[]")] if listed.returncode == 0 else []
+
 
 LIFE, STREAMS, FILES = ("E2B's SDK: create → `echo hi` → kill", "E2B's SDK: commands that stream at the same time",
                         "E2B's SDK: a large file")
@@ -79,7 +85,7 @@ def main():
     except provide.Unreachable as why:
         print(f"the SDK cannot be had here: {why}", file=sys.stderr)
         return 1
-    template = os.environ.get("E2B_TEMPLATE", "minimal")
+    template = os.environ.get("E2B_TEMPLATE") or ("base" if "base" in templates() else "minimal")
     report.note(f"boundary: jail (a shared kernel); template {template}")
     if os.getloadavg()[0] > 0.5:
         report.note(f"the machine was busy when this began (load {os.getloadavg()[0]:.2f})")
@@ -111,7 +117,9 @@ def main():
         print(table)
     if asked.json:
         report.write_json(asked.json, asked.mode)
-    return 1 if failed else 0
+    # A full run is what the goals are for; shorter ones only show them.
+    missed = asked.mode == "full" and not all(goal["met"] for goal in report.goals)
+    return 1 if failed or missed else 0
 
 
 if __name__ == "__main__":

@@ -111,9 +111,12 @@ Task<Result<void>> BuildRun::copy(Stage& stage, const Step& step) {
     ISOLA_CO_CHECK(co_await unpack(stage, staging, source, packed));
   }
   std::string target = step.target;
-  if (!target.starts_with('/')) target = (stage.cwd.ends_with('/') ? stage.cwd : stage.cwd + "/") + target;
+  if (!target.starts_with('/')) {
+    const std::string begin = folder(stage.cwd, stage.user);
+    target = (begin.ends_with('/') ? begin : begin + "/") + target;
+  }
   // What was uploaded is root's unless it is said otherwise; files of a stage stay whose they are.
-  const std::string usual = step.stage.empty() ? "root:root" : "";
+  const std::string usual = !step.stage.empty() ? "" : spec_.at_home ? stage.user : "root:root";
   std::vector<std::string> words = {"copy", staging, target, step.owner, usual, step.mode, step.unpack ? "1" : ""};
   words.insert(words.end(), step.sources.begin(), step.sources.end());
   auto spec = script(kCopy, std::move(words));

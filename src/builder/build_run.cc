@@ -25,6 +25,12 @@ std::string resolved(const std::string& folder, const std::string& path) {
   return (folder.empty() ? "/" : folder.ends_with('/') ? folder : folder + "/") + path;
 }
 
+// Of "user[:group]". The two that every template has are known; all others live where people do.
+std::string home_of(std::string user) {
+  user.resize(std::min(user.size(), user.find(':')));
+  return user.empty() || user == "root" || user == "0" ? "/root" : "/home/" + user;
+}
+
 }  // namespace
 
 Result<sandbox::Source> known_base(sandbox::Service& service, const std::string& project, const std::string& from) {
@@ -141,6 +147,11 @@ Task<Result<void>> BuildRun::plan(Stage& stage, std::string from, std::string us
   stage.steps = std::move(steps);
   stage.user = user.empty() ? stage.base.user : user;
   stage.cwd = stage.base.cwd;
+  if (spec_.at_home) {
+    const bool built = !stage.base.image.empty() || stage.base.name != stage.base.base;
+    if (!built) stage.cwd.clear();
+    if (built && !stage.base.user.empty()) stage.user = stage.base.user;
+  }
   for (const auto& [name, value] : stage.base.env) stage.env.emplace_back(name, value);
   stage.image = stage.base.image;
   log_.say("info", "base", stage.label + "FROM " + from);
@@ -153,9 +164,9 @@ Task<Result<void>> BuildRun::plan(Stage& stage, std::string from, std::string us
     force = force || step.force;
     Step meant = step;  // a stage by what it holds, not by its number
     if (!step.stage.empty()) meant.stage = stages_.at(std::stoul(step.stage))->key;
-    stage.keys.push_back(stage.key = key_after(stage.key, meant, by, cwd, env));
+    stage.keys.push_back(stage.key = key_after(stage.key, meant, by, folder(cwd, by), env));
     if (step.kind == Step::Kind::user) by = step.value;
-    if (step.kind == Step::Kind::workdir) cwd = resolved(cwd, step.value);
+    if (step.kind == Step::Kind::workdir) cwd = resolved(folder(cwd, by), step.value);
     for (const auto& pair : step.env) env.push_back(pair);
   }
   // From the last one backwards: the first that is there is as far as it gets.
@@ -182,7 +193,7 @@ Task<Result<void>> BuildRun::build(Stage& stage) {
     log_.say("info", step_, stage.label + (done ? "CACHED " : "") + step.line);
     if (!done && !stage.box) ISOLA_CO_CHECK(co_await make_box(stage));
     if (step.kind == Step::Kind::user) stage.user = step.value;
-    if (step.kind == Step::Kind::workdir) stage.cwd = resolved(stage.cwd, step.value);
+    if (step.kind == Step::Kind::workdir) stage.cwd = resolved(folder(stage.cwd, stage.user), step.value);
     for (const auto& pair : step.env) stage.env.push_back(pair);
     if (done) continue;
     ISOLA_CO_CHECK(co_await do_step(stage, step));
@@ -237,6 +248,10 @@ Task<void> BuildRun::end_box(Stage& stage) {
   (void)co_await parts_.service.kill(box, EndReason::killed, "the build is over");
   std::lock_guard lock(mutex_);
   boxes_.erase(box);
+}
+
+std::string BuildRun::folder(const std::string& cwd, const std::string& user) const {
+  return cwd.empty() && spec_.at_home ? home_of(user) : cwd;
 }
 
 sandbox::CommandSpec BuildRun::command(const Stage& stage) const {

@@ -84,6 +84,8 @@ class BuildRun {
   Task<Result<void>> run(const sandbox::BoxPtr& box, sandbox::CommandSpec spec, std::string shown);
   Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::CommandSpec spec);
   Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::Running running);
+  // Where relative paths begin.
+  std::string folder(const std::string& cwd, const std::string& user) const;
   sandbox::CommandSpec command(const Stage& stage) const;
   sandbox::CommandSpec script(const char* text, std::vector<std::string> words) const;
 

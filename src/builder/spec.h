@@ -58,6 +58,9 @@ struct Spec {
   std::string from = {};  // a template, or an image by reference
   bool fetches = true;    // what is not here by that name may be in a registry
   std::string user = {};  // as whom the steps begin; empty: as the base has it
+  // As E2B begins: in the user's home, whatever folder and user an image names; a template that was built goes on as it
+  // ended. What is copied belongs to the user of the step.
+  bool at_home = false;
   std::vector<Step> steps = {};
   std::vector<Part> parts = {};        // each copies from those before it
   Written written = {};                // empty: the steps are all there is to it

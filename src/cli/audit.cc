@@ -53,12 +53,18 @@ Result<void> step_up() {
 namespace {
 
 struct AuditOptions {
-  std::string key_file, checkpoint, kind, project, sandbox, secret;
+  std::string key_file, checkpoint, begins_at, kind, project, sandbox, secret;
   uint64_t after = 0;
   bool new_key = false;
 };
 
 constexpr int kNotWhole = 1;
+
+Result<std::optional<ledger::Head>> head_in(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  ISOLA_TRY(ledger::Head head, ledger::parse_head(text));
+  return head;
+}
 
 Result<int> audit_verify(const Common& common, const AuditOptions& options) {
   AuditPlace place = audit_place(common.data_dir);
@@ -69,6 +75,7 @@ Result<int> audit_verify(const Common& common, const AuditOptions& options) {
     ISOLA_TRY(auto checkpoint, ledger::parse_checkpoint(text, how.keys));
     how.expected = checkpoint.head;
   }
+  ISOLA_TRY(how.begins, head_in(options.begins_at));
   ISOLA_CHECK(step_down(place.folder));
   ISOLA_TRY(auto files, ledger::segments_of(place.ledger));
   ISOLA_TRY(auto verdict, ledger::verify_living(place.ledger, how));
@@ -99,8 +106,9 @@ Result<int> audit_checkpoint(const Common& common, const AuditOptions& options) 
   AuditPlace place = audit_place(common.data_dir);
   ISOLA_TRY(auto keys, audit_keys(options.key_file, place.key_file));
   if (!keys) return fail(Code::denied, "a checkpoint is made with the ledger's key: --ledger-key FILE");
+  ISOLA_TRY(auto begins, head_in(options.begins_at));
   ISOLA_CHECK(step_down(place.folder));
-  ISOLA_TRY(auto verdict, ledger::verify_living(place.ledger, {.keys = &*keys}));
+  ISOLA_TRY(auto verdict, ledger::verify_living(place.ledger, {.keys = &*keys, .begins = begins}));
   if (!verdict.good()) {
     complain("no checkpoint is made of a ledger that is not whole: " + verdict.what);
     return kNotWhole;
@@ -215,6 +223,10 @@ void add_audit(CLI::App& app, Common& common, int& code) {
   auto* checkpoint = group->add_subcommand("checkpoint", "Print where the ledger stands, to be kept elsewhere");
   for (auto* one : {verify, checkpoint})
     one->add_option("--ledger-key", options->key_file, "The ledger's first key (default: DATA/ledger.key)");
+  constexpr const char* kBeginsAt =
+      "Where the files that were moved away ended, SEQ:HASH as `audit rotate` printed it; without it the first entry "
+      "has to be here";
+  for (auto* one : {verify, checkpoint}) one->add_option("--begins-at", options->begins_at, kBeginsAt);
   verify->callback(act(audit_verify));
   checkpoint->callback(act(audit_checkpoint));
   auto* rotate = group->add_subcommand("rotate", "End the file of the ledger and begin a new one that follows it");
@@ -234,8 +246,11 @@ void add_audit(CLI::App& app, Common& common, int& code) {
   auto* baseline = group->add_subcommand("baseline", "Go through the security checklist: held or not, and by what");
   baseline->add_option("project", options->project, "Only this project, by its id or name");
   baseline->add_option("--ledger-key", options->key_file, "The ledger's first key (default: DATA/ledger.key)");
+  baseline->add_option("--begins-at", options->begins_at, kBeginsAt);
   baseline->callback([&common, &code, options] {
-    auto done = audit_baseline(common, options->project, options->key_file);
+    auto begins = head_in(options->begins_at);
+    auto done = begins ? audit_baseline(common, options->project, options->key_file, *begins)
+                       : Result<int>(std::unexpected(begins.error()));
     code = done ? *done : complain(done.error().message);
   });
 }

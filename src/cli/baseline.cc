@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -42,12 +44,12 @@ using Row = std::vector<std::string>;
 // One go through the points. A question that the files of this version cannot answer makes a point unknown.
 class Baseline {
  public:
-  Baseline(sqlite::Database store, sqlite::Database ledger, AuditPlace place,
-           std::optional<ledger::VerificationKeys> keys, std::string project)
+  Baseline(sqlite::Database store, std::vector<sqlite::Database> ledger, AuditPlace place, ledger::VerifyOptions verify,
+           std::string project)
       : store_(std::move(store)),
         ledger_(std::move(ledger)),
         place_(std::move(place)),
-        keys_(std::move(keys)),
+        verify_(std::move(verify)),
         project_(std::move(project)) {}
 
   Result<std::vector<Point>> run() {
@@ -97,6 +99,15 @@ class Baseline {
       all.push_back(std::move(row));
     }
   }
+  // Of all files of the ledger, the newest first.
+  Result<std::vector<Row>> ledger_rows(const std::string& sql, int columns) {
+    std::vector<Row> all;
+    for (auto& file : ledger_) {
+      ISOLA_TRY(auto some, rows(file, sql, columns));
+      std::move(some.begin(), some.end(), std::back_inserter(all));
+    }
+    return all;
+  }
   Result<bool> has(sqlite::Database& db, const std::string& table, const std::string& column = {}) {
     ISOLA_TRY(auto query, db.prepare("SELECT count(*) FROM pragma_table_info(?) WHERE ? = '' OR name = ?"));
     ISOLA_TRY(bool row, query.bind(table, column, column).step());
@@ -113,15 +124,16 @@ class Baseline {
   }
 
   Result<Point> fresh() {
-    ISOLA_TRY(auto shared, rows(ledger_,
-                                fmt::format("SELECT sandbox, count(DISTINCT task) FROM events WHERE project LIKE ? AND "
-                                            "kind = 'command.started' AND task <> '' AND time > {} GROUP BY sandbox",
-                                            now_ms() - kLookBack),
-                                2));
+    ISOLA_TRY(auto worked, ledger_rows(fmt::format("SELECT DISTINCT sandbox, task FROM events WHERE project LIKE ? AND "
+                                                   "kind = 'command.started' AND task <> '' AND time > {}",
+                                                   now_ms() - kLookBack),
+                                       2));
+    std::map<std::string, std::set<std::string>> shared;
+    for (auto& row : worked) shared[row[0]].insert(row[1]);
     if (shared.empty()) return unknown("no command of the last 30 days named a task (`task` in the API, --task)");
     std::vector<std::string> several;
-    for (const auto& row : shared)
-      if (row[1] != "1") several.push_back(fmt::format("{} ({} tasks)", row[0], row[1]));
+    for (const auto& [sandbox, tasks] : shared)
+      if (tasks.size() > 1) several.push_back(fmt::format("{} ({} tasks)", sandbox, tasks.size()));
     if (!several.empty()) return broken("work of several tasks ran in " + some(several));
     return held(fmt::format("{} of the last 30 days with commands of tasks, none with more than one task",
                             count(shared.size(), "sandbox") + (shared.size() == 1 ? "" : "es")));
@@ -269,28 +281,31 @@ class Baseline {
     ISOLA_TRY(bool there, has(store_, "bindings"));
     if (!there) return unknown("nothing can be bound on this server, so no value is searched for");
     ISOLA_TRY(auto hits,
-              rows(ledger_, "SELECT count(*), max(time) FROM events WHERE kind = 'scan.hit' AND project LIKE ?", 2));
+              ledger_rows("SELECT count(*), max(time) FROM events WHERE kind = 'scan.hit' AND project LIKE ?", 2));
+    int64_t found = 0, last = 0;
+    for (const auto& row : hits) {
+      found += std::stoll("0" + row[0]);
+      last = std::max<int64_t>(last, std::stoll("0" + row[1]));
+    }
     ISOLA_TRY(auto bound, rows(store_, "SELECT count(*) FROM bindings WHERE project LIKE ?", 1));
     if (bound.at(0)[0] == "0") return held("no secret is bound: there is no value to search for");
     // There is no setting that turns it off, and no way around it.
     std::string what = "everything that leaves a sandbox with bindings is searched for their values";
-    if (hits.at(0)[0] == "0") return held(what + "; nothing was found");
-    return held(
-        fmt::format("{}; found {} times, last {}", what, hits[0][0], format_moment(std::stoll("0" + hits[0][1]))));
+    if (found == 0) return held(what + "; nothing was found");
+    return held(fmt::format("{}; found {} times, last {}", what, found, format_moment(last)));
   }
 
   Result<Point> keys() {
     ISOLA_TRY(auto all,
               rows(store_, "SELECT id, scope, created, last_used FROM keys WHERE revoked = 0 AND project LIKE ?", 4));
     if (all.empty()) return unknown("there are no keys");
-    ISOLA_TRY(bool told, has(ledger_, "events", "key"));
+    ISOLA_TRY(bool told, has(ledger_.front(), "events", "key"));
     std::vector<Row> users;
     if (told) {
-      ISOLA_TRY(users, rows(ledger_,
-                            fmt::format("SELECT DISTINCT key FROM events WHERE project LIKE ? AND kind IN "
-                                        "('sandbox.created', 'command.started') AND time > {}",
-                                        now_ms() - kLookBack),
-                            1));
+      ISOLA_TRY(users, ledger_rows(fmt::format("SELECT DISTINCT key FROM events WHERE project LIKE ? AND kind IN "
+                                               "('sandbox.created', 'command.started') AND time > {}",
+                                               now_ms() - kLookBack),
+                                   1));
     }
     std::set<std::string> at_work;
     for (const auto& row : users) at_work.insert(row[0]);
@@ -310,9 +325,9 @@ class Baseline {
   }
 
   Result<Point> chain() {
-    ISOLA_TRY(auto verdict, ledger::verify_living(place_.ledger, {.keys = keys_ ? &*keys_ : nullptr}));
+    ISOLA_TRY(auto verdict, ledger::verify_living(place_.ledger, verify_));
     if (!verdict.good()) return broken(verdict.what);
-    if (!keys_)
+    if (!verify_.keys)
       return unknown(fmt::format("the hashes of {} entries fit; without the key that says little", verdict.entries));
     return held(fmt::format("{} entries, {} with a mac that fits, head {}", verdict.entries, verdict.keyed,
                             to_text(verdict.head).substr(0, 24)));
@@ -343,10 +358,9 @@ class Baseline {
   }
 
   Result<Point> proof() {
-    ISOLA_TRY(auto last, rows(ledger_,
-                              "SELECT kind, time, data FROM events WHERE kind IN ('prove.passed', 'prove.failed') "
-                              "ORDER BY seq DESC LIMIT 1",
-                              3));
+    ISOLA_TRY(auto last, ledger_rows("SELECT kind, time, data FROM events WHERE kind IN ('prove.passed', "
+                                     "'prove.failed') ORDER BY seq DESC LIMIT 1",
+                                     3));
     if (last.empty()) return unknown("no proof ran here (prove.at_start, prove.every, `isola prove`)");
     json data = json::parse(last[0][2], nullptr, false);
     int64_t when = std::stoll("0" + last[0][1]);
@@ -356,9 +370,10 @@ class Baseline {
     return held(by);
   }
 
-  sqlite::Database store_, ledger_;
+  sqlite::Database store_;
+  std::vector<sqlite::Database> ledger_;  // the newest first
   AuditPlace place_;
-  std::optional<ledger::VerificationKeys> keys_;
+  ledger::VerifyOptions verify_;
   std::string project_;
 };
 
@@ -370,16 +385,32 @@ Result<std::string> project_id(sqlite::Database& store, const std::string& text)
   return query.text(0);
 }
 
+// All files, the newest first. Nothing is rotated while the newest is open; before that it can be, so look again.
+Result<std::vector<sqlite::Database>> open_ledger(const std::string& path) {
+  for (;;) {
+    ISOLA_TRY(auto files, ledger::segments_of(path));
+    std::vector<sqlite::Database> open;
+    for (auto file = files.rbegin(); file != files.rend(); ++file) {
+      ISOLA_TRY(auto db, sqlite::Database::open_reader(*file));
+      open.push_back(std::move(db));
+    }
+    ISOLA_TRY(auto now, ledger::segments_of(path));
+    if (now == files) return open;
+  }
+}
+
 }  // namespace
 
-Result<int> audit_baseline(const Common& common, const std::string& project, const std::string& key_file) {
+Result<int> audit_baseline(const Common& common, const std::string& project, const std::string& key_file,
+                           const std::optional<ledger::Head>& begins) {
   AuditPlace place = audit_place(common.data_dir);
   ISOLA_TRY(auto keys, audit_keys(key_file, place.key_file));
   ISOLA_CHECK(step_down(place.folder));
   ISOLA_TRY(auto store, sqlite::Database::open_reader(place.store));
-  ISOLA_TRY(auto ledger, sqlite::Database::open_reader(place.ledger));
+  ISOLA_TRY(auto ledger, open_ledger(place.ledger));
+  const ledger::VerifyOptions verify{.keys = keys ? &*keys : nullptr, .begins = begins};
   ISOLA_TRY(std::string id, project_id(store, project));
-  ISOLA_TRY(auto points, Baseline(std::move(store), std::move(ledger), place, std::move(keys), id).run());
+  ISOLA_TRY(auto points, Baseline(std::move(store), std::move(ledger), place, verify, id).run());
   bool all = std::none_of(points.begin(), points.end(), [](const Point& one) { return one.stand == Stand::not_held; });
   if (common.json) {
     json list = json::array();

@@ -110,7 +110,8 @@ Result<Ran> run_program(const std::string& program, std::vector<std::string> arg
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv, envp;
   for (auto& argument : arguments) argv.push_back(argument.data());
-  for (char** one = environ; *one; ++one) envp.push_back(*one);
+  for (char** one = environ; *one; ++one)
+    if (!std::string_view(*one).starts_with("ISOLA_SECRET_")) envp.push_back(*one);  // of the operator
   for (const auto& one : more_environment) envp.push_back(const_cast<char*>(one.c_str()));
   argv.push_back(nullptr), envp.push_back(nullptr);
   posix_spawn_file_actions_t actions;

@@ -2,11 +2,13 @@
 
 #include <grp.h>
 #include <pwd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "kernel/capability.h"
 #include "kernel/seccomp_program.h"
 
@@ -69,9 +71,19 @@ Result<void> become(const std::string& wanted) {
   return {};
 }
 
+// Values stand in more than their own locked pages: in the automata that search for them, and in requests on their way.
+// Only with a limit that will never be met: else memory that is needed later would be refused for it.
+void stay_out_of_swap() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) < 0 || limit.rlim_cur != RLIM_INFINITY ||
+      ::mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
+    log::warn("gate", "not all of its memory can be kept out of the swap: encrypt that, or have none");
+}
+
 }  // namespace
 
 Result<void> confine(const std::string& user) {
+  stay_out_of_swap();
   int with_parent = 0;  // the signal by which it dies with the launcher, which the kernel forgets at a change of user
   if (::prctl(PR_GET_PDEATHSIG, &with_parent, 0, 0, 0) < 0) return sys_error("the gate cannot see how it ends");
   const pid_t parent = ::getppid();

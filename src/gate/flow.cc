@@ -411,6 +411,12 @@ bool Flow::take_for_inside(size_t bytes) {
   return true;
 }
 
+void Flow::give_from_inside(size_t bytes) {
+  bytes = std::min(bytes, inside_bytes_);
+  inside_bytes_ -= bytes;
+  sandbox_.inside_bytes().give_back(bytes);
+}
+
 bool Flow::begin_inside() {
   Authority* authority = nullptr;
   if (!cleartext_) {
@@ -433,7 +439,8 @@ bool Flow::begin_inside() {
                           .port = port_,
                           .first = std::move(held_),
                           .protocols = protocols_,
-                          .more = [this](size_t bytes) { return take_for_inside(bytes); }});
+                          .budget = {.more = [this](size_t bytes) { return take_for_inside(bytes); },
+                                     .less = [this](size_t bytes) { give_from_inside(bytes); }}});
   held_ = std::string();
   (void)may_hold();  // less than before
   return true;

@@ -114,6 +114,7 @@ class Flow : public Handler {
   void wait_to_let_go();
   void wait_for_value();
   bool take_for_inside(size_t bytes);
+  void give_from_inside(size_t bytes);
   bool pump(Direction& direction);
   bool pass_little(Direction& direction, size_t room);
   bool copy(Direction& direction, size_t room);

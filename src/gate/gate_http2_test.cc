@@ -21,6 +21,12 @@ server.on('stream', (stream, headers) => {
     return stream.on('end', () => stream.end('welcome'));
   }
   if (path === '/echo') return stream.respond({':status': 200, 'x-said': told}), stream.end('you said ' + told);
+  if (path === '/names') {
+    const name = told.slice(7);
+    stream.respond({':status': 200, ['x-' + name]: '1'}, {waitForTrailers: true});
+    stream.on('wantTrailers', () => stream.sendTrailers({['y-' + name]: '2'}));
+    return stream.end('named');
+  }
   if (path === '/slow-echo') {
     stream.respond({':status': 200});
     let i = 0;
@@ -185,6 +191,35 @@ TEST_F(Http2Test, WhatIsReflectedIsBlottedOut) {
   )js"),
             "200 you said Bearer " + stars + " Bearer " + stars + "\n200 Bearer " + stars +
                 " \n502  \n200 got 100000 0 Bearer " + stars + "\n");
+}
+
+TEST_F(Http2Test, NamesOfFieldsAreSearchedToo) {
+  Box box = inside("allow a.example\n", {bearer()});
+  std::string stars(sizeof kValue - 1, '*');
+  EXPECT_EQ(script_in(box, R"js(
+    const r = session.request({':path': '/names'});
+    let names = [];
+    r.on('response', h => names.push(...Object.keys(h).filter(n => n.startsWith('x-'))));
+    r.on('trailers', t => names.push(...Object.keys(t)));
+    r.resume();
+    await new Promise(done => r.on('close', done));
+    console.log(names.join(' '));
+  )js"),
+            "x-" + stars + " y-" + stars + "\n");
+}
+
+// The stream ends, the connection and its other streams go on.
+TEST_F(Http2Test, WhatIsNotToComeBackEndsItsStream) {
+  auto blocks = bearer();
+  blocks.blocks = true;
+  Box box = inside("allow a.example\n", {blocks});
+  EXPECT_EQ(script_in(box, R"js(
+    const slow = await ask('/slow-echo');
+    console.log(slow[0], slow[1].length < 20, slow[1].includes('hunter2'));
+    console.log((await ask('/echo'))[0]);
+    console.log(...(await ask('/goaway')).slice(0, 2));
+  )js"),
+            "200 true false\n502\n200 bye\n");
 }
 
 TEST_F(Http2Test, MuchBothWays) {

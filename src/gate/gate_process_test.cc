@@ -1,4 +1,6 @@
 // The gate as a process: killed and back, sandboxes taken away, and what it gave up.
+#include <sys/resource.h>
+
 #include "base/file.h"
 #include "gate/gate_fixture.h"
 
@@ -37,6 +39,20 @@ TEST_F(GateTest, KilledAndBackWithTheSameSockets) {
   EXPECT_EQ(box.run([] { return talk("b.example", kEchoPort, "x"); }), "x");
   EXPECT_EQ(box.run([&] { return talk_to(address, kEchoPort, "x"); }), "ECONNRESET") << "old answers mean nothing";
   for (int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
+}
+
+TEST_F(GateTest, NoneOfItsMemoryIsSwapped) {
+  rlimit before{}, much{RLIM_INFINITY, RLIM_INFINITY};
+  ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  if (::setrlimit(RLIMIT_MEMLOCK, &much) < 0) GTEST_SKIP() << "this machine does not let memory be locked";
+  world->stop_gate();
+  world->start_gate();
+  Box box = world->box("allow a.example");  // it is at work
+  auto status = read_file("/proc/" + std::to_string(world->gate()) + "/status").value();
+  ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &before), 0);
+  auto kilobytes = [&](const std::string& what) { return std::stoul(status.substr(status.find(what) + what.size())); };
+  EXPECT_GT(kilobytes("VmLck:"), 0u);
+  EXPECT_GE(kilobytes("VmLck:"), kilobytes("RssAnon:"));
 }
 
 TEST_F(GateTest, NewNameServersOfTheHostAreUsedAtOnce) {

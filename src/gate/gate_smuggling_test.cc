@@ -215,6 +215,36 @@ TEST_F(SmugglingTest, WhatAServerReflectsIsBlottedOut) {
     if (denied->reason == Reason::encoded) break;
 }
 
+// What was bound and is not any more went out, and may come back; and where a binding says so, nothing follows it.
+TEST_F(SmugglingTest, AnswersAreSearchedAsEverythingElseIs) {
+  serve("a.example", kSecurePort, [](Talk& talk) {
+    auto request = talk.request();
+    const bool in_head = request.find("GET /head") == 0;
+    if (request.find("GET /gzip") == 0) return (void)talk.say(reply("packed", "Content-Encoding: gzip\r\n"));
+    talk.say(reply(in_head ? "nothing" : "before "s + kValue + " after", in_head ? "X-Said: "s + kValue + "\r\n" : ""));
+  });
+  auto other = bearer();
+  other.methods = {"POST"};  // so that these requests have no credential at all
+  Box box = inside("allow a.example:9443 methods GET,POST\n", {other});
+  auto redacted = ask(box, get("/body"));
+  EXPECT_EQ(redacted.find(kValue), std::string::npos) << redacted;
+  EXPECT_NE(redacted.find(" after"), std::string::npos) << redacted;
+  EXPECT_EQ(status(ask(box, get("/gzip"))), "HTTP/1.1 502 Bad Gateway") << "also without a credential";
+
+  ASSERT_EQ(world->set_policy(box, "allow a.example:9443 methods GET\n"), "");
+  auto former = ask(box, get("/body"));
+  EXPECT_EQ(former.find(kValue), std::string::npos) << former;
+
+  auto blocks = bearer();
+  blocks.id = "b2";
+  blocks.blocks = true;
+  ASSERT_EQ(world->set_policy(box, kAllow, false, json({blocks})), "");
+  auto blocked = ask(box, get("/body"));
+  EXPECT_EQ(blocked.find(" after"), std::string::npos) << blocked;
+  EXPECT_EQ(blocked.find(kValue), std::string::npos) << blocked;
+  EXPECT_EQ(status(ask(box, get("/head"))), "HTTP/1.1 502 Bad Gateway");
+}
+
 TEST_F(SmugglingTest, Websockets) {
   serve("a.example", kSecurePort, [](Talk& talk) {
     auto request = talk.request();

@@ -8,6 +8,7 @@ namespace {
 
 constexpr size_t kDrain = 256 << 10;  // of a body that nobody wants, before the connection is given up instead
 constexpr int kInterim = 16;
+constexpr const char* kBlocked = "the answer has the value of a credential in it that is not to come back";
 
 void write_fields(const Fields& fields, std::string& out) {
   for (const auto& field : fields) out += field.name + ": " + field.value + "\r\n";
@@ -49,6 +50,7 @@ Relay::State Http1Relay::pump() {
       if (leg == &client_ || server_ended_) return State::broken;
       to_server_ = {}, server_ended_ = true, moved = true;
     }
+    if (to_server_.empty() && asks_ != Asks::whole_body) whole_charge_.clear();
     if (close_ && to_client_.empty()) return State::done;
     if (!moved) return State::going;
   }
@@ -236,7 +238,14 @@ bool Http1Relay::take_body() {
       out += piece->data;
       if (chunked_) out += "\r\n";
     }
-    if (asks_ == Asks::whole_body) whole_ += piece->data;
+    if (asks_ == Asks::whole_body) {
+      if (!whole_charge_.add(piece->data.size())) {
+        asks_ = Asks::over;
+        refuse(inspector_.refuse(503, Reason::request, "too many bodies to sign at once", &request_), true);
+        return true;
+      }
+      whole_ += piece->data;
+    }
     drained_ += piece->data.size();
     from_client_.erase(0, piece->used);
     moved = true;
@@ -306,6 +315,7 @@ bool Http1Relay::take_answer_head() {
     if (!websocket_ || head->upgrade != "websocket")
       return bad_answer(Reason::bad_answer, "the server changed the protocol without being asked");
     write_answer(*head);
+    if (answers_ == Answers::over) return true;
     answers_ = Answers::tunnel, asks_ = Asks::tunnel;
     return true;
   }
@@ -325,13 +335,14 @@ bool Http1Relay::take_answer_head() {
   else
     answer_ = BodyReader::until_end();
   const auto* coding = encoding_of(head->fields);
-  if (coding && !answer_.done() && !decision_.bound.empty())
+  if (coding && !answer_.done() && decision_.searched)
     return bad_answer(Reason::encoded, "the answer is encoded (" + coding->substr(0, 40) +
-                                           ") and cannot be searched for the credential that was sent");
+                                           ") and cannot be searched for the sandbox's credentials");
   // Until its end, a body that has no length of its own has one as chunks; HTTP/1.0 knows none.
   answer_chunked_ = !answer_.done() && !head->length && minor_ == 1 && head->chunked;
   if (!head->keep_alive || !keeps_ || (!answer_.done() && !head->length && !answer_chunked_)) keeps_ = false;
   write_answer(*head);
+  if (answers_ == Answers::over) return true;
   answers_ = Answers::body;
   return true;
 }
@@ -351,6 +362,7 @@ void Http1Relay::write_answer(const ResponseHead& head) {
   write_fields(fields, text);
   text += "\r\n";
   screen_.whole(text);
+  if (screen_.blocked()) return void(bad_answer(Reason::bad_answer, kBlocked));
   to_client_.add(text);
 }
 
@@ -396,6 +408,7 @@ bool Http1Relay::take_answer_body() {
     } else {
       screen_.feed(piece->data, to_client_.tail());
     }
+    if (screen_.blocked()) return broken_ = true, false;
     from_server_.erase(0, piece->used);
     moved = true;
   }
@@ -428,6 +441,7 @@ bool Http1Relay::tunnel() {
   }
   if (!from_server_.empty() && to_client_.size() < kHigh) {
     screen_.feed(from_server_, to_client_.tail());
+    if (screen_.blocked()) return broken_ = true, false;
     from_server_.clear();
     moved = true;
   }

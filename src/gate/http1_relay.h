@@ -13,8 +13,8 @@ namespace isola::gate {
 
 class Http1Relay : public Relay {
  public:
-  Http1Relay(Inspector& inspector, Leg& client, Leg& server)
-      : inspector_(inspector), client_(client), server_(server) {}
+  Http1Relay(Inspector& inspector, Leg& client, Leg& server, const Budget* budget = nullptr)
+      : inspector_(inspector), client_(client), server_(server), whole_charge_(budget) {}
 
   State pump() override;
   bool is_waiting_for_head() const override { return asks_ == Asks::head && !from_client_.empty(); }
@@ -61,7 +61,8 @@ class Http1Relay : public Relay {
   bool chunked_ = false, keeps_ = false, websocket_ = false, expects_ = false;
   uint64_t length_ = 0;
   int minor_ = 1;
-  std::string whole_;  // a body that must be seen before it is signed
+  std::string whole_;    // a body that must be seen before it is signed
+  Charge whole_charge_;  // for it, until the server has it
   size_t drained_ = 0;
 
   Answers answers_ = Answers::nothing;

@@ -35,7 +35,12 @@ std::vector<nghttp2_nv> pairs_of(const Fields& fields) {
 }  // namespace
 
 struct Http2Relay::Stream {
-  explicit Stream(Http2Relay& relay, int32_t id) : owner(relay), client_id(id) {}
+  explicit Stream(Http2Relay& relay, int32_t id)
+      : owner(relay),
+        client_id(id),
+        head_charge(relay.budget_),
+        body_charge(relay.budget_),
+        answer_charge(relay.budget_) {}
   Http2Relay& owner;
   int32_t client_id, server_id = -1;
   Request request;
@@ -43,9 +48,10 @@ struct Http2Relay::Stream {
   std::string scheme;
   bool asked = false;    // its request is judged
   bool refused = false;  // and answered here
-  bool too_large = false;
+  bool too_large = false, no_room = false;
   bool waits = false;  // for a value
   size_t head_bytes = 0;
+  Charge head_charge, body_charge, answer_charge;  // of what waits here
 
   std::string up, whole;
   bool up_end = false, up_waits = false, up_dead = false, collects = false;
@@ -64,8 +70,9 @@ struct Http2Relay::Stream {
 
   // A field of either kind of head; false if there is no room for it.
   bool add(Fields& fields, size_t& bytes, std::string_view name, std::string_view value) {
-    bytes += name.size() + value.size() + 32;
-    if (bytes > kMaxHead || fields.size() >= kMaxFields) return false;
+    const size_t more = name.size() + value.size() + 32;
+    bytes += more;
+    if (bytes > kMaxHead || fields.size() >= kMaxFields || !answer_charge.add(more)) return false;
     fields.push_back({std::string(name), std::string(value)});
     return true;
   }
@@ -107,9 +114,12 @@ struct Http2Callbacks {
     // What comes behind a request was not judged with it, and goes nowhere.
     if (stream->asked) return 0;
     auto& request = stream->request;
-    stream->head_bytes += name.size() + value.size() + 32;
+    const size_t more = name.size() + value.size() + 32;
+    stream->head_bytes += more;
     if (stream->head_bytes > kMaxHead) {
       stream->too_large = true;
+    } else if (!stream->head_charge.add(more)) {
+      stream->no_room = true;
     } else if (name == ":method") {
       request.method = value;
     } else if (name == ":path") {
@@ -208,13 +218,14 @@ struct Http2Callbacks {
   }
 };
 
-Http2Relay::Http2Relay(Inspector& inspector, Leg& client, Leg& server)
-    : inspector_(inspector), client_leg_(client), server_leg_(server) {}
+Http2Relay::Http2Relay(Inspector& inspector, Leg& client, Leg& server, const Budget* budget)
+    : inspector_(inspector), budget_(budget), client_leg_(client), server_leg_(server) {}
 
 Http2Relay::~Http2Relay() = default;
 
-Result<std::unique_ptr<Http2Relay>> Http2Relay::make(Inspector& inspector, Leg& client, Leg& server) {
-  std::unique_ptr<Http2Relay> out(new Http2Relay(inspector, client, server));
+Result<std::unique_ptr<Http2Relay>> Http2Relay::make(Inspector& inspector, Leg& client, Leg& server,
+                                                     const Budget* budget) {
+  std::unique_ptr<Http2Relay> out(new Http2Relay(inspector, client, server, budget));
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_option* options = nullptr;
   if (nghttp2_session_callbacks_new(&callbacks) != 0 || nghttp2_option_new(&options) != 0)
@@ -350,6 +361,8 @@ void Http2Relay::asked(Stream& stream, bool end) {
   stream.up_end = end;
   auto& request = stream.request;
   request.has_body = !end;
+  if (stream.no_room)
+    return refuse(stream, inspector_.refuse(503, Reason::too_many_connections, "too many requests at once", &request));
   if (stream.too_large)
     return refuse(stream, inspector_.refuse(431, Reason::bad_request, "the head is too large", &request));
   if (request.method != "CONNECT" && stream.scheme != "https")
@@ -403,6 +416,7 @@ void Http2Relay::pass(Stream& stream, std::optional<std::string_view> body) {
   if (!stream.decision.bound.empty())
     for (auto& field : request.fields) vault::wipe(field.value);
   request.fields.clear();
+  stream.head_charge.clear();
   if (id < 0) {
     nghttp2_submit_rst_stream(client_.get(), NGHTTP2_FLAG_NONE, stream.client_id, NGHTTP2_REFUSED_STREAM);
     return;
@@ -414,7 +428,12 @@ void Http2Relay::pass(Stream& stream, std::optional<std::string_view> body) {
 void Http2Relay::refuse(Stream& stream, const Decision& decision) {
   if (stream.collects) stream.collects = false, --collecting_;
   stream.refused = true;
+  stream.request.fields.clear();
+  stream.whole = std::string();
+  stream.head_charge.clear();
+  stream.body_charge.clear();
   stream.down = refusal_body(decision);
+  stream.down_at = 0;
   stream.down_end = true;
   std::string status = std::to_string(decision.status), size = std::to_string(stream.down.size());
   nghttp2_nv pairs[] = {pair_of(":status", status), pair_of("content-type", "application/json"),
@@ -431,6 +450,9 @@ void Http2Relay::uploaded(Stream& stream, std::string_view bytes) {
   }
   if (stream.collects) {
     nghttp2_session_consume(client_.get(), stream.client_id, bytes.size());
+    if (!stream.body_charge.add(bytes.size()))
+      return refuse(stream,
+                    inspector_.refuse(503, Reason::request, "too many bodies to sign at once", &stream.request));
     stream.whole += bytes;
     if (stream.whole.size() > Inspector::kMaxSignedBody)
       refuse(stream, inspector_.refuse(413, Reason::request, "a body of more than 1 MiB cannot be signed anew",
@@ -446,8 +468,7 @@ void Http2Relay::upload_ended(Stream& stream) {
   if (stream.collects) {
     stream.collects = false, --collecting_;
     stream.up = std::move(stream.whole);
-    auto body = stream.up;
-    return pass(stream, body);
+    return pass(stream, std::string_view(stream.up));
   }
   if (std::exchange(stream.up_waits, false)) nghttp2_session_resume_data(server_.get(), stream.server_id);
 }
@@ -461,6 +482,7 @@ ssize_t Http2Relay::provide_upload(Stream& stream, uint8_t* to, size_t room, uin
   std::memcpy(to, stream.up.data(), size);
   stream.up.erase(0, size);
   if (!stream.decision.wants_body) nghttp2_session_consume(client_.get(), stream.client_id, size);
+  if (stream.up.empty()) stream.body_charge.clear();
   if (stream.up_end && stream.up.empty()) *flags |= NGHTTP2_DATA_FLAG_EOF;
   return static_cast<ssize_t>(size);
 }
@@ -481,11 +503,13 @@ void Http2Relay::answered(Stream& stream, bool end) {
   if (interim && ++stream.interim > kMostInterim)
     return fail_with(Reason::bad_answer, "too many answers before the answer");
   const auto* coding = encoding_of(stream.answer);
-  if (!interim && coding && !end && stream.request.method != "HEAD" && !stream.decision.bound.empty())
+  if (!interim && coding && !end && stream.request.method != "HEAD" && stream.decision.searched)
     return fail_with(Reason::encoded, "the answer is encoded (" + coding->substr(0, 40) +
-                                          ") and cannot be searched for the credential that was sent");
+                                          ") and cannot be searched for the sandbox's credentials");
   remove_field(stream.answer, "alt-svc");
-  for (auto& field : stream.answer) stream.screen.whole(field.value);
+  for (auto& field : stream.answer) stream.screen.whole(field.name), stream.screen.whole(field.value);
+  if (stream.screen.blocked())
+    return fail_with(Reason::bad_answer, "the answer has the value of a credential in it that is not to come back");
   std::string status = std::to_string(stream.status);
   std::vector<nghttp2_nv> pairs = {pair_of(":status", status)};
   for (const auto& field : stream.answer) pairs.push_back(pair_of(field.name, field.value));
@@ -499,19 +523,29 @@ void Http2Relay::answered(Stream& stream, bool end) {
     nghttp2_submit_response(client_.get(), stream.client_id, pairs.data(), pairs.size(), end ? nullptr : &provider);
   }
   stream.answer.clear();
+  stream.answer_charge.clear();
   if (!interim) stream.answer_bytes = 0;
+}
+
+// What it was to be told ends there, as something that was cut off.
+bool Http2Relay::end_if_blocked(Stream& stream) {
+  if (!stream.screen.blocked()) return false;
+  nghttp2_submit_rst_stream(client_.get(), NGHTTP2_FLAG_NONE, stream.client_id, NGHTTP2_CANCEL);
+  return true;
 }
 
 void Http2Relay::downloaded(Stream& stream, std::string_view bytes) {
   stream.down_owed += bytes.size();
   stream.screen.feed(bytes, stream.down);
+  if (end_if_blocked(stream)) return;
   if (stream.down.size() > stream.down_at && std::exchange(stream.down_waits, false))
     nghttp2_session_resume_data(client_.get(), stream.client_id);
 }
 
 void Http2Relay::download_ended(Stream& stream) {
   stream.screen.end(stream.down);
-  for (auto& field : stream.down_trailers) stream.screen.whole(field.value);
+  for (auto& field : stream.down_trailers) stream.screen.whole(field.name), stream.screen.whole(field.value);
+  if (end_if_blocked(stream)) return;
   stream.down_end = true;
   if (std::exchange(stream.down_waits, false)) nghttp2_session_resume_data(client_.get(), stream.client_id);
 }

@@ -21,7 +21,8 @@ class Http2Relay : public Relay {
   static constexpr uint32_t kStreams = 100;
   static constexpr int32_t kStreamWindow = 128 << 10, kWindow = 512 << 10;  // of one stream and of all, each way
 
-  static Result<std::unique_ptr<Http2Relay>> make(Inspector& inspector, Leg& client, Leg& server);
+  static Result<std::unique_ptr<Http2Relay>> make(Inspector& inspector, Leg& client, Leg& server,
+                                                  const Budget* budget = nullptr);
   ~Http2Relay() override;
 
   State pump() override;
@@ -37,7 +38,7 @@ class Http2Relay : public Relay {
     void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
   };
 
-  Http2Relay(Inspector& inspector, Leg& client, Leg& server);
+  Http2Relay(Inspector& inspector, Leg& client, Leg& server, const Budget* budget);
 
   bool take(nghttp2_session* session, Leg& leg, bool& ended, const Outbox& back);
   bool give(nghttp2_session* session, Leg& leg, Outbox& outbox);
@@ -56,11 +57,13 @@ class Http2Relay : public Relay {
   void client_closed(int32_t id, uint32_t error);
   void server_closed(int32_t id, uint32_t error);
   void stop_upload(Stream& stream);
+  bool end_if_blocked(Stream& stream);
   void server_leaves();
   ssize_t provide_upload(Stream& stream, uint8_t* to, size_t room, uint32_t* flags);
   ssize_t provide_download(Stream& stream, uint8_t* to, size_t room, uint32_t* flags);
 
   Inspector& inspector_;
+  const Budget* budget_;
   Leg& client_leg_;
   Leg& server_leg_;
   std::unique_ptr<nghttp2_session, Free> client_, server_;  // towards them

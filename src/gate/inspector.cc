@@ -20,6 +20,19 @@ constexpr const char* kAwsParameters[] = {"X-Amz-Credential", "X-Amz-Security-To
 constexpr const char* kOverrides[] = {"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override",
                                       "X-Original-URL",         "X-Rewrite-URL", "X-Forwarded-Uri"};
 
+// Of another file, which the request's path says nothing about.
+constexpr const char* kAwsSources[] = {"x-amz-copy-source", "x-amz-rename-source"};
+
+// As servers that make variables of fields read them: X_Api_Key is X-Api-Key.
+bool begins_alike(std::string_view name, std::string_view with) {
+  auto plain = [](char c) { return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return name.size() >= with.size() &&
+         std::equal(with.begin(), with.end(), name.begin(), [&](char a, char b) { return plain(a) == plain(b); });
+}
+bool alike(std::string_view one, std::string_view other) {
+  return one.size() == other.size() && begins_alike(one, other);
+}
+
 int64_t milliseconds_now() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
@@ -39,7 +52,10 @@ const char* header_of(const Bound& bound) {
 // The sandbox's own copies of what stands at this place.
 void strip(Request& request, const Bound& bound) {
   if (bound.binding.place == vault::Place::sigv4) return strip_signature(request);
-  if (const char* name = header_of(bound)) return remove_field(request.fields, name);
+  if (const char* name = header_of(bound)) {
+    std::erase_if(request.fields, [&](const auto& field) { return alike(field.name, name); });
+    return;
+  }
   bool found = false;
   auto query = without_parameter(request.query(), bound.binding.field, &found);
   if (found) request.set_query(query);
@@ -134,11 +150,30 @@ Decision Inspector::judge(Request& request) {
   auto egress = premises_.egress();
   if (auto verdict = egress->request(name_, address_, port_, request.method, *path); !verdict.allowed())
     return refuse(403, verdict.reason, "no rule lets this method and path through", &request, nullptr, verdict.rule);
-  if (egress->inspects(name_, port_))
-    for (const char* name : kOverrides)
-      if (find_field(request.fields, name))
-        return refuse(403, Reason::request, std::string(name) + " is not passed on where there are rules", &request);
-  return judge_bindings(request, *path);
+  if (is_narrow(*egress))
+    for (const auto& field : request.fields)
+      if (std::ranges::any_of(kOverrides, [&](const char* name) { return alike(field.name, name); }))
+        return refuse(403, Reason::request, field.name + " is not passed on where there are rules", &request);
+  Decision decision = judge_bindings(request, *path);
+  if (decision.status || decision.waits) return decision;
+  auto searches = premises_.searches();
+  if (!searches || !searches->automaton()) return decision;
+  // What comes back must be readable, or a value in it could not be found: also where none was sent with this request.
+  decision.searched = true;
+  remove_field(request.fields, "Accept-Encoding");
+  request.fields.push_back({"Accept-Encoding", "identity"});
+  remove_field(request.fields, "Sec-WebSocket-Extensions");
+  return decision;
+}
+
+// Whether method and path decide about something here: what is let through, or which credential is set.
+bool Inspector::is_narrow(const Egress& egress) const {
+  if (egress.inspects(name_, port_)) return true;
+  auto bindings = premises_.bindings();
+  return bindings && std::ranges::any_of(bindings->all(), [&](const auto& bound) {
+           return bound->is_for(name_, port_) &&
+                  !(bound->binding.methods.empty() && bound->binding.path_prefix.empty());
+         });
 }
 
 Decision Inspector::judge_bindings(Request& request, const std::string& path) {
@@ -187,12 +222,13 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
   for (const auto& bound : bindings->all())
     if (bound->is_for(name_, port_)) strip(request, *bound);
   if (decision.bound.empty()) return decision;
-  // What comes back must be readable, or a value in it could not be found.
-  remove_field(request.fields, "Accept-Encoding");
-  request.fields.push_back({"Accept-Encoding", "identity"});
-  remove_field(request.fields, "Sec-WebSocket-Extensions");
   for (const auto& bound : decision.bound) {
     if (bound->binding.place != vault::Place::sigv4) continue;
+    if (!bound->binding.path_prefix.empty())
+      for (const auto& field : request.fields)
+        if (std::ranges::any_of(kAwsSources, [&](const char* name) { return begins_alike(field.name, name); }))
+          return refuse(403, Reason::request, field.name + " is not signed where there is a path prefix", &request,
+                        bound.get());
     auto key = AwsKey::of(bound->value.view(), bound->binding.field);
     if (!key) return refuse(403, Reason::locked, "the credential has another form", &request, bound.get());
     auto payload = payload_of(request, key->service, request.has_body);
@@ -252,19 +288,29 @@ Decision Inspector::inject(Request& request, const Decision& decision, std::opti
         break;
       }
     }
-    if (std::find(used_.begin(), used_.end(), bound) == used_.end()) used_.push_back(bound);
+    // One for each binding: a value that was made anew takes the place of the one before it.
+    std::erase_if(used_, [&](const auto& other) { return other->binding.id == binding.id; });
+    used_.push_back(bound);
     tell(Event::Kind::injected, Reason::allowed, &request, bound.get(), "");
   }
   return {};
 }
 
 Screen Inspector::screen() {
-  auto bindings = premises_.bindings();
-  if (!bindings || !bindings->automaton()) return {};
-  return {bindings->automaton(), [this, bindings](const std::string& id) {
-            for (const auto& bound : bindings->all())
-              if (bound->binding.id == id)
-                return tell(Event::Kind::redacted, Reason::allowed, nullptr, bound.get(), "in an answer");
+  auto searches = premises_.searches();
+  if (!searches || !searches->automaton()) return {};
+  return {searches->automaton(), [this, searches](const std::string& id) {
+            const auto& target = searches->target(id);
+            premises_.record({.kind = Event::Kind::redacted,
+                              .name = name_,
+                              .address = address_.text(),
+                              .port = port_,
+                              .reason = Reason::allowed,
+                              .rule = target.blocks ? "in an answer, which ends there" : "in an answer",
+                              .host_verified = !cleartext_,
+                              .binding = id,
+                              .secret = target.secret});
+            return target.blocks;
           }};
 }
 

@@ -15,6 +15,7 @@
 #include "gate/event.h"
 #include "gate/request.h"
 #include "gate/screen.h"
+#include "gate/searches.h"
 
 namespace isola::gate {
 
@@ -24,6 +25,8 @@ class Premises {
   virtual ~Premises() = default;
   virtual std::shared_ptr<const Egress> egress() const = 0;
   virtual std::shared_ptr<const Bindings> bindings() const = 0;
+  // What answers are searched for: more than what is bound now.
+  virtual std::shared_ptr<const Searches> searches() const = 0;
   virtual void record(Event event) = 0;
   // A value that does not last is over, or soon will be: whoever makes them is told. When it is there, bindings() has
   // it and the connection is looked at again.
@@ -36,6 +39,7 @@ struct Decision {
   std::string text;                                 // in words, for whoever asked
   std::vector<std::shared_ptr<const Bound>> bound;  // whose values are set
   bool wants_body = false;                          // before it can be signed
+  bool searched = false;                            // its answer is, and must be readable for that
   bool waits = false;  // for a value that is being made: to be judged again when it may be there
 };
 
@@ -71,6 +75,7 @@ class Inspector {
   bool is_for_us(std::string_view authority) const;
   Decision judge_again(const Request& request, const Decision& decision);
   Decision judge_bindings(Request& request, const std::string& path);
+  bool is_narrow(const Egress& egress) const;
   void tell(Event::Kind kind, Reason reason, const Request* request, const Bound* bound, std::string rule);
 
   Premises& premises_;

@@ -12,6 +12,11 @@ class Grounds : public Premises {
  public:
   std::shared_ptr<const Egress> egress() const override { return egress_now; }
   std::shared_ptr<const Bindings> bindings() const override { return bindings_now; }
+  std::shared_ptr<const Searches> searches() const override {
+    auto out = std::make_shared<Searches>();
+    if (bindings_now) out->set(*bindings_now);
+    return out;
+  }
   void record(Event event) override { told.push_back(std::move(event)); }
   void want_values() override { ++wanted; }
   std::shared_ptr<const Egress> egress_now;
@@ -96,6 +101,94 @@ TEST_F(InspectorTest, ValuesAreBoundedInSum) {
   EXPECT_NE(all->all()[1]->trouble.find("16 KiB"), std::string::npos);
   EXPECT_FALSE(all->all()[2]->value.empty()) << "the same value again takes nothing more";
   EXPECT_FALSE(all->all()[3]->value.empty());
+}
+
+// A binding for some methods or paths is a rule as well: what only some servers look at must not lead around it.
+TEST_F(InspectorTest, OverridesAreRefusedWhereABindingIsNarrow) {
+  auto judged = [&](const std::string& field) {
+    Request asked{.method = "GET", .target = "/open", .authority = "a.example", .fields = {{field, "DELETE"}}};
+    return inspector.judge(asked).status;
+  };
+  const std::vector<std::string> odd = {"X-HTTP-Method-Override", "x-original-url", "X_Http_Method"};
+  for (const auto& field : odd) EXPECT_EQ(judged(field), 0) << field << " where every method and path has it";
+  auto narrow = binding("b1", "hunter2");
+  narrow.methods = {"GET"};
+  grounds.bindings_now = made({narrow});
+  for (const auto& field : odd) EXPECT_EQ(judged(field), 403) << field;
+  narrow.methods.clear();
+  narrow.path_prefix = "/open";
+  grounds.bindings_now = made({narrow});
+  for (const auto& field : odd) EXPECT_EQ(judged(field), 403) << field;
+  narrow.names = {"b.example"};
+  grounds.bindings_now = made({narrow});
+  for (const auto& field : odd) EXPECT_EQ(judged(field), 0) << field << " at another name";
+}
+
+// Servers that make variables of fields take one for the other.
+TEST_F(InspectorTest, TheSandboxsOwnCopyIsTakenAwayInEverySpelling) {
+  auto header = binding("b1", "hunter2");
+  header.place = vault::Place::header;
+  header.field = "X-Api-Key";
+  grounds.bindings_now = made({header});
+  request.fields = {{"X_Api_Key", "mine"}, {"x-api_key", "mine"}, {"X-Api-Keys", "another"}};
+  decision = inspector.judge(request);
+  ASSERT_EQ(decision.status, 0) << decision.text;
+  ASSERT_EQ(inspector.inject(request, decision, "body").status, 0);
+  size_t copies = 0;
+  for (const auto& field : request.fields) {
+    EXPECT_NE(field.value, "mine") << field.name;
+    copies += field.name == "X-Api-Key";
+  }
+  EXPECT_EQ(copies, 1u);
+  EXPECT_TRUE(find_field(request.fields, "X-Api-Keys"));
+}
+
+TEST_F(InspectorTest, ASignatureIsNotMadeForAnotherFile) {
+  auto aws = binding("b1", "AKIAEXAMPLE:wJalrXUtnFEMI-example-key");
+  aws.place = vault::Place::sigv4;
+  aws.field = "eu-central-1/s3";
+  auto judged = [&](const std::string& field) {
+    grounds.bindings_now = made({aws});
+    Request asked{.method = "PUT", .target = "/mine/copy", .authority = "a.example", .fields = {{field, "/theirs/x"}}};
+    return inspector.judge(asked).status;
+  };
+  EXPECT_EQ(judged("x-amz-copy-source"), 0) << "where every path has it";
+  aws.path_prefix = "/mine";
+  EXPECT_EQ(judged("X-Amz-Copy-Source"), 403);
+  EXPECT_EQ(judged("x-amz-copy-source-range"), 403);
+  EXPECT_EQ(judged("x-amz-rename-source"), 403);
+  EXPECT_EQ(judged("x-amz-meta-source"), 0);
+}
+
+// A value that is made anew for each hour of a long connection is one binding all the same.
+TEST_F(InspectorTest, WhatWasUsedDoesNotGrow) {
+  for (int i = 0; i < 5; ++i) {
+    grounds.bindings_now = made({binding("b1", "hunter2-" + std::to_string(i))});
+    decision = inspector.judge(request);
+    ASSERT_EQ(decision.status, 0) << decision.text;
+    ASSERT_EQ(inspector.inject(request, decision, "body").status, 0);
+  }
+  EXPECT_EQ(inspector.used().size(), 1u);
+  EXPECT_FALSE(inspector.is_revoked());
+  grounds.bindings_now = nullptr;
+  EXPECT_TRUE(inspector.is_revoked());
+}
+
+// Also the answer to a request that had no credential must be readable.
+TEST_F(InspectorTest, AnswersAreAskedForAsTheyAre) {
+  Request other{.method = "GET", .target = "/", .authority = "a.example", .fields = {{"Accept-Encoding", "gzip"}}};
+  auto narrow = binding("b1", "hunter2");
+  narrow.methods = {"PUT"};
+  grounds.bindings_now = made({narrow});
+  auto without = inspector.judge(other);
+  EXPECT_TRUE(without.bound.empty());
+  EXPECT_TRUE(without.searched);
+  ASSERT_TRUE(find_field(other.fields, "Accept-Encoding"));
+  EXPECT_EQ(*find_field(other.fields, "Accept-Encoding"), "identity");
+  grounds.bindings_now = nullptr;
+  Request free{.method = "GET", .target = "/", .authority = "a.example", .fields = {{"Accept-Encoding", "gzip"}}};
+  EXPECT_FALSE(inspector.judge(free).searched);
+  EXPECT_EQ(*find_field(free.fields, "Accept-Encoding"), "gzip");
 }
 
 TEST(Encoding, IsSaidByAnyOfTheFields) {

@@ -98,11 +98,12 @@ Interception::Outcome Interception::shake_hands() {
 
 Interception::Outcome Interception::begin(const std::string& protocol) {
   if (protocol != "h2") {
-    relay_ = std::make_unique<Http1Relay>(inspector_, *client_, *server_);
+    relay_ = std::make_unique<Http1Relay>(inspector_, *client_, *server_, &needs_.budget);
     return Outcome::going;
   }
-  if (!needs_.more(kMoreForHttp2)) return refuse(Reason::too_many_connections, "connections that are looked into");
-  auto relay = Http2Relay::make(inspector_, *client_, *server_);
+  if (!needs_.budget.more(kMoreForHttp2))
+    return refuse(Reason::too_many_connections, "connections that are looked into");
+  auto relay = Http2Relay::make(inspector_, *client_, *server_, &needs_.budget);
   if (!relay) return refuse(Reason::too_many_connections, relay.error().message);
   relay_ = std::move(*relay);
   return Outcome::going;

@@ -35,7 +35,7 @@ class Interception {
     uint16_t port = 0;
     std::string first;                   // the client's first bytes
     std::vector<std::string> protocols;  // that it offers and we can look into
-    std::function<bool(size_t)> more;    // may it have so many bytes more?
+    Budget budget;
   };
   explicit Interception(Needs needs);
 

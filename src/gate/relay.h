@@ -2,6 +2,7 @@
 // http2_relay.h. The same HTTP on both legs, so that nothing is translated.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,32 @@ class Outbox {
  private:
   std::string bytes_;
   size_t at_ = 0;
+};
+
+// What a connection takes beyond what every one has: heads and bodies that wait. In the sandbox's share while it does.
+struct Budget {
+  std::function<bool(size_t)> more;  // may it have so many bytes more?
+  std::function<void(size_t)> less;
+};
+class Charge {
+ public:
+  explicit Charge(const Budget* budget) : budget_(budget) {}
+  ~Charge() { clear(); }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+  bool add(size_t bytes) {
+    if (budget_ && budget_->more && !budget_->more(bytes)) return false;
+    bytes_ += bytes;
+    return true;
+  }
+  void clear() {
+    if (budget_ && budget_->less && bytes_ > 0) budget_->less(bytes_);
+    bytes_ = 0;
+  }
+
+ private:
+  const Budget* budget_;  // none: as much as it likes
+  size_t bytes_ = 0;
 };
 
 class Relay {

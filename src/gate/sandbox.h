@@ -79,7 +79,7 @@ class Sandbox : public Premises {
   std::shared_ptr<const Egress> egress() const override { return egress_; }
   std::shared_ptr<const Bindings> bindings() const override { return bindings_; }
   // What its streams are searched for; still there when it is gone, for those that are open.
-  std::shared_ptr<const Searches> searches() const { return searches_; }
+  std::shared_ptr<const Searches> searches() const override { return searches_; }
   void record(Event event) override { recorder_.record(std::move(event), shared_.loop.now()); }
   void want_values() override;
   void flush_events(bool last = false) { recorder_.flush(shared_.loop.now(), last); }

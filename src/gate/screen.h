@@ -1,9 +1,10 @@
 // What comes back from a server, searched for the values that a sandbox must not see, and blotted out where one is.
+// Some are not to be blotted out: there everything ends.
 //
-//   Screen screen(bindings->automaton(), [](const std::string& binding) { … });   // without one: everything passes
-//   screen.feed(piece, out);       // appended to `out`, in sum as many bytes as went in
-//   screen.idle(out);              // nothing more for the moment
-//   screen.end(out);
+//   Screen screen(searches->automaton(), [](const std::string& binding) { …; return ends; });   // without one: all
+//   passes screen.feed(piece, out);       // appended to `out`, in sum as many bytes as went in if (screen.blocked()) …
+//   // not one more byte: `out` has none of the piece that it was in screen.idle(out);              // nothing more for
+//   the moment screen.end(out);
 #pragma once
 
 #include <functional>
@@ -20,7 +21,7 @@ namespace isola::gate {
 
 class Screen {
  public:
-  using Found = std::function<void(const std::string& binding)>;
+  using Found = std::function<bool(const std::string& binding)>;  // true: it ends here
   Screen() = default;
   Screen(std::shared_ptr<const scan::Automaton> automaton, Found found)
       : automaton_(std::move(automaton)), found_(std::move(found)) {
@@ -29,33 +30,39 @@ class Screen {
 
   void feed(std::string_view piece, std::string& out) {
     if (!stream_) return void(out.append(piece));
+    if (blocked_) return;
     hits_.clear();
+    const size_t before = out.size();
     stream_->feed(piece, out, hits_);
     // A value is found in several spellings at once: told once.
     const std::string* last = nullptr;
     for (const auto& hit : hits_) {
       const auto& id = automaton_->id_of(hit.value);
-      if (!last || *last != id) found_(id);
+      if (!last || *last != id) blocked_ |= found_(id);
       last = &id;
     }
+    if (blocked_) out.resize(before);
   }
   void idle(std::string& out) {
-    if (stream_) stream_->idle(out);
+    if (stream_ && !blocked_) stream_->idle(out);
   }
   void end(std::string& out) {
-    if (!stream_) return;
+    if (!stream_ || blocked_) return;
     stream_->end(out);
     stream_.emplace(automaton_);
   }
   // A short text by itself.
-  void whole(std::string& text) const {
+  void whole(std::string& text) {
     if (!automaton_) return;
     Screen one(automaton_, found_);
     std::string out;
     one.feed(text, out);
     one.end(out);
+    blocked_ |= one.blocked_;
     text = std::move(out);
   }
+  bool searches() const { return automaton_ != nullptr; }
+  bool blocked() const { return blocked_; }
   bool holds() const { return stream_ && stream_->held() > 0; }
 
  private:
@@ -63,6 +70,7 @@ class Screen {
   Found found_;
   std::optional<scan::Stream> stream_;
   std::vector<scan::Hit> hits_;
+  bool blocked_ = false;
 };
 
 }  // namespace isola::gate

@@ -104,6 +104,25 @@ TEST(GuestOutput, ALinkThatHoldsUntakenOutputCanBeRenewed) {
   EXPECT_EQ(got, 3000000u);
 }
 
+// All of them are over before anybody has read a word: what is being read is not yet the past.
+TEST(GuestOutput, ManyThatEndAtOnceLoseNothing) {
+  TestGuest guest;
+  ASSERT_TRUE(guest->hello());
+  constexpr size_t kMany = 60, kEach = 50'000;
+  std::vector<uint64_t> got(kMany), lost(kMany);
+  std::vector<decltype(guest->begin_run({}))> runs;
+  for (size_t i = 0; i < kMany; ++i)
+    runs.push_back(guest->begin_run({.argv = {"/bin/sh", "-c", "head -c 50000 /dev/zero"}},
+                                    {.out = [&got, i](std::string_view s) { got[i] += s.size(); },
+                                     .gap = [&lost, i](uint64_t, uint64_t n) { lost[i] += n; }}));
+  for (size_t i = kMany; i-- > 0;) {  // the oldest last
+    auto exit = guest->finish(runs[i]);
+    ASSERT_OK(exit);
+    EXPECT_EQ(lost[i], 0u) << i;
+    EXPECT_EQ(got[i], kEach) << i;
+  }
+}
+
 TEST(GuestOutput, FloodWithASlowReaderBesideAFastOne) {
   TestGuest guest;
   constexpr uint64_t kFlood = uint64_t{1} << 30;

@@ -60,6 +60,29 @@ int become_gate(int control, const char* servers, const char* authorities) {
   return 1;
 }
 
+constexpr size_t kMostRevoked = 4096;  // that are remembered of one sandbox, the newest
+
+// Of a list of bindings those that still hold.
+std::string without(const std::string& bindings, const std::deque<std::string>& revoked) {
+  if (bindings.empty() || revoked.empty()) return bindings;
+  auto list = vault::parse_bindings(bindings);
+  if (!list) return bindings;
+  auto gone =
+      std::erase_if(*list, [&](const auto& one) { return std::ranges::find(revoked, one.id) != revoked.end(); });
+  return gone == 0 ? bindings : vault::to_json(*list);
+}
+
+// Of what is open those that a new list still has.
+std::string still_in(const std::string& opened, const std::string& bindings) {
+  if (opened.empty()) return opened;
+  auto list = vault::parse_bindings(opened), wanted = vault::parse_bindings(bindings);
+  if (!list || !wanted) return {};
+  std::erase_if(*list, [&](const auto& one) {
+    return std::ranges::none_of(*wanted, [&](const auto& other) { return other.id == one.id; });
+  });
+  return vault::to_json(*list);
+}
+
 // JSON, as Terms::trouble is.
 std::string all_missing(const std::string& bindings, const std::string& why) {
   nlohmann::json missing = nlohmann::json::object();
@@ -226,6 +249,48 @@ void GateKeeper::advance_all() {
   for (const auto& id : ids) advance(id);
 }
 
+void GateKeeper::revoke(const RevokeRequest& request, Done done) {
+  auto it = entries_.find(request.id);
+  if (it == entries_.end()) return done(std::string());
+  auto& entry = it->second;
+  for (const auto& binding : request.bindings) entry.revoked.push_back(binding);
+  while (entry.revoked.size() > kMostRevoked) entry.revoked.pop_front();
+  Result<void> kept;
+  if (entry.kept && !entry.kept->bindings.empty()) {
+    Terms narrower = *entry.kept;
+    narrower.bindings = without(narrower.bindings, entry.revoked);
+    narrower.opened = without(narrower.opened, entry.revoked);
+    // A launcher that takes over must not find it. Where that cannot be written, it finds nothing, and lets nothing
+    // out.
+    if (narrower.bindings != entry.kept->bindings) kept = keep(request.id, narrower);
+    if (!kept) ::unlink((options_.folder + "/" + request.id).c_str());
+    entry.kept = std::move(narrower);
+  }
+  if (child_.pid <= 0 || !entry.sent) return done(kept ? Result<std::string>("") : std::unexpected(kept.error()));
+  // Behind everything that was sent, of which this takes something away; what comes later does not have it (put).
+  const uint64_t number = ++last_job_;
+  revoking_[number] = [kept, done = std::move(done)](const Result<std::string>& told) {
+    if (!told) return done(told);
+    done(kept ? Result<std::string>("") : std::unexpected(kept.error()));
+  };
+  tell_now(request.id, *entry.sent, false, [this, number](const Result<std::string>& told) {
+    if (auto waiting = revoking_.extract(number)) waiting.mapped()(told);
+  });
+}
+
+// What the gate has already, as far as it still holds, and nothing that would have to be waited for.
+void GateKeeper::tell_now(const std::string& id, const Terms& terms, bool cut, Done done) {
+  auto& entry = entries_.at(id);
+  Terms now = terms;
+  now.bindings = without(now.bindings, entry.revoked);
+  now.opened = without(now.opened, entry.revoked);
+  const bool incomplete = !now.bindings.empty() && (!now.is_open || !now.trouble.empty());
+  entry.sent = now;
+  Writer out;
+  encode(out, gate::SetPolicy{id, now.policy, now.ceiling, cut, now.opened, incomplete});
+  request(static_cast<uint8_t>(gate::ControlOp::policy), out.data(), std::move(done));
+}
+
 void GateKeeper::do_change(const std::string& id, Entry& entry) {
   const Job& job = entry.jobs.front();
   if (job.reopens && !entry.kept) return finish_job(id, std::string());
@@ -237,6 +302,20 @@ void GateKeeper::do_change(const std::string& id, Entry& entry) {
     terms.bindings = job.change->bindings;
   }
   const bool cut = job.change && job.change->cut;
+  // What it takes away is taken away before anything is opened: sources may be slow. Nobody waits for this answer,
+  // the whole of it follows.
+  if (job.change && !terms.bindings.empty() && entry.told && entry.sent) {
+    Terms first = *entry.sent;
+    first.policy = terms.policy;
+    first.ceiling = terms.ceiling;
+    first.opened = still_in(first.opened, terms.bindings);
+    if (first.policy != entry.sent->policy || first.ceiling != entry.sent->ceiling ||
+        first.opened != entry.sent->opened) {
+      const uint64_t serial = entry.serial;
+      tell_now(id, first, cut, nullptr);
+      if (!find(id, serial)) return;  // the gate was found dead: it is done again
+    }
+  }
   open(id, terms, job.only_due, [this, id, closed = terms, cut, serial = entry.serial](const Result<Terms>& opened) {
     Entry* ready = find(id, serial);
     if (!ready) return;
@@ -277,6 +356,7 @@ void GateKeeper::add_kept(const std::string& id) {
       std::string sealed = std::move(entry->kept->bindings);  // they may have been sealed anew meanwhile
       entry->kept = *opened;
       entry->kept->bindings = std::move(sealed);
+      entry->kept->opened = without(entry->kept->opened, entry->revoked);
     }
     if (!opened) log::warn("launcher", "the bindings of {} could not be opened: {}", id, opened.error().message);
     // Without them, rather than not at all: what it may reach is the same, and no secret goes out.
@@ -318,6 +398,8 @@ void GateKeeper::took(const std::string& id, Terms terms, const Result<std::stri
   }
   if (!result) return finish_job(id, result);
   entry.told = true;
+  terms.bindings = without(terms.bindings, entry.revoked);  // while it was on its way
+  terms.opened = without(terms.opened, entry.revoked);
   // What the gate could make nothing of is missing there.
   if (!result->empty() && terms.trouble.empty()) terms.trouble = all_missing(terms.bindings, *result);
   const bool reopens = entry.jobs.front().reopens;
@@ -357,18 +439,17 @@ void GateKeeper::finish_job(const std::string& id, const Result<std::string>& re
 
 // `again`: a gate before this one may have used what is missing now.
 void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool cut, Done done, bool again) {
-  entries_.at(id).busy = true;
+  auto& entry = entries_.at(id);
+  entry.busy = true;
+  if (told) return tell_now(id, terms, cut, std::move(done));
   Writer out;
   const bool incomplete = !terms.bindings.empty() && (!terms.is_open || !terms.trouble.empty());
-  if (told) {
-    encode(out, gate::SetPolicy{id, terms.policy, terms.ceiling, cut, terms.opened, incomplete});
-    return request(static_cast<uint8_t>(gate::ControlOp::policy), out.data(), std::move(done));
-  }
   auto sockets = sockets_(id);
   if (!sockets) return done(std::unexpected(sockets.error()));
   gate::AddSandbox add{id, terms.policy, terms.ceiling};
   auto fds = gate::descriptors_of(**sockets, add.sockets);
-  add.bindings = terms.opened;
+  entry.sent = terms;
+  add.bindings = entry.sent->opened = without(terms.opened, entry.revoked);
   add.incomplete = again && incomplete;
   if (options_.birth) add.birth = options_.birth(id);
   encode(out, add);
@@ -550,9 +631,11 @@ void GateKeeper::died() {
   std::vector<std::pair<std::string, uint64_t>> going;
   for (const auto& [id, leaving] : leaving_) going.emplace_back(id, leaving.serial);
   for (const auto& [id, serial] : going) left(id, serial);
+  for (auto& [number, done] : std::exchange(revoking_, {})) done(std::string());
   for (auto& [id, entry] : entries_) {
     entry.serial = ++last_serial_;
     entry.told = entry.busy = false;
+    entry.sent.reset();
     std::erase_if(entry.jobs, [](const Job& job) { return !job.done; });  // but for what was given up already
   }
   if (entries_.empty()) return;

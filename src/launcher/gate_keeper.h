@@ -60,6 +60,9 @@ class GateKeeper {
   Result<void> restore();
   // In force for the next connection, and written down, when `done` is called.
   void set_policy(const PolicyRequest& request, Done done);
+  // These bindings are gone: at once, before everything that was asked of it and waits, and for good. Nothing is opened
+  // for it, so that no source that is slow to answer keeps a credential alive.
+  void revoke(const RevokeRequest& request, Done done);
   void report(const std::string& id, Done done);
   void certificate(const std::string& id, Done done);
   // A socket whose other end the gate has: streams of sandboxes are passed over it (gate/scan_frames.h).
@@ -107,6 +110,8 @@ class GateKeeper {
     uint64_t serial = 0;                                 // an answer to what was asked before is not for it
     uint64_t born = 0;                                   // the same for as long as it is this sandbox's
     std::optional<Terms> kept;                           // in force, and written down
+    std::optional<Terms> sent;                           // what the gate that runs now was told last
+    std::deque<std::string> revoked;                     // ids that do not come back, be they on their way
     bool told = false;                                   // the gate that runs now has its sockets
     bool opens_again = false;                            // a timer runs for bindings that could not be opened
     std::chrono::steady_clock::time_point not_before{};  // the gate may want other values again
@@ -140,6 +145,7 @@ class GateKeeper {
   void took(const std::string& id, Terms terms, const Result<std::string>& result);
   void finish_job(const std::string& id, const Result<std::string>& result);
   void put(const std::string& id, const Terms& terms, bool told, bool cut, Done done, bool again = false);
+  void tell_now(const std::string& id, const Terms& terms, bool cut, Done done);
   void try_again(const std::string& id);
   void restart_after(std::chrono::milliseconds pause);
   void request(uint8_t op, const std::string& arguments, Done done, std::span<const int> fds = {});
@@ -181,6 +187,7 @@ class GateKeeper {
   };
   std::map<uint32_t, Call> calls_;  // by tag: the oldest first
   std::optional<EventLoop::TimerId> patrol_;
+  std::map<uint64_t, Done> revoking_;  // whoever waits for that: a gate that dies sends nothing any more either
   uint32_t last_tag_ = 0;
   uint64_t last_job_ = 0, last_serial_ = 0;
   std::chrono::steady_clock::time_point started_{};

@@ -314,6 +314,15 @@ void decode(Reader& in, PolicyRequest& v) {
   v.bindings = in.str();
 }
 
+void encode(Writer& out, const RevokeRequest& v) {
+  out.str(v.id);
+  out.strs(v.bindings);
+}
+void decode(Reader& in, RevokeRequest& v) {
+  v.id = in.str();
+  v.bindings = in.strs();
+}
+
 void encode(Writer& out, const VaultState& v) {
   out.str(v.open_key);
   out.u8(v.locked);

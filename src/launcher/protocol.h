@@ -56,6 +56,7 @@ enum class Op : uint8_t {
   vault_open,
   scan_channel,
   vault_signing,
+  revoke,
   shutdown
 };
 
@@ -204,6 +205,12 @@ struct PolicyRequest {
   // text all the way: it is opened in a process of its own and sealed again, to the gate's key.
   std::string bindings = {};
 };
+// Bindings that do not hold any longer, by their ids. The reply comes when the gate sends none of them any more; what
+// else the sandbox may do stays as it is, and a set_policy that still has them does not bring them back.
+struct RevokeRequest {
+  std::string id;
+  std::vector<std::string> bindings;
+};
 // The reply to a set_policy is a JSON object {binding: why} of those that could not be opened; they are left out, the
 // rest is in force. Empty: all are.
 // admit: a uid. From then on that user may ask for sandboxes, and nobody else but root; only root may say so.
@@ -248,6 +255,7 @@ void encode(Writer& out, const StatsReply& v);
 void encode(Writer& out, const Ended& v);
 void encode(Writer& out, const InfoReply& v);
 void encode(Writer& out, const PolicyRequest& v);
+void encode(Writer& out, const RevokeRequest& v);
 void encode(Writer& out, const VaultState& v);
 void encode(Writer& out, const Error& v);
 void decode(Reader& in, LaunchRequest& v);
@@ -262,6 +270,7 @@ void decode(Reader& in, StatsReply& v);
 void decode(Reader& in, Ended& v);
 void decode(Reader& in, InfoReply& v);
 void decode(Reader& in, PolicyRequest& v);
+void decode(Reader& in, RevokeRequest& v);
 void decode(Reader& in, VaultState& v);
 void decode(Reader& in, Error& v);
 

@@ -23,7 +23,7 @@ void Server::set_gate(GateKeeper& gate) {
 
 bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   if (op != Op::set_policy && op != Op::gate_report && op != Op::gate_events && op != Op::certificate &&
-      op != Op::scan_channel)
+      op != Op::scan_channel && op != Op::revoke)
     return false;
   auto refuse = [&](Code code, const char* why) {
     reply(id, tag, fail(code, why));
@@ -59,6 +59,14 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
       reply(id, tag, result ? Result<std::string>(out.take()) : result);
     };
     op == Op::certificate ? gate_->certificate(sandbox, answer) : gate_->report(sandbox, answer);
+    return true;
+  }
+  if (op == Op::revoke) {
+    RevokeRequest request;
+    decode(in, request);
+    if (!in.done()) return refuse(Code::invalid, "unreadable request");
+    if (!may_ask_of(id, request.id)) return refuse(Code::not_found, "there is no such sandbox");
+    gate_->revoke(request, [this, id, tag](const Result<std::string>& result) { reply(id, tag, result); });
     return true;
   }
   PolicyRequest request;

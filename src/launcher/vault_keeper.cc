@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "kernel/capability.h"
+#include "scan/automaton.h"
 #include "vault/binding.h"
 #include "vault/minting.h"
 #include "vault/source.h"
@@ -127,6 +128,9 @@ class Opening {
       return {};
     }
     if (!made) return std::unexpected(made.error());
+    // It would be found everywhere, and so it is looked for nowhere: what goes out with it could come back unseen.
+    if (!binding.unsearched && !scan::is_searchable(made->value.view()))
+      return fail(Code::invalid, vault::kUnsearchable);
     ISOLA_TRY(binding.sealed, vault::seal(keys_.gate.open_key(), made->value.view()));
     binding.until = made->until;
     binding.due = made->due;

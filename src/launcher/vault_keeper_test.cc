@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/codec.h"
 #include "base/file.h"
@@ -98,6 +99,21 @@ TEST_F(VaultKeeping, BindingsAreOpenedForTheGateAlone) {
   EXPECT_EQ(opened.missing, "");
   EXPECT_NE(opened.bindings[0].sealed, sealed);
   EXPECT_EQ(value_for_gate(opened.bindings[0]), "hunter2");
+}
+
+TEST_F(VaultKeeping, ValuesThatCannotBeSearchedForAreNotOpened) {
+  auto of = [&](const char* id, const char* value) {
+    return binding(id, vault::seal_value(open_key(), value).value());
+  };
+  auto marked = of("b4", "on");
+  marked.unsearched = true;
+  auto opened = open({of("b1", "12345"), of("b2", "xxxxxxxxxx"), of("b3", "123456"), marked});
+  ASSERT_EQ(opened.bindings.size(), 2u);
+  EXPECT_EQ(opened.bindings[0].id, "b3");
+  EXPECT_EQ(opened.bindings[1].id, "b4");
+  auto missing = nlohmann::json::parse(opened.missing);
+  EXPECT_EQ(missing.size(), 2u);
+  EXPECT_EQ(missing["b1"], vault::kUnsearchable);
 }
 
 // Tokens are made once and used until another is due, or until what they are made of changes.

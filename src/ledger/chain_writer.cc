@@ -162,6 +162,7 @@ Result<Head> ChainWriter::commit(std::deque<Item>& batch, Head head) {
     return head;
   }
   ISOLA_CHECK(open_again());
+  ISOLA_CHECK(choose_sync(batch));
   ISOLA_TRY(auto change, sqlite::Transaction::begin(*db_));
   ChainKey key = ratchet_.key();
   for (auto& item : batch) {
@@ -191,6 +192,16 @@ Result<void> ChainWriter::open_again() {
   // Not made anew where it is missing: that would be another ledger.
   if (::access(path_.c_str(), F_OK) < 0) return sys_error("cannot open the ledger " + path_);
   ISOLA_TRY(db_, sqlite::Database::open(path_, kLedgerSchema, options_.sync));
+  syncs_ = options_.sync == sqlite::Sync::full;
+  return {};
+}
+
+Result<void> ChainWriter::choose_sync(const std::deque<Item>& batch) {
+  if (options_.sync == sqlite::Sync::full || !options_.awaited_on_disk) return {};
+  const bool wanted = std::ranges::any_of(batch, [](const Item& item) { return item.done && item.event; });
+  if (wanted == syncs_) return {};
+  ISOLA_CHECK(db_->run(wanted ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL"));
+  syncs_ = wanted;
   return {};
 }
 

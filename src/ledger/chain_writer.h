@@ -38,6 +38,9 @@ class ChainWriter {
   struct Options {
     size_t most_items, most_bytes;
     sqlite::Sync sync = sqlite::Sync::normal;
+    // With Sync::normal: an entry that somebody waits for is on the disk when he hears of it, with all before it. Those
+    // that nobody waits for, and whoever only asks for the file, do not pay for that.
+    bool awaited_on_disk = false;
     uint64_t checkpoint_entries = 0;                // a ledger.checkpoint after so many entries; 0: never
     std::chrono::milliseconds checkpoint_every{0};  // … and when so long after the last one something is written
     std::function<void(uint64_t)> written = {};     // hears the newest entry after each commit; must not wait
@@ -62,6 +65,7 @@ class ChainWriter {
   // Writes the batch in one transaction. The head moves only if all of it is there.
   Result<Head> commit(std::deque<Item>& batch, Head head);
   Result<void> open_again();
+  Result<void> choose_sync(const std::deque<Item>& batch);
   Result<void> write(Item& item, Head& head, ChainKey& key);
   bool checkpoint_due(const Head& head) const;
   static constexpr size_t kMostPerCommit = 1024;
@@ -72,6 +76,7 @@ class ChainWriter {
 
   const std::string path_;
   std::optional<sqlite::Database> db_;  // the thread's alone
+  bool syncs_ = false;                  // what `db_` was told last
   Ratchet ratchet_;                     // likewise
   uint64_t checkpoint_ = 0;
   std::chrono::steady_clock::time_point checkpoint_time_ = std::chrono::steady_clock::now();

@@ -19,6 +19,43 @@ namespace {
 
 using ChainWriterTest = LedgerTest;
 
+// Each commit is synced or not by whom it is for.
+TEST_F(ChainWriterTest, WhatSomebodyWaitsForIsOnTheDisk) {
+  ledger_.reset();
+  auto db = sqlite::Database::open(path(), kLedgerSchema, sqlite::Sync::normal);
+  auto ratchet = Ratchet::open(path());
+  ASSERT_TRUE(db && ratchet);
+  ChainWriter writer(std::move(*db), {.seq = 0, .hash = kNoHash}, std::move(*ratchet),
+                     {.most_items = 100, .most_bytes = 1 << 20, .awaited_on_disk = true});
+  // What the last commit was made with: 1 is NORMAL, 2 is FULL.
+  auto level = [&] {
+    std::promise<int64_t> said;
+    EXPECT_TRUE(writer.between(
+        [&](auto& open, auto&, auto&) { said.set_value(open->integer("PRAGMA synchronous").value_or(-1)); }));
+    return said.get_future().get();
+  };
+  auto put = [&](bool awaited) {
+    std::promise<void> written;
+    auto done = [&](const Result<uint64_t>& at) {
+      EXPECT_TRUE(at);
+      written.set_value();
+    };
+    ChainWriter::Item item{.event = event("i1")};
+    if (awaited) item.done = done;
+    EXPECT_TRUE(writer.add(std::move(item)));
+    if (!awaited) {
+      EXPECT_TRUE(writer.add({.event = {}, .usage = {}, .done = done}));  // that it is in the file
+    }
+    written.get_future().wait();
+  };
+  put(false);
+  EXPECT_EQ(level(), 1);
+  put(true);
+  EXPECT_EQ(level(), 2);
+  put(false);
+  EXPECT_EQ(level(), 1);
+}
+
 TEST_F(ChainWriterTest, ManyThreadsOneChain) {
   reopen({.queue_items = 64});  // small: callers have to wait for room
   constexpr int kThreads = 6, kEach = 500;

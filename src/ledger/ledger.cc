@@ -87,6 +87,7 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, const Ledg
                                               ChainWriter::Options{.most_items = options.queue_items,
                                                                    .most_bytes = options.queue_bytes,
                                                                    .sync = options.sync,
+                                                                   .awaited_on_disk = options.awaited_on_disk,
                                                                    .checkpoint_entries = options.checkpoint_entries,
                                                                    .checkpoint_every = options.checkpoint_every,
                                                                    .written = options.written});

@@ -53,7 +53,8 @@ struct Verdict {
 
 struct LedgerOptions {
   sqlite::Sync sync = sqlite::Sync::normal;
-  size_t queue_items = 65536;  // beyond either, append() waits
+  bool awaited_on_disk = false;  // append_durably() syncs the disk also with Sync::normal (chain_writer.h)
+  size_t queue_items = 65536;    // beyond either, append() waits
   size_t queue_bytes = 64 << 20;
   uint64_t checkpoint_entries = 0;                // a ledger.checkpoint after so many entries; 0: never
   std::chrono::milliseconds checkpoint_every{0};  // and after so long; 0: never
@@ -115,6 +116,8 @@ struct VerifyOptions {
   std::optional<Head> expected = std::nullopt;  // that was kept elsewhere
   const VerificationKeys* keys = nullptr;       // none: macs are not checked
   std::optional<Head> follows = std::nullopt;   // where the file before it ended; none: what it says itself
+  // Of several files: where those that were moved away ended. Only who keeps them elsewhere can say it.
+  std::optional<Head> begins = std::nullopt;
 };
 // verify() for a file that no Ledger has open, such as a backup; also beside a server that writes to it.
 Result<Verdict> verify_file(const std::string& path, const VerifyOptions& options = {});

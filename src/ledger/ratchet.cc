@@ -43,9 +43,13 @@ Result<ChainKey> parse_key(std::string_view number, std::string_view digits) {
   return ChainKey(seq, std::move(*key));
 }
 
+// A key is in two files. The second is made whole beside its place, then the first is written, then the second gets its
+// name: whatever is killed in between, the next one finds either the old state, or both halves and can finish.
+std::string next_ratchet(const std::string& ledger) { return Ratchet::path_of(ledger) + ".next"; }
+
 // As root in the folder of somebody else: never through a link, never over a file that is there.
-Result<void> make_ratchet(const std::string& ledger, const ChainKey& key, unsigned uid, unsigned gid) {
-  std::string path = Ratchet::path_of(ledger);
+Result<void> make_ratchet(const std::string& path, const ChainKey& key, unsigned uid, unsigned gid) {
+  if (::unlink(path.c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove " + path);
   Fd file(::open(path.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600));
   if (!file) return sys_error("cannot create " + path);
   ISOLA_TRY(std::string text, text_of(key));
@@ -116,10 +120,15 @@ Result<void> ChainKey::forward_to(uint64_t seq) {
 }
 
 Result<Ratchet> Ratchet::open(const std::string& ledger) {
-  std::string path = path_of(ledger);
-  Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-  if (!file && errno == ENOENT)
+  auto ratchet = open_at(path_of(ledger));
+  if (!ratchet && ratchet.error().code == Code::not_found)
     return fail(Code::denied, "the ledger " + ledger + " has no key, and nothing is written without one");
+  return ratchet;
+}
+
+Result<Ratchet> Ratchet::open_at(const std::string& path) {
+  Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!file && errno == ENOENT) return fail(Code::not_found, "there is no " + path);
   if (!file) return sys_error("cannot open " + path);
   char buffer[256];
   ssize_t n = ::pread(file.get(), buffer, sizeof buffer, 0);
@@ -189,37 +198,74 @@ Result<std::string> VerificationKeys::derive(std::string_view purpose) const {
   return hmac_sha256(beginnings_.front().key(), "derive " + std::string(purpose));
 }
 
+namespace {
+
+Result<void> put_key(const std::string& ledger, const std::string& key_file, std::string lines, const ChainKey& key,
+                     unsigned uid, unsigned gid) {
+  lines += fmt::format("{} {} {}\n", kKeyMark, key.seq(), to_hex(key.key()));
+  ISOLA_CHECK(VerificationKeys::parse(lines));
+  ISOLA_CHECK(make_ratchet(next_ratchet(ledger), key, uid, gid));
+  auto written = replace_file(key_file, lines, 0600);
+  wipe(lines);
+  ISOLA_CHECK(written);
+  if (::rename(next_ratchet(ledger).c_str(), Ratchet::path_of(ledger).c_str()) < 0)
+    return sys_error("cannot rename " + next_ratchet(ledger));
+  return {};
+}
+
+// A change that was killed after its first half. The server's user could put a file there, but not with that key in it.
+Result<bool> finish_key(const std::string& ledger, const std::string& key_file) {
+  auto next = Ratchet::open_at(next_ratchet(ledger));
+  if (!next) return false;
+  auto keys = VerificationKeys::read(key_file);
+  if (!keys || keys->newest().seq() != next->key().seq() || !equal_secrets(keys->newest().key(), next->key().key()))
+    return false;
+  if (::rename(next_ratchet(ledger).c_str(), Ratchet::path_of(ledger).c_str()) < 0)
+    return sys_error("cannot rename " + next_ratchet(ledger));
+  return true;
+}
+
+// What an earlier try left of a beginning at this entry or later never authenticated anything that is here. It stays
+// readable, for copies that may be elsewhere, and counts no more.
+Result<std::string> without_later(std::string_view lines, uint64_t seq) {
+  std::string kept;
+  for (size_t at = 0; at < lines.size();) {
+    size_t end = std::min(lines.find('\n', at), lines.size());
+    std::string_view line = lines.substr(at, end - at);
+    at = end + 1;
+    if (auto one = VerificationKeys::parse(line); one && one->newest().seq() >= seq) kept += "# replaced: ";
+    kept += line;
+    kept += '\n';
+  }
+  return kept;
+}
+
+}  // namespace
+
 Result<void> provide_key(const std::string& ledger, const std::string& key_file, unsigned uid, unsigned gid) {
-  if (is_there(Ratchet::path_of(ledger))) return {};
+  ISOLA_TRY(bool finished, finish_key(ledger, key_file));
+  if (finished || is_there(Ratchet::path_of(ledger))) return {};
   if (is_there(key_file))
     return fail(Code::corrupt, Ratchet::path_of(ledger) + " is gone, the key of the ledger, although " + key_file +
                                    " says that there was one: put it back, or start a new part of the ledger with "
                                    "`isola audit rotate --new-key`, which says so in it");
   ISOLA_TRY(uint64_t before, entries_before(ledger, uid, gid));
   ISOLA_TRY(std::string raw, new_key());
-  ChainKey key(before + 1, std::move(raw));
-  std::string line = fmt::format("{} {} {}\n", kKeyMark, key.seq(), to_hex(key.key()));
-  ISOLA_CHECK(replace_file(key_file, line, 0600));
-  wipe(line);
-  return make_ratchet(ledger, key, uid, gid);
+  return put_key(ledger, key_file, "", ChainKey(before + 1, std::move(raw)), uid, gid);
 }
 
 Result<void> replace_key(const std::string& ledger, const std::string& key_file, uint64_t seq, unsigned uid,
                          unsigned gid) {
-  std::string path = Ratchet::path_of(ledger);
   ISOLA_TRY(std::string raw, new_key());
   ChainKey key(seq, std::move(raw));
   std::string lines;
-  if (auto before = read_file(key_file, 1 << 20); before)
-    lines = std::move(*before);
-  else if (before.error().code != Code::not_found)
+  if (auto before = read_file(key_file, 1 << 20); before) {
+    ISOLA_TRY(lines, without_later(*before, seq));
+    wipe(*before);
+  } else if (before.error().code != Code::not_found) {
     return std::unexpected(before.error());
-  lines += fmt::format("{} {} {}\n", kKeyMark, seq, to_hex(key.key()));
-  ISOLA_CHECK(VerificationKeys::parse(lines));
-  if (::unlink(path.c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove " + path);
-  ISOLA_CHECK(replace_file(key_file, lines, 0600));
-  wipe(lines);
-  return make_ratchet(ledger, key, uid, gid);
+  }
+  return put_key(ledger, key_file, std::move(lines), key, uid, gid);
 }
 
 }  // namespace isola::ledger

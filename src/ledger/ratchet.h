@@ -52,6 +52,7 @@ class Ratchet {
   static std::string path_of(const std::string& ledger) { return ledger + ".ratchet"; }
   // denied: there is none. corrupt: it cannot be read.
   static Result<Ratchet> open(const std::string& ledger);
+  static Result<Ratchet> open_at(const std::string& path);  // not_found: there is none
   const ChainKey& key() const { return key_; }
   // The new key, over the old one.
   Result<void> move_to(const ChainKey& key);
@@ -73,6 +74,7 @@ class VerificationKeys {
   bool covers(uint64_t seq) const { return beginnings_.front().seq() <= seq; }
   // Another key begins at this entry.
   bool begins_at(uint64_t seq) const;
+  const ChainKey& newest() const { return beginnings_.back(); }
   // For what is not an entry, such as exported checkpoints: of the first beginning.
   Result<std::string> derive(std::string_view purpose) const;
 

@@ -95,6 +95,52 @@ TEST_F(RatchetTest, AKeyThatIsBehindCatchesUp) {
   EXPECT_EQ(Ledger::open(path()).error().code, Code::corrupt);
 }
 
+// A key is in two files, and the machine can stop between them.
+TEST_F(RatchetTest, AReplacementThatWasKilledHalfway) {
+  add(4);
+  ledger_.reset();
+  const std::string ratchet = Ratchet::path_of(path());
+  auto replace = [&] { return replace_key(path(), key_path(), 5, ::getuid(), ::getgid()); };
+  auto provide = [&] { return provide_key(path(), key_path(), ::getuid(), ::getgid()); };
+  ASSERT_TRUE(replace());
+  // The key is in the file for root, the one for the server is not in its place yet: the next start finishes it.
+  std::filesystem::rename(ratchet, ratchet + ".next");
+  ASSERT_TRUE(provide());
+  EXPECT_FALSE(std::filesystem::exists(ratchet + ".next"));
+  reopen();
+  ledger_.reset();
+  // Not with a key that is not root's.
+  std::filesystem::rename(ratchet, ratchet + ".next");
+  std::string lines = read_file(key_path()).value(), other = lines;
+  other[other.size() - 2] = other[other.size() - 2] == '0' ? '1' : '0';
+  ASSERT_TRUE(replace_file(key_path(), other, 0600));
+  EXPECT_EQ(provide().error().code, Code::corrupt);
+  EXPECT_FALSE(std::filesystem::exists(ratchet));
+  // Nothing of the second half is left: it is done anew, as often as it takes.
+  std::filesystem::remove(ratchet + ".next");
+  for (int again = 0; again < 2; ++again) {
+    std::filesystem::remove(ratchet);
+    auto done = replace();
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  reopen();
+  add(3);
+  auto keys = this->keys();
+  auto verdict = verify_file(path(), {.keys = &keys});
+  EXPECT_TRUE(verdict->good()) << verdict->what;
+  EXPECT_EQ(verdict->keyed, 7u);
+}
+
+// The very first one, too, when there is no ledger yet that could be rotated.
+TEST_F(RatchetTest, AFirstKeyThatWasKilledHalfway) {
+  const std::string ledger = folder_ + "/first.db", key = folder_ + "/first.key";
+  ASSERT_TRUE(provide_key(ledger, key, ::getuid(), ::getgid()));
+  std::filesystem::rename(Ratchet::path_of(ledger), Ratchet::path_of(ledger) + ".next");
+  auto again = provide_key(ledger, key, ::getuid(), ::getgid());
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(Ratchet::open(ledger)->key().key(), VerificationKeys::read(key)->for_entry(1)->key());
+}
+
 TEST_F(RatchetTest, Checkpoints) {
   Checkpoint checkpoint{.head = {.seq = 17, .hash = std::string(64, 'a')}, .time = 5};
   auto keys = this->keys();

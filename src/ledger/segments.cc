@@ -214,10 +214,36 @@ void check_end(const Result<Ratchet>& ratchet, const VerificationKeys* keys, Ver
 
 }  // namespace
 
+namespace {
+
+// Files that were moved away leave nothing behind by which the rest could tell that from files that were deleted, or
+// from a beginning that somebody made up.
+Result<Verdict> check_beginning(const std::string& file, const VerifyOptions& options) {
+  Verdict verdict;
+  ISOLA_TRY(auto db, sqlite::Database::open_reader(file));
+  ISOLA_TRY(Head start, segment_start(db));
+  if (options.begins && *options.begins != start) {
+    verdict.broken = std::min(options.begins->seq, start.seq) + 1;
+    verdict.what = fmt::format("the first file begins after {}, not after {} as was said", to_text(start),
+                               to_text(*options.begins));
+  } else if (start.seq > 0 && !options.begins && !(options.expected && options.expected->seq <= start.seq)) {
+    verdict.broken = 1;
+    verdict.what = fmt::format(
+        "entries 1 to {} are not here, and nothing vouches for that: say where the files that were moved away ended, "
+        "or "
+        "bring a checkpoint of that entry",
+        start.seq);
+  }
+  return verdict;
+}
+
+}  // namespace
+
 Result<Verdict> verify_all(const std::string& path, const VerifyOptions& options) {
   ISOLA_TRY(auto files, segments_of(path));
   VerifyOptions each = options;
-  Verdict all;
+  ISOLA_TRY(Verdict all, check_beginning(files.front(), options));
+  if (!all.good()) return all;
   for (const auto& file : files) {
     // A head beyond the end of this file is looked for in the next ones.
     bool last = file == files.back();
@@ -238,6 +264,7 @@ Result<Verdict> verify_all(const std::string& path, const VerifyOptions& options
     all.keyed += one.keyed;
     all.head = one.head;
     each.follows = one.head;
+    if (each.expected && each.expected->seq <= one.head.seq) each.expected.reset();  // it was compared
     if (one.good()) continue;
     all.broken = one.broken;
     all.what = files.size() > 1 ? one.what + " (" + fs::path(file).filename().string() + ")" : one.what;

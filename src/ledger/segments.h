@@ -23,7 +23,8 @@ Result<Rotation> rotate(const std::string& path, const std::function<Result<void
 Result<std::vector<std::string>> segments_of(const std::string& path);
 // By its name: whether a file can have entries with numbers that the filter wants.
 bool may_hold(const std::string& file, const EventFilter& filter);
-// One after the other. What is broken is named with its file in `what`, where there are several.
+// One after the other. What is broken is named with its file in `what`, where there are several. Where the first of
+// them does not begin with entry 1, somebody has to vouch for that: a checkpoint of that very place, or `begins`.
 Result<Verdict> verify_all(const std::string& path, const VerifyOptions& options = {});
 // The same where a server writes or wrote it, not of a backup: also whether its key of the moment fits the end.
 Result<Verdict> verify_living(const std::string& path, const VerifyOptions& options = {});

@@ -14,9 +14,10 @@ class SegmentsTest : public LedgerTest {
         {.project = "p", .sandbox = "i1", .task = "t", .from = 5, .to = 10, .used = {.cpu_usec = cpu, .wall_ms = 5}}));
     ASSERT_TRUE(ledger_->flush());
   }
-  Verdict verified(const std::optional<Head>& expected = std::nullopt) {
+  Verdict verified(const std::optional<Head>& expected = std::nullopt,
+                   const std::optional<Head>& begins = std::nullopt) {
     auto keys = this->keys();
-    auto verdict = verify_all(path(), {.expected = expected, .keys = &keys});
+    auto verdict = verify_all(path(), {.expected = expected, .keys = &keys, .begins = begins});
     EXPECT_TRUE(verdict) << verdict.error().message;
     return verdict.value_or(Verdict{});
   }
@@ -58,9 +59,43 @@ TEST_F(SegmentsTest, TheChainAndTheSumsGoOn) {
   EXPECT_EQ(verdict.entries, ledger_->head().seq);
   EXPECT_EQ(verdict.keyed, verdict.entries);
   EXPECT_TRUE(verified(kept).good());
-  // An old file that was taken away is not missed: the rest says itself where it begins.
+  // An old file that was taken away: somebody has to vouch for where the rest begins.
   std::filesystem::remove(first->file);
-  EXPECT_TRUE(verified().good()) << verified().what;
+  EXPECT_EQ(verified().broken, 1u) << verified().what;
+  EXPECT_NE(verified().what.find("entries 1 to 6 are not here"), std::string::npos) << verified().what;
+  EXPECT_TRUE(verified(first->head).good()) << verified(first->head).what;
+  EXPECT_TRUE(verified(ledger_->head(), first->head).good());
+  // A head within what is left shows that nothing of that was changed, not that nothing was before it.
+  EXPECT_EQ(verified(ledger_->head()).broken, 1u);
+}
+
+// Whoever has the server's user deletes what it did not like, and lets the rest begin where it pleases.
+TEST_F(SegmentsTest, ABeginningThatIsGoneOrMadeUp) {
+  add(4);
+  const Head early = ledger_->head();
+  add(2);
+  auto first = ledger_->rotate();
+  ASSERT_TRUE(first) << first.error().message;
+  add(3);
+  const Head late = ledger_->head();
+  ledger_.reset();
+  EXPECT_TRUE(verified(early).good());
+  std::filesystem::remove(first->file);
+  // A checkpoint of something that is gone, which nothing that is left could be compared with.
+  for (const auto& begins : {std::optional<Head>(), std::optional<Head>(first->head)}) {
+    EXPECT_EQ(verified(early, begins).broken, 5u) << verified(early, begins).what;
+    EXPECT_NE(verified(early, begins).what.find("older than the first entry"), std::string::npos);
+  }
+  // Another end of what was before, with the entries after it made to fit: as the server's key at that time allows.
+  Head other = first->head;
+  other.hash = std::string(64, 'a');
+  EXPECT_EQ(verified(std::nullopt, other).broken, 7u) << verified(std::nullopt, other).what;
+  EXPECT_EQ(verified(other).broken, 7u) << verified(other).what;
+  EXPECT_NE(verified(other).what.find("rewritten"), std::string::npos) << verified(other).what;
+  tamper(path(), "UPDATE segment SET prev = '" + other.hash + "'");
+  EXPECT_FALSE(verified(std::nullopt, first->head).good());
+  EXPECT_FALSE(verified(first->head).good());
+  EXPECT_FALSE(verified(late).good());
 }
 
 TEST_F(SegmentsTest, OneThatIsInUseIsRotated) {
@@ -148,18 +183,19 @@ TEST_F(SegmentsTest, TamperingWithFilesThatAreOver) {
   tamper(first->file, "DELETE FROM events WHERE seq = 5");
   EXPECT_EQ(verified().broken, 5u) << verified().what;
   std::filesystem::remove(first->file);
-  EXPECT_TRUE(verified().good());
+  EXPECT_TRUE(verified(first->head).good());
   tamper(second->file, "UPDATE events SET data = '{}' WHERE seq = 6");
-  EXPECT_EQ(verified().broken, 6u) << verified().what;
-  EXPECT_NE(verified().what.find("ledger-"), std::string::npos) << verified().what;
-  // A file in the middle that is gone.
+  EXPECT_EQ(verified(first->head).broken, 6u) << verified(first->head).what;
+  EXPECT_NE(verified(first->head).what.find("ledger-"), std::string::npos) << verified(first->head).what;
+  // The next one, moved away as well.
   std::filesystem::remove(second->file);
   reopen();
   add(1);
-  EXPECT_TRUE(verified().good()) << verified().what;
+  EXPECT_TRUE(verified(second->head).good()) << verified(second->head).what;
+  EXPECT_FALSE(verified(first->head).good());
   ledger_.reset();
   tamper(path(), "UPDATE usage_opening SET cpu_usec = 0; UPDATE usage_totals SET cpu_usec = 0");
-  EXPECT_NE(verified().what.find("other sums of usage"), std::string::npos) << verified().what;
+  EXPECT_NE(verified(second->head).what.find("other sums of usage"), std::string::npos) << verified().what;
 }
 
 // Without any checkpoint: the server's key knows how far the ledger was, and cannot be taken back.

@@ -41,6 +41,8 @@ class Walk {
           broken(options_.follows->seq + 1, "is missing: the file does not begin where the one before it ended"));
       return verdict_;
     }
+    ISOLA_CHECK(check_start());
+    if (!verdict_.good()) return verdict_;
     ISOLA_CHECK(check_opening(db));
     bool more = true;
     while (more && verdict_.good()) {
@@ -75,6 +77,20 @@ class Walk {
       verdict_.what = "the kept sums of usage differ from the samples";
     }
     return verdict_;
+  }
+
+  // A head that was kept and is not among the entries that are here can only say something about where they begin.
+  Result<void> check_start() {
+    if (!expected_ || expected_->seq > start_.seq) return {};
+    if (expected_->seq < start_.seq)
+      return broken(
+          expected_->seq + 1,
+          fmt::format("is missing, and everything up to {}: the checkpoint is older than the first entry that "
+                      "is here, so nothing can be compared with it",
+                      start_.seq));
+    if (expected_->hash != start_.hash)
+      return broken(start_.seq + 1, "does not follow the one whose hash was kept: the ledger was rewritten");
+    return {};
   }
 
   // The sums that the file begins with are those that its first entry speaks of.

@@ -37,7 +37,7 @@ std::shared_ptr<ChannelScreen> ChannelScreen::make(Op op, std::shared_ptr<const 
                                                    net::io_context& home, Out out) {
   std::shared_ptr<ChannelScreen> screen(new ChannelScreen(op, std::move(screening), home, std::move(out)));
   const auto first = screen->shape_ == Shape::pieces ? static_cast<uint8_t>(guest::Stream::out) : kOnly;
-  return screen->lane(first) ? screen : nullptr;
+  return screen->lane(first) || screen->refused_ ? screen : nullptr;
 }
 
 ChannelScreen::ChannelScreen(Op op, std::shared_ptr<const Screening> screening, net::io_context& home, Out out)
@@ -66,16 +66,21 @@ ChannelScreen::Lane* ChannelScreen::lane(uint8_t number) {
   if (!fresh) return &it->second;
   auto& lane = it->second;
   lane.name = lane_name(op_, number);
-  lane.stream = screening_->open(home_, [weak = weak_from_this(), number](ScanStream::Progress& progress) {
+  auto opened = screening_->open(home_, [weak = weak_from_this(), number](ScanStream::Progress& progress) {
     if (auto self = weak.lock()) self->progress(number, progress);
   });
-  if (lane.stream) return &lane;
-  lanes_.erase(it);
-  return nullptr;
+  if (!opened) refused_ = opened.error();
+  if (!opened || !*opened) {
+    lanes_.erase(it);
+    return nullptr;
+  }
+  lane.stream = std::move(*opened);
+  return &lane;
 }
 
 void ChannelScreen::take(std::string_view frame) {
   if (failed_ || frame.empty()) return;
+  if (refused_) return fail(*refused_);
   if (shape_ == Shape::pieces) return take_piece(frame);
   auto& only = *lane(kOnly);
   only.fed += frame.size();

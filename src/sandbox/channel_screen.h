@@ -76,6 +76,7 @@ class ChannelScreen : public std::enable_shared_from_this<ChannelScreen> {
   std::deque<Piece> pieces_;
   boost::asio::steady_timer timer_;
   bool timing_ = false, failed_ = false, ending_ = false;
+  std::optional<Error> refused_;  // why nothing passes from the beginning
   std::vector<std::function<void()>> then_;
 };
 

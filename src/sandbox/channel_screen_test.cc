@@ -102,7 +102,7 @@ class ChannelScreenTest : public ::testing::Test {
   std::optional<gate::Loop> loop;
   std::unique_ptr<gate::ScanChannel> channel;
   std::thread gate;
-  std::vector<std::string> whose = {"box"};
+  Result<std::vector<std::string>> whose = std::vector<std::string>{"box"};
   std::shared_ptr<ScanLink> link;
   std::shared_ptr<Screening> screening;
   std::shared_ptr<ChannelScreen> screen;
@@ -124,6 +124,20 @@ TEST_F(ChannelScreenTest, TwoStreamsAndOneOrder) {
   EXPECT_EQ(shown(), "1:one ********|2:two |1:************* |2:three|");
   EXPECT_EQ(costs, given);
   EXPECT_EQ(reports, std::vector<std::string>{"stdout github x1"});
+}
+
+// Where it cannot be told what to search for, nothing passes.
+TEST_F(ChannelScreenTest, WhoseItIsMustBeKnown) {
+  whose = isola::fail(Code::exhausted, "more than can be searched for");
+  for (Op op : {Op::read, Op::run}) {
+    failed.reset();
+    make(op);
+    ASSERT_TRUE(screen) << "null would let it through unsearched";
+    take(guest::Stream::out, "anything");
+    ASSERT_TRUE(failed);
+    EXPECT_EQ(failed->message, "more than can be searched for");
+    EXPECT_TRUE(frames.empty());
+  }
 }
 
 TEST_F(ChannelScreenTest, WhoHoldsOthersUpIsBlottedOut) {
@@ -198,7 +212,7 @@ TEST_F(ChannelScreenTest, WhoLeavesHearsOfTheEnd) {
 }
 
 TEST_F(ChannelScreenTest, NobodysValuesAreNothingToSearchFor) {
-  whose.clear();
+  whose->clear();
   make(Op::read);
   EXPECT_EQ(screen, nullptr);
 }

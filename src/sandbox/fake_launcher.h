@@ -107,9 +107,24 @@ class FakeLauncher {
     encode(out, ended);
     (void)kernel::send_message(near_.get(), out.data());
   }
+  // What the gate has to tell, to whoever listens.
+  void tell_gate(const gate::Event& event) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return gate_tag_ != 0; });
+    Writer out;
+    out.u32(gate_tag_);
+    out.u8(0);
+    encode(out, event);
+    out.u8(1);
+    (void)kernel::send_message(near_.get(), out.data());
+  }
   void remove(const std::string& id) {
     std::lock_guard lock(mutex_);
     there_.erase(id);
+  }
+  std::vector<std::string> revoked() {  // "sandbox binding"
+    std::lock_guard lock(mutex_);
+    return revoked_;
   }
   // What the gate was told last, with its value.
   std::vector<std::pair<vault::Binding, std::string>> bindings() {
@@ -130,7 +145,12 @@ class FakeLauncher {
       Reader in(message->bytes);
       uint32_t tag = in.u32();
       auto op = static_cast<Op>(in.u8());
-      if (op == Op::gate_events) continue;
+      if (op == Op::gate_events) {
+        std::lock_guard lock(mutex_);
+        gate_tag_ = tag;
+        changed_.notify_all();
+        continue;
+      }
       Writer out;
       out.u32(tag);
       std::lock_guard lock(mutex_);
@@ -165,6 +185,12 @@ class FakeLauncher {
       decode(in, request);
       policy_ = request.policy;
       bindings_ = request.bindings;
+      return out.u8(0);
+    }
+    if (op == Op::revoke) {
+      launcher::RevokeRequest request;
+      decode(in, request);
+      for (const auto& binding : request.bindings) revoked_.push_back(request.id + " " + binding);
       return out.u8(0);
     }
     if (op == Op::vault_state) {
@@ -208,6 +234,8 @@ class FakeLauncher {
   std::map<Op, std::vector<std::string>> held_;
   std::set<std::string> volumes_;
   std::string policy_, bindings_;
+  std::vector<std::string> revoked_;
+  uint32_t gate_tag_ = 0;
   Result<vault::KeyPair> key_ = vault::KeyPair::make();
   std::thread thread_;
 };

@@ -4,12 +4,15 @@
 // revocation is written down and then told, and told again until the gate has it, whatever happens meanwhile.
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "gate/name.h"
 #include "gate/policy.h"
+#include "sandbox/bell.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -21,6 +24,8 @@ namespace {
 
 constexpr size_t kMostTold = 96 << 10;  // bytes of all of a sandbox's bindings, as a message to the launcher
 constexpr Millis kTellAgain = 1000;
+constexpr size_t kToldAtOnce = 8;      // each is a process that opens values
+constexpr size_t kRevokedAtOnce = 64;  // which opens nothing
 constexpr auto kLongestWait = std::chrono::hours(1);
 
 // As a shell and a file's name may have it.
@@ -96,7 +101,7 @@ ledger::Event Service::grant_event(ledger::Kind kind, const store::BindingRecord
   json data = {{"binding", binding.id}, {"secret", binding.secret}, {"scope", to_string(binding.scope)}};
   if (!binding.subject.empty()) data["subject"] = binding.subject;
   if (body.is_object())
-    for (const char* part : {"names", "ports", "methods", "path_prefix", "place", "audience"})
+    for (const char* part : {"names", "ports", "methods", "path_prefix", "place", "audience", "unsearched"})
       if (body.contains(part)) data[part] = body[part];
   if (binding.expires) data["expires"] = binding.expires;
   if (!why.empty()) data["reason"] = why;
@@ -135,25 +140,100 @@ std::vector<BoxPtr> Service::concerned(const store::BindingRecord& binding) {
   return boxes;
 }
 
+namespace {
+
+// Several at a time: one that is slow holds up nobody else. Done when all are; the first error, if there was one.
+class SideBySide : public std::enable_shared_from_this<SideBySide> {
+ public:
+  using Work = std::function<Task<Result<void>>(BoxPtr)>;
+  SideBySide(std::vector<BoxPtr> boxes, Work work) : boxes_(std::move(boxes)), work_(std::move(work)) {}
+
+  Task<Result<void>> run(size_t at_once) {
+    auto self = shared_from_this();
+    const size_t runners = std::min(at_once, boxes_.size());
+    left_ = runners;
+    for (size_t i = 0; i < runners; ++i) net::co_spawn(boxes_[i]->home(), go(self), net::detached);
+    for (;;) {
+      uint64_t ticket = bell_.ticket();
+      {
+        std::lock_guard lock(mutex_);
+        if (left_ == 0) co_return result_;
+      }
+      co_await bell_.wait(ticket);
+    }
+  }
+
+ private:
+  static Task<void> go(std::shared_ptr<SideBySide> self) {
+    for (;;) {
+      BoxPtr box;
+      {
+        std::lock_guard lock(self->mutex_);
+        if (self->next_ == self->boxes_.size()) break;
+        box = self->boxes_[self->next_++];
+      }
+      auto done = co_await self->work_(box);
+      std::lock_guard lock(self->mutex_);
+      if (!done && self->result_) self->result_ = done;
+    }
+    {
+      std::lock_guard lock(self->mutex_);
+      --self->left_;
+    }
+    self->bell_.ring();
+  }
+
+  std::vector<BoxPtr> boxes_;
+  Work work_;
+  std::mutex mutex_;
+  size_t next_ = 0, left_ = 0;
+  Result<void> result_;
+  Bell bell_;
+};
+
+}  // namespace
+
 // All of them, whatever happens with one.
 Task<Result<void>> Service::tell_grants(std::vector<BoxPtr> boxes) {
-  Result<void> result;
-  for (const auto& box : boxes) {
-    Box::Turn turn = co_await box->turn();
-    if (store::is_asleep(box->state()) || box->state() == State::ended) continue;
-    auto record = box->record();
-    if (record.network.empty()) continue;
-    auto told = co_await apply_network(box, record.network, true);
-    if (told || told.error().code == Code::not_found) continue;
-    log::warn("sandbox", "the bindings of {} are told again soon: {}", box->id(), told.error().message);
-    {
-      std::lock_guard lock(grants_mutex_);
-      grants_due_[box->id()] = now_millis() + kTellAgain;
-    }
-    grants_bell_.ring();
-    if (result) result = std::unexpected(told.error().in("it is written down, and in force when the gate answers"));
+  auto work = [self = shared_from_this()](BoxPtr box) { return self->tell_grants_of(std::move(box)); };
+  auto all = std::make_shared<SideBySide>(std::move(boxes), work);
+  co_return co_await all->run(kToldAtOnce);
+}
+
+Task<Result<void>> Service::tell_grants_of(BoxPtr box) {
+  Box::Turn turn = co_await box->turn();
+  if (store::is_asleep(box->state()) || box->state() == State::ended) co_return Result<void>();
+  auto record = box->record();
+  if (record.network.empty()) co_return Result<void>();
+  auto told = co_await apply_network(box, record.network, true);
+  if (told || told.error().code == Code::not_found) co_return Result<void>();
+  log::warn("sandbox", "the bindings of {} are told again soon: {}", box->id(), told.error().message);
+  {
+    std::lock_guard lock(grants_mutex_);
+    grants_due_[box->id()] = now_millis() + kTellAgain;
   }
-  co_return result;
+  grants_bell_.ring();
+  co_return std::unexpected(told.error().in("it is written down, and in force when the gate answers"));
+}
+
+// First of all the gate lets go of them, whatever else is being done with the sandbox; then, in its turn, it is told
+// what there is now.
+Task<Result<void>> Service::tell_revoked(std::vector<store::BindingRecord> gone) {
+  std::map<BoxPtr, std::vector<std::string>> ids;
+  for (const auto& binding : gone)
+    for (const auto& box : concerned(binding)) ids[box].push_back(binding.id);
+  std::vector<BoxPtr> boxes;
+  for (const auto& [box, bindings] : ids) boxes.push_back(box);
+  auto work = [self = shared_from_this(), ids = std::move(ids)](BoxPtr box) -> Task<Result<void>> {
+    launcher::RevokeRequest request{.id = box->id(), .bindings = ids.at(box)};
+    auto told = co_await self->parts_.launcher->revoke(std::move(request));
+    if (!told && told.error().code != Code::not_found)
+      log::warn("sandbox", "{}: a revocation goes the longer way: {}", box->id(), told.error().message);
+    co_return Result<void>();
+  };
+  auto first = std::make_shared<SideBySide>(boxes, std::move(work));
+  (void)co_await first->run(kRevokedAtOnce);
+  co_return co_await tell_grants(std::move(boxes));
 }
 
 Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
@@ -162,6 +242,7 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
   binding.id = new_binding_id();
   binding.actor = request.by.actor.empty() ? request.by.key : request.by.actor;
   binding.sealed.clear();
+  binding.unsearched = false;
   ISOLA_CO_CHECK(vault::check_binding(binding));
   // The gate compares names in one spelling, and ports by its own reading of them.
   for (const auto& name : binding.names) ISOLA_CO_CHECK(gate::make_rule("allow", name, binding.ports, false));
@@ -208,14 +289,17 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
       granted = std::unexpected(*told->ungathered);
     } else if (auto missing = json::parse(told->missing, nullptr, false);
                missing.is_object() && missing.contains(record.id)) {
-      granted = fail(Code::unavailable, "secret " + record.secret + ": " + missing[record.id].get<std::string>());
+      const auto why = missing[record.id].get<std::string>();
+      granted =
+          fail(why == vault::kUnsearchable ? Code::invalid : Code::unavailable, "secret " + record.secret + ": " + why);
     }
     if (!granted) break;
   }
   if (!granted) {
     (void)parts_.store.remove_binding(record.project, record.id);
     record_grant(ledger::Kind::grant_revoked, record, "it could not be granted", request.by);
-    (void)co_await tell_grants(std::move(boxes));
+    std::vector<store::BindingRecord> gone(1, record);
+    (void)co_await tell_revoked(std::move(gone));
     co_return std::unexpected(granted.error());
   }
   events_.publish(created);
@@ -228,8 +312,8 @@ Task<Result<void>> Service::unbind(std::string project, std::string id, Caller b
   ISOLA_CO_TRY(auto binding, parts_.store.find_binding(project, id));
   ISOLA_CO_CHECK(parts_.store.remove_binding(project, id));
   record_grant(ledger::Kind::grant_revoked, binding, "", by);
-  auto boxes = concerned(binding);
-  co_return co_await tell_grants(std::move(boxes));
+  std::vector<store::BindingRecord> gone(1, binding);
+  co_return co_await tell_revoked(std::move(gone));
 }
 
 // In its turn, before its network is renewed.
@@ -275,6 +359,8 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
     all.push_back(std::move(given));
   }
   if (!box->record().exposed) {
+    // In its turn: an image that is being made of its memory is one from before, or is marked.
+    Box::Turn turn = co_await box->turn();
     store::SandboxChange change;
     change.exposed = true;
     ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
@@ -306,12 +392,13 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
 Task<void> Service::end_expired() {
   auto over = parts_.store.expiring_bindings(now_millis() + 1);
   if (!over) co_return;
+  std::vector<store::BindingRecord> gone;
   for (const auto& binding : *over) {
     if (!parts_.store.remove_binding(binding.project, binding.id)) continue;
     record_grant(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
-    auto boxes = concerned(binding);
-    (void)co_await tell_grants(std::move(boxes));
+    gone.push_back(binding);
   }
+  if (!gone.empty()) (void)co_await tell_revoked(std::move(gone));
 }
 
 // Ends what has expired, fetches anew what sources have, and tells again what could not be told.
@@ -365,9 +452,14 @@ std::string with_certificate(std::string bundle, const std::string& pem) {
   return bundle.append(kBegin).append(pem).append(pem.ends_with('\n') ? "" : "\n").append(kEnd);
 }
 
+// Where distributions have theirs. The first is where ours goes.
+constexpr const char* kBundles[] = {kBundle, "/etc/pki/tls/certs/ca-bundle.crt",
+                                    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/ca-bundle.pem",
+                                    "/etc/ssl/cert.pem"};
+
 // Empty: there is none.
-Task<Result<std::string>> read_bundle(GuestLink& link) {
-  guest::Read args{.path = kBundle, .user = "root"};
+Task<Result<std::string>> read_bundle_at(GuestLink& link, std::string path) {
+  guest::Read args{.path = std::move(path), .user = "root"};
   std::string asked = guest::encode(args);
   auto channel = link.open(guest::Op::read, asked, 1 << 20);
   auto there = co_await channel->reply();
@@ -382,6 +474,20 @@ Task<Result<std::string>> read_bundle(GuestLink& link) {
   }
   ISOLA_CO_TRY(std::string done, co_await channel->end());
   co_return all;
+}
+
+// What the image trusts; where it has nothing, what this machine does. The bundle takes the place of what programs
+// bring along themselves, so one that had our certificate alone in it would take all other trust away.
+Task<Result<std::string>> read_bundle(GuestLink& link) {
+  for (const char* path : kBundles) {
+    std::string at = path;
+    auto bundle = co_await read_bundle_at(link, std::move(at));
+    if (!bundle && path == kBundles[0]) co_return std::unexpected(bundle.error());  // where ours has to go
+    if (bundle && bundle->find("-----BEGIN CERTIFICATE-----") != std::string::npos) co_return std::move(*bundle);
+  }
+  for (const char* path : kBundles)
+    if (auto bundle = read_file(path, kMostBundle); bundle && !bundle->empty()) co_return std::move(*bundle);
+  co_return fail(Code::not_found, "neither the image nor this machine has a bundle of certificates");
 }
 
 const store::Labels& certificate_variables() {
@@ -399,8 +505,12 @@ const store::Labels& certificate_variables() {
 Task<void> Service::place_certificate(BoxPtr box) {
   auto record = box->record();
   if (record.network.empty() || box->state() == State::ended || store::is_asleep(box->state())) co_return;
-  auto policy = gate::parse_policy(record.network);
-  const bool looks = policy && std::ranges::any_of(policy->rules, &gate::Rule::is_about_requests);
+  auto about_requests = [](const std::string& text) {
+    auto policy = gate::parse_policy(text);
+    return policy && std::ranges::any_of(policy->rules, &gate::Rule::is_about_requests);
+  };
+  auto project = parts_.store.find_project(box->project());
+  const bool looks = about_requests(record.network) || (project && about_requests(ceiling_of(*project)));
   auto grants = grants_of(record);
   if (!looks && (!grants || grants->empty())) co_return;
   auto place = [&]() -> Task<Result<void>> {

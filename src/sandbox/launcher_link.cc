@@ -70,6 +70,14 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   std::map<uint32_t, std::shared_ptr<Question>> pending;
   std::deque<std::string> queue;
   std::chrono::milliseconds pause{10};
+  // Asked while the main one looks for a launcher: it will be there in a moment, or not, and then they hear of it.
+  struct Waiting {
+    Op op;
+    std::string arguments;
+    std::shared_ptr<Question> question;
+  };
+  std::vector<Waiting> waiting;
+  bool dialing = false;
   std::mutex dial_mutex;
   std::thread dialer;  // of the main one, while it looks for a launcher; joined by stop()
 
@@ -95,12 +103,13 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   }
 
   void open() {
-    if (stopped) return;
+    if (stopped) return opened(fail(Code::unavailable, "the server is stopping"));
     if (main || generation == 0) return opened(dial());
     // A launcher that starts takes in whatever lives: meanwhile this worker has others to answer.
     std::lock_guard lock(dial_mutex);
-    if (stopped) return;
+    if (stopped) return opened(fail(Code::unavailable, "the server is stopping"));
     if (dialer.joinable()) dialer.join();  // it has said its last word
+    dialing = true;
     dialer = std::thread([self = shared_from_this()] {
       auto made = std::make_shared<Result<Fd>>(self->dial());
       net::post(self->home, [self, made] { self->opened(std::move(*made)); });
@@ -108,6 +117,12 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   }
 
   void opened(Result<Fd> made) {
+    dialing = false;
+    take(std::move(made));
+    for (auto& one : std::exchange(waiting, {})) ask(one.op, one.arguments, one.question);
+  }
+
+  void take(Result<Fd> made) {
     if (stopped) return;
     if (!made) {
       if (!main && pause.count() <= 10) log::warn("sandbox", "no launcher: {}", made.error().message);
@@ -152,6 +167,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     for (auto& [tag, question] : failed) question->set(std::unexpected(why));
     if (!stopped) {
       if (!main) log::warn("sandbox", "lost the launcher: {}", why.message);
+      dialing = !main;
       net::post(home, [self = shared_from_this()] { self->open(); });
     }
   }
@@ -202,6 +218,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   }
 
   void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
+    if (!connected && dialing) return waiting.push_back({op, arguments, question});
     if (!connected) return question->set(fail(Code::unavailable, "the launcher is being restarted; try again"));
     uint32_t tag = next_tag();
     Writer out;
@@ -366,6 +383,13 @@ Task<Result<std::string>> LauncherLink::set_policy(launcher::PolicyRequest reque
   std::string missing = in.str();
   if (!in.done()) co_return launcher::unreadable_reply();
   co_return missing;
+}
+
+Task<Result<void>> LauncherLink::revoke(launcher::RevokeRequest request) {
+  Writer out;
+  encode(out, request);
+  ISOLA_CO_TRY(Answer answer, co_await ask(Op::revoke, out.take()));
+  co_return Result<void>();
 }
 
 Task<Result<std::string>> LauncherLink::certificate(std::string id) {

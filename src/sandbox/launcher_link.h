@@ -76,6 +76,7 @@ class LauncherLink {
 
   // Returns when the gate has it, with which of its bindings could not be opened and why (JSON; empty: none).
   Task<Result<std::string>> set_policy(launcher::PolicyRequest request);
+  Task<Result<void>> revoke(launcher::RevokeRequest request);
   Task<Result<std::string>> certificate(std::string id);  // PEM
 
   // The vault (docs/vault.md). Nothing but cipher text, but for open_value.

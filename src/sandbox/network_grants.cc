@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "gate/policy.h"
 #include "sandbox/service.h"
+#include "scan/automaton.h"
 
 namespace isola::sandbox {
 
@@ -46,6 +47,8 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
     binding.id = ids[i];
     binding.actor = actor;
     binding.sealed.clear();
+    // A header that somebody wrote out need not be a secret. One that cannot be searched for is marked as such.
+    binding.unsearched = grants[i].value && !scan::is_searchable(grants[i].value->view());
     if (grants[i].value) {
       binding.secret = own_name(box->id(), binding.id);
       store::SecretRecord secret{.project = box->project(), .name = binding.secret};

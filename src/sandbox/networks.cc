@@ -103,6 +103,18 @@ Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy,
     }
     // Before the gate has them: nothing that went out with one of them comes back unseen.
     if (!request.bindings.empty() || !gathered) box->screening()->turn_on();
+    // … nor after a restart of the server. Where that cannot be written down, it goes without any.
+    if (!request.bindings.empty() && !box->record().screened) {
+      store::SandboxChange change;
+      change.screened = true;
+      if (auto kept = parts_.store.change_sandbox(box->id(), change); kept) {
+        box->change([](auto& r) { r.screened = true; });
+      } else {
+        request.bindings.clear();
+        told.ungathered = kept.error();
+        refresh = now_millis() + kGatherAgain;
+      }
+    }
   }
   {
     std::lock_guard lock(grants_mutex_);
@@ -210,6 +222,8 @@ Task<Result<void>> Service::apply_ceiling(std::string project) {
     Box::Turn turn = co_await box->turn();
     auto applied = co_await apply_network(box, box->record().network, true);
     if (!applied && applied.error().code != Code::not_found && result) result = std::unexpected(applied.error());
+    turn.release();
+    if (applied) co_await place_certificate(box);  // it may be looked into from now on
   }
   co_return result;
 }
@@ -222,9 +236,10 @@ Task<Result<void>> Service::place_files(BoxPtr box, const std::map<std::string, 
 namespace {
 
 // Which secret went where is a question of its own (`isola audit secret`), and so is one that came back.
-ledger::Kind kind_of(gate::Event::Kind kind) {
-  switch (kind) {
-    case gate::Event::Kind::denied: return ledger::Kind::egress_denied;
+ledger::Kind kind_of(const gate::Event& event) {
+  switch (event.kind) {
+    case gate::Event::Kind::denied:
+      return event.secret.empty() ? ledger::Kind::egress_denied : ledger::Kind::secret_denied;
     case gate::Event::Kind::injected: return ledger::Kind::secret_used;
     case gate::Event::Kind::redacted: return ledger::Kind::scan_hit;
     default: return ledger::Kind::egress_allowed;
@@ -268,7 +283,7 @@ void Service::heard_gate(const gate::Event& event) {
   if (!event.method.empty()) data["method"] = event.method, data["path"] = event.path;
   if (!event.binding.empty()) data["binding"] = event.binding, data["secret"] = event.secret;
   if (event.count > 1) data["count"] = event.count;
-  record(kind_of(event.kind), *box, data.dump(-1, ' ', false, json::error_handler_t::replace));
+  record(kind_of(event), *box, data.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace isola::sandbox

@@ -21,10 +21,11 @@ class Screening {
     std::string stream;         // stdout, stderr, terminal, file, port, list
     std::string command, task;  // of a command
   };
-  using Whose = std::function<std::vector<std::string>()>;
+  using Whose = std::function<Result<std::vector<std::string>>()>;
   using Report = std::function<void(const gate::ScanFound& found, const Place& place)>;
 
-  // `whose`: the sandboxes whose values are searched for; asked when a stream begins. None: it goes unsearched.
+  // `whose`: the sandboxes whose values are searched for; asked when a stream begins. None: it goes unsearched. Where
+  // that cannot be told, nothing passes.
   Screening(std::shared_ptr<ScanLink> scanner, Whose whose, Report report)
       : scanner_(std::move(scanner)), whose_(std::move(whose)), report_(std::move(report)) {}
 
@@ -33,8 +34,8 @@ class Screening {
   bool on() const { return on_; }
 
   // Null: there is nothing to search for.
-  std::unique_ptr<ScanStream> open(boost::asio::io_context& home, ScanStream::Handler handler) const {
-    auto sandboxes = whose_();
+  Result<std::unique_ptr<ScanStream>> open(boost::asio::io_context& home, ScanStream::Handler handler) const {
+    ISOLA_TRY(auto sandboxes, whose_());
     if (sandboxes.empty()) return nullptr;
     return scanner_->open(std::move(sandboxes), home, std::move(handler));
   }

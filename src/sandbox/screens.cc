@@ -33,7 +33,7 @@ BoxPtr Service::new_box(boost::asio::io_context& home, const store::SandboxRecor
     auto there = weak.lock();
     if (self && there) self->record(ledger::Kind::scan_hit, there, dumped(data_of(found, place)), Caller(), place.task);
   };
-  auto whose = [id = record.id] { return std::vector<std::string>{id}; };
+  auto whose = [id = record.id]() -> Result<std::vector<std::string>> { return std::vector<std::string>{id}; };
   box->set_screening(std::make_shared<Screening>(scanner_, std::move(whose), std::move(report)));
   return box;
 }
@@ -41,22 +41,26 @@ BoxPtr Service::new_box(boost::asio::io_context& home, const store::SandboxRecor
 void Service::screen_if_granted(const BoxPtr& box) {
   auto record = box->record();
   if (record.network.empty()) return;
+  if (record.screened) return box->screening()->turn_on();
   auto grants = grants_of(record);
   if (!grants || !grants->empty()) box->screening()->turn_on();
 }
 
 // Of those that have it and run: what they may have put there.
 std::shared_ptr<const Screening> Service::volume_screening(const store::VolumeRecord& volume) {
-  auto whose = [service = weak_from_this(), id = volume.id] {
+  auto whose = [service = weak_from_this(), id = volume.id]() -> Result<std::vector<std::string>> {
     std::vector<std::string> out;
     auto self = service.lock();
-    auto users = self ? self->parts_.store.users_of_volume(id) : Result<std::vector<std::string>>();
-    if (!users) return out;
-    for (const auto& user : *users) {
+    if (!self) return fail(Code::unavailable, "the server is stopping");
+    ISOLA_TRY(auto users, self->parts_.store.users_of_volume(id));
+    for (const auto& user : users) {
       auto box = self->find_any(user);
-      if (box && (*box)->screening()->on() && !store::is_asleep((*box)->state()) && out.size() < gate::kMaxScanned)
-        out.push_back(user);
+      if (box && (*box)->screening()->on() && !store::is_asleep((*box)->state())) out.push_back(user);
     }
+    if (out.size() > gate::kMaxScanned)
+      return fail(Code::exhausted,
+                  "this volume cannot be read: it cannot be searched for the secrets of more than 64 running sandboxes "
+                  "that have it");
     return out;
   };
   auto report = [service = weak_from_this(), volume](const gate::ScanFound& found, const Screening::Place&) {

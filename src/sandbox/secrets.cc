@@ -130,14 +130,9 @@ Task<Result<void>> Service::remove_secret(std::string project, std::string name,
   auto self = shared_from_this();
   ISOLA_CO_TRY(auto secret, find_secret(project, name));
   ISOLA_CO_TRY(auto gone, parts_.store.remove_secret(project, name));
-  std::set<BoxPtr> boxes;
-  for (const auto& binding : gone) {
-    record_grant(ledger::Kind::grant_revoked, binding, "its secret was deleted", by);
-    for (const auto& box : concerned(binding)) boxes.insert(box);
-  }
+  for (const auto& binding : gone) record_grant(ledger::Kind::grant_revoked, binding, "its secret was deleted", by);
   record_secret(ledger::Kind::secret_deleted, secret, by);
-  std::vector<BoxPtr> all(boxes.begin(), boxes.end());
-  co_return co_await tell_grants(std::move(all));
+  co_return co_await tell_revoked(std::move(gone));
 }
 
 }  // namespace isola::sandbox

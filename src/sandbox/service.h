@@ -138,6 +138,7 @@ struct ResumeRequest {
 struct SnapshotRequest {
   std::string name = {};  // may be empty; of a step: its key
   bool memory = true;
+  bool replace = false;  // one of that name goes when this one is there; else the name is taken
   store::ImageKind kind = store::ImageKind::snapshot;  // or step, built
   Millis expires_after = 0;                            // its last use; 0: never
   bool allow_exposed = false;                          // as with a pause
@@ -537,6 +538,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
   // Whoever a change concerns gets it now; what cannot be told is told again until it is (watch_grants).
   Task<Result<void>> tell_grants(std::vector<BoxPtr> boxes);
+  Task<Result<void>> tell_grants_of(BoxPtr box);
+  Task<Result<void>> tell_revoked(std::vector<store::BindingRecord> gone);
   std::vector<BoxPtr> concerned(const store::BindingRecord& binding);
   Task<void> watch_grants();
   Task<void> end_expired();

@@ -298,6 +298,69 @@ TEST_F(ServiceTest, WhatANetworkBringsAlongIsInForceWithItOrNotAtAll) {
   EXPECT_TRUE(store_->all_secrets()->empty());
 }
 
+// Somebody has the sandbox's turn, and does not get on; another sandbox is just as slow.
+TEST_F(ServiceTest, ARevocationWaitsForNobody) {
+  auto open = [](store::SandboxRecord& r) { r.network = "default allow\n", r.granted = true; };
+  auto first = left(State::running, open), second = left(State::running, open);
+  ASSERT_TRUE(start());
+  SecretRequest secret{.project = "default", .name = "token"};
+  secret.value = vault::Secret("some value to be sent");
+  ASSERT_TRUE(wait(service_->put_secret(std::move(secret), false)));
+  BindRequest asked{.project = "default", .scope = store::BindingScope::project};
+  asked.binding.secret = "token";
+  asked.binding.names = {"api.example.org"};
+  auto bound = wait(service_->bind(std::move(asked)));
+  ASSERT_TRUE(bound) << bound.error().message;
+  auto turn = wait(take_turn(adopted(first)));
+  fake_.hold(Op::set_policy);
+  auto gone = begin(service_->unbind("default", bound->id, Caller()));
+  fake_.wait_for(Op::revoke, 2);
+  auto revoked = fake_.revoked();
+  EXPECT_EQ(std::set<std::string>(revoked.begin(), revoked.end()),
+            (std::set<std::string>{first + " " + bound->id, second + " " + bound->id}));
+  ASSERT_TRUE(ledger_->flush());
+  EXPECT_EQ(events("", ledger::Kind::grant_revoked).size(), 1u);
+  turn->release();
+  fake_.release(Op::set_policy);
+  auto done = gone.get();
+  EXPECT_TRUE(done) << done.error().message;
+}
+
+TEST_F(ServiceTest, WhatIsRefusedForTheSakeOfASecretIsToldOfTheSecret) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  gate::Event denied{.sandbox = id, .name = "api.example.org", .port = 443, .reason = gate::Reason::placeholder};
+  fake_.tell_gate(denied);
+  denied.binding = "b1", denied.secret = "token";
+  fake_.tell_gate(denied);
+  settle(box);  // behind them, on the same line
+  ASSERT_TRUE(ledger_->flush());
+  EXPECT_EQ(events(id, ledger::Kind::egress_denied).size(), 1u);
+  auto told = events(id, ledger::Kind::secret_denied);
+  ASSERT_EQ(told.size(), 1u);
+  auto data = json::parse(told[0].data);
+  EXPECT_EQ(data["secret"], "token");
+  EXPECT_EQ(data["reason"], "placeholder");
+  EXPECT_EQ(ledger_->query({.secret = "token"})->size(), 1u) << "`isola audit secret` finds it";
+}
+
+// What was bound may still come out, though nobody who starts now has seen the binding.
+TEST_F(ServiceTest, WhatWasBoundOnceIsSearchedForAfterARestart) {
+  auto open = [](store::SandboxRecord& r) { r.network = "default allow\n"; };
+  auto never = left(State::running, open);
+  auto once = left(State::running, [&](auto& r) { open(r), r.screened = true; });
+  ASSERT_TRUE(start());
+  EXPECT_FALSE(adopted(never)->screening()->on());
+  EXPECT_TRUE(adopted(once)->screening()->on());
+  ASSERT_TRUE(wait(service_->set_network(adopted(never), with_value("some value"))));
+  EXPECT_TRUE(adopted(never)->screening()->on());
+  EXPECT_TRUE(stored(never).screened);
+  ASSERT_TRUE(wait(
+      service_->set_network(adopted(never), {.network = "default allow\n", .grants = std::vector<NetworkGrant>()})));
+  EXPECT_TRUE(stored(never).screened) << "it is gone, and was there";
+}
+
 TEST_F(ServiceTest, OneBadSandboxKeepsNobodyFromTheOthers) {
   auto bad = left(State::running, [](auto& r) { r.created = 1; });  // the first to be looked at
   auto good = left(State::running);

@@ -44,7 +44,7 @@ Task<Result<std::string>> Sieve::ask(std::string_view bytes, uint8_t flags) {
       }
       state->bell.ring();
     };
-    stream_ = screening->open(box_->home(), std::move(handler));
+    ISOLA_CO_TRY(stream_, screening->open(box_->home(), std::move(handler)));
     if (!stream_) co_return std::string(bytes);
   }
   while (bytes.size() > gate::kMaxScanData) {

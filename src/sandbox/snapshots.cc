@@ -43,8 +43,12 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
   if (named && !is_snapshot_name(request.name))
     co_return fail(Code::invalid,
                    "name: use 1 to 63 of letters, digits, '-', '_' and '.', nothing like an id; a tag behind a ':'");
-  if (named && find_snapshot(box->project(), request.name))
-    co_return fail(Code::exists, "there is a snapshot '" + request.name + "' already");
+  std::string before;
+  if (named) {
+    auto taken = find_snapshot(box->project(), request.name);
+    if (taken && !request.replace) co_return fail(Code::exists, "there is a snapshot '" + request.name + "' already");
+    if (taken) before = taken->id;
+  }
   if (request.expires_after < 0) co_return fail(Code::invalid, "expires_after must not be negative");
   ISOLA_CO_CHECK(co_await wake_for(box));
   Box::Turn turn = co_await box->turn();
@@ -58,7 +62,7 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
   auto image = image_record(box->record(), saved, request.memory, request.kind);
   image.name = request.name;
   image.expires_after = request.expires_after;
-  auto stored = request.kind == store::ImageKind::snapshot ? parts_.store.insert_snapshot(image)
+  auto stored = request.kind == store::ImageKind::snapshot ? parts_.store.insert_snapshot(image, before)
                                                            : parts_.store.insert_build_image(image);
   if (!stored) {
     Error why = stored.error();
@@ -70,6 +74,10 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
                {"memory_bytes", image.memory_bytes},
                {"layer_bytes", image.layer_bytes},
                {"latency_us", latency_data(saved.latency)}};
+  if (!before.empty()) {
+    data["instead_of"] = before;
+    co_await drop_spent(before);
+  }
   record(ledger::Kind::sandbox_updated, box, data.dump(), request.by);
   co_return image;
 }

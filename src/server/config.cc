@@ -107,6 +107,7 @@ constexpr Setting kSettings[] = {
     SETTING("e2b.context_token", "true or false",
             "E2B's routes of contexts (port 49999) demand the sandbox's token, which its packages do not send there",
             e2b_context_token),
+    SETTING("e2b.images", "names", "templates that stand for images in E2B's builds, IMAGE=TEMPLATE", e2b_images),
     SETTING("workers", "number", "threads; 0: one per core", workers),
     SETTING("grace", "time", "how long requests may finish when the server stops", grace),
     SETTING("patience", "time", "how long a sandbox may be silent before calls into it fail with 504", patience),
@@ -224,6 +225,9 @@ Result<void> check(const Config& config) {
       (!(config.issuer.starts_with("https://") || config.issuer.starts_with("http://")) ||
        config.issuer.ends_with('/') || config.issuer.find_first_of("?# ") != std::string::npos))
     return fail(Code::invalid, "issuer: must be a URL without '?', '#' and a '/' at its end");
+  for (const auto& pair : config.e2b_images)
+    if (auto equals = pair.find('='); equals == pair.npos || equals == 0 || equals + 1 == pair.size())
+      return fail(Code::invalid, "e2b.images: must be IMAGE=TEMPLATE, not '" + pair + "'");
   static constexpr std::string_view kLevels[] = {"debug", "info", "warn", "error"};
   if (std::find(std::begin(kLevels), std::end(kLevels), config.log_level) == std::end(kLevels))
     return fail(Code::invalid, "log.level: must be debug, info, warn or error");

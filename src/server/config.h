@@ -32,7 +32,8 @@ struct Config {
   std::vector<std::string> hosts;
   std::string issuer;  // URL
   std::vector<std::string> registries;
-  bool e2b_context_token = false;  // E2B's routes of contexts take a sandbox's token alone
+  bool e2b_context_token = false;       // E2B's routes of contexts take a sandbox's token alone
+  std::vector<std::string> e2b_images;  // IMAGE=TEMPLATE
   std::string log_level = "info", log_format = "text";
   bool access_log = true;
   uint32_t workers = 0;  // 0: as many as cores

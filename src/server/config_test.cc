@@ -66,6 +66,8 @@ TEST_F(ConfigTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_NE(message("tls_key = \"x\"").find("both"), std::string::npos);
   EXPECT_NE(message("data = \"relative\"").find("absolute"), std::string::npos);
   EXPECT_NE(message("[log]\nlevel = \"loud\"").find("log.level"), std::string::npos);
+  EXPECT_NE(message("[e2b]\nimages = [\"ubuntu:22.04\"]").find("e2b.images"), std::string::npos);
+  EXPECT_EQ(message("[e2b]\nimages = [\"ubuntu:22.04=base\"]"), "accepted");
   EXPECT_FALSE(load_config(folder_ + "/missing.toml", {}));
 }
 

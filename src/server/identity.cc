@@ -9,12 +9,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "ledger/ratchet.h"
 #include "sandbox/box.h"
 #include "store/keys.h"
+#include "vault/source.h"
 
 namespace isola::server {
 
@@ -31,7 +35,8 @@ Result<void> make_user(const std::string& name) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   pid_t pid = -1;
-  int failed = ::posix_spawnp(&pid, "useradd", &actions, nullptr, argv.data(), environ);
+  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
+  int failed = ::posix_spawnp(&pid, "useradd", &actions, nullptr, argv.data(), const_cast<char**>(environment));
   posix_spawn_file_actions_destroy(&actions);
   int status = 0;
   if (!failed) ::waitpid(pid, &status, 0);
@@ -97,6 +102,17 @@ Result<void> drop_privileges(const Identity& identity) {
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the server's memory");
   if (::setresuid(0, 0, 0) == 0) return fail(Code::internal, "privileges came back after they were dropped");
   return {};
+}
+
+void forget_operators_secrets() {
+  std::vector<char*> all;
+  for (char** one = environ; *one; ++one)
+    if (std::string_view(*one).starts_with(vault::kEnvPrefix)) all.push_back(*one);
+  for (char* one : all) {
+    std::string name(one, std::strcspn(one, "="));
+    ::unsetenv(name.c_str());
+    ::explicit_bzero(one, std::strlen(one));  // where the kernel put it, which /proc/PID/environ shows
+  }
 }
 
 Result<bool> provide_first_key(store::Store& store, const std::string& secret) {

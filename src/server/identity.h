@@ -25,6 +25,10 @@ Result<Identity> prepare_identity(const Config& config);
 // From here on without privileges, for good. Verified.
 Result<void> drop_privileges(const Identity& identity);
 
+// The operator's variables for secrets (`ISOLA_SECRET_…`) are the launcher's, which has them by now: nothing of them
+// stays in this process, its memory or /proc/PID/environ.
+void forget_operators_secrets();
+
 // The default project, and the first key if no key is there yet. Returns whether it was put in now.
 Result<bool> provide_first_key(store::Store& store, const std::string& secret);
 // Signs URLs of ports; made on the first start.

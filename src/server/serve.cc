@@ -174,6 +174,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user},
                                          identity.uid, config.registries));
   ISOLA_CHECK(keeper.start_launcher());
+  forget_operators_secrets();
   // Read while that is allowed: root's own pip.conf and .npmrc are not everybody's.
   auto registries = gate::read_registries({.environment = gate::own_environment()});
   ISOLA_CHECK(drop_privileges(identity));
@@ -188,7 +189,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     if (exporter) exporter->written(newest);
   };
   ISOLA_TRY(auto ledger,
-            ledger::Ledger::open(identity.folder + "/ledger.db", {.checkpoint_entries = config.checkpoint_entries,
+            ledger::Ledger::open(identity.folder + "/ledger.db", {.awaited_on_disk = true,
+                                                                  .checkpoint_entries = config.checkpoint_entries,
                                                                   .checkpoint_every = config.checkpoint_every,
                                                                   .written = tell}));
   // Whatever ends this function: it reads the ledger, and must end before it does.
@@ -253,11 +255,14 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                    end_streams({key}, std::string(except));
                                  }};
   native::Api native(service, builder, keys, native_options);
+  std::map<std::string, std::string> images;
+  for (const auto& pair : config.e2b_images) images[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
   e2b::Options e2b_options{.hosts = config.hosts,
                            .domain = config.domain,
                            .port = port,
                            .secret = secret,
-                           .context_token = config.e2b_context_token};
+                           .context_token = config.e2b_context_token,
+                           .images = images};
   e2b::Api e2b(service, builder, courier, keys, e2b_options);
   http::Router router;
   native.add_to(router);

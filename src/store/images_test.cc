@@ -72,11 +72,18 @@ TEST_F(StoredImages, ANameIsTakenUntilTheSnapshotIsSpent) {
   EXPECT_EQ(store_->spend_snapshot(one.id).error().code, Code::not_found);
   EXPECT_EQ(stored(), 0u);
   EXPECT_TRUE(store_->insert_snapshot(two));
+  auto three = two;
+  three.id += "x";
+  EXPECT_EQ(store_->insert_snapshot(three).error().code, Code::exists);
+  EXPECT_TRUE(store_->insert_snapshot(three, two.id)) << "in the place of the one that has the name";
+  EXPECT_EQ(store_->find_snapshot(three.project, three.name)->id, three.id);
+  EXPECT_FALSE(store_->find_snapshot(two.project, two.id));
   ASSERT_TRUE(store_->forget_image(one.id));
-  ASSERT_TRUE(store_->forget_image(two.id));  // not spent: stays
+  ASSERT_TRUE(store_->forget_image(two.id));
+  ASSERT_TRUE(store_->forget_image(three.id));  // not spent: stays
   auto all = store_->all_images().value();
   ASSERT_EQ(all.size(), 1u);
-  EXPECT_EQ(all.front().id, two.id);
+  EXPECT_EQ(all.front().id, three.id);
 }
 
 TEST_F(StoredImages, WhatIsPackedTakesLess) {

@@ -95,6 +95,7 @@ struct SandboxRecord {
   bool granted = false;      // bindings of its project and its template hold for it, too
   bool keep_grants = false;  // it has them, and its own, also after it was resumed
   bool exposed = false;      // a value of the vault was given into it
+  bool screened = false;     // something was bound to it once: what leaves it is searched, whatever was revoked since
 };
 
 // What is kept of sandboxes. A pause belongs to its sandbox, a snapshot to the project, what is spent is about to be

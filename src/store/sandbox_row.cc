@@ -13,12 +13,12 @@ const std::string_view kSandboxColumns =
     "budget_freeze, metadata, env, on_create, on_resume, probe, traffic_token, secure, network, one_shot, timeout, "
     "delete_after, freeze_after, archive_after, image, asleep, cpu_before, made_by, volumes, user, cwd, granted, "
     "keep_grants, "
-    "exposed, engine, engine_version, accelerated";
+    "exposed, engine, engine_version, accelerated, screened";
 const std::string_view kSandboxMarks =
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 namespace {
 
@@ -63,7 +63,7 @@ Result<void> bind_sandbox(sqlite::Statement& insert, const SandboxRecord& s) {
   insert.bind(metadata, env, on_create, on_resume, s.probe, s.traffic_token, s.secure, s.network, s.one_shot);
   insert.bind(s.lifetime.timeout, s.lifetime.delete_after, s.lifetime.freeze_after, s.lifetime.archive_after, s.image,
               s.asleep, s.cpu_before, s.made_by, volumes, s.user, s.cwd, s.granted, s.keep_grants, s.exposed,
-              s.engine.name, s.engine.version, s.engine.accelerated);
+              s.engine.name, s.engine.version, s.engine.accelerated, s.screened);
   return {};
 }
 
@@ -118,6 +118,7 @@ Result<SandboxRecord> read_sandbox(const sqlite::Statement& statement) {
   s.engine.name = row.text();
   s.engine.version = row.text();
   s.engine.accelerated = row.flag();
+  s.screened = row.flag();
   if (!boundary || !birth || !state || !reason || !at_end)
     return fail(Code::corrupt, "the store holds a word that this version does not know, in sandbox " + s.id);
   s.boundary = *boundary;

@@ -149,7 +149,9 @@ Result<Database> Database::connect(const std::string& path) {
   ::sqlite3_busy_timeout(impl->handle, kBusyMillis);
   Database db(std::move(impl));
   // A file that somebody prepared must not run functions of its own choosing (views, triggers of a foreign schema).
-  ISOLA_CHECK(db.run("PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON"));
+  // And pages are zeroed before they are used: what else of ours stood in that memory (the output of a command, a value
+  // in it) must not get into the file between the rows.
+  ISOLA_CHECK(db.run("PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON"));
   return db;
 }
 

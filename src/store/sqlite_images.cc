@@ -94,6 +94,17 @@ Result<void> spend_pause_of(Database& db, const std::string& sandbox) {
   return spend.bind(sandbox).run();
 }
 
+// A snapshot; one that is gone stays gone.
+Result<void> spend(Database& db, const std::string& id) {
+  ISOLA_TRY(auto query, db.prepare("SELECT id FROM sandboxes WHERE image = ? AND image <> '' AND state <> 'ended'"));
+  ISOLA_TRY(bool used, query.bind(id).step());
+  if (used)
+    return fail(Code::unavailable, fmt::format("sandbox {} is to be made from snapshot {}", query.text(0), id), EBUSY);
+  query.reset();
+  ISOLA_TRY(auto update, db.prepare("UPDATE images SET kind = 'spent' WHERE id = ? AND kind = 'snapshot'"));
+  return update.bind(id).run();
+}
+
 // What is ending only ends.
 Result<void> sleep_in(Database& db, const std::string& sandbox, State to, const std::string& image, Millis when,
                       const std::string& why) {
@@ -106,9 +117,10 @@ Result<void> sleep_in(Database& db, const std::string& sandbox, State to, const 
 
 }  // namespace
 
-Result<void> SqliteStore::insert_snapshot(const ImageRecord& image) {
+Result<void> SqliteStore::insert_snapshot(const ImageRecord& image, const std::string& instead_of) {
   if (image.id.empty() || image.kind != ImageKind::snapshot) return fail(Code::invalid, "a snapshot needs an id");
   return write([&](Database& db) -> Result<void> {
+    if (!instead_of.empty()) ISOLA_CHECK(spend(db, instead_of));
     ISOLA_CHECK(check_stored(db, image));
     if (!image.name.empty()) {
       ISOLA_TRY(auto query, db.prepare("SELECT id FROM images WHERE project = ? AND name = ? AND name <> '' AND "
@@ -209,14 +221,7 @@ Result<void> SqliteStore::touch_image(const std::string& id, Millis when) {
 
 Result<void> SqliteStore::spend_snapshot(const std::string& id) {
   return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto query, db.prepare("SELECT id FROM sandboxes WHERE image = ? AND image <> '' AND state <> 'ended'"));
-    ISOLA_TRY(bool used, query.bind(id).step());
-    if (used)
-      return fail(Code::unavailable, fmt::format("sandbox {} is to be made from snapshot {}", query.text(0), id),
-                  EBUSY);
-    query.reset();
-    ISOLA_TRY(auto update, db.prepare("UPDATE images SET kind = 'spent' WHERE id = ? AND kind = 'snapshot'"));
-    ISOLA_CHECK(update.bind(id).run());
+    ISOLA_CHECK(spend(db, id));
     if (db.changed() == 0) return no_image(id);
     return {};
   });

@@ -184,6 +184,7 @@ Result<void> SqliteStore::write_change(Database& db, const std::string& id, cons
   if (change.granted) ISOLA_CHECK(update_sandbox(db, id, "granted = ?", *change.granted));
   if (change.keep_grants) ISOLA_CHECK(update_sandbox(db, id, "keep_grants = ?", *change.keep_grants));
   if (change.exposed) ISOLA_CHECK(update_sandbox(db, id, "exposed = ?", *change.exposed));
+  if (change.screened) ISOLA_CHECK(update_sandbox(db, id, "screened = ?", *change.screened));
   if (const auto& budget = change.budget)
     ISOLA_CHECK(update_sandbox(db, id,
                                "budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "

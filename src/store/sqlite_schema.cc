@@ -303,8 +303,14 @@ CREATE TRIGGER grants_end AFTER UPDATE OF state ON sandboxes WHEN new.state = 'e
 END;
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3,  kVersion4,  kVersion5,  kVersion6,  kVersion7,
-                               kVersion8, kVersion9, kVersion10, kVersion11, kVersion12, kVersion13, kVersion14};
+// Of sandboxes that are there already, what is bound to them now is known when the server starts.
+constexpr std::string_view kVersion15 = R"sql(
+ALTER TABLE sandboxes ADD COLUMN screened INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+constexpr std::array kSteps = {kVersion1,  kVersion2,  kVersion3,  kVersion4,  kVersion5,
+                               kVersion6,  kVersion7,  kVersion8,  kVersion9,  kVersion10,
+                               kVersion11, kVersion12, kVersion13, kVersion14, kVersion15};
 
 }  // namespace
 

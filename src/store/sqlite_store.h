@@ -39,7 +39,7 @@ class SqliteStore final : public Store {
   Result<std::vector<SandboxRecord>> living() override;
   Result<size_t> forget_ended_before(Millis when, size_t most) override;
 
-  Result<void> insert_snapshot(const ImageRecord& image) override;
+  Result<void> insert_snapshot(const ImageRecord& image, const std::string& instead_of = {}) override;
   Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when,
                           const std::string& why = {}) override;
   Result<void> set_rolled_back(const std::string& id, const std::string& snapshot, Millis when) override;

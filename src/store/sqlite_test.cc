@@ -7,6 +7,7 @@
 #include <fstream>
 #include <vector>
 
+#include "base/file.h"
 #include "store/test_store.h"
 
 namespace isola::sqlite {
@@ -91,6 +92,21 @@ TEST_F(SqliteTest, OnlyTheOwnerMayReadTheFile) {
   struct stat seen;
   ASSERT_EQ(::stat(path_.c_str(), &seen), 0);
   EXPECT_EQ(seen.st_mode & 0777, 0600u);
+}
+
+TEST_F(SqliteTest, WhatWasDeletedIsNotInTheFile) {
+  const std::string word = "a-word-that-is-gone";
+  {
+    auto db = open();
+    ASSERT_TRUE(db);
+    ASSERT_TRUE(db->run("INSERT INTO pets VALUES ('" + word + "', 1), ('stays', 2)"));
+    ASSERT_TRUE(db->checkpoint());
+    ASSERT_TRUE(db->run("DELETE FROM pets WHERE age = 1"));
+  }
+  auto bytes = read_file(path_);
+  ASSERT_TRUE(bytes);
+  EXPECT_NE(bytes->find("stays"), std::string::npos);
+  EXPECT_EQ(bytes->find(word), std::string::npos);
 }
 
 TEST_F(SqliteTest, AReaderCannotWrite) {

@@ -55,6 +55,7 @@ struct SandboxChange {
   std::optional<bool> granted = {};
   std::optional<bool> keep_grants = {};
   std::optional<bool> exposed = {};
+  std::optional<bool> screened = {};
 };
 
 using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when
@@ -92,8 +93,9 @@ class Store {
   virtual Result<size_t> forget_ended_before(Millis when, size_t most) = 0;
 
   // --- images --- (what is kept of sandboxes; the bytes are the launcher's)
-  // exists: the name is taken; exhausted: the project's limit of stored bytes.
-  virtual Result<void> insert_snapshot(const ImageRecord& image) = 0;
+  // exists: the name is taken; exhausted: the project's limit of stored bytes. `instead_of`: a snapshot that is spent
+  // in the same breath.
+  virtual Result<void> insert_snapshot(const ImageRecord& image, const std::string& instead_of = {}) = 0;
   // The sandbox sleeps from now on, and this is what it is made from again. Its image before, if it had one, is spent.
   // `why` is kept with it. What is ending only ends (not_found), here and below.
   virtual Result<void> set_asleep(const std::string& id, State to, const ImageRecord& image, Millis when,

@@ -207,6 +207,9 @@ Result<Binding> read(const json& in) {
       out.sealed = std::move(*sealed);
     } else if (key == "audience") {
       ISOLA_CHECK(take(value, key, out.audience));
+    } else if (key == "unsearched") {
+      if (!value.is_boolean()) return bad("\"unsearched\" is true or false");
+      out.unsearched = value.get<bool>();
     } else if (key == "identity") {
       ISOLA_CHECK(take(value, key, out.identity));
     } else if (key == "serial") {
@@ -285,6 +288,7 @@ std::string to_json(const std::vector<Binding>& bindings) {
     if (binding.blocks) one["scan"] = "block";
     put("audience", binding.audience);
     if (binding.expires != 0) one["expires"] = binding.expires;
+    if (binding.unsearched) one["unsearched"] = true;
     put("identity", binding.identity);
     if (binding.until != 0) one["until"] = binding.until, one["due"] = binding.due;
     put("serial", binding.serial);

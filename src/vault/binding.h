@@ -44,6 +44,7 @@ struct Binding {
   int64_t expires = 0;      // milliseconds since 1970; 0: with its owner
   std::string actor;        // on whose behalf it was granted
   // Only between server, launcher and gate:
+  bool unsearched = false;  // its value may be one that cannot be searched for: no secret of the vault's
   std::string sealed;
   std::string identity;  // JSON: what the server says of the sandbox, for such a token
   // Of a value that was made (minting.h): until when it may be used, from when on another is due, its name, and what it
@@ -54,6 +55,9 @@ struct Binding {
 };
 
 inline constexpr size_t kMaxBindings = 256;  // of one sandbox
+// Why a grant is refused for good.
+inline constexpr const char* kUnsearchable =
+    "its value is too short to be searched for in what comes back: it needs 6 bytes that are not all the same";
 
 // One object, or a list of them; unknown fields are refused by their name.
 Result<Binding> parse_binding(std::string_view json);

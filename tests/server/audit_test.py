@@ -122,6 +122,13 @@ class Audit(unittest.TestCase):
         self.assertIn("ledger.rotated", {line["kind"] for line in lines})
         self.assertIn("key.used", {line["kind"] for line in lines})
         self.assertTrue(all(len(line["mac"]) == 64 for line in lines))
+        # A file that is not there was moved away or deleted: who says which?
+        os.rename(living["file"], os.path.join(self.server.data, "elsewhere"))
+        verdict = verified(self.server)
+        self.assertEqual((verdict["good"], verdict["broken"]), (False, 1), verdict)
+        self.assertTrue(verified(self.server, "--begins-at", living["head"])["good"])
+        self.assertFalse(verified(self.server, "--begins-at", rotated["head"])["good"])
+        os.rename(os.path.join(self.server.data, "elsewhere"), living["file"])
         some = [json.loads(line) for line in audit(self.server, "export", "--kind", "sandbox.", "--sandbox", made).stdout.splitlines()]
         self.assertEqual({line["sandbox"] for line in some}, {made})
 

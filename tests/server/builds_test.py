@@ -131,6 +131,22 @@ class Builds(unittest.TestCase):
         self.assertEqual(sh(box, "stat -c '%U %a' /opt/renamed.txt /opt/tree/a.txt", user="root"), "root 600\nuser 644\n")
         self.assertEqual(sh(box, "ls -A /tmp"), "", "nothing of the transfer is left")
 
+    def test_relative_paths_begin_at_home(self):
+        made = call("POST", "/v3/templates", {"name": "homely"}).json
+        digest = upload(made["templateID"], tar_of({"one": b"one"}))
+        reply = call("POST", f"/v2/templates/{made['templateID']}/builds/{made['buildID']}", {
+            "fromTemplate": "minimal", "steps": [
+                step("COPY", "one", "here/", filesHash=digest), step("RUN", "pwd > ran"), step("WORKDIR", "deep"),
+                step("COPY", "one", "two", filesHash=digest), step("USER", "root"), step("COPY", "one", "three", filesHash=digest)]})
+        self.assertEqual(reply.status, 202, reply)
+        self.assertEqual(finished(made)["status"], "ready", lines(made))
+        box = server.create(template="homely")
+        self.assertEqual(sh(box, "cd /home/user; cat here/one deep/two deep/three ran; stat -c %U here/one deep deep/two deep/three; pwd", user="root"),
+                         "oneoneone/home/user\nuser\nuser\nuser\nroot\n/home/user\n")
+        # What stands on it goes on where it ended.
+        built("homelier", fromTemplate="homely", steps=[step("RUN", "whoami; pwd > /opt/where; whoami >> /opt/where")])
+        self.assertEqual(sh(server.create(template="homelier"), "cat /opt/where"), "/home/user/deep\nroot\n")
+
     def test_files_need_a_token(self):
         made = call("POST", "/v3/templates", {"name": "tokens"}).json
         digest = "0" * 64

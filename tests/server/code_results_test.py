@@ -84,6 +84,7 @@ class Results(unittest.TestCase):
         self.assertEqual((line["type"], line["title"]), ("line", "Run"))
         self.assertEqual([line[key] for key in ("x_label", "x_unit", "y_label", "y_unit", "x_scale", "y_scale")],
                          ["time", "s", "way", "m", "linear", "log"])
+        self.assertEqual((line["x_text"], line["y_text"]), ("time (s)", "way [m]"))
         self.assertEqual(line["elements"], [{"label": "speed", "points": [[1, 4], [2, 5], [3, 6.5]]}])
         scatter = self.chart("plt.scatter([1, 2], [3, 4], label='a')\nplt.scatter([5], [6], label='b')")
         self.assertEqual(scatter["type"], "scatter")
@@ -104,6 +105,12 @@ class Results(unittest.TestCase):
         dates = self.chart("import datetime\nplt.plot([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 2)], [1, 2])")
         self.assertEqual(dates["x_scale"], "datetime")
         self.assertEqual(dates["elements"][0]["points"], [["2026-01-01T00:00:00", 1], ["2026-01-02T00:00:00", 2]])
+
+    def test_a_picture_that_is_saved_is_shown(self):
+        new = "from PIL import Image\nimport io\nimage = Image.new('RGB', (4, 4), 'red')\n"
+        (shown,) = run(new + "image.save('/tmp/four.png')")["results"]
+        self.assertTrue(base64.b64decode(shown["data"]["image/png"]).startswith(b"\x89PNG"))
+        self.assertEqual(run(new + "image.save(io.BytesIO(), 'png')\nimport matplotlib.pyplot as plt\nplt.plot([1])\nplt.savefig('/tmp/fig.png')\nplt.close()")["results"], [])
 
     def test_charts_say_what_they_leave_out(self):
         long = self.chart("plt.plot(range(20001), label='long')\nplt.plot([1, 2], label='short')")

@@ -1,6 +1,7 @@
 """What E2B's clients cannot show of the wire: they unpack and retry on their own."""
 import gzip
 import unittest
+import urllib.parse
 
 from island import Server
 
@@ -64,6 +65,85 @@ class E2b(unittest.TestCase):
         self.assertEqual(server.get("/health", headers=self.inside, key="").status, 502)
         listed = server.get("/v2/sandboxes", headers=headers, key="").json
         self.assertNotIn(self.box["sandboxID"], [one["sandboxID"] for one in listed])
+
+    def control(self, method, path, body=None, **headers):
+        return server.request(method, path, body, key="", headers={"X-API-Key": server.key, **headers})
+
+    def test_an_idempotency_key_means_one_sandbox(self):
+        body = {"templateID": "minimal", "timeout": 60, "metadata": {"a": "1"}}
+        once = {"Idempotency-Key": "once"}
+        made = self.control("POST", "/v2/sandboxes", body, **once)
+        self.assertEqual(made.status, 201, made)
+        again = self.control("POST", "/v2/sandboxes", body, **once)
+        self.assertEqual((again.status, again.json), (201, made.json))
+        other = self.control("POST", "/v2/sandboxes", {**body, "metadata": {"a": "2"}}, **once)
+        self.assertEqual((other.status, other.json["code"]), (409, 409), other)
+        self.assertNotEqual(self.control("POST", "/v2/sandboxes", body, **{"Idempotency-Key": "twice"}).json["sandboxID"], made.json["sandboxID"])
+        self.assertEqual(self.control("POST", "/v2/sandboxes", body, **{"Idempotency-Key": "x" * 201}).status, 400)
+        self.assertEqual(self.control("GET", f"/sandboxes/{made.json['sandboxID']}").json["metadata"], {"a": "1"})
+        # It is free when that one is gone.
+        self.assertEqual(self.control("DELETE", f"/sandboxes/{made.json['sandboxID']}").status, 204)
+        fresh = self.control("POST", "/v2/sandboxes", {**body, "metadata": {"a": "2"}}, **once)
+        self.assertEqual(fresh.status, 201, fresh)
+        self.assertNotEqual(fresh.json["sandboxID"], made.json["sandboxID"])
+
+    def test_a_snapshot_is_told_as_one(self):
+        path = f"/sandboxes/{self.box['sandboxID']}"
+        self.assertEqual(self.control("POST", path + "/snapshots", {"memory": False}).status, 201)
+        self.assertEqual(self.control("POST", path + "/timeout", {"timeout": 70}).status, 204)
+        events = lambda types: self.control("GET", f"/events{path}?{types}")  # noqa: E731
+        all_ = events("limit=100").json
+        self.assertEqual(len({one["id"] for one in all_}), len(all_))
+        for one in all_:
+            self.assertRegex(one["id"], r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+        word = "sandbox.lifecycle."
+        self.assertEqual([one["type"] for one in events(f"types={word}snapshotted").json], [word + "snapshotted"])
+        for both in (f"types={word}created,{word}updated", f"types={word}created&types={word}updated"):
+            self.assertEqual({one["type"] for one in events(both).json}, {word + "created", word + "updated"})
+        self.assertEqual(events("types=sandbox.lifecycle").status, 400)
+
+    def test_a_list_goes_on_where_it_was(self):
+        made = [self.control("POST", "/v2/sandboxes", {"templateID": "minimal", "metadata": {"page": "x"}}).json["sandboxID"] for _ in range(4)]
+        page = lambda more="": self.control("GET", "/v2/sandboxes?metadata=page%3Dx&order=asc&limit=2" + more)  # noqa: E731
+        first = page()
+        self.assertEqual([one["sandboxID"] for one in first.json], made[:2])
+        # The last one that was shown goes away, and with it nobody's place.
+        self.assertEqual(self.control("DELETE", "/sandboxes/" + made[1]).status, 204)
+        second = page("&nextToken=" + urllib.parse.quote(first.headers["x-next-token"]))
+        self.assertEqual([one["sandboxID"] for one in second.json], made[2:], second)
+        self.assertNotIn("x-next-token", second.headers)
+        self.assertEqual(page("&nextToken=nonsense").status, 400)
+        for one in made:
+            self.control("DELETE", "/sandboxes/" + one)
+
+    def test_times_have_bounds_everywhere(self):
+        path = f"/sandboxes/{self.box['sandboxID']}"
+        for timeout in (1e12, -1, "1"):
+            self.assertEqual(self.control("POST", path + "/fork", {"timeout": timeout}).status, 400)
+        self.assertEqual(self.control("POST", path + "/pause", {"memory": False}).status, 204)
+        for timeout in (1e12, -1, "1"):
+            self.assertEqual(self.control("POST", path + "/resume", {"timeout": timeout}).status, 400)
+
+    def test_input_of_any_shape(self):
+        envelope = lambda *messages: b"".join(b"\0" + len(one).to_bytes(4, "big") + one for one in messages)  # noqa: E731
+        for wrong in (b'{"start":5}', b'{"start":{"process":{"pid":4294967296}}}', b'{"data":5}'):
+            reply = server.request("POST", "/process.Process/StreamInput", body=envelope(wrong), key="",
+                                   headers={**self.inside, "Content-Type": "application/connect+json"})
+            self.assertIn(b'"invalid_argument"', reply.body, (wrong, reply))
+        listed = server.request("POST", "/process.Process/SendSignal", body=b'{"process":{"pid":99999999999},"signal":"SIGNAL_SIGKILL"}',
+                                key="", headers={**self.inside, "Content-Type": "application/json"})
+        self.assertEqual((listed.status, listed.json["code"]), (400, "invalid_argument"))
+
+    def test_a_refused_upload_is_read_to_its_end(self):
+        for type_, user in (("text/plain", "root"), ("application/octet-stream", "nobody-is-called-that")):
+            reply = server.request("POST", f"/files?path=/tmp/x&username={user}", body=b"x" * (8 << 20), key="",
+                                   headers={**self.inside, "Content-Type": type_})
+            self.assertIn(reply.status, (400, 401), reply)
+
+    def test_port_49999_is_a_port_like_others_without_an_interpreter(self):
+        headers = {"E2b-Sandbox-Id": self.box["sandboxID"], "E2b-Sandbox-Port": "49999"}
+        closed = server.get("/health", headers=headers, key="")
+        self.assertEqual((closed.status, closed.json["message"]), (502, "The sandbox is running but port is not open"))
 
     def test_whoever_leaves_makes_room(self):
         project = server.post("/v1/projects", {"name": "small", "limits": {"live_sandboxes": 1}}).json["id"]

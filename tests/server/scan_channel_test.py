@@ -451,6 +451,11 @@ for batch, word in enumerate(sys.stdin):
         server.stop(signal.SIGKILL)
         server.start(port)
         self.assertEqual(server.run(box, "cat /tmp/value")["stdout"], "*" * len(self.value) + "\n")
+        # Also where nothing is bound any more: it was, and the gate still has it.
+        self.assertEqual(server.delete(f"/v1/sandboxes/{box}/bindings/{self.binding}").status, 204)
+        server.stop(signal.SIGKILL)
+        server.start(port)
+        self.assertEqual(server.run(box, "cat /tmp/value")["stdout"], "*" * len(self.value) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Bui
       door_(service_, keys, guards_of(options_), "Invalid API key: this server does not know it") {
   options_.tokens =
       std::make_shared<Tokens>(options_.secret, [keys](const std::string& key) { return keys->revoked_at(key); });
+  options_.template_id = [service = service_](const std::string& project, const std::string& name) {
+    return template_id(*service, project, name);
+  };
   envd_ = std::make_shared<Envd>(service_, options_.tokens);
 }
 
@@ -87,11 +90,6 @@ Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& 
     return box;
   }
   return fail(Code::not_found, "Sandbox " + log::quoted(id) + " doesn't exist or you don't have access to it");
-}
-
-std::string without_tag(std::string name) {
-  if (name.ends_with(":default") || name.ends_with(":latest")) name.resize(name.rfind(':'));
-  return name;
 }
 
 }  // namespace isola::e2b

@@ -7,12 +7,15 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "builder/builder.h"
 #include "dialect/e2b/envd.h"
+#include "dialect/e2b/names.h"
 #include "dialect/e2b/network.h"
 #include "dialect/e2b/tokens.h"
 #include "dialect/shared/door.h"
@@ -31,6 +34,9 @@ struct Options {
   std::string secret;                           // access tokens are made from it
   std::shared_ptr<const Tokens> tokens = {};    // those; the Api makes them
   bool context_token = false;                   // the interpreter's routes of contexts demand one, too
+  std::map<std::string, std::string> images = {};  // that builds name, and the templates that stand for them
+  // The id of a project's template, by its name; the Api sets it.
+  std::function<std::string(const std::string& project, const std::string& name)> template_id = {};
 };
 
 class Api {
@@ -75,7 +81,5 @@ http::Handler handled(Step step);
 // The sandbox of the path's {id}, of the caller's project, while it can be used. Old clients write <id>-<client>.
 Result<sandbox::BoxPtr> box_of(sandbox::Service& service, const http::Exchange& ex);
 std::string plain_id(std::string_view id);
-// Of a name that may carry the one tag that everything has: "x:default" is x.
-std::string without_tag(std::string name);
 
 }  // namespace isola::e2b

@@ -8,6 +8,7 @@
 #include "dialect/e2b/body.h"
 #include "dialect/e2b/build_id.h"
 #include "dialect/e2b/views.h"
+#include "dialect/shared/disk.h"
 #include "dialect/shared/text.h"
 
 namespace isola::e2b {
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kMostEntries = 100;
 constexpr size_t kMostSteps = 1000;
+constexpr size_t kWritten = 1 << 20;  // of uploaded files, at once
 
 // Users that are not there are told of in the words that clients know.
 std::string reworded(std::string why) {
@@ -81,7 +83,7 @@ Result<std::vector<std::string>> arguments(const json& step) {
   return out;
 }
 
-Result<BuildStep> read_step(const json& in, std::string& user) {
+Result<BuildStep> read_step(const json& in) {
   if (!in.is_object()) return fail(Code::invalid, "must be an object");
   ISOLA_TRY(std::string type, text(in, "type"));
   ISOLA_TRY(auto args, arguments(in));
@@ -101,7 +103,7 @@ Result<BuildStep> read_step(const json& in, std::string& user) {
     step.kind = BuildStep::Kind::copy;
     step.sources = {args[0]};
     step.target = args[1];
-    step.owner = args.size() > 2 && !args[2].empty() ? args[2] : user;
+    if (args.size() > 2) step.owner = args[2];
     if (args.size() > 3) step.mode = args[3];
     ISOLA_TRY(std::string hash, text(in, "filesHash"));
     step.context = builder::claimed(hash);
@@ -127,16 +129,18 @@ Result<BuildStep> read_step(const json& in, std::string& user) {
   }
   if (type == "USER" && needs(1)) {
     step.kind = BuildStep::Kind::user;
-    step.value = user = args[0];
+    step.value = args[0];
     return step;
   }
   return fail(Code::invalid,
               "there is no step " + log::quoted(type) + " with " + std::to_string(args.size()) + " arguments");
 }
 
-Result<Spec> read_spec(const json& body) {
+Result<Spec> read_spec(sandbox::Service& service, const std::string& project, const json& body,
+                       const Options& options) {
   Spec spec;
   spec.user = kDefaultUser;
+  spec.at_home = true;
   ISOLA_TRY(std::string image, text(body, "fromImage"));
   ISOLA_TRY(spec.from, text(body, "fromTemplate"));
   if (!spec.from.empty() && !image.empty())
@@ -146,8 +150,12 @@ Result<Spec> read_spec(const json& body) {
                 "fromImageRegistry: images are fetched with what this machine knows of registries, not with a caller's "
                 "own credentials");
   spec.fetches = !image.empty();
-  // A template of ours goes before an image of that name.
-  spec.from = spec.from.empty() ? builder::template_for(image).value_or(image) : without_tag(spec.from);
+  // A template of ours goes before an image of that name, and what the operator says before that.
+  if (auto known = options.images.find(image); known != options.images.end())
+    spec.from = known->second;
+  else
+    spec.from = spec.from.empty() ? builder::template_for(image).value_or(image)
+                                  : template_named(service, project, std::move(spec.from));
   if (spec.from.empty()) spec.from = "base";
   spec.force = given(body, "force") && body["force"] == true;
   ISOLA_TRY(spec.start, text(body, "startCmd"));
@@ -155,20 +163,19 @@ Result<Spec> read_spec(const json& body) {
   if (!given(body, "steps")) return spec;
   if (!body["steps"].is_array() || body["steps"].size() > kMostSteps)
     return fail(Code::invalid, "steps: must be a list of at most " + std::to_string(kMostSteps));
-  std::string user = spec.user;
   for (const auto& one : body["steps"]) {
-    auto step = read_step(one, user);
+    auto step = read_step(one);
     if (!step) return std::unexpected(step.error().in("step " + std::to_string(spec.steps.size() + 1)));
     spec.steps.push_back(std::move(*step));
   }
   return spec;
 }
 
-Task<Result<void>> begin(Builder& builder, http::Exchange& ex) {
+Task<Result<void>> begin(Builder& builder, sandbox::Service& service, http::Exchange& ex, const Options& options) {
   ISOLA_CO_TRY(json body, co_await read_body(ex, false, 8 << 20));
   ISOLA_CO_TRY(auto build,
                builder.find(dialect::project_of(ex), std::string(ex.param("template")), build_id(ex.param("build"))));
-  ISOLA_CO_TRY(Spec spec, read_spec(body));
+  ISOLA_CO_TRY(Spec spec, read_spec(service, dialect::project_of(ex), body, options));
   // A template that is not there fails the build, as clients expect; an image that cannot be had is refused.
   if (!given(body, "fromTemplate")) ISOLA_CO_CHECK(builder.check_bases(dialect::project_of(ex), spec));
   ISOLA_CO_CHECK(builder.begin(build.template_id, build.id, std::move(spec), dialect::caller_of(ex)));
@@ -215,15 +222,27 @@ Task<Result<void>> where_to(Builder& builder, http::Exchange& ex, const std::str
 }
 
 Task<Result<void>> take_files(Builder& builder, http::Exchange& ex) {
-  ISOLA_CO_TRY(auto draft, builder.contexts().begin(std::string(ex.param("project")),
-                                                    builder::claimed(std::string(ex.param("hash")))));
+  using Draft = builder::ContextStore::Draft;
+  ISOLA_CO_TRY(Draft begun, builder.contexts().begin(std::string(ex.param("project")),
+                                                     builder::claimed(std::string(ex.param("hash")))));
+  auto draft = std::make_shared<Draft>(std::move(begun));
   ex.keep_encoding();  // the packed bytes are the file
-  for (;;) {
-    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
-    if (piece.empty()) break;
-    ISOLA_CO_CHECK(draft.write(piece));
+  for (bool more = true; more;) {
+    std::string piece;  // several of the connection's: each goes to another thread
+    while (more && piece.size() < kWritten) {
+      ISOLA_CO_TRY(std::string_view next, co_await ex.read_some());
+      more = !next.empty();
+      piece += next;
+    }
+    auto write = [draft, piece = std::move(piece)] { return draft->write(piece); };
+    auto written = co_await dialect::on_disk(std::move(write));
+    if (!written) {
+      co_await swallow(ex);
+      co_return written;
+    }
   }
-  ISOLA_CO_CHECK(builder.contexts().keep(std::move(draft)));
+  auto keep = [draft, contexts = builder.contexts()] { return contexts.keep(std::move(*draft)); };
+  ISOLA_CO_CHECK(co_await dialect::on_disk(std::move(keep)));
   ex.reply(200);
   co_return Result<void>();
 }
@@ -259,7 +278,7 @@ Task<Result<void>> remove_tags(Builder& builder, http::Exchange& ex) {
   ISOLA_CO_TRY(json body, co_await read_body(ex));
   ISOLA_CO_TRY(std::string name, text(body, "name"));
   ISOLA_CO_TRY(auto tags, read_tags(body));
-  ISOLA_CO_TRY(auto known, builder.store().find_template(dialect::project_of(ex), name.substr(0, name.find(':'))));
+  ISOLA_CO_TRY(auto known, builder.store().find_template(dialect::project_of(ex), plain_name(name)));
   ISOLA_CO_CHECK(builder.store().remove_tags(known.id, tags));
   ex.reply(204);
   co_return Result<void>();
@@ -278,7 +297,11 @@ void Api::add_builds(http::Router& router) {
   group(router, "/v3/templates").add("POST", "/v3/templates", named("name"));
   auto& second = group(router, "/v2/templates");
   second.add("POST", "/v2/templates", named("alias"));
-  second.add("POST", "/v2/templates/{template}/builds/{build}", step(begin)).body_limit = 8 << 20;
+  second
+      .add("POST", "/v2/templates/{template}/builds/{build}",
+           handled([service = service_, builder = builder_, options = options_](
+                       http::Exchange& ex) -> Task<Result<void>> { return begin(*builder, *service, ex, options); }))
+      .body_limit = 8 << 20;
   templates.add("GET", "/templates/{template}/builds/{build}/status", step(status));
   templates.add("GET", "/templates/{template}/files/{hash}",
                 handled([builder = builder_, secret = options_.secret](http::Exchange& ex) -> Task<Result<void>> {

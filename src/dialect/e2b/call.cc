@@ -1,5 +1,6 @@
 #include "dialect/e2b/call.h"
 
+#include "dialect/e2b/envd.h"
 #include "dialect/shared/base64.h"
 
 namespace isola::e2b {
@@ -40,12 +41,17 @@ std::optional<std::string> basic_user(std::string_view header) {
 }
 
 Task<Result<Call>> enter(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, std::string name) {
+  // Where nobody is named it is whoever the template ended with. Of one that an image names by number, or wrongly, the
+  // guest says what it thinks.
+  const bool of_template = name.empty();
+  if (of_template) name = box->record().user;
   if (name.empty()) name = kDefaultUser;
+  ISOLA_CO_CHECK(co_await wake(service, box));
   ISOLA_CO_TRY(auto link, co_await service.link(box));
   Inside inside;
   inside.link = std::move(link);
   Call call(std::move(inside), ex, service, box, std::move(name));
-  if (call.user != kDefaultUser && call.user != "root") {
+  if (!of_template && call.user != kDefaultUser && call.user != "root") {
     ISOLA_CO_TRY(const Accounts* names, co_await call.accounts());
     if (!names->home(call.user)) co_return fail(Code::denied, "invalid username: '" + call.user + "'");
   }

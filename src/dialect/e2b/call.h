@@ -47,7 +47,7 @@ using Streaming = std::function<Task<Result<void>>(Call&, RpcStream&)>;
 // Takes the next messages of a request that is a stream itself; the answer is one empty message.
 using Listening = std::function<Task<Result<void>>(Call&, const std::vector<nlohmann::json>&)>;
 
-// The call as the user that `name` says (empty: the default one). denied: there is no such user.
+// The call as the user that `name` says (empty: the template's own). denied: there is no such user.
 Task<Result<Call>> enter(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, std::string name);
 // The user's name in "Basic …"; nothing: there is none.
 std::optional<std::string> basic_user(std::string_view header);

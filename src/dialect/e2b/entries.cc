@@ -16,6 +16,7 @@ using sandbox::ChannelPtr;
 namespace {
 
 constexpr size_t kAtOnce = 64;
+constexpr uint64_t kBlock = 4096;
 constexpr size_t kMaxAttribute = 64 << 10;  // Linux has no longer ones, nor longer lists of their names
 
 const char* type_word(guest::FileType type) {
@@ -136,10 +137,12 @@ Task<Result<json>> entries_view(Inside& inside, const std::vector<Found>& found)
     }
     for (size_t i = from; i < to; ++i) {
       const auto& one = found[i];
+      // A folder has no size of its own here; on E2B's disk it has a block at least.
+      const bool folder = one.stat.type == guest::FileType::dir;
       json entry = {{"name", base_name(one.path)},
                     {"path", one.path},
                     {"type", type_word(one.stat.type)},
-                    {"size", std::to_string(one.stat.size)},
+                    {"size", std::to_string(folder ? std::max<uint64_t>(one.stat.size, kBlock) : one.stat.size)},
                     {"mode", one.stat.mode & 0777},
                     {"permissions", permissions(one.stat)},
                     {"owner", names->user(one.stat.uid)},

@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kSandbox = "e2b-sandbox";
 // Of one message: what carries input for a process, and every other, which is names and settings.
 constexpr size_t kMostInput = 16 << 20, kMostBody = 1 << 20;
+constexpr store::Millis kWoken = 300'000;
 
 void unauthorized(http::Exchange& ex, const std::string& message) {
   ex.reply(401, dialect::dump({{"code", 401}, {"message", message}}));
@@ -81,9 +82,35 @@ bool is_running(const sandbox::BoxPtr& box) {
   return box->state() == State::running || box->state() == State::creating;
 }
 
+Task<bool> left_under(sandbox::BoxPtr box) {
+  // On its way into an image its link ends before it is known to be paused.
+  if (box->is_shut()) {
+    auto turn = co_await box->turn();
+  }
+  co_return !is_running(box);
+}
+
+void cut_off(http::Exchange& ex, const sandbox::BoxPtr& box) {
+  if (ex.replied())
+    ex.abort();
+  else
+    gone(ex, box->id());
+}
+
 bool may_wake(const sandbox::BoxPtr& box) {
   auto record = box->record();
   return (record.state == State::paused || record.state == State::archived) && record.lifetime.auto_resume;
+}
+
+Task<Result<void>> wake(sandbox::Service& service, sandbox::BoxPtr box) {
+  if (!may_wake(box)) co_return Result<void>();
+  auto record = box->record();
+  sandbox::ResumeRequest request;
+  if (record.lifetime.timeout > 0) request.timeout = std::max<store::Millis>(record.lifetime.timeout, kWoken);
+  request.by = sandbox::Caller(sandbox::kOwnToken, record.actor);
+  auto woken = co_await service.resume(box, std::move(request));
+  if (!woken) co_return std::unexpected(std::move(woken).error());
+  co_return Result<void>();
 }
 
 Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens)
@@ -132,8 +159,8 @@ Task<bool> Envd::guard(http::Exchange& ex) {
     co_return false;
   }
   if (asleep && !open) {
-    auto link = co_await service_->link(*box);
-    if (!link) {
+    auto woken = co_await wake(*service_, *box);
+    if (!woken) {
       gone(ex, id);
       co_return false;
     }
@@ -193,16 +220,9 @@ void Envd::stream(const char* path, Streaming step) {
     call->body = std::move(*body);
     auto done = co_await step(*call, out);
     if (done) co_return;
-    // On its way into an image its link ends before it is known to be paused.
-    if (call->box->is_shut()) {
-      auto turn = co_await call->box->turn();
-    }
-    if (is_running(call->box)) co_return co_await out.end(rpc_error(done.error()));
-    // It was killed under the stream: a reset says so, an orderly end would be taken for the command's.
-    if (ex.replied())
-      ex.abort();
-    else
-      gone(ex, call->box->id());
+    const bool left = co_await left_under(call->box);
+    if (!left) co_return co_await out.end(rpc_error(done.error()));
+    cut_off(ex, call->box);
   };
   rpc_->add("POST", path, handler).body_limit = kMostBody;
 }

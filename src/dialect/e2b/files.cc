@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "base/hash/sha256.h"
+#include "dialect/e2b/body.h"
 #include "dialect/e2b/entries.h"
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/tokens.h"
@@ -21,7 +22,6 @@ using sandbox::ChannelPtr;
 namespace {
 
 constexpr size_t kMostMetadata = 4096;
-constexpr size_t kSwallowed = 64 << 20;
 
 struct Refusal {
   int status = 500;
@@ -218,16 +218,6 @@ Result<Metadata> metadata_of(const http::Exchange& ex) {
   return out;
 }
 
-// The rest of what is sent, up to a size: clients that are still writing when the answer comes see a broken connection
-// and not the answer.
-Task<void> swallow(http::Exchange& ex) {
-  for (size_t left = kSwallowed; left > 0;) {
-    auto piece = co_await ex.read_some();
-    if (!piece || piece->empty()) co_return;
-    left -= std::min(left, piece->size());
-  }
-}
-
 Task<void> upload_raw(Call& call, const Metadata& metadata) {
   http::Exchange& ex = call.ex;
   auto asked = ex.query("path");
@@ -350,11 +340,14 @@ void Envd::add_files() {
       auto call = co_await enter(*service, ex, *box, name);
       if (!call) {
         if (!is_running(*box)) co_return gone(ex, id);
+        if (ex.method() == "POST") co_await swallow(ex);
         if (call.error().code == Code::denied)
           co_return refuse(ex, {401, "error looking up user '" + name + "': user: unknown user " + name});
         co_return ex.fail(call.error());
       }
       co_await act(*call);
+      // Refused before it was read: whoever showed a right to write has the rest taken, too.
+      if (ex.replied() && ex.status() >= 400 && ex.method() == "POST") co_await swallow(ex);
       // Ended under it: whatever it wanted to say, this is the reason.
       if (!is_running(*box) && !ex.replied()) gone(ex, id);
     };

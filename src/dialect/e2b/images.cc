@@ -20,9 +20,7 @@ constexpr size_t kPage = 100;
 
 Result<std::optional<store::Millis>> timeout_of(const json& body) {
   if (!given(body, "timeout")) return std::nullopt;
-  if (!body["timeout"].is_number() || !(body["timeout"].get<double>() >= 0))
-    return fail(Code::invalid, "timeout: must be a number of seconds");
-  return std::max<store::Millis>(1, static_cast<store::Millis>(body["timeout"].get<double>() * 1000));
+  return seconds(body, "timeout", 0);
 }
 
 bool rests(const BoxPtr& box) { return store::is_asleep(box->state()); }
@@ -31,6 +29,12 @@ Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(json body, co_await read_body(ex, true));
   if (rests(box)) co_return sandbox::conflict("Sandbox " + log::quoted(box->id()) + " is already paused");
+  if (given(body, "requireHealthyGuest") && body["requireHealthyGuest"] == true) {
+    ISOLA_CO_TRY(auto link, co_await service.link(box));
+    std::string nothing;
+    auto pong = co_await link->call(guest::Op::ping, nothing);
+    if (!pong) co_return fail(Code::unavailable, "the sandbox does not answer: " + pong.error().message);
+  }
   sandbox::PauseRequest request;
   request.memory = !(given(body, "memory") && body["memory"] == false);
   request.by = dialect::caller_of(ex);
@@ -90,6 +94,7 @@ Task<Result<void>> snapshot(sandbox::Service& service, http::Exchange& ex) {
     request.name = without_tag(body["name"].get<std::string>());
   }
   request.memory = !(given(body, "memory") && body["memory"] == false);
+  request.replace = true;  // a name that is used again means the newest
   request.by = dialect::caller_of(ex);
   ISOLA_CO_TRY(auto made, co_await service.snapshot(box, std::move(request)));
   ex.reply(201, dialect::dump(view(made)));

@@ -4,6 +4,7 @@
 
 #include "base/hash/sha256.h"
 #include "base/json_bound.h"
+#include "dialect/e2b/envd.h"
 #include "dialect/e2b/results.h"
 #include "dialect/shared/cell.h"
 #include "dialect/shared/text.h"
@@ -11,7 +12,6 @@
 
 namespace isola::e2b {
 
-using dialect::text_of;
 using nlohmann::json;
 using sandbox::BoxPtr;
 
@@ -64,6 +64,7 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
   if (body["env_vars"].is_object()) request["env"] = body["env_vars"];
   if (auto record = box->record(); !record.env.empty()) request["sandbox_env"] = record.env;
   auto run = co_await service.begin_code(box, std::move(spec));
+  if (!run && !is_running(box) && !may_wake(box)) co_return gone(ex, box->id());
   if (!run) co_return refuse(ex, run.error().code == Code::exhausted ? 429 : 400, run.error().message);
   const bool named = !context.empty();
   if (context.empty() && language.empty()) language = "python";
@@ -77,11 +78,14 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
                          .context = named ? context : language,
                          .ping = kKeepalive};
   request.clear();
-  bool begun = false;
+  bool begun = false, whole = false;
   auto say = [&](json event) -> Task<bool> {
+    std::string type = text_of(event, "type"), out, tail;
+    // While the sandbox is being ended, what runs in it may still say that it was.
+    if (type == "end" && !is_running(box)) co_return false;
     if (!begun) ex.begin(200, "application/x-ndjson");
     begun = true;
-    std::string type = text_of(event, "type"), out, tail;
+    whole = type == "end";
     if (type == "failure" || type == "end") {
       if (event.contains("execution_count"))
         tail = dialect::dump({{"type", "number_of_executions"}, {"execution_count", event["execution_count"]}}) + "\n";
@@ -94,6 +98,12 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
   };
   dialect::UseEvent use = [&say](json& event) -> Task<bool> { return say(std::move(event)); };
   dialect::CellEnd end = co_await dialect::follow(std::move(call), use);
+  // A budget that is spent says so, whatever it does to the sandbox.
+  const bool spent = end.failure && !end.from_inside && end.failure->code == Code::exhausted;
+  if (!whole && !spent) {
+    const bool left = co_await left_under(box);
+    if (left) co_return cut_off(ex, box);
+  }
   if (end.left) co_return;
   if (end.failure && !begun) {
     if (end.from_inside || end.failure->code == Code::exhausted)
@@ -133,10 +143,16 @@ Task<void> contexts(sandbox::Service& service, http::Exchange& ex, BoxPtr box, s
   bool named = request.contains("context");
   dialect::mark_untrusted(ex);
   auto asked = co_await dialect::ask_inside(service, ex, box, request);
-  if (!asked) co_return refuse(ex, box, asked.error());
+  if (!asked) {
+    const bool left = co_await left_under(box);
+    if (left) co_return gone(ex, box->id());
+    co_return refuse(ex, box, asked.error());
+  }
   if (!*asked) co_return ex.abort();  // nobody waits for it
   json& answer = **asked;
   if (text_of(answer, "type") == "failure") {
+    const bool left = co_await left_under(box);
+    if (left) co_return gone(ex, box->id());
     Error failure = interpreter::failure_of(answer);
     co_return refuse(ex, status_for(failure, named), failure.message);
   }

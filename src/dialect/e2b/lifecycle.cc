@@ -19,12 +19,13 @@ struct Word {
   ledger::Kind kind;
   std::string_view word;
 };
+constexpr std::string_view kSnapshotted = "sandbox.lifecycle.snapshotted";
 constexpr std::array kWords = {
     Word{ledger::Kind::sandbox_created, "sandbox.lifecycle.created"},
     Word{ledger::Kind::sandbox_updated, "sandbox.lifecycle.updated"},
     Word{ledger::Kind::sandbox_paused, "sandbox.lifecycle.paused"},
     Word{ledger::Kind::sandbox_resumed, "sandbox.lifecycle.resumed"},
-    Word{ledger::Kind::sandbox_forked, "sandbox.lifecycle.snapshotted"},
+    Word{ledger::Kind::sandbox_forked, kSnapshotted},
     Word{ledger::Kind::sandbox_ended, "sandbox.lifecycle.killed"},
 };
 constexpr auto kSpellings = [] {
@@ -32,6 +33,13 @@ constexpr auto kSpellings = [] {
   for (size_t i = 0; i < kWords.size(); ++i) words[i] = kWords[i].word;
   return words;
 }();
+
+// As E2B's are: a UUID, out of the hash that the ledger gave the entry.
+std::string id_of(const ledger::Event& event) {
+  const auto& h = event.hash;
+  if (h.size() < 32) return std::to_string(event.seq);
+  return h.substr(0, 8) + "-" + h.substr(8, 4) + "-" + h.substr(12, 4) + "-" + h.substr(16, 4) + "-" + h.substr(20, 12);
+}
 
 json data_of(const ledger::Event& event) {
   json data = json::parse(event.data, nullptr, false);
@@ -42,15 +50,18 @@ json data_of(const ledger::Event& event) {
 
 std::span<const std::string_view> lifecycle_words() { return kSpellings; }
 
-std::optional<std::string_view> lifecycle_word(ledger::Kind kind) {
+std::optional<std::string_view> lifecycle_word(const ledger::Event& event) {
+  // A snapshot is an update that names one.
+  if (event.kind == ledger::Kind::sandbox_updated && event.data.find("\"snapshot\"") != std::string::npos)
+    if (json data = data_of(event); data.is_object() && data.contains("snapshot")) return kSnapshotted;
   for (const auto& word : kWords)
-    if (word.kind == kind) return word.word;
+    if (word.kind == event.kind) return word.word;
   return std::nullopt;
 }
 
 json lifecycle_view(const ledger::Event& event, std::string_view word) {
   return {{"version", "v2"},
-          {"id", std::to_string(event.seq)},
+          {"id", id_of(event)},
           {"type", word},
           {"timestamp", dialect::when(event.time)},
           {"eventData", data_of(event)},
@@ -60,11 +71,11 @@ json lifecycle_view(const ledger::Event& event, std::string_view word) {
 
 // The same with other names: deliveries are snake_case where the list is camelCase.
 std::optional<webhook::Message> lifecycle_message(const store::WebhookRecord& to, const ledger::Event& event) {
-  auto word = lifecycle_word(event.kind);
+  auto word = lifecycle_word(event);
   if (!word || std::ranges::find(to.events, *word) == to.events.end()) return std::nullopt;
   webhook::Message message;
   message.body = dialect::dump({{"version", "v2"},
-                                {"id", std::to_string(event.seq)},
+                                {"id", id_of(event)},
                                 {"type", *word},
                                 {"event_category", "lifecycle"},
                                 {"event_label", word->substr(word->rfind('.') + 1)},

@@ -16,7 +16,7 @@ namespace isola::e2b {
 // Every word that there is, "sandbox.lifecycle.created" …
 std::span<const std::string_view> lifecycle_words();
 // Nothing: E2B does not tell of such an event.
-std::optional<std::string_view> lifecycle_word(ledger::Kind kind);
+std::optional<std::string_view> lifecycle_word(const ledger::Event& event);
 nlohmann::json lifecycle_view(const ledger::Event& event, std::string_view word);
 
 // What a webhook is told, signed with its secret; nothing: it did not ask for that.

@@ -17,10 +17,33 @@ store::WebhookRecord listener() {
 TEST(Lifecycle, EveryWordHasOneKind) {
   for (auto word : lifecycle_words()) {
     int meant = 0;
-    for (auto kind : ledger::all_kinds()) meant += lifecycle_word(kind) == word;
+    ledger::Event event;
+    for (auto kind : ledger::all_kinds()) {
+      event.kind = kind;
+      meant += lifecycle_word(event) == word;
+    }
     EXPECT_EQ(meant, 1) << word;
   }
-  EXPECT_FALSE(lifecycle_word(ledger::Kind::command_started));
+  ledger::Event event;
+  event.kind = ledger::Kind::command_started;
+  EXPECT_FALSE(lifecycle_word(event));
+}
+
+TEST(Lifecycle, AnUpdateThatNamesASnapshotIsOne) {
+  ledger::Event event;
+  event.kind = ledger::Kind::sandbox_updated;
+  event.data = R"({"changed":["metadata"]})";
+  EXPECT_EQ(lifecycle_word(event), "sandbox.lifecycle.updated");
+  event.data = R"({"changed":["snapshot"]})";
+  EXPECT_EQ(lifecycle_word(event), "sandbox.lifecycle.updated");
+  event.data = R"({"snapshot":"m1","name":""})";
+  EXPECT_EQ(lifecycle_word(event), "sandbox.lifecycle.snapshotted");
+}
+
+TEST(Lifecycle, AnIdIsAUuidOutOfTheChain) {
+  ledger::Event event;
+  event.hash = "00112233445566778899aabbccddeeff" + std::string(32, '0');
+  EXPECT_EQ(lifecycle_view(event, "x")["id"], "00112233-4455-6677-8899-aabbccddeeff");
 }
 
 TEST(Lifecycle, AListenerHearsWhatItAskedFor) {

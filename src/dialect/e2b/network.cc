@@ -104,6 +104,7 @@ std::string Notes::to_text() const {
   if (internet) out["internet"] = *internet;
   if (!network.empty()) out["network"] = network;
   if (!mask_host.empty()) out["mask_host"] = mask_host;
+  if (!asked.empty()) out["asked"] = asked;
   return dialect::dump(out);
 }
 
@@ -116,6 +117,7 @@ std::optional<Notes> Notes::of(const store::Labels& metadata) {
   if (value["internet"].is_boolean()) notes.internet = value["internet"].get<bool>();
   if (value["network"].is_string()) notes.network = value["network"].get<std::string>();
   if (value["mask_host"].is_string()) notes.mask_host = value["mask_host"].get<std::string>();
+  if (value["asked"].is_string()) notes.asked = value["asked"].get<std::string>();
   return notes;
 }
 

@@ -22,6 +22,7 @@ struct Notes {
   std::optional<bool> internet;  // as it was asked for
   std::string network;           // the object that the caller gave, as JSON, without values; empty: none
   std::string mask_host;         // the Host that services inside get to see; ${PORT} in it is the port
+  std::string asked = {};        // the SHA-256 of the create's body, where it came with an Idempotency-Key
 
   std::string to_text() const;
   static std::optional<Notes> of(const store::Labels& metadata);  // nothing: not made through this dialect

@@ -1,6 +1,9 @@
 // Looking at sandboxes from outside: metrics, logs and lifecycle events, the latter two out of the ledger.
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/log.h"
 #include "dialect/e2b/lifecycle.h"
 #include "dialect/e2b/metrics.h"
 #include "dialect/e2b/views.h"
@@ -126,6 +129,24 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
   co_return Result<void>();
 }
 
+// Each by itself, or several with commas between them.
+Result<std::set<std::string, std::less<>>> types_of(const http::Exchange& ex) {
+  std::set<std::string, std::less<>> out;
+  auto words = lifecycle_words();
+  for (const auto& [name, value] : ex.queries()) {
+    if (name != "types") continue;
+    for (std::string_view rest = value; !rest.empty();) {
+      auto comma = rest.find(',');
+      auto word = rest.substr(0, comma);
+      if (std::ranges::find(words, word) == words.end())
+        return fail(Code::invalid, "types: there is no type " + log::quoted(word));
+      out.emplace(word);
+      rest = comma == rest.npos ? std::string_view() : rest.substr(comma + 1);
+    }
+  }
+  return out;
+}
+
 Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
   ledger::EventFilter filter;
   filter.project = dialect::project_of(ex);
@@ -138,12 +159,12 @@ Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
   if (limit && (*limit < 1 || *limit > 100)) co_return fail(Code::invalid, "limit: must be between 1 and 100");
   (void)co_await service.flush_ledger();
   ISOLA_CO_TRY(auto events, service.ledger().query(filter));
-  std::string types(ex.query("types").value_or(""));
+  ISOLA_CO_TRY(auto types, types_of(ex));
   json out = json::array();
   int64_t skip = offset.value_or(0);
   for (const auto& event : events) {
-    auto word = lifecycle_word(event.kind);
-    if (!word || (!types.empty() && types.find(*word) == std::string::npos)) continue;
+    auto word = lifecycle_word(event);
+    if (!word || (!types.empty() && !types.contains(*word))) continue;
     if (skip-- > 0) continue;
     if (static_cast<int64_t>(out.size()) >= limit.value_or(10)) break;
     out.push_back(lifecycle_view(event, *word));

@@ -246,7 +246,9 @@ Task<Result<sandbox::CommandInfo>> selected(Call& call, Launches& launches, cons
       pid = launches.tagged(call.box, tag);
       name = "process with tag '" + tag + "'";
     } else if (auto at = selector.find("pid"); at != selector.end() && at->is_number_unsigned()) {
-      pid = at->get<uint32_t>();
+      const auto number = at->get<uint64_t>();
+      if (number > UINT32_MAX) co_return fail(Code::invalid, "process.pid: is out of range");
+      pid = static_cast<uint32_t>(number);
       name = fmt::format("process with pid {}", *pid);
     }
   }
@@ -355,9 +357,11 @@ Task<Result<void>> stream_input(Call& call, const std::vector<json>& messages, L
   std::optional<sandbox::CommandInfo> info;
   for (const auto& message : messages) {
     if (auto begin = message.find("start"); begin != message.end()) {
+      if (!begin->is_object()) co_return fail(Code::invalid, "start: must be an object");
       call.body = *begin;
       ISOLA_CO_TRY(info, co_await living(call, launches, call.body));
     } else if (auto data = message.find("data"); data != message.end()) {
+      if (!data->is_object()) co_return fail(Code::invalid, "data: must be an object");
       if (!info && call.body.empty()) co_return fail(Code::invalid, "data came before start");
       if (!info) {
         ISOLA_CO_TRY(info, co_await living(call, launches, call.body));

@@ -55,6 +55,44 @@ std::optional<json> columns_of(json& frame) {
   return out;
 }
 
+// Our kernels give dates in UTC and leave that out; clients of this dialect read an offset.
+void say_offset(json& value) {
+  if (!value.is_string()) return;
+  auto& text = value.get_ref<std::string&>();
+  if (text.size() >= 19 && text[4] == '-' && text[10] == 'T' && text.find_first_of("+-Z", 19) == text.npos)
+    text += "+00:00";
+}
+
+void say_offsets(json& chart, const char* ticks, size_t place) {
+  if (auto at = chart.find(ticks); at != chart.end() && at->is_array())
+    for (auto& tick : *at) say_offset(tick);
+  auto elements = chart.find("elements");
+  if (elements == chart.end() || !elements->is_array()) return;
+  for (auto& element : *elements) {
+    if (!element.is_object()) continue;
+    auto points = element.find("points");
+    if (points == element.end() || !points->is_array()) continue;
+    for (auto& point : *points)
+      if (point.is_array() && point.size() > place) say_offset(point[place]);
+  }
+}
+
+// As E2B has it: labels as they were written, with their unit.
+void to_theirs(json& chart, bool whole = true) {
+  if (!chart.is_object()) return;
+  for (auto [axis, place] : {std::pair("x", size_t{0}), std::pair("y", size_t{1})}) {
+    const std::string name = axis;
+    if (auto text = chart.find(name + "_text"); text != chart.end()) {
+      if (text->is_string()) chart[name + "_label"] = *text;
+      chart.erase(name + "_text");
+    }
+    if (text_of(chart, (name + "_scale").c_str()) == "datetime") say_offsets(chart, (name + "_ticks").c_str(), place);
+  }
+  if (auto parts = chart.find("elements");
+      whole && text_of(chart, "type") == "superchart" && parts != chart.end() && parts->is_array())
+    for (auto& part : *parts) to_theirs(part, false);
+}
+
 json result_of(json event) {
   static const std::map<std::string, const char*> kNames = {{"text/plain", "text"},
                                                             {"text/html", "html"},
@@ -85,6 +123,7 @@ json result_of(json event) {
       out[name] = without_end(std::move(value.get_ref<std::string&>()));
     else
       out[name] = std::move(value);
+    if (name == "chart") to_theirs(out[name]);
   }
   return out;
 }

@@ -57,6 +57,30 @@ TEST(Results, FramesThatNoKernelOfOursSends) {
   EXPECT_FALSE(frame(300'000, 300'000).contains("data"));
 }
 
+TEST(Results, ChartsHaveLabelsAsWrittenAndDatesWithTheirOffset) {
+  const std::string day = "2026-01-01T00:00:00";
+  json line = {{"type", "line"},
+               {"x_label", "time"},
+               {"x_unit", "s"},
+               {"x_text", "time (s)"},
+               {"y_label", "way"},
+               {"x_scale", "datetime"},
+               {"x_ticks", json::array({day})}};
+  json series = {{"label", "l"}, {"points", json::array({json::array({day, day})})}};
+  line["elements"] = json::array({series, 5});
+  json both = {{"type", "superchart"}, {"elements", json::array({line, 7})}};
+  json out = translated({{"type", "result"}, {"data", {{"application/vnd.isola.chart+json", both}}}});
+  for (json& one : out["chart"]["elements"]) {
+    if (!one.is_object()) continue;
+    EXPECT_EQ(one["x_label"], "time (s)");
+    EXPECT_EQ(one["x_unit"], "s");
+    EXPECT_EQ(one["y_label"], "way");
+    EXPECT_FALSE(one.contains("x_text"));
+    EXPECT_EQ(one["x_ticks"][0], day + "+00:00");
+    EXPECT_EQ(one["elements"][0]["points"][0], json::array({day + "+00:00", day}));
+  }
+}
+
 // A type is no way to the fields of the event itself.
 TEST(Results, TypesAreTypes) {
   json out =

@@ -2,9 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
+#include "base/hash/sha256.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "dialect/e2b/body.h"
@@ -14,6 +15,7 @@
 #include "dialect/shared/door.h"
 #include "dialect/shared/text.h"
 #include "http/url.h"
+#include "store/cursor.h"
 
 namespace isola::e2b {
 
@@ -22,8 +24,8 @@ using sandbox::BoxPtr;
 
 namespace {
 
-constexpr double kLongest = 10.0 * 365 * 24 * 3600;
 constexpr size_t kPage = 100;  // at most, and where nothing is said
+constexpr size_t kLongestKey = 200;
 
 Result<store::Labels> labels(const json& body, const char* name) {
   store::Labels out;
@@ -35,19 +37,6 @@ Result<store::Labels> labels(const json& body, const char* name) {
     out[key] = value.get<std::string>();
   }
   return out;
-}
-
-// In milliseconds, at least one: nobody says "never" here.
-Result<store::Millis> seconds(const json& body, const char* name, double otherwise) {
-  double value = otherwise;
-  if (given(body, name)) {
-    if (!body[name].is_number()) return fail(Code::invalid, std::string(name) + ": must be a number of seconds");
-    value = body[name].get<double>();
-  }
-  if (!(value >= 0)) return fail(Code::invalid, "Timeout must be greater than 0");
-  if (value > kLongest)
-    return fail(Code::invalid, fmt::format("Timeout cannot be greater than {} hours", kLongest / 3600));
-  return std::max<store::Millis>(1, std::llround(value * 1000));
 }
 
 Result<void> only_what_is_there(const json& body) {
@@ -94,8 +83,7 @@ Result<void> read_lifecycle(const json& body, sandbox::CreateRequest& request) {
 
 // A template, or a snapshot: clients name both alike.
 Task<Result<sandbox::Created>> create_of(sandbox::Service& service, sandbox::CreateRequest request) {
-  std::string name = without_tag(request.template_name);
-  request.template_name = name;
+  const std::string name = request.template_name;
   auto use = [&](const store::ImageRecord& snapshot) {
     request.snapshot = snapshot.id;
     request.template_name.clear();
@@ -123,6 +111,8 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   request.by = request.actor = std::string(ex.noted("key"));
   ISOLA_CO_TRY(request.template_name, text(body, "templateID"));
   if (request.template_name.empty()) co_return fail(Code::invalid, "templateID: is missing");
+  const std::string asked_for = request.template_name;
+  request.template_name = template_named(service, request.project, asked_for);
   if (given(body, "timeout") && body["timeout"].is_number() && !(body["timeout"].get<double>() > 0))
     co_return fail(Code::invalid, "Timeout must be greater than 0");
   ISOLA_CO_TRY(request.timeout, seconds(body, "timeout", timeout));
@@ -138,14 +128,21 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   request.network = network.policy;
   request.network_grants = std::move(network.rules.grants);
   request.public_ports = network.public_ports;
+  if (auto word = ex.header("idempotency-key"); !word.empty()) {
+    if (word.size() > kLongestKey) co_return fail(Code::invalid, "Idempotency-Key: is too long");
+    request.key = "e2b:" + std::string(word);
+    ISOLA_CO_TRY(network.notes.asked, sha256(dialect::dump(body)));
+  }
+  const std::string asked = network.notes.asked;
   request.metadata[kNotesLabel] = network.notes.to_text();
   request.env["E2B_SANDBOX"] = "true";
   request.env["E2B_TEMPLATE_ID"] = request.template_name;
-  std::string name = request.template_name;
   auto created = co_await create_of(service, std::move(request));
   if (!created && created.error().code == Code::not_found)
-    co_return fail(Code::not_found, "template " + log::quoted(name) + " not found: " + created.error().message);
+    co_return fail(Code::not_found, "template " + log::quoted(asked_for) + " not found: " + created.error().message);
   if (!created) co_return std::unexpected(std::move(created).error());
+  if (created->existed && Notes::of(created->box->record().metadata).value_or(Notes{}).asked != asked)
+    co_return sandbox::conflict("Idempotency-Key: another sandbox was asked for under this key");
   ex.reply(201, dialect::dump(created_view(created->box->record(), options)));
   co_return Result<void>();
 }
@@ -223,7 +220,7 @@ Result<store::Labels> metadata_filter(std::string_view text) {
 
 struct Wanted {
   store::SandboxFilter filter;
-  std::string template_name;  // empty: any
+  std::string template_name;  // without a tag; empty: any
   store::Millis from = 0;
   bool oldest_first = false;
   size_t limit = kPage;
@@ -253,11 +250,12 @@ Result<std::vector<State>> states_of(const http::Exchange& ex, bool pages) {
   return states;
 }
 
-Result<Wanted> wanted_of(const http::Exchange& ex, bool pages) {
+Result<Wanted> wanted_of(sandbox::Service& service, const http::Exchange& ex, bool pages) {
   Wanted wanted{.filter = {.project = dialect::project_of(ex)}};
   ISOLA_TRY(wanted.filter.states, states_of(ex, pages));
   ISOLA_TRY(wanted.filter.metadata, metadata_filter(ex.query("metadata").value_or("")));
-  wanted.template_name = std::string(ex.query("template").value_or(""));
+  if (auto name = ex.query("template"); name && !name->empty())
+    wanted.template_name = plain_name(template_named(service, wanted.filter.project, std::string(*name)));
   if (auto order = ex.query("order"); order && !order->empty()) {
     if (*order != "asc" && *order != "desc") return fail(Code::invalid, "order: must be asc or desc");
     wanted.oldest_first = *order == "asc";
@@ -279,15 +277,20 @@ Result<Wanted> wanted_of(const http::Exchange& ex, bool pages) {
   return wanted;
 }
 
-// The store's pages, newest first, sifted. A token is the last id that was shown: in its order everything is stable.
+// The store's pages, newest first, sifted. A token is where the last one that was shown stands, whether it is still
+// there or not.
 Result<store::SandboxPage> sifted(sandbox::Service& service, const Wanted& wanted, const std::string& token) {
+  store::Cursor last;
+  if (!token.empty()) {
+    ISOLA_TRY(last, store::parse_cursor(token));
+  }
   std::vector<store::SandboxRecord> all;
   std::string cursor;
   do {
     ISOLA_TRY(auto page, service.list(wanted.filter, cursor, 1000));
     for (auto& record : page.sandboxes) {
       if (record.created < wanted.from) continue;
-      if (!wanted.template_name.empty() && record.template_name != wanted.template_name) continue;
+      if (!wanted.template_name.empty() && plain_name(record.template_name) != wanted.template_name) continue;
       all.push_back(std::move(record));
     }
     cursor = page.next;
@@ -295,24 +298,24 @@ Result<store::SandboxPage> sifted(sandbox::Service& service, const Wanted& wante
   if (wanted.oldest_first) std::reverse(all.begin(), all.end());
   auto begin = all.begin();
   if (!token.empty()) {
-    begin = std::find_if(all.begin(), all.end(), [&](const auto& record) { return record.id == token; });
-    // It ended meanwhile: where it stood, the next one stands, and nobody knows where that is.
-    if (begin == all.end()) return fail(Code::invalid, "nextToken: this list has changed, begin it again");
-    ++begin;
+    begin = std::find_if(all.begin(), all.end(), [&](const auto& record) {
+      auto here = std::tie(record.created, record.id), there = std::tie(last.created, last.id);
+      return wanted.oldest_first ? here > there : here < there;
+    });
   }
   store::SandboxPage page;
   for (; begin != all.end() && page.sandboxes.size() < wanted.limit; ++begin) page.sandboxes.push_back(*begin);
-  if (begin != all.end()) page.next = page.sandboxes.back().id;
+  if (begin != all.end()) page.next = to_text(store::Cursor{page.sandboxes.back().created, page.sandboxes.back().id});
   return page;
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex, bool pages) {
-  ISOLA_TRY(Wanted wanted, wanted_of(ex, pages));
+Result<void> list(sandbox::Service& service, http::Exchange& ex, const Options& options, bool pages) {
+  ISOLA_TRY(Wanted wanted, wanted_of(service, ex, pages));
   std::string token(ex.query("nextToken").value_or(""));
   auto page = wanted.special() ? sifted(service, wanted, token) : service.list(wanted.filter, token, wanted.limit);
   if (!page) return std::unexpected(std::move(page).error());
   json all = json::array();
-  for (const auto& record : page->sandboxes) all.push_back(listed_view(record));
+  for (const auto& record : page->sandboxes) all.push_back(listed_view(record, options));
   if (pages && !page->next.empty()) ex.set_header("X-Next-Token", page->next);
   ex.reply(200, dialect::dump(all));
   return {};
@@ -332,10 +335,12 @@ void Api::add_sandboxes(http::Router& router) {
   auto joins = handled([service, options](http::Exchange& ex) { return join(*service, ex, options); });
   old.add("POST", "/sandboxes/{id}/connect", joins);
   now.add("POST", "/v2/sandboxes/{id}/connect", joins);
-  old.add("GET", "/sandboxes",
-          handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list(*service, ex, false); }));
-  now.add("GET", "/v2/sandboxes",
-          handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list(*service, ex, true); }));
+  old.add("GET", "/sandboxes", handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
+            co_return list(*service, ex, options, false);
+          }));
+  now.add("GET", "/v2/sandboxes", handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
+            co_return list(*service, ex, options, true);
+          }));
   auto get = handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
     json out = detail_view(box->record(), options);

@@ -78,8 +78,8 @@ json view(const store::TemplateRecord& one, const std::vector<store::BuildRecord
 }
 
 // Of this machine, for everybody.
-Result<sandbox::Service::Template> find(sandbox::Service& service, std::string name) {
-  name = without_tag(std::move(name));
+Result<sandbox::Service::Template> find(sandbox::Service& service, const http::Exchange& ex, std::string name) {
+  name = template_named(service, dialect::project_of(ex), std::move(name));
   ISOLA_TRY(auto all, service.templates());
   for (const auto& one : all)
     if (one.name == name) return one;
@@ -87,7 +87,7 @@ Result<sandbox::Service::Template> find(sandbox::Service& service, std::string n
 }
 
 Result<store::TemplateRecord> find_built(sandbox::Service& service, const http::Exchange& ex, std::string name) {
-  return service.store().find_template(dialect::project_of(ex), name.substr(0, name.find(':')));
+  return service.store().find_template(dialect::project_of(ex), plain_name(name));
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ void Api::add_templates(http::Router& router) {
                     ex.reply(200, dialect::dump({{"templateID", built->id}, {"public", false}}));
                     co_return Result<void>();
                   }
-                  ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("alias"))));
+                  ISOLA_CO_TRY(auto one, find(*service, ex, std::string(ex.param("alias"))));
                   ex.reply(200, dialect::dump({{"templateID", one.name}, {"public", true}}));
                   co_return Result<void>();
                 }));
@@ -127,7 +127,7 @@ void Api::add_templates(http::Router& router) {
                     ex.reply(200, dialect::dump(out));
                     co_return Result<void>();
                   }
-                  ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
+                  ISOLA_CO_TRY(auto one, find(*service, ex, std::string(ex.param("template"))));
                   json out = view(one, service->settings());
                   out["builds"] = json::array({{{"buildID", out["buildID"]},
                                                 {"status", "ready"},
@@ -152,11 +152,11 @@ void Api::add_templates(http::Router& router) {
                     co_return Result<void>();
                   }
                   if (find_built(*service, ex, name)) {
-                    ISOLA_CO_CHECK(builder->remove(project, name.substr(0, name.find(':'))));
+                    ISOLA_CO_CHECK(builder->remove(project, plain_name(name)));
                     ex.reply(204);
                     co_return Result<void>();
                   }
-                  ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
+                  ISOLA_CO_TRY(auto one, find(*service, ex, std::string(ex.param("template"))));
                   co_return fail(Code::denied,
                                  "the template " + one.name + " is the operator's: `isola template` manages it");
                 }));
@@ -172,7 +172,7 @@ void Api::add_templates(http::Router& router) {
           ex.reply(200, dialect::dump(out));
           co_return Result<void>();
         }
-        ISOLA_CO_TRY(auto one, find(*service, std::string(ex.param("template"))));
+        ISOLA_CO_TRY(auto one, find(*service, ex, std::string(ex.param("template"))));
         ex.reply(200, dialect::dump(json::array(
                           {{{"tag", "default"}, {"buildID", build_of(one)}, {"createdAt", dialect::when(0)}}})));
         co_return Result<void>();

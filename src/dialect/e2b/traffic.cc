@@ -12,6 +12,7 @@
 #include "dialect/shared/port_proxy.h"
 #include "dialect/shared/target.h"
 #include "dialect/shared/text.h"
+#include "interpreter/warm.h"
 
 namespace isola::e2b {
 
@@ -59,6 +60,13 @@ bool for_others(const http::Exchange& ex) {
   return ex.query("isola_signature") || ex.query("isola_token") || !ex.header("x-isola-token").empty();
 }
 
+// Whether what it was made of brings one along: else the port is like all others. Of what is not known any more it is
+// taken to.
+bool has_interpreter(sandbox::Service& service, const store::SandboxRecord& record) {
+  auto source = service.source_of(record.project, record.template_name);
+  return !source || interpreter::has_interpreter(source->base);
+}
+
 Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes,
                    std::shared_ptr<const Tokens> tokens, bool context_token) {
   auto box = service.find_any(target.id);
@@ -75,7 +83,8 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
                             {"code", 403}}));
     co_return;
   }
-  if (target.port == kInterpreterPort) {
+  if (auto woken = co_await wake(service, *box); !woken) co_return gone(ex, target.id);
+  if (target.port == kInterpreterPort && has_interpreter(service, (*box)->record())) {
     InterpreterAccess access{.token = tokens->of(target.id, (*box)->made_by()), .of_contexts = context_token};
     co_return co_await serve_interpreter(service, ex, *box, std::move(access));
   }

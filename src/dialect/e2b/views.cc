@@ -31,7 +31,7 @@ std::string_view status_of(store::BuildState state) {
 
 json created_view(const store::SandboxRecord& record, const Options& options) {
   return {{"sandboxID", record.id},
-          {"templateID", record.template_name},
+          {"templateID", options.template_id(record.project, record.template_name)},
           {"alias", record.template_name},
           {"clientID", kClient},
           {"envdVersion", kEnvdVersion},
@@ -40,14 +40,14 @@ json created_view(const store::SandboxRecord& record, const Options& options) {
           {"domain", domain_of(options)}};
 }
 
-json listed_view(const store::SandboxRecord& record) {
+json listed_view(const store::SandboxRecord& record, const Options& options) {
   auto end = record.lifetime.deadline ? record.lifetime.deadline : record.created + kNever;
   bool still = record.state == State::frozen || store::is_asleep(record.state);
   json mounts = json::array();
   for (const auto& use : record.volumes)
     if (!use.bucket) mounts.push_back({{"name", use.name}, {"path", use.path}});
   return {{"sandboxID", record.id},
-          {"templateID", record.template_name},
+          {"templateID", options.template_id(record.project, record.template_name)},
           {"alias", record.template_name},
           {"clientID", kClient},
           {"startedAt", dialect::when(record.created)},
@@ -62,7 +62,7 @@ json listed_view(const store::SandboxRecord& record) {
 }
 
 json detail_view(const store::SandboxRecord& record, const Options& options) {
-  json out = listed_view(record);
+  json out = listed_view(record, options);
   out["envdAccessToken"] = options.tokens->of(record);
   out["domain"] = domain_of(options);
   auto notes = Notes::of(record.metadata).value_or(Notes{});

@@ -12,7 +12,7 @@ inline constexpr const char* kEnvdVersion = "0.6.13";
 
 nlohmann::json domain_of(const Options& options);  // null: headers only
 nlohmann::json created_view(const store::SandboxRecord& record, const Options& options);
-nlohmann::json listed_view(const store::SandboxRecord& record);
+nlohmann::json listed_view(const store::SandboxRecord& record, const Options& options);
 nlohmann::json detail_view(const store::SandboxRecord& record, const Options& options);
 std::string_view status_of(store::BuildState state);
 

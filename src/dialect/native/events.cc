@@ -89,6 +89,7 @@ json usage_view(const ledger::UsageTotals& total, const ledger::PriceSheet& pric
 }  // namespace
 
 void Api::add_events(http::RouteGroup& group) {
+  using store::Scope;
   auto service = service_;
   group.add("GET", "/v1/events", handled([service](http::Exchange& ex) { return follow(*service, ex, ""); }));
   group.add("GET", "/v1/sandboxes/{id}/events", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {

@@ -32,7 +32,7 @@ class StartingServer {
     store_ = std::move(*store);
     ledger_ = std::move(*ledger);
     launcher_ =
-        sandbox::LauncherLink::make(io_, []() -> Result<Fd> { return fail(Code::unavailable, "there is none"); });
+        sandbox::LauncherLink::make(io_, [](bool) -> Result<Fd> { return fail(Code::unavailable, "there is none"); });
     service_ = std::make_shared<sandbox::Service>(
         sandbox::Service::Parts{.next_worker = [this]() -> boost::asio::io_context& { return io_; },
                                 .launcher = launcher_,

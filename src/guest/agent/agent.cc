@@ -61,6 +61,7 @@ void Agent::next_generation(std::string_view preface) {
 void Agent::round(bool may_wait) {
   if (mux_.channels() == 0) {
     mux_.relax();
+    processes_.relax();
     OutputLog::relax();
   }
   loop_.wait(!may_wait || reap_ || mux_.has_ready() ? 0 : processes_.timeout_ms());

@@ -282,6 +282,10 @@ ProcessInfo Process::info() const {
           .exit = exit_};
 }
 
+bool Process::is_read() const {
+  return std::ranges::any_of(readers_, [](const ReaderChannel* reader) { return !reader->quiet_; });
+}
+
 void Process::forget_reader(ReaderChannel* reader) {
   std::erase(readers_, reader);
   for (auto& chunk : stdin_) {

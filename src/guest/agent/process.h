@@ -46,6 +46,7 @@ class Process {
   pid_t pid() const { return pid_; }
   bool running() const { return running_; }
   bool draining() const { return out_fd_.valid() || err_fd_.valid(); }
+  bool is_read() const;  // somebody wants its output
   const Exit& exit() const { return exit_; }
   OutputLog& log() { return log_; }
   int64_t deadline() const { return deadline_; }  // 0 = none
@@ -117,14 +118,19 @@ class ProcessTable {
   bool reap();             // everything that has ended, bounded per call: true = call again
   int timeout_ms() const;  // for epoll_wait: -1 = nobody has a deadline
   void check_deadlines();
+  void relax() {  // nobody reads
+    if (untrimmed_) trim();
+  }
   void set_defaults(std::vector<std::string> env) { defaults_ = std::move(env); }
 
  private:
   void retire(pid_t pid);
+  void trim();
   Loop& loop_;
   std::unordered_map<pid_t, std::shared_ptr<Process>> table_;
   std::deque<pid_t> exited_;  // oldest first
   std::vector<std::string> defaults_;
+  bool untrimmed_ = false;     // some output was kept for who reads it
   int64_t next_deadline_ = 0;  // the earliest of all running processes; 0 = none
 };
 

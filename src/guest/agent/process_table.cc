@@ -57,10 +57,20 @@ void ProcessTable::retire(pid_t pid) {
     table_.erase(*done);
     exited_.erase(done);
   }
+  trim();
+}
+
+// What somebody still reads is not the past: it is given up when they are through, or gone.
+void ProcessTable::trim() {
   size_t memory = 0, files = 0;
+  untrimmed_ = false;
   for (auto p = exited_.rbegin(); p != exited_.rend(); ++p) {
     auto& process = *table_[*p];
     if (process.draining()) continue;
+    if (process.is_read()) {
+      untrimmed_ = true;
+      continue;
+    }
     memory += process.log().memory();
     files += process.log().on_disk();
     if (memory > kKeepMemory || (process.log().on_disk() && files > kKeepFiles)) process.log().drop();

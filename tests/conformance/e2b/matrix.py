@@ -20,6 +20,9 @@ def cell(lines):
         return "partly", "fails: " + "; ".join(sorted({line["test"] for line in bad}))
     if missing:
         return "not", missing
+    less = sorted({line["partly"] for line in done if line.get("partly")})
+    if less:
+        return "partly", "; ".join(less)
     return "works", None
 
 
@@ -28,9 +31,9 @@ def page(results, about):
     out = ["# E2B: what works", "",
            "Made by `./dev conformance e2b`, which drives the unmodified published packages against this server: do not edit.",
            "", f"{about}", "",
-           "*works*: every test of that method passed; *partly*: some did; *not*: the call fails with the error type that",
-           "users catch, and says what is missing; *–*: that version has no such method, or the template of this run lacks what",
-           "it needs.", ""]
+           "*works*: every test of that method passed; *partly*: some did, or it does less than E2B's; *not*: the call fails with",
+           "the error type that users catch, and says what is missing; *–*: that version has no such method, or the template of",
+           "this run lacks what it needs.", ""]
     total = collections.Counter(line["result"] for lines in results.values() for line in lines if not line.get("again"))
     out += [f"{total['passed']} tests passed, {total['failed']} failed, {total['skipped']} did not apply.", ""]
     for kind, title in WHAT.items():

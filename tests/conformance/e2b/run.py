@@ -9,6 +9,7 @@ import argparse
 import http.client
 import json
 import os
+import shutil
 import ssl
 import subprocess
 import sys
@@ -42,6 +43,26 @@ def limited_key(server):
     return server.post("/v1/keys", {"project": project["id"], "scope": "use"}).json["secret"]
 
 
+def full_key(server):
+    """A key of a project whose files of builds have taken all the room that they may."""
+    project = server.post("/v1/projects", {"name": "full"}).json["id"]
+    owner = os.stat(os.path.join(server.data, "server"))
+    folder = os.path.join(server.data, "server/contexts", project)
+    os.makedirs(folder)
+    for path in (os.path.dirname(folder), folder):
+        os.chown(path, owner.st_uid, owner.st_gid)
+    with open(os.path.join(folder, "f" * 64), "w") as file:
+        file.truncate(16 << 30)  # nothing of it is on the disk
+    return server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
+
+
+def standing_for_images():
+    """Images that are not here, and what stands for them."""
+    there = "minimal" if "ISOLA_CONFORMANCE_MINIMAL" in os.environ or not {"base", "code-interpreter"} & set(templates()) else "base"
+    images = ("debian", "ubuntu", "fedora", "alpine", "archlinux", "python", "node", "oven/bun")
+    return ["--e2b-images", ",".join(f"{image}:mapped={there}" for image in images)]
+
+
 def templates():
     listed = subprocess.run([island.ISOLA, "template", "ls", "--json"], capture_output=True, text=True)
     return [one["name"] for one in json.loads(listed.stdout or "[]")] if listed.returncode == 0 else []
@@ -54,7 +75,7 @@ def provide_base(server, key=None):
     if "ISOLA_CONFORMANCE_MINIMAL" in os.environ or not {"base", "code-interpreter"} & set(there):
         return False
     if "base" not in there:
-        begun = server.post("/v1/templates", {"name": "base", "dockerfile": "FROM code-interpreter\n"}, key=key)
+        begun = server.post("/v1/templates", {"name": "base", "dockerfile": "FROM code-interpreter\nUSER user\n"}, key=key)
         assert begun.status == 202, begun
         look = lambda: server.get(begun.headers["location"], key=key).json["state"]  # noqa: E731
         island.eventually(lambda: look() in ("ready", "failed"), 300, "the template base")
@@ -68,10 +89,11 @@ class World:
     def __init__(self):
         # Outside: a server that demands a key, under the only name that there is.
         self.outside = Demanding(OUTSIDE)
-        self.plain = island.Server(env=self.outside.environment)
+        self.plain = island.Server(*standing_for_images(), env=self.outside.environment)
         self.template = "base" if provide_base(self.plain) else "minimal"
         self.limited = limited_key(self.plain)
         provide_base(self.plain, self.limited)
+        self.full = full_key(self.plain)
         self.reading = self.plain.post("/v1/keys", {"scope": "read"}).json["secret"]
         # One that cannot grant anything just now: its vault waits for a passphrase since its launcher was started anew.
         self.busy = island.Server()
@@ -80,12 +102,13 @@ class World:
         island.eventually(lambda: "locked" in subprocess.run([island.ISOLA, "vault", "status", "--data", self.busy.data],
                                                              capture_output=True, text=True).stdout, what="the lock")
         self.tls = None
+        self.names = None  # who resolves the domain for clients that ask the network
 
     def environment(self):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
         return {**kept, "E2B_API_KEY": self.plain.key, "E2B_API_URL": self.plain.url, "E2B_SANDBOX_URL": self.plain.url,
                 "E2B_VOLUME_API_URL": self.plain.url, "ISOLA_TEMPLATE": self.template, "ISOLA_MODE": "http",
-                "ISOLA_LIMITED_KEY": self.limited, "ISOLA_READING_KEY": self.reading,
+                "ISOLA_LIMITED_KEY": self.limited, "ISOLA_READING_KEY": self.reading, "ISOLA_FULL_KEY": self.full,
                 "ISOLA_BUSY_URL": self.busy.url, "ISOLA_BUSY_KEY": self.busy.key, "NO_PROXY": "*", "no_proxy": "*", "ISOLA_OUTSIDE_NAME": OUTSIDE,
                 "ISOLA_OUTSIDE_ADDRESS": self.outside.address, "ISOLA_OUTSIDE_KEY": self.outside.key}
 
@@ -108,6 +131,9 @@ class World:
                 if name not in ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL")}
 
     def close(self):
+        if self.names:
+            self.names.kill()
+            self.names.wait()
         if self.tls:
             self.tls.close()
         self.busy.close()
@@ -171,18 +197,54 @@ def run_js(world, version):
         [{**line, "test": line["test"] + " (TLS domain)"} for key, line in seen.items() if line["result"] != "skipped"]
 
 
-TLS_FILTERS = ["Sandbox.getHost", "downloadUrl", "and read give the same back", "gives output and exit code", "a command in progress"]
+TLS_FILTERS = ["Sandbox.getHost", "downloadUrl", "and read give the same back", "gives output and exit code", "a command in progress", "Volume.create",
+               "volume.list"]
 
 
 def run_python(world, version):
-    return both_flavours(provide("python", version), "python/suite.py", world.environment())
+    folder = provide("python", version)
+    lines = both_flavours(folder, "python/suite.py", world.environment())
+    # Where nothing but a domain says where the server is: a few of everything.
+    private = python_domain(world) if not os.environ.get("ISOLA_FILTER") else None
+    for filter_ in PYTHON_TLS_FILTERS if private else []:
+        again = both_flavours(folder, "python/suite.py", {**world.domain_environment(), "ISOLA_FILTER": filter_}, private)
+        lines += [{**line, "test": line["test"] + " (TLS domain)"} for line in again if line["result"] != "skipped"]
+    return lines
 
 
-def both_flavours(folder, suite, env):
+PYTHON_TLS_FILTERS = ["gives output and exit code", "and read give the same back", "has files without a sandbox", "gives ids at once"]
+
+
+NAME_SERVER = "127.83.1.1"
+
+
+def python_domain(world):
+    """The words before a command for which all names below the domain lead here, whatever it asks them with."""
+    if not shutil.which("dnsmasq") or not shutil.which("unshare"):
+        print("reduced: conformance of Python over a TLS domain: there is no dnsmasq or unshare here")
+        return None
+    if not world.names:
+        world.names = subprocess.Popen(["dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces", "--user=root",
+                                        "--conf-file=/dev/null", "--pid-file=", f"--listen-address={NAME_SERVER}", f"--address=/{DOMAIN}/127.0.0.1"],
+                                       stderr=subprocess.DEVNULL)
+    said = os.path.join(world.plain.data, "resolv.conf")
+    with open(said, "w") as file:
+        file.write(f"nameserver {NAME_SERVER}\n")
+    private = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"', said]
+    look = [sys.executable, "-c", f"import socket; socket.getaddrinfo('x.{DOMAIN}', 1)"]
+    try:
+        island.eventually(lambda: subprocess.run([*private, *look], capture_output=True).returncode == 0, seconds=10)
+    except AssertionError:
+        print("reduced: conformance of Python over a TLS domain: names cannot be resolved privately here")
+        return None
+    return private
+
+
+def both_flavours(folder, suite, env, private=None):
     lines = []
     for flavour in ("sync", "async"):
         name = " (asynchronous)" if flavour == "async" else ""
-        command = [os.path.join(folder, "bin/python"), os.path.join(HERE, suite)]
+        command = [*(private or []), os.path.join(folder, "bin/python"), os.path.join(HERE, suite)]
         for line in lines_of(command, {**env, "ISOLA_FLAVOUR": flavour}):
             lines.append({**line, "test": line["test"] + name})
     return lines
@@ -205,7 +267,10 @@ def run_interpreter(world, version, kind):
     if kind == "interpreter-js":
         hook = [] if plain else ["--import", os.path.join(HERE, "js/resolve.mjs")]
         return lines_of([node(), *hook, os.path.join(HERE, "interpreter/suite.mjs")], env)
-    return both_flavours(folder, "interpreter/suite.py", env)
+    private = None if plain else python_domain(world)
+    if not plain and not private:
+        raise Unreachable("names of a domain cannot be resolved here")
+    return both_flavours(folder, "interpreter/suite.py", env, private)
 
 
 KINDS = {"js": run_js, "python": run_python, "cli": run_cli,

@@ -1,7 +1,9 @@
 // The unmodified @e2b/code-interpreter package on port 49999.
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
-import { test, rejects, runAll } from '../js/harness.mjs'
+import fs from 'node:fs'
+import { forgotten, rejects, runAll, test, tested } from '../js/harness.mjs'
+import { declared } from '../js/methods.mjs'
 
 const load = createRequire(process.env.E2B_PACKAGE + '/package.json')
 const { Sandbox, NotFoundError } = load('@e2b/code-interpreter')
@@ -35,6 +37,11 @@ test('runCode', 'errors have name, value and traceback', async () => {
   assert.equal(heard.name, 'ZeroDivisionError')
 }, slow)
 
+test('ExecutionError', 'is what a cell that fails is answered with', async () => {
+  const { error } = await box.runCode('raise KeyError("gone")')
+  assert.equal(error.constructor.name, 'ExecutionError')
+  assert.deepEqual([error.name, error.value], ['KeyError', "'gone'"])
+})
 test('runCode', 'a text is its text', async () => assert.equal((await box.runCode('"abc"')).text, 'abc'), slow)
 
 test('runCode', 'environment variables for one cell', async () => {
@@ -51,6 +58,7 @@ test('runCode', 'a chart as data', async () => {
   assert.equal(result.chart.type, 'line')
   assert.equal(result.chart.title, 'T')
   assert.equal(result.chart.x_unit, 's')
+  assert.equal(result.chart.x_label, 't (s)')
   assert.deepEqual(result.chart.elements, [{ label: 'l', points: [[1, 3], [2, 4]] }])
 }, slow)
 
@@ -71,6 +79,25 @@ test('runCode', 'language bash', async () => {
 test('runCode', 'a client that gives up interrupts the cell', async () => {
   await assert.rejects(box.runCode('import time; time.sleep(600)', { timeoutMs: 1500 }))
   assert.equal((await box.runCode('"on"')).text, 'on')
+}, slow)
+
+test('runCode', 'a sandbox that ends under a cell is no end of the cell', async () => {
+  const other = await Sandbox.create({ timeoutMs: 120_000 })
+  let heard
+  const begun = new Promise((done) => { heard = done })
+  const running = other.runCode('import time\nprint("on", flush=True)\ntime.sleep(600)', { onStdout: heard })
+  const ends = assert.rejects(running)
+  await begun
+  await other.kill()
+  await ends
+  await assert.rejects(other.runCode('1'))
+  await assert.rejects(other.createCodeContext())
+}, slow)
+
+test('runCode', 'a picture that is saved is shown', async () => {
+  const done = await box.runCode('from PIL import Image\nImage.new("RGB", (4, 4)).save("/tmp/four.png")')
+  assert.equal(done.error, undefined)
+  assert.ok(done.results.some((one) => one.png))
 }, slow)
 
 test('createCodeContext', 'has its own variables and folder', async () => {
@@ -99,6 +126,11 @@ test('listCodeContexts', 'has the default ones', async () => {
   for (const wanted of ['python', 'javascript']) assert.ok(languages.includes(wanted))
 }, slow)
 
+const text = fs.readFileSync(process.env.E2B_PACKAGE + '/node_modules/@e2b/code-interpreter/dist/index.d.ts', 'utf8')
+if (!process.env.ISOLA_FILTER) for (const name of declared(text)) {
+  const method = name.replace('Sandbox.', '')
+  if (!tested().has(method)) forgotten(method)
+}
 await runAll(process.env.ISOLA_FILTER)
 await box.kill()
 process.exit(0)

@@ -1,11 +1,12 @@
 """The unmodified e2b-code-interpreter package on port 49999."""
 import os
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 import e2b_code_interpreter  # noqa: E402
 from flavour import ASYNC, Face, _settle  # noqa: E402
-from harness import Skip, run_all, test  # noqa: E402
+from harness import Skip, forgotten, raises, run_all, test  # noqa: E402
 
 if ASYNC:
     box = Face(_settle(e2b_code_interpreter.AsyncSandbox.create(timeout=600)))
@@ -77,6 +78,35 @@ def _():
     assert box.run_code("echo hi", language="bash").logs.stdout == ["hi\n"]
 
 
+@test("run_code", "a sandbox that ends under a cell is no end of the cell")
+def _():
+    kind = e2b_code_interpreter.AsyncSandbox if ASYNC else e2b_code_interpreter.Sandbox
+    other = _settle(kind.create(timeout=120))
+    other = Face(other) if ASYNC and not isinstance(other, Face) else other
+    killer = threading.Timer(0, lambda: None)
+
+    def heard(_):
+        nonlocal killer
+        killer = threading.Thread(target=other.kill)
+        killer.start()
+
+    try:
+        with raises(Exception):
+            other.run_code("import time\nprint('on', flush=True)\ntime.sleep(600)", on_stdout=heard)
+    finally:
+        killer.join()
+    with raises(Exception):
+        other.run_code("1")
+
+
+@test("run_code", "dates have their offset, and labels are as they were written")
+def _():
+    code = "import datetime\nplt.plot([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 2)], [1, 2])\nplt.ylabel('Way (m)')"
+    (result,) = box.run_code("import matplotlib.pyplot as plt\n" + code + "\nplt.show()").results
+    assert result.chart.y_label == "Way (m)" and result.chart.y_unit == "m", vars(result.chart)
+    assert str(result.chart.elements[0].points[0][0]).startswith("2026-01-01T00:00:00+00:00"), result.chart.elements[0].points
+
+
 @test("create_code_context", "has its own variables and folder")
 def _():
     context = box.create_code_context(cwd="/tmp")
@@ -110,6 +140,10 @@ def _():
     assert {"python", "javascript"} <= set(languages), languages
 
 
+import e2b  # noqa: E402
+
+own = {name for name in dir(e2b_code_interpreter.Sandbox) if not name.startswith("_")} - set(dir(e2b.Sandbox))
+forgotten(lambda tested: sorted(own - tested))
 run_all()
 box.kill()
 sys.stdout.flush()

@@ -6,7 +6,7 @@ test('commands.run', 'gives output and exit code', async () => {
   const result = await (await box()).commands.run('echo out; echo err >&2')
   assert.deepEqual([result.exitCode, result.stdout, result.stderr], [0, 'out\n', 'err\n'])
 })
-test('commands.run', 'a failing command is a CommandExitError', async () => {
+test(['commands.run', 'CommandExitError'], 'a failing command is a CommandExitError', async () => {
   const error = await rejects((await box()).commands.run('echo gone; exit 3'), sdk.CommandExitError)
   assert.deepEqual([error.exitCode, error.stdout, error.error], [3, 'gone\n', 'exit status 3'])
 })
@@ -27,7 +27,7 @@ test('commands.run', 'runs as user, at home, unless told otherwise', async () =>
 })
 test('commands.run', 'an unknown user is an AuthenticationError', async () =>
   rejects((await box()).commands.run('true', { user: 'nobody-here' }), sdk.AuthenticationError, /nobody-here/))
-test('commands.run', 'a folder that is not there is an InvalidArgumentError', async () =>
+test(['commands.run', 'InvalidArgumentError'], 'a folder that is not there is an InvalidArgumentError', async () =>
   rejects((await box()).commands.run('true', { cwd: '/no/such/folder' }), sdk.InvalidArgumentError, /\/no\/such\/folder/))
 test('commands.run', 'takes environment variables over the sandbox’s', () =>
   using({ envs: { A: 'box', B: 'box' } }, async ({ commands }) => {
@@ -104,6 +104,14 @@ test('commands.connect', 'follows a command that runs', async () => {
 })
 test('commands.connect', 'what is not there is a NotFoundError', async () =>
   rejects((await box()).commands.connect(999999), sdk.NotFoundError))
+test(['commandHandle.wait', 'commandHandle.sendStdin', 'commandHandle.closeStdin'], 'feed a command and wait for its end', async () => {
+  const handle = await (await box()).commands.run('cat; exit 3', { background: true, stdin: true })
+  if (!handle.sendStdin) skip('this line has no such call')
+  await handle.sendStdin('abc')
+  await handle.closeStdin()
+  const error = await rejects(handle.wait(), sdk.CommandExitError)
+  assert.deepEqual([error.exitCode, error.stdout], [3, 'abc'])
+})
 test('commands.sendStdin', 'is what the command reads', async () => {
   const { commands } = await box()
   const handle = await commands.run('read line; echo "got $line"', { background: true, stdin: true })

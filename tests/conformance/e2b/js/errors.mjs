@@ -1,6 +1,9 @@
 // Every type of error that the SDK has, by the situation that makes it: users catch types, not sentences. Those of single
 // calls stand with the calls; here are the ones that have no call of their own.
 import assert from 'node:assert/strict'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
 import { rejects, skip, test } from './harness.mjs'
 import { atLeast, box, sdk, template, using } from './sdk.mjs'
 
@@ -30,14 +33,13 @@ test('SandboxError', '400, 403 and 409 name their status', async () => {
   const wrong = type('SandboxError')
   await rejects(Sandbox.create(template, { timeoutMs: -1 }), wrong, /400/)
   await rejects(Sandbox.create(template, { apiKey: process.env.ISOLA_READING_KEY }), wrong, /403/)
-  const sandbox = await box()
-  if (!atLeast('2.45.0')) return // their snapshots have no names
-  const name = `errors-${process.pid}`
-  const made = await sandbox.createSnapshot({ name })
+  if (!atLeast('2.45.0')) return // sends no headers of its own
+  const once = { timeoutMs: 60_000, headers: { 'Idempotency-Key': `errors-${process.pid}` } }
+  const sandbox = await Sandbox.create(template, once)
   try {
-    await rejects(sandbox.createSnapshot({ name }), wrong, /409/)
+    await rejects(Sandbox.create(template, { ...once, timeoutMs: 61_000 }), wrong, /409/)
   } finally {
-    await Sandbox.deleteSnapshot(made.snapshotId)
+    await sandbox.kill()
   }
 })
 test(['SandboxNotFoundError', 'NotFoundError'], '404: a sandbox, a process, a template that is not there', async () => {
@@ -79,11 +81,26 @@ http.server.HTTPServer(("127.0.0.1", 8765), Handler).serve_forever()`
     await running.kill()
   }
 })
-test('FileUploadError', 'files of a build that cannot be sent', async () => {
+test('GitUpstreamError', 'a pull that knows no other side', async () => {
+  const { git, commands } = await box()
+  if (!git) skip('this line has no git helpers')
+  if (!(await commands.run('command -v git || true')).stdout) skip('the template has no git')
+  const repository = `/home/user/upstream-${process.pid}`
+  await git.init(repository, { initialBranch: 'main' })
+  await commands.run(`cd ${repository} && git -c user.name=A -c user.email=a@b.example commit -q --allow-empty -m first && git remote add origin /tmp/nowhere`)
+  await rejects(git.pull(repository), type('GitUpstreamError'))
+})
+test('FileUploadError', 'files of a build that there is no room for', async () => {
   if (!Template?.build) skip('this line has no templates')
-  const steps = Template({ fileContextPath: '/var/empty-or-not-there' }).fromTemplate(template).copy('nothing', '/home/user/x')
-  const options = { alias: `upload-${process.pid}` }
-  await rejects(Template.build(steps, options.alias, options), Error)
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'isola-upload-'))
+  fs.writeFileSync(path.join(folder, 'one'), 'x')
+  const steps = Template({ fileContextPath: folder }).fromTemplate('minimal').copy('one', '/home/user/one')
+  const options = { alias: `upload-${process.pid}`, apiKey: process.env.ISOLA_FULL_KEY }
+  try {
+    await rejects(Template.build(...(atLeast('2.45.0') ? [steps, options.alias] : [steps]), options), type('FileUploadError'))
+  } finally {
+    fs.rmSync(folder, { recursive: true })
+  }
 })
 test(['VolumeError', 'VolumePathNotFoundError'], 'a name that is taken, a path that is not there', async () => {
   if (!Volume) skip('this line has no volumes')

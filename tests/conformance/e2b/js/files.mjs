@@ -87,7 +87,7 @@ test('files.write', 'keeps metadata, and replaces it', async () => {
   await files.write(path, 'z')
   assert.equal((await files.getInfo(path)).metadata, undefined)
 })
-test('files.write', 'on a full disk is a NotEnoughSpaceError', async () => {
+test(['files.write', 'NotEnoughSpaceError'], 'on a full disk is a NotEnoughSpaceError', async () => {
   const { files, commands } = await box()
   await commands.run('fallocate -l 100G /tmp/huge 2>/dev/null || dd if=/dev/zero of=/tmp/huge bs=1M 2>/dev/null || true', { timeoutMs: 60_000 })
   try {
@@ -96,7 +96,7 @@ test('files.write', 'on a full disk is a NotEnoughSpaceError', async () => {
     await commands.run('rm -f /tmp/huge /tmp/one-more')
   }
 }, { timeout: 90_000 })
-test('files.read', 'what is not there is a not-found error', async () => rejects((await box()).files.read('/no/such'), NotFound))
+test(['files.read', 'FileNotFoundError'], 'what is not there is a not-found error', async () => rejects((await box()).files.read('/no/such'), NotFound))
 test('files.read', 'a folder is an InvalidArgumentError', async () => rejects((await box()).files.read('/tmp'), sdk.InvalidArgumentError))
 test('files.read', 'files of the kernel that claim to be empty', async () =>
   assert.match(await (await box()).files.read('/proc/self/status'), /Name:/))
@@ -123,6 +123,13 @@ test('files.list', 'has everything in a folder, by name', async () => {
   const deep = await files.list(folder, { depth: 2 })
   assert.deepEqual(deep.map((one) => one.name), ['a', 'inner', 'b.txt'])
   if (atLeast('2.0.0')) assert.deepEqual([flat[1].size, flat[1].permissions], [2, '-rw-r--r--'])
+})
+test('files.getInfo', 'a folder takes a block at least', async () => {
+  const { files } = await box()
+  if (!files.getInfo) skip('this line has no such call')
+  const folder = await fresh()
+  await files.makeDir(folder)
+  assert.ok((await files.getInfo(folder)).size >= 4096)
 })
 test('files.list', 'what is not there is a not-found error, a file an InvalidArgumentError', async () => {
   const { files } = await box()
@@ -189,7 +196,7 @@ test('files.getInfo', 'paths begin at home', async () => {
   assert.equal((await files.getInfo('~/relative.txt')).path, '/home/user/relative.txt')
 })
 
-test('files.watchDir', 'tells of writes, changes, removals and renames', async () => {
+test(['files.watchDir', 'watchHandle.stop'], 'tells of writes, changes, removals and renames', async () => {
   const { files, commands } = await box()
   const folder = await fresh()
   await files.makeDir(folder)

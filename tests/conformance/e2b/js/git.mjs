@@ -97,7 +97,7 @@ test('git.push', 'gets there', async () => {
   const { commands, bare } = await remote()
   assert.equal((await commands.run(`git -C ${bare} log --format=%s main`)).stdout, 'first\n')
 })
-test('git.push', 'without an upstream is a GitUpstreamError', async () => {
+test('git.push', 'without an upstream is an error of the SDK', async () => {
   const { git, path } = await committed()
   await rejects(git.push(path), sdk.SandboxError)
 })

@@ -1,7 +1,7 @@
 // Pause, connect, fork and snapshots: what ran goes on, and what was made of it is its own.
 import assert from 'node:assert/strict'
-import { rejects, skip, test } from './harness.mjs'
-import { own, sdk, using } from './sdk.mjs'
+import { partly, rejects, skip, test } from './harness.mjs'
+import { atLeast, own, sdk, template, using } from './sdk.mjs'
 
 const { Sandbox } = sdk
 const nowhere = 'i00000000000000000000'
@@ -45,6 +45,17 @@ test('Sandbox.betaPause', 'is the same', () => using({}, async (sandbox) => {
   await sandbox.betaPause()
   assert.equal(await (await Sandbox.connect(sandbox.sandboxId)).files.read('/home/user/note'), 'kept')
 }), slow)
+test('Sandbox.betaCreate', 'is a create that pauses at its timeout', async () => {
+  has(Sandbox.betaCreate, 'betaCreate')
+  const sandbox = await Sandbox.betaCreate(template, { timeoutMs: 2000, autoPause: true })
+  try {
+    await sandbox.files.write('/home/user/note', 'kept')
+    await until(async () => !(await sandbox.isRunning()), 'its pause')
+    assert.equal(await (await Sandbox.connect(sandbox.sandboxId)).files.read('/home/user/note'), 'kept')
+  } finally {
+    await sandbox.kill()
+  }
+}, slow)
 test('Sandbox.create', 'pauses at its timeout, and the next call brings it back', async () => {
   has(Sandbox.fork, 'lifecycle')
   const sandbox = await own({ timeoutMs: 2000, lifecycle: { onTimeout: 'pause', autoResume: true } })
@@ -70,6 +81,61 @@ test('Sandbox.create', 'paused without auto-resume it stays paused', async () =>
     await sandbox.kill()
   }
 }, slow)
+// A process is in memory, a note on the disk.
+const marked = async (sandbox) => {
+  await sandbox.files.write('/home/user/note', 'kept')
+  await sandbox.commands.run('touch /dev/shm/mark') // the numbers of processes begin anew, and mean others
+  return sleeper(sandbox)
+}
+const rebooted = async (sandbox) => {
+  assert.equal(await sandbox.files.read('/home/user/note'), 'kept')
+  await rejects(sandbox.commands.run('test -e /dev/shm/mark'), sdk.CommandExitError)
+}
+test('Sandbox.pause with keepMemory: false', 'keeps the files, and nothing runs afterwards', () => using({}, async (sandbox) => {
+  if (!atLeast('2.49.0')) skip('this line has no such option')
+  await marked(sandbox)
+  await sandbox.pause({ keepMemory: false })
+  assert.equal((await sandbox.getInfo()).state, 'paused')
+  await sandbox.connect({ timeoutMs: 60_000 })
+  await rebooted(sandbox)
+}), slow)
+test('Sandbox.connect with onResume', 'reboot leaves the memory behind, restore does not', () => using({}, async (sandbox) => {
+  if (!atLeast('2.49.0')) skip('this line has no such option')
+  const pid = await marked(sandbox)
+  await sandbox.pause()
+  await sandbox.connect({ timeoutMs: 60_000, onResume: 'restore' })
+  await alive(sandbox, pid)
+  await sandbox.pause()
+  await sandbox.connect({ timeoutMs: 60_000, onResume: 'reboot' })
+  await rebooted(sandbox)
+}), slow)
+test('Sandbox.create with onTimeout', 'a pause without memory, which no call ends by itself', async () => {
+  if (!atLeast('2.49.0')) skip('this line has no such option')
+  const sandbox = await own({ lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
+  try {
+    await marked(sandbox)
+    await sandbox.setTimeout(1000)
+    await until(async () => !(await sandbox.isRunning()), 'its pause')
+    await rejects(sandbox.commands.run('true'), Error)
+    assert.equal((await sandbox.getInfo()).state, 'paused')
+    await sandbox.connect({ timeoutMs: 60_000 })
+    await rebooted(sandbox)
+  } finally {
+    await sandbox.kill()
+  }
+}, slow)
+test('Sandbox.create with autoResume', 'what a call brings back has five minutes', async () => {
+  has(Sandbox.fork, 'lifecycle')
+  const sandbox = await own({ timeoutMs: 2000, lifecycle: { onTimeout: 'pause', autoResume: true } })
+  try {
+    await until(async () => !(await sandbox.isRunning()), 'its pause')
+    await sandbox.commands.run('true')
+    const left = (await sandbox.getInfo()).endAt.getTime() - Date.now()
+    assert.ok(left > 200_000 && left <= 301_000, `${left} ms`)
+  } finally {
+    await sandbox.kill()
+  }
+}, slow)
 test('Sandbox.kill', 'ends a paused one', async () => {
   const sandbox = await own()
   has(sandbox.pause ?? sandbox.betaPause, 'pause')
@@ -78,7 +144,7 @@ test('Sandbox.kill', 'ends a paused one', async () => {
   if (ended !== undefined) assert.equal(ended, true)  // older lines say nothing here
   await rejects(Sandbox.connect(sandbox.sandboxId), sdk.NotFoundError)
 }, slow)
-test('Sandbox.fork', 'children have what runs, and go their own ways', () => using({}, async (sandbox) => {
+partly('Sandbox.fork', 'all or none: where one child cannot be made there are none, not the others', 'children have what runs, and go their own ways', () => using({}, async (sandbox) => {
   has(Sandbox.fork, 'fork')
   const pid = await sleeper(sandbox)
   const children = await sandbox.fork({ count: 2 })
@@ -109,6 +175,23 @@ test('Sandbox.createSnapshot', 'is a template for new sandboxes', () => using({}
   }
   assert.equal(await Sandbox.deleteSnapshot(made.snapshotId), true)
   assert.equal(await Sandbox.deleteSnapshot(made.snapshotId), false)
+}), slow)
+test('Sandbox.createSnapshot', 'a name that is used again means the newest', () => using({}, async (sandbox) => {
+  if (!atLeast('2.45.0')) skip('snapshots of this line have no names')
+  const name = `again-${process.pid}`
+  await sandbox.files.write('/home/user/n', 'one')
+  const first = await sandbox.createSnapshot({ name })
+  await sandbox.files.write('/home/user/n', 'two')
+  const second = await sandbox.createSnapshot({ name })
+  assert.equal(second.snapshotId, first.snapshotId)
+  const other = await Sandbox.create(name, { timeoutMs: 60_000 })
+  try {
+    assert.equal(await other.files.read('/home/user/n'), 'two')
+  } finally {
+    await other.kill()
+  }
+  assert.equal((await sandbox.listSnapshots().nextItems()).length, 1)
+  assert.equal(await Sandbox.deleteSnapshot(second.snapshotId), true)
 }), slow)
 test('Sandbox.listSnapshots', 'has those of a sandbox', () => using({}, async (sandbox) => {
   has(Sandbox.listSnapshots, 'snapshots')

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { eventually, rejects, skip, test } from './harness.mjs'
+import { eventually, partly, rejects, skip, test } from './harness.mjs'
 import { atLeast, box, mode, own, sdk, template, using } from './sdk.mjs'
 
 const { Sandbox } = sdk
@@ -26,7 +26,7 @@ test('Sandbox.create', 'a wrong key is an AuthenticationError', () =>
   rejects(Sandbox.create(template, { apiKey: 'e2b_' + '0'.repeat(40) }), sdk.AuthenticationError))
 test('Sandbox.create', 'a timeout of nothing is refused', () =>
   rejects(Sandbox.create(template, { timeoutMs: 0 }), sdk.SandboxError, /400/))
-test('Sandbox.create', 'over the project limit is a RateLimitError', async () => {
+test(['Sandbox.create', 'RateLimitError'], 'over the project limit is a RateLimitError', async () => {
   const key = process.env.ISOLA_LIMITED_KEY
   const first = await Sandbox.create(template, { apiKey: key })
   try {
@@ -62,6 +62,34 @@ test('Sandbox.create', 'network rules come back as they were given', async () =>
 })
 test('Sandbox.create', 'a domain without a general deny is refused', () =>
   rejects(own({ network: { allowOut: ['example.org'] } }), sdk.SandboxError, /400/))
+
+test('E2B', 'a client with settings of its own', async () => {
+  if (!sdk.E2B) skip('this line has no clients')
+  const client = new sdk.E2B({ apiKey: process.env.E2B_API_KEY })
+  const sandbox = await client.Sandbox.create(template, { timeoutMs: 60_000 })
+  try {
+    assert.equal((await sandbox.commands.run('echo hi')).stdout, 'hi\n')
+    assert.equal(await client.Template.exists(template), true)
+  } finally {
+    await sandbox.kill()
+  }
+  await rejects(new sdk.E2B({ apiKey: `e2b_${'0'.repeat(40)}` }).Sandbox.create(template), sdk.AuthenticationError)
+})
+test('Sandbox.getFullInfo', 'is the same', async () => {
+  if (!Sandbox.getFullInfo) skip('this line has no such call')
+  assert.equal((await Sandbox.getFullInfo((await box()).sandboxId)).state, 'running')
+})
+test('Sandbox.create', 'under an idempotency key there is one, and another body is a conflict', async () => {
+  if (!atLeast('2.45.0')) skip('this line sends no headers of its own')
+  const options = { timeoutMs: 60_000, headers: { 'Idempotency-Key': `once-${process.pid}` }, metadata: { a: '1' } }
+  const sandbox = await Sandbox.create(template, options)
+  try {
+    assert.equal((await Sandbox.create(template, options)).sandboxId, sandbox.sandboxId)
+    await rejects(Sandbox.create(template, { ...options, metadata: { a: '2' } }), sdk.SandboxError, /409/)
+  } finally {
+    await sandbox.kill()
+  }
+})
 
 test('Sandbox.connect', 'joins a running sandbox', () =>
   using({}, async (sandbox) => {
@@ -169,7 +197,7 @@ test('Sandbox.setTimeout', 'one that is not there is a not-found error', () =>
 
 test('Sandbox.isRunning', 'is true while it runs', async () => assert.equal(await (await box()).isRunning(), true))
 
-test('Sandbox.getMetrics', 'has a sample', async () => {
+partly('Sandbox.getMetrics', 'no history: one sample, the present', 'has a sample', async () => {
   if (!Sandbox.getMetrics) skip('this line has no metrics')
   const sandbox = await box()
   const [sample] = await sandbox.getMetrics()

@@ -21,7 +21,7 @@ async function secret(value, body) {
   }
 }
 
-test(['Secret.create', 'Secret.getInfo', 'Secret.exists', 'Secret.destroy'], 'a life of one, by id and by name', async () => {
+test(['Secret.create', 'Secret.getInfo', 'Secret.exists', 'Secret.destroy', 'SecretError', 'SecretNotFoundError'], 'a life of one, by id and by name', async () => {
   await secret('hunter2', async (made) => {
     assert.deepEqual([made.version, made.metadata], [1, { team: 'a' }])
     assert.ok(made.createdAt instanceof Date && !Number.isNaN(made.createdAt.getTime()))

@@ -1,5 +1,6 @@
 // Every public method of the JS SDK, through an unmodified published package. Run by ../run.py.
-import { runAll } from './harness.mjs'
+import { forgotten, runAll, tested } from './harness.mjs'
+import { untested } from './methods.mjs'
 import { finish } from './sdk.mjs'
 import './sandbox.mjs'
 import './commands.mjs'
@@ -14,6 +15,7 @@ import './secrets.mjs'
 import './mcp.mjs'
 import './errors.mjs'
 
+if (!process.env.ISOLA_FILTER) for (const method of untested(process.env.E2B_PACKAGE, tested())) forgotten(method)
 await runAll(process.env.ISOLA_FILTER)
 await finish()
 process.exit(0)

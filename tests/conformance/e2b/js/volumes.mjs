@@ -25,7 +25,7 @@ test(['Volume.create', 'Volume.list', 'Volume.connect', 'Volume.getInfo', 'Volum
     await rejects(Volume.create(made.name), Error)
     assert.equal(await Volume.destroy('vnobody'), false)
   }))
-test('Volume.connect', 'rejects with VolumeNotFoundError for what is not there', async () => {
+test(['Volume.connect', 'VolumeNotFoundError'], 'rejects with VolumeNotFoundError for what is not there', async () => {
   if (!Volume) skip('this line has no volumes')
   await rejects(Volume.connect('vnobody'), sdk.VolumeNotFoundError ?? sdk.NotFoundError)
   await rejects(Volume.getInfo('vnobody'), sdk.VolumeNotFoundError ?? sdk.NotFoundError)

@@ -30,7 +30,7 @@ def run(name, line):
         sandbox.kill()
 
 
-@test("Template.build", "runs the steps, and sandboxes have what they made")
+@test(["Template." + name for name in ("build", "from_template", "set_envs", "set_workdir", "run_cmd")], "runs the steps, and sandboxes have what they made")
 def _():
     name = fresh()
     said = []
@@ -41,7 +41,7 @@ def _():
     assert run(name, "cat made; pwd; echo $COLOUR") == "blue\n/home/user/work\nblue\n"
 
 
-@test("Template.build", "copies files")
+@test(["Template.build", "Template.copy"], "copies files")
 def _():
     name = fresh()
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ def _():
     assert run(name, "cat app/a.txt app/deep/b.txt") == "onetwo"
 
 
-@test("Template.build", "keeps what the start command runs")
+@test(["Template.build", "Template.set_start_cmd"], "keeps what the start command runs")
 def _():
     name = fresh()
     build(Template().from_template(TEMPLATE).set_start_cmd("echo started > /home/user/mark; exec sleep 54321",
@@ -61,7 +61,7 @@ def _():
     assert run(name, "cat mark; pgrep -c -x sleep") == "started\n1\n"
 
 
-@test("Template.build", "a step that fails raises BuildException")
+@test(["Template.build", "BuildException"], "a step that fails raises BuildException")
 def _():
     name = fresh()
     kind = getattr(e2b, "BuildException", Exception)
@@ -69,11 +69,52 @@ def _():
         build(Template().from_template(TEMPLATE).run_cmd("exit 3"), name)
 
 
+@test(["Template.set_user", "Template.build"], "the last one is who commands and files of a sandbox belong to")
+def _():
+    name = fresh()
+    build(Template().from_template(TEMPLATE).run_cmd("true").set_user("root"), name)
+    sandbox = Sandbox.create(name, timeout=60)
+    try:
+        assert sandbox.commands.run("whoami; pwd").stdout == "root\n/root\n"
+        sandbox.files.write("mine", "x")
+        assert sandbox.commands.run("stat -c '%U %n' /root/mine").stdout == "root /root/mine\n"
+        assert sandbox.commands.run("whoami; pwd", user="user").stdout == "user\n/home/user\n"
+    finally:
+        sandbox.kill()
+
+
+@test(["Template.copy", "Template.set_workdir"], "relative paths begin at home")
+def _():
+    name = fresh()
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/one", "w") as file:
+            file.write("one")
+        build(Template(file_context_path=folder).from_template(TEMPLATE).copy("one", "here/one").run_cmd("pwd > ran")
+              .set_workdir("deep").copy("one", "two").run_cmd("pwd > ran"), name)
+    assert run(name, "cd; cat here/one deep/two; echo; cat ran deep/ran; stat -c %U here/one deep deep/two") == \
+        "oneone\n/home/user\n/home/user/deep\nuser\nuser\nuser\n"
+
+
+IMAGES = ("debian", "ubuntu", "fedora", "alpine", "arch", "python", "node", "bun")
+
+
+@test([f"Template.from_{name}_image" for name in IMAGES], "is what the operator says it is",
+      partly="an image is what the operator has for it: fetched from registries that are allowed (`registries`), or a template that stands for it (`e2b.images`)")
+def _():
+    fresh()
+    for image in IMAGES:
+        begun = Template()
+        if hasattr(begun, f"from_{image}_image"):
+            name = fresh()
+            build(getattr(begun, f"from_{image}_image")("mapped").run_cmd(f"echo {image} > /home/user/who"), name)
+            assert run(name, "cat /home/user/who") == image + "\n"
+
+
 @test("Template.build", "an image that cannot be fetched raises")
 def _():
     name = fresh()
     with raises(Exception, "ubuntu"):
-        build(Template().from_image("ubuntu:22.04"), name)
+        build(Template().from_image("ubuntu:20.04"), name)
 
 
 @test(["Template.exists", "Template.alias_exists"], "know what is there")
@@ -142,3 +183,34 @@ def _():
     assert "FROM ubuntu:22.04" in Template.to_dockerfile(Template().from_image("ubuntu:22.04").run_cmd("true"))
     steps = Template().from_template(TEMPLATE).pip_install("six").npm_install("left-pad").apt_install("jq")
     assert [one["type"] for one in json.loads(Template.to_json(steps))["steps"]] == ["RUN", "RUN", "RUN"]
+
+
+@test(["Template." + name for name in ("pip_install", "npm_install", "bun_install", "apt_install")], "are commands",
+      partly="steps like any other: what they install comes from outside, under the network that builds have")
+def _():
+    fresh()
+    steps = Template().from_template(TEMPLATE).pip_install("six").npm_install("left-pad").apt_install("jq").bun_install("left-pad")
+    assert [one["type"] for one in json.loads(Template.to_json(steps))["steps"]] == ["RUN"] * 4
+
+
+@test("Template.add_mcp_server", "is a command of the gateway", partly="of the servers that the gateway of this server knows")
+def _():
+    fresh()
+    steps = Template().from_template("mcp-gateway").add_mcp_server("time")
+    assert [one["type"] for one in json.loads(Template.to_json(steps))["steps"]] == ["RUN"]
+
+
+@test(["Template.beta_dev_container_prebuild", "Template.beta_set_dev_container_start"], "says that it is not there",
+      absent="there is no template devcontainer: devcontainer.json is built by `isola template build --devcontainer`")
+def _():
+    name = fresh()
+    with raises(Exception, "devcontainer"):
+        build(Template().from_template("devcontainer").beta_dev_container_prebuild("/x"), name)
+
+
+@test(["Template.from_aws_registry", "Template.from_gcp_registry", "Template.from_image with credentials"], "says that it is not there",
+      absent="images are fetched with what the machine knows of registries, not with a caller's own credentials")
+def _():
+    name = fresh()
+    with raises(Exception, "credentials"):
+        build(Template().from_image("registry.example/x", username="a", password="b"), name)

@@ -17,7 +17,7 @@ def _():
     assert (result.exit_code, result.stdout, result.stderr) == (0, "out\n", "err\n")
 
 
-@test("commands.run", "a failing command is a CommandExitException")
+@test(["commands.run", "CommandExitException"], "a failing command is a CommandExitException")
 def _():
     error = failure(lambda: box().commands.run("echo gone; exit 3"), e2b.CommandExitException)
     assert (error.exit_code, error.stdout, error.error) == (3, "gone\n", "exit status 3")
@@ -43,13 +43,13 @@ def _():
     assert commands.run("whoami; pwd", user="root", cwd="/tmp").stdout == "root\n/tmp\n"
 
 
-@test("commands.run", "an unknown user is an AuthenticationException")
+@test(["commands.run", "AuthenticationException"], "an unknown user is an AuthenticationException")
 def _():
     with raises(e2b.AuthenticationException, "nobody-here"):
         box().commands.run("true", user="nobody-here")
 
 
-@test("commands.run", "a folder that is not there is an InvalidArgumentException")
+@test(["commands.run", "InvalidArgumentException"], "a folder that is not there is an InvalidArgumentException")
 def _():
     with raises(e2b.InvalidArgumentException, "/no/such/folder"):
         box().commands.run("true", cwd="/no/such/folder")
@@ -118,6 +118,17 @@ def _():
     assert box().commands.connect(handle.pid).wait().stdout == "late\n"
     with raises(NotFound):
         box().commands.connect(999999)
+
+
+@test(["CommandHandle.wait", "CommandHandle.send_stdin", "CommandHandle.close_stdin"], "feed a command and wait for its end")
+def _():
+    handle = box().commands.run("cat; exit 3", background=True, stdin=True) if VERSION >= (2, 45) else None
+    if handle is None or not has(handle, "send_stdin"):
+        raise Skip("this line has no such call")
+    handle.send_stdin("abc")
+    handle.close_stdin()
+    with raises(e2b.CommandExitException):
+        handle.wait()
 
 
 @test("commands.send_stdin", "is what the command reads")

@@ -1,15 +1,23 @@
 """Every type of exception that the SDK has, by the situation that makes it: users catch types, not sentences. Those of single
 calls stand with the calls; here are the ones that have no call of their own."""
 import os
+import tempfile
 
 import e2b
-from flavour import ASYNC, TEMPLATE, Sandbox, _settle, box, named, using
+from flavour import ASYNC, TEMPLATE, VERSION, Sandbox, _settle, box, named, using
 from harness import Skip, raises, test
 
 NOBODY = {"api_key": "e2b_" + "0" * 40}
 NOWHERE = "i00000000000000000000"
 Volume = getattr(e2b, "AsyncVolume" if ASYNC else "Volume", None)
 Template = getattr(e2b, "AsyncTemplate" if ASYNC else "Template", None)
+
+
+WANTS = """import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(401); self.send_header("WWW-Authenticate", 'Basic realm="x"'); self.send_header("Content-Length", "0"); self.end_headers()
+http.server.HTTPServer(("127.0.0.1", 8766), Handler).serve_forever()"""
 
 
 def type_(name):
@@ -71,6 +79,55 @@ def _():
             box().files.write("/tmp/one-more", b"\0" * (8 << 20))
     finally:
         box().commands.run("rm -f /tmp/huge /tmp/one-more")
+
+
+@test("FileUploadException", "files of a build that there is no room for")
+def _():
+    if Template is None:
+        raise Skip("this line has no templates")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(folder + "/one", "w") as file:
+            file.write("x")
+        steps = Template(file_context_path=folder).from_template("minimal").copy("one", "/home/user/one")
+        with raises(type_("FileUploadException")):
+            _settle(Template.build(steps, alias=f"upload-py{os.getpid()}", api_key=os.environ["ISOLA_FULL_KEY"]))
+
+
+@test("GitAuthException", "a repository that wants a password")
+def _():
+    if not box().commands.run("command -v git && command -v python3 || true").stdout:
+        raise Skip("the template has no git")
+    box().files.write("/tmp/wants.py", WANTS)
+    running = box().commands.run("exec python3 /tmp/wants.py", background=True)
+    try:
+        box().commands.run("for i in $(seq 200); do curl -s -o /dev/null http://127.0.0.1:8766/ && exit 0; sleep 0.05; done; exit 1")
+        with raises(type_("GitAuthException")):
+            box().git.clone("http://127.0.0.1:8766/x.git", path="/tmp/never-py")
+    finally:
+        running.kill()
+
+
+@test("RateLimitException", "429: over the limit of the project")
+def _():
+    key = os.environ["ISOLA_LIMITED_KEY"]
+    first = Sandbox.create(TEMPLATE, api_key=key)
+    try:
+        with raises(type_("RateLimitException")):
+            Sandbox.create(TEMPLATE, api_key=key, **({"retries": 0} if VERSION >= (2, 50) else {}))
+    finally:
+        first.kill()
+
+
+@test("NotFoundException", "404: a process that is not there")
+def _():
+    with raises(e2b.NotFoundException):
+        box().commands.connect(999_999)
+
+
+@test(["GuestUnresponsiveException", "SandboxUnreachableException"], "are types that nothing raises",
+      absent="nothing here raises them: what is inside of a sandbox that does not answer is never asked for its word before a pause")
+def _():
+    assert issubclass(type_("GuestUnresponsiveException"), Exception) and issubclass(type_("SandboxUnreachableException"), Exception)
 
 
 @test("GitUpstreamException", "a push that knows no other side")

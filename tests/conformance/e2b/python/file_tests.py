@@ -77,7 +77,7 @@ def _():
     assert files.read(f"{folder}/7") == "n7"
 
 
-@test("files.read", "what is not there is a not-found exception, a folder an InvalidArgumentException")
+@test(["files.read", "FileNotFoundException"], "what is not there is a not-found exception, a folder an InvalidArgumentException")
 def _():
     with raises(Missing):
         box().files.read("/no/such")
@@ -142,7 +142,7 @@ def _():
         files.get_info("/no/such")
 
 
-@test("files.watch_dir", "tells of writes and renames")
+@test(["files.watch_dir", "WatchHandle.get_new_events", "WatchHandle.stop"], "tells of writes and renames")
 def _():
     files, folder = box().files, fresh()
     files.make_dir(folder)
@@ -163,6 +163,13 @@ def _():
     if not ASYNC:
         with raises(e2b.SandboxException):
             handle.get_new_events()
+
+
+@test("files.get_info", "a folder takes a block at least")
+def _():
+    folder = fresh()
+    box().files.make_dir(folder)
+    assert box().files.get_info(folder).size >= 4096
 
 
 @test("files.watch_dir", "what is not there is a not-found exception, a file an InvalidArgumentException")

@@ -1,8 +1,9 @@
 """Pause, connect, fork and snapshots: what ran goes on, and what was made of it is its own."""
-import urllib.request
+import datetime
+import os
 
 import e2b
-from flavour import ASYNC, Face, NotFound, Sandbox, own, using
+from flavour import ASYNC, TEMPLATE, VERSION, Face, NotFound, Sandbox, own, using
 from harness import Skip, eventually, raises, test
 
 NOWHERE = "i00000000000000000000"
@@ -88,6 +89,18 @@ def _():
         assert Sandbox.list(query=query).next_items() == []
 
 
+@test("Sandbox.beta_create", "is a create that pauses at its timeout")
+def _():
+    needs("beta_create")
+    sandbox = Sandbox.beta_create(TEMPLATE, timeout=2, auto_pause=True)
+    try:
+        sandbox.files.write("/home/user/note", "kept")
+        eventually(lambda: not sandbox.is_running(), "its pause")
+        assert Sandbox.connect(sandbox.sandbox_id).files.read("/home/user/note") == "kept"
+    finally:
+        sandbox.kill()
+
+
 @test("Sandbox.create", "pauses at its timeout, and the next call brings it back")
 def _():
     needs("fork")
@@ -115,7 +128,87 @@ def _():
         sandbox.kill()
 
 
-@test("Sandbox.fork", "children have what runs, and go their own ways")
+def mark(sandbox):
+    """A process is in memory, a note on the disk."""
+    sandbox.files.write("/home/user/note", "kept")
+    sandbox.commands.run("touch /dev/shm/mark")  # the numbers of processes begin anew, and mean others
+    return counting(sandbox)
+
+
+def rebooted(sandbox):
+    assert sandbox.files.read("/home/user/note") == "kept"
+    with raises(e2b.CommandExitException):
+        sandbox.commands.run("test -e /dev/shm/mark")
+
+
+def needs_modes():
+    if VERSION < (2, 49):
+        raise Skip("this line has no such option")
+
+
+@test("Sandbox.pause with keep_memory=False", "keeps the files, and nothing runs afterwards")
+def _():
+    needs_modes()
+    with using() as sandbox:
+        mark(sandbox)
+        sandbox.pause(keep_memory=False)
+        sandbox.connect(timeout=60)
+        rebooted(sandbox)
+
+
+@test("Sandbox.pause with strict", "one that answers is paused")
+def _():
+    if VERSION < (2, 60):
+        raise Skip("this line has no such option")
+    with using() as sandbox:
+        sandbox.pause(strict=True)
+        assert sandbox.get_info().state == "paused"
+
+
+@test("Sandbox.connect with on_resume", "reboot leaves the memory behind, restore does not")
+def _():
+    needs_modes()
+    with using() as sandbox:
+        pid = mark(sandbox)
+        sandbox.pause()
+        sandbox.connect(timeout=60, on_resume="restore")
+        sandbox.commands.run(f"kill -0 {pid}")
+        sandbox.pause()
+        sandbox.connect(timeout=60, on_resume="reboot")
+        rebooted(sandbox)
+
+
+@test("Sandbox.create with on_timeout", "a pause without memory, which no call ends by itself")
+def _():
+    needs_modes()
+    sandbox = own(lifecycle={"on_timeout": {"action": "pause", "keep_memory": False}})
+    try:
+        mark(sandbox)
+        sandbox.set_timeout(1)
+        eventually(lambda: not sandbox.is_running(), "its pause")
+        with raises(Exception):
+            sandbox.commands.run("true")
+        sandbox.connect(timeout=60)
+        rebooted(sandbox)
+    finally:
+        sandbox.kill()
+
+
+@test("Sandbox.create with auto_resume", "what a call brings back has five minutes")
+def _():
+    needs("fork")
+    sandbox = own(timeout=2, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    try:
+        eventually(lambda: not sandbox.is_running(), "its pause")
+        sandbox.commands.run("true")
+        left = (sandbox.get_info().end_at - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+        assert 200 < left <= 301, left
+    finally:
+        sandbox.kill()
+
+
+@test("Sandbox.fork", "children have what runs, and go their own ways",
+      partly="all or none: where one child cannot be made there are none, not the others")
 def _():
     needs("fork")
     with using() as sandbox:
@@ -160,6 +253,24 @@ def _():
         assert Sandbox.delete_snapshot(made.snapshot_id) is True
         assert Sandbox.delete_snapshot(made.snapshot_id) is False
         sandbox.commands.run(f"kill -0 {pid}")
+
+
+@test("Sandbox.create_snapshot", "a name that is used again means the newest")
+def _():
+    needs("create_snapshot")
+    if VERSION < (2, 45):
+        raise Skip("snapshots of this line have no names")
+    with using() as sandbox:
+        name = f"again-py{os.getpid()}"
+        for text in ("one", "two"):
+            sandbox.files.write("/home/user/n", text)
+            made = sandbox.create_snapshot(name=name)
+        other = Sandbox.create(name, timeout=60)
+        try:
+            assert other.files.read("/home/user/n") == "two"
+        finally:
+            other.kill()
+        assert Sandbox.delete_snapshot(made.snapshot_id) is True
 
 
 @test("Sandbox.list_snapshots", "has those of a sandbox")

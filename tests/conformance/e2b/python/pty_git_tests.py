@@ -109,7 +109,9 @@ def repository():
     return git, path
 
 
-@test("git (all helpers)", "a life of a repository")
+@test(["git." + name for name in ("init", "configure_user", "add", "commit", "status", "create_branch", "checkout_branch", "delete_branch",
+                                  "branches", "restore", "reset", "remote_add", "remote_get", "push", "pull", "clone", "set_config",
+                                  "get_config")], "a life of a repository")
 def _():
     git, path = repository()
     files, commands, bare = box().files, box().commands, fresh()
@@ -134,3 +136,11 @@ def _():
     assert files.read(f"{other}/a.txt") == "one\n"
     git.set_config("core.editor", "ed", scope="local", path=path)
     assert git.get_config("core.editor", scope="local", path=path) == "ed"
+
+
+@test("git.dangerously_authenticate", "is what git asks with")
+def _():
+    git, path = repository()
+    git.dangerously_authenticate("ada", "hunter2", host="git.example", protocol="https")
+    asked = "printf 'protocol=https\\nhost=git.example\\n\\n' | git credential fill"
+    assert "password=hunter2" in box().commands.run(asked).stdout

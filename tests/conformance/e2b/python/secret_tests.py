@@ -41,7 +41,7 @@ def secret(value):
         _settle(Secret.destroy(made.secret_id))
 
 
-@test(["Secret.create", "Secret.get_info", "Secret.exists", "Secret.destroy"], "a life of one, by id and by name")
+@test(["Secret.create", "Secret.get_info", "Secret.exists", "Secret.destroy", "SecretNotFoundException"], "a life of one, by id and by name")
 def _():
     with secret("hunter2") as made:
         assert (made.version, made.metadata) == (1, {"team": "a"}), made
@@ -77,7 +77,7 @@ def _():
         assert "hunter-in-a-list" not in str(seen)
 
 
-@test("Secret.create", "an empty value raises SecretException")
+@test(["Secret.create", "SecretException"], "an empty value raises SecretException")
 def _():
     needs()
     with raises(e2b.SecretException, "400"):

@@ -17,6 +17,9 @@ import secret_tests  # noqa: E402,F401
 import error_tests  # noqa: E402,F401
 import mcp_tests  # noqa: E402,F401
 
+import methods  # noqa: E402
+
+harness.forgotten(methods.untested)
 harness.run_all()
 flavour.finish()
 sys.stdout.flush()

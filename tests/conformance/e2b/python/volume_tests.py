@@ -33,7 +33,7 @@ def _():
         assert _settle(Volume.destroy("vnobody")) is False
 
 
-@test("Volume.connect", "raises VolumeNotFoundException for what is not there")
+@test(["Volume.connect", "VolumeNotFoundException"], "raises VolumeNotFoundException for what is not there")
 def _():
     if Volume is None:
         raise Skip("this line has no volumes")

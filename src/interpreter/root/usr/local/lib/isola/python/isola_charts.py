@@ -6,7 +6,7 @@
 Types: line, scatter, bar, pie, box_and_whisker; several axes are a superchart whose elements are charts; what is none of
 these is unknown. What else was drawn into the same axes is in `also`: [{"type": "line", "elements": […]}]. Of more than
 MOST_POINTS points of a series, or bars of a group, the first ones are there, with `truncated` and their `count`. The
-field names are those that E2B's clients read.
+field names are those that E2B's clients read. A label that ends in a unit is there as it was written, too (`x_text`).
 """
 import math
 import re
@@ -112,6 +112,8 @@ def two_axes(ax, kind, elements):
     out = {"type": kind, "title": ax.get_title() or None}
     for name, axis, label in (("x", ax.xaxis, ax.get_xlabel()), ("y", ax.yaxis, ax.get_ylabel())):
         out[name + "_label"], out[name + "_unit"] = label_and_unit(label)
+        if out[name + "_unit"]:
+            out[name + "_text"] = label
         out[name + "_scale"] = scale(axis)
         out[name + "_ticks"], out[name + "_tick_labels"] = ticks(axis)
     out["elements"] = elements

@@ -116,27 +116,49 @@ def frame(table):
 
 # ---- figures ----
 
+def show_saved(image):
+    """Makes Image.save show what it wrote to a file. What goes to an open file is somebody's way of drawing, and what
+    matplotlib writes is a figure, which is shown as one."""
+    inner = image.save
+
+    def save(self, fp, *args, **kwargs):
+        done = inner(self, fp, *args, **kwargs)
+        caller = sys._getframe(1).f_globals.get("__name__") or ""
+        if isinstance(fp, (str, os.PathLike)) and not caller.startswith(("matplotlib", "PIL")):
+            from IPython.display import display
+            display(self)
+        return done
+
+    save.__doc__, save.__name__ = inner.__doc__, inner.__name__
+    image.save = save
+
+
+HOOKS = {"matplotlib.axes._axes": lambda module: isola_charts.remember_boxes(module.Axes),
+         "PIL.Image": lambda module: show_saved(module.Image)}
+
+
 class _Loader(importlib.abc.Loader):
-    def __init__(self, inner):
-        self.inner = inner
+    def __init__(self, inner, hook):
+        self.inner, self.hook = inner, hook
 
     def create_module(self, spec):
         return self.inner.create_module(spec)
 
     def exec_module(self, module):
         self.inner.exec_module(module)
-        isola_charts.remember_boxes(module.Axes)
+        self.hook(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """A box plot is drawn as loose lines: the numbers behind it are kept while matplotlib still has them."""
+    """A box plot is drawn as loose lines: the numbers behind it are kept while matplotlib still has them. And what
+    Pillow writes is shown."""
 
     def find_spec(self, name, path, target=None):
-        if name != "matplotlib.axes._axes":
+        if name not in HOOKS:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader, HOOKS[name])
         return spec
 
 

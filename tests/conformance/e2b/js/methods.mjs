@@ -1,0 +1,34 @@
+// The public methods and errors of the package, out of its own declarations: one that no test is about fails the run, so
+// that the matrix has a row for each of them.
+import fs from 'node:fs'
+import path from 'node:path'
+
+const PREFIXES = {
+  SandboxApi: 'Sandbox', Sandbox: 'Sandbox', Filesystem: 'files', Commands: 'commands', CommandHandle: 'commandHandle',
+  WatchHandle: 'watchHandle', Pty: 'pty', Git: 'git', Volume: 'volume', Secret: 'Secret', TemplateBase: 'Template',
+}
+const METHOD = /^(?:    |  |\t)((?:(?:static|abstract|private|protected|readonly|get|set) )*)(\w+)(?:<[^(]*?>)?\(/gm
+// Not for callers: what classes of the package ask each other.
+const INNER = new Set(['Template.toString', 'Sandbox.resolveTemplateAndOpts'])
+
+export function declared(text) {
+  const names = new Set()
+  for (const [, name, inside] of text.matchAll(/^declare (?:abstract )?class (\w+)[^{]*\{\n(.*?)^\}/gms)) {
+    if (name.endsWith('Error')) names.add(name)
+    if (!PREFIXES[name]) continue
+    for (const [, words, method] of inside.replace(/\/\*\*.*?\*\//gs, '').matchAll(METHOD)) {
+      if (/private|protected|get |set /.test(words) || method === 'constructor') continue
+      // What a volume itself does, and what makes one.
+      const prefix = name === 'Volume' && words.includes('static') ? 'Volume' : PREFIXES[name]
+      if (!INNER.has(`${prefix}.${method}`)) names.add(`${prefix}.${method}`)
+    }
+  }
+  return [...names]
+}
+
+// Those without a row. "Template.setStartCmd with waitForPort" is about Template.setStartCmd.
+export function untested(folder, tested) {
+  const text = fs.readFileSync(path.join(folder, 'node_modules/e2b/dist/index.d.ts'), 'utf8')
+  const known = new Set([...tested].map((name) => name.split(' ')[0]))
+  return declared(text).filter((name) => !known.has(name))
+}
