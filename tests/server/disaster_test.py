@@ -76,10 +76,29 @@ def kill_in(server, work, longest):
     for _ in range(ROUNDS):
         busy = threading.Thread(target=quietly, args=(work,))
         busy.start()
+        killed = eventually(lambda: launcher_of(server), what="a launcher")
         time.sleep(random.uniform(0, longest))  # any moment will do
-        os.kill(server.launcher_pid(), signal.SIGKILL)
+        os.kill(killed, signal.SIGKILL)
         busy.join()
+        eventually(lambda: launcher_of(server) not in (None, killed), what="another launcher")
         eventually(lambda: server.get("/readyz", key="").status == 200)
+
+
+def launcher_of(server):
+    """Nobody answers between one that was killed and the next."""
+    try:
+        return server.launcher_pid()
+    except ValueError:
+        return None
+
+
+def create_again(server, **fields):
+    """Each worker of the server hears by itself that its launcher is another: until then it says 503, try again."""
+    def made():
+        reply = server.post("/v1/sandboxes", fields)
+        assert reply.status in (201, 503), reply
+        return reply.json if reply.status == 201 else None
+    return eventually(made, what="a sandbox")
 
 
 class FullDisk(unittest.TestCase):
@@ -168,7 +187,7 @@ class KilledLauncher(unittest.TestCase):
         there = {snapshot["id"] for snapshot in self.server.get("/v1/snapshots").json["snapshots"]}
         self.assertEqual(there & set(gone), set(), "what was removed is not there again")
         for snapshot in there:  # and what is there can be used
-            made = self.server.create(snapshot=snapshot)
+            made = create_again(self.server, snapshot=snapshot)
             self.assertEqual(self.server.run(made["id"], "echo x")["stdout"], "x\n")
             self.server.delete("/v1/sandboxes/" + made["id"])
 
@@ -215,7 +234,7 @@ class Builds(unittest.TestCase):
                                 if "isola.build" in box["metadata"] and box["state"] != "ended"], what="the end of their sandboxes")
         for at, name in begun:
             if self.server.get(at).json["state"] == "ready":
-                made = self.server.create(template=name)
+                made = create_again(self.server, template=name)
                 self.assertEqual(self.server.run(made["id"], "cat /made")["stdout"], "0\n1\n2\n3\n")
                 self.server.delete("/v1/sandboxes/" + made["id"])
             self.server.delete("/v1/templates/" + name)

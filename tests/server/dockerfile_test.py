@@ -133,7 +133,7 @@ class HereDocuments(unittest.TestCase):
         self.assertEqual(made["state"], "ready", made)
         box = server.create(template="here")
         self.assertEqual(sh(box, "cat /etc/greeting /put/plain.txt /put/two /work/here; cat /tmp/said"),
-                         "hello you, it's \"me\"\nplaintabs go\nr\n/put/one.sh\n")
+                         "hello you, it's \"me\"\nplaintabs go\nr\n/put/one.sh you\n", "an ARG is a variable of RUN")
         self.assertEqual(sh(box, "stat -c '%U %a' /etc/greeting /put/one.sh /put/two /work/here"), "root 644\nuser 755\nuser 755\nroot 644\n")
 
 
