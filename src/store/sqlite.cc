@@ -53,6 +53,8 @@ struct Impl {
     int rc = code & 0xff;
     int sys_errno =
         rc == SQLITE_IOERR || rc == SQLITE_CANTOPEN || rc == SQLITE_FULL ? ::sqlite3_system_errno(handle) : 0;
+    // A write that was cut short by a full disk leaves no number, and callers tell a full disk by that.
+    if (rc == SQLITE_FULL && sys_errno == 0) sys_errno = ENOSPC;
     // A bind's complaint does not reach the connection's message.
     const char* said = (::sqlite3_errcode(handle) & 0xff) == rc ? ::sqlite3_errmsg(handle) : ::sqlite3_errstr(code);
     Code kind = code_for(rc, ::sqlite3_extended_errcode(handle), sys_errno);
@@ -149,8 +151,7 @@ Result<Database> Database::connect(const std::string& path) {
   ::sqlite3_busy_timeout(impl->handle, kBusyMillis);
   Database db(std::move(impl));
   // A file that somebody prepared must not run functions of its own choosing (views, triggers of a foreign schema).
-  // And pages are zeroed before they are used: what else of ours stood in that memory (the output of a command, a value
-  // in it) must not get into the file between the rows.
+  // And what was deleted is overwritten, whatever the library was built to do by itself.
   ISOLA_CHECK(db.run("PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON"));
   return db;
 }

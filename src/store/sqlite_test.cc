@@ -109,6 +109,16 @@ TEST_F(SqliteTest, WhatWasDeletedIsNotInTheFile) {
   EXPECT_EQ(bytes->find(word), std::string::npos);
 }
 
+TEST_F(SqliteTest, AFullDiskIsToldByItsNumber) {
+  auto db = open();
+  ASSERT_TRUE(db);
+  ASSERT_TRUE(db->run("PRAGMA max_page_count = 4"));  // the library's own way of having no room
+  auto full = db->run("INSERT INTO pets VALUES (hex(randomblob(100000)), 1)");
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::exhausted);
+  EXPECT_EQ(full.error().sys_errno, ENOSPC);
+}
+
 TEST_F(SqliteTest, AReaderCannotWrite) {
   auto db = open();
   ASSERT_TRUE(db);
