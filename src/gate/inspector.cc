@@ -109,9 +109,15 @@ void Inspector::tell(Event::Kind kind, Reason reason, const Request* request, co
               .reason = reason,
               .rule = std::move(rule),
               .host_verified = !cleartext_};
+  // A value that a program inside has all the same may stand in what it asks for: no record keeps it.
+  auto searches = premises_.searches();
+  Screen blots(searches ? searches->automaton() : nullptr, [](const std::string&) { return false; });
+  blots.whole(event.rule);
   if (request) {
     event.method = request->method.substr(0, 32);
-    event.path = std::string(request->path().substr(0, kShownPath));
+    event.path = std::string(request->path());
+    blots.whole(event.path);
+    event.path.resize(std::min(event.path.size(), kShownPath));
   }
   if (bound) event.binding = bound->binding.id, event.secret = bound->binding.secret;
   premises_.record(std::move(event));

@@ -73,6 +73,17 @@ TEST_F(InspectorTest, ACredentialThatWasRevokedMeanwhileIsNotSet) {
   EXPECT_EQ(grounds.told.back().binding, "b1");
 }
 
+// Telegram's way: the token is a part of the path, here put there by the program itself.
+TEST_F(InspectorTest, WhatIsToldOfARequestHasNoValue) {
+  grounds.told.clear();
+  request.target = std::string(190, '/') + "bothunter2/send";
+  request.authority = "hunter2.example";
+  EXPECT_EQ(inspector.judge(request).status, 421);
+  ASSERT_EQ(grounds.told.size(), 1u);
+  EXPECT_EQ(grounds.told[0].path.find("hunt"), std::string::npos) << grounds.told[0].path;
+  EXPECT_EQ(grounds.told[0].rule.find("hunter2"), std::string::npos) << grounds.told[0].rule;
+}
+
 TEST_F(InspectorTest, NorWhereThereAreNoneAnyMore) {
   grounds.bindings_now = nullptr;
   EXPECT_EQ(injected(), 403);

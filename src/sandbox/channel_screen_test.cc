@@ -113,17 +113,21 @@ class ChannelScreenTest : public ::testing::Test {
 };
 
 TEST_F(ChannelScreenTest, TwoStreamsAndOneOrder) {
-  make(Op::run);
-  take(guest::Stream::out, "one correct-");
-  take(guest::Stream::err, "two ");
-  take(guest::Stream::out, "horse-batter! ");
-  take(guest::Stream::err, "three");
-  bool over = false;
-  screen->finish([&] { over = true; });
-  until([&] { return over; });
-  EXPECT_EQ(shown(), "1:one ********|2:two |1:************* |2:three|");
-  EXPECT_EQ(costs, given);
-  EXPECT_EQ(reports, std::vector<std::string>{"stdout github x1"});
+  for (Op op : {Op::run, Op::run_with_files, Op::attach}) {
+    make(op);
+    frames.clear(), reports.clear();
+    seq = costs = given = 0;
+    take(guest::Stream::out, "one correct-");
+    take(guest::Stream::err, "two ");
+    take(guest::Stream::out, "horse-batter! ");
+    take(guest::Stream::err, "three");
+    bool over = false;
+    screen->finish([&] { over = true; });
+    until([&] { return over; });
+    EXPECT_EQ(shown(), "1:one ********|2:two |1:************* |2:three|");
+    EXPECT_EQ(costs, given);
+    EXPECT_EQ(reports, std::vector<std::string>{"stdout github x1"});
+  }
 }
 
 // Where it cannot be told what to search for, nothing passes.

@@ -398,7 +398,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   if (prepared && !bare) prepared = set_running(box);
   if (!prepared) {
     Error why = prepared.error();
-    (void)co_await kill(box, EndReason::killed, why.message);
+    (void)co_await kill(box, EndReason::killed, own_words(why.message));
     co_return std::unexpected(why);
   }
   // Else its name and its key would be taken by nobody, for ever.
@@ -496,7 +496,7 @@ Task<Result<void>> Service::run_hooks(BoxPtr box, std::vector<std::string> hooks
       co_return fail(Code::invalid, when + ": the command " + log::quoted(line) + " ended with " +
                                         (end.exit.signal ? "signal " + std::to_string(end.exit.signal)
                                                          : std::to_string(end.exit.code)) +
-                                        ": " + log::quoted(end.output));
+                                        and_said(end));
   }
   co_return Result<void>();
 }
@@ -508,7 +508,7 @@ Task<Result<void>> Service::wait_ready(BoxPtr box, std::string probe) {
     ISOLA_CO_TRY(QuietEnd end, co_await run_line(*this, box, probe, std::chrono::seconds(10)));
     if (end.exit.code == 0) co_return Result<void>();
     if (std::chrono::steady_clock::now() > until)
-      co_return fail(Code::timeout, "probe: the sandbox was not ready within a minute: " + log::quoted(end.output));
+      co_return fail(Code::timeout, "probe: the sandbox was not ready within a minute" + and_said(end));
     pause.expires_after(wait);
     co_await pause.async_wait(net::use_awaitable);
   }

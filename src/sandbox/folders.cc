@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "base/log.h"
 #include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
 
@@ -29,7 +28,7 @@ Task<Result<std::string>> run_script(Service& service, BoxPtr box, std::string t
   spec.counted = false;
   ISOLA_CO_TRY(QuietEnd end, co_await run_quietly(service, std::move(box), std::move(spec)));
   if (end.exit.code != 0 || end.exit.signal != 0)
-    co_return fail(Code::invalid, "the folder cannot be kept: " + log::quoted(end.output));
+    co_return fail(Code::invalid, "the folder cannot be kept" + and_said(end));
   co_return end.output;
 }
 

@@ -70,7 +70,7 @@ Task<Result<void>> Service::check_out(BoxPtr box, GitCheckout git) {
     if (ran->exit.code != 0 || ran->exit.signal != 0)
       co_return fail(Code::invalid, "git: " + log::quoted(git.url) +
                                         (git.ref.empty() ? "" : " at " + log::quoted(git.ref)) +
-                                        " cannot be checked out: " + log::quoted(ran->output));
+                                        " cannot be checked out" + and_said(*ran));
     co_return Result<void>();
   };
   std::vector<std::string> clone = {"git", "clone", "--quiet"};

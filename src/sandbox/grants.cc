@@ -302,7 +302,6 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
     (void)co_await tell_revoked(std::move(gone));
     co_return std::unexpected(granted.error());
   }
-  events_.publish(created);
   for (const auto& box : boxes) co_await place_certificate(box);
   co_return record;
 }
@@ -374,15 +373,20 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
                  {"exposed", true}};
     ledger::Event event = event_of(ledger::Kind::secret_exposed, box,
                                    data.dump(-1, ' ', false, json::error_handler_t::replace), by, spec.task);
-    events_.publish(event);
     ISOLA_CO_CHECK(co_await record_durably(event));
   }
   for (const auto& given : all) {
-    ISOLA_CO_TRY(vault::Secret value, co_await parts_.launcher->open_value(given.sealed));
+    auto value = co_await parts_.launcher->open_value(given.sealed);
+    if (!value) {
+      for (auto& file : spec.files) vault::wipe(file);
+      for (const auto& opened : all)
+        if (auto it = spec.env.find(opened.variable); !opened.file && it != spec.env.end()) vault::wipe(it->second);
+      co_return std::unexpected(value.error());
+    }
     if (given.file)
-      spec.files.push_back(given.variable + "=" + std::string(value.view()));
+      spec.files.push_back(given.variable + "=" + std::string(value->view()));
     else
-      spec.env[given.variable] = std::string(value.view());
+      spec.env[given.variable] = std::string(value->view());
   }
   co_return Result<void>();
 }

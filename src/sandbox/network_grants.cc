@@ -84,8 +84,8 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
   // In the ledger before it is in force, as with every grant; the last one takes the others along to the file.
   for (size_t i = 0; i < out.now.bindings.size(); ++i) {
     ledger::Event created = grant_event(ledger::Kind::grant_created, out.now.bindings[i], "", by);
-    events_.publish(created);
     if (i + 1 < out.now.bindings.size()) {
+      events_.publish(created);
       append(created);
       continue;
     }

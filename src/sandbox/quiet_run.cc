@@ -1,6 +1,18 @@
 #include "sandbox/quiet_run.h"
 
+#include "base/log.h"
+
 namespace isola::sandbox {
+
+std::string and_said(const QuietEnd& end) { return end.output.empty() ? "" : ", and said\n" + log::quoted(end.output); }
+
+std::string own_words(std::string_view message) {
+  const size_t line = message.find('\n');
+  if (line == message.npos) return std::string(message);
+  message = message.substr(0, line);
+  if (message.ends_with(", and said")) message.remove_suffix(std::string_view(", and said").size());
+  return std::string(message);
+}
 
 Task<Result<QuietEnd>> run_quietly(Service& service, BoxPtr box, CommandSpec spec) {
   ISOLA_CO_TRY(Running running, co_await service.run(box, std::move(spec)));

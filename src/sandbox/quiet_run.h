@@ -12,6 +12,11 @@ struct QuietEnd {
   std::string output;
 };
 
+// What it said, at the end of an error's message: on a line of its own, for whoever asked. Records keep what stands
+// before that line (own_words), since what a program says may be anything, a value that nobody is to keep included.
+std::string and_said(const QuietEnd& end);
+std::string own_words(std::string_view message);
+
 Task<Result<QuietEnd>> run_quietly(Service& service, BoxPtr box, CommandSpec spec);
 
 }  // namespace isola::sandbox

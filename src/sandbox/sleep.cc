@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "sandbox/image_records.h"
 #include "sandbox/launching.h"
+#include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -252,7 +253,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   data["latency_us"] = latency_data(launched->reply.latency);
   if (!record.on_resume.empty()) {
     auto ran = co_await run_hooks(box, record.on_resume, "on_resume");
-    if (!ran) data["hook_error"] = ran.error().message;
+    if (!ran) data["hook_error"] = own_words(ran.error().message);
   }
   this->record(ledger::Kind::sandbox_resumed, box, data.dump(-1, ' ', false, json::error_handler_t::replace),
                request.by);

@@ -141,9 +141,13 @@ class Sandboxes(unittest.TestCase):
         self.assertEqual(server.run(made["id"], "cat /tmp/hook")["stdout"], "made\n")
         server.delete(f"/v1/sandboxes/{made['id']}")
         before = len(server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"])
-        failed = server.post("/v1/sandboxes", {"on_create": ["echo oh no >&2; exit 4"]})
+        failed = server.post("/v1/sandboxes", {"on_create": ["echo oh $((6 * 7)) >&2; exit 4"]})
         self.assertEqual(failed.status, 400)
-        self.assertIn("oh no", failed.json["error"]["message"])
+        self.assertIn("ended with 4, and said\n\"oh 42", failed.json["error"]["message"])
+        # Whoever asked is told what it said; no record keeps that.
+        ended = server.get("/v1/ledger?kind=sandbox.ended&limit=1000").body.decode()
+        self.assertIn("ended with 4", ended)
+        self.assertNotIn("oh 42", ended)
         self.assertEqual(len(server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"]), before)
 
     def test_out_of_memory_says_so(self):

@@ -20,8 +20,10 @@ def forms(value):
     yield raw
     yield raw.hex().encode()
     for shift in range(3):
-        coded = base64.b64encode(b"\0" * shift + raw)
-        yield coded[4 if shift else 0:-4]
+        # The characters that follow from the value alone; so many that no random id is one of them by chance.
+        needle = base64.b64encode(b"\0" * shift + raw)[-(-8 * shift // 6):8 * (shift + len(raw)) // 6]
+        assert len(needle) >= 12, f"{value} is too short to be looked for"
+        yield needle
 
 
 def files_with(folder, value):
@@ -37,8 +39,10 @@ def files_with(folder, value):
                     content = file.read()
             except OSError:
                 continue
-            if any(needle in content for needle in needles):
-                found.append(full)
+            for needle in needles:
+                if needle in content:
+                    at = content.index(needle)
+                    found.append((full, at, content[max(at - 40, 0):at + len(needle) + 40]))
     return found
 
 
@@ -490,11 +494,13 @@ class Vault(unittest.TestCase):
     def test_sources_are_asked_when_it_is_granted(self):
         self.allow_exposed(True)
         asked = []
+        from_kv, from_aws, deep_token, deep_key, wrong_token = (
+            f"{name}-{secrets.token_hex(8)}" for name in ("from-kv", "from-aws", "deep-token", "deep-key", "wrong-token"))
 
         class Answer(http.server.BaseHTTPRequestHandler):
             def answer(self, body):
                 asked.append((self.path, dict(self.headers)))
-                good = self.headers.get("X-Vault-Token") == "deep-token" or "AWS4-HMAC-SHA256" in str(
+                good = self.headers.get("X-Vault-Token") == deep_token or "AWS4-HMAC-SHA256" in str(
                     self.headers.get("authorization"))
                 text = json.dumps(body if good else {"errors": ["no"]}).encode()
                 self.send_response(200 if good else 403)
@@ -503,11 +509,11 @@ class Vault(unittest.TestCase):
                 self.wfile.write(text)
 
             def do_GET(self):
-                self.answer({"data": {"data": {"token": "from-kv"}, "metadata": {}}})
+                self.answer({"data": {"data": {"token": from_kv}, "metadata": {}}})
 
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
-                self.answer({"SecretString": json.dumps({"pat": "from-aws"})})
+                self.answer({"SecretString": json.dumps({"pat": from_aws})})
 
             def log_message(self, *_):
                 pass
@@ -517,12 +523,12 @@ class Vault(unittest.TestCase):
         self.addCleanup(web.server_close)
         self.addCleanup(web.shutdown)
         url = f"http://127.0.0.1:{web.server_port}"
-        kv = {"type": "vault-kv", "url": url, "path": "secret/app", "field": "token", "token": "deep-token"}
+        kv = {"type": "vault-kv", "url": url, "path": "secret/app", "field": "token", "token": deep_token}
         aws = {"type": "aws", "url": url, "region": "eu-central-1", "secret_id": "app", "field": "pat",
-               "access_key_id": "AKIA1", "secret_access_key": "deep-key"}
-        self.assertEqual(self.exposed(self.secret(source=kv)), "from-kv")
+               "access_key_id": "AKIA1", "secret_access_key": deep_key}
+        self.assertEqual(self.exposed(self.secret(source=kv)), from_kv)
         self.assertEqual(asked[-1][0], "/v1/secret/data/app")
-        self.assertEqual(self.exposed(self.secret(source=aws)), "from-aws")
+        self.assertEqual(self.exposed(self.secret(source=aws)), from_aws)
         self.assertIn("Credential=AKIA1/", asked[-1][1]["authorization"])
         path = f"/var/tmp/isola-source-{secrets.token_hex(6)}"
         with open(path, "w") as file:
@@ -535,11 +541,11 @@ class Vault(unittest.TestCase):
         self.assertEqual(self.exposed(self.secret(source={"type": "env", "name": "ISOLA_SECRET_OPERATOR"})),
                          self.value_of_operator)
         # Credentials of sources are as secret as values.
-        name = self.secret(source={**kv, "token": "wrong-token"})
+        name = self.secret(source={**kv, "token": wrong_token})
         shown = self.server.get(f"/v1/secrets/{name}")
         self.assertEqual(shown.json["source"]["type"], "vault-kv")
-        self.assertNotIn(b"wrong-token", shown.body)
-        for deep in ("deep-token", "deep-key", "wrong-token", "from-kv", "from-aws"):
+        self.assertNotIn(wrong_token.encode(), shown.body)
+        for deep in (deep_token, deep_key, wrong_token, from_kv, from_aws):
             self.assertEqual(files_with(self.server.data, deep), [], deep)
         # One that does not answer is not granted; the grants beside it are not touched.
         box = self.box()
