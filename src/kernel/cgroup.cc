@@ -60,6 +60,17 @@ std::string_view line_of(std::string_view text, const std::string& device) {
   return {};
 }
 
+// v1 alone: sockets' buffers are not part of the memory limit there.
+constexpr char kSocketMemory[] = "memory.kmem.tcp.limit_in_bytes";
+constexpr char kSocketMemoryUsed[] = "memory.kmem.tcp.usage_in_bytes";
+uint64_t share_for_sockets(uint64_t bytes) { return bytes / 4; }
+
+Result<uint64_t> number_or_none(const std::string& file) {
+  auto number = read_number(file);
+  if (!number && number.error().sys_errno == ENOENT) return 0;  // a kernel without such a limit
+  return number;
+}
+
 // A limit that only one direction, or only one of the disks, has is none.
 class SameEverywhere {
  public:
@@ -138,7 +149,12 @@ Result<void> Cgroup::apply_memory(uint64_t bytes, bool fresh) const {
       return fail(Code::exhausted, "the memory limit is below what is in use", EBUSY);
     ISOLA_CHECK(done);
   }
-  return {};
+  // What lies in sockets counts only once it has a limit, and then by itself.
+  done = write(path(l.memory, kSocketMemory), bytes == 0 ? "-1" : std::to_string(share_for_sockets(bytes)));
+  if (!done && done.error().sys_errno == ENOENT) return {};  // a kernel without such a limit
+  if (!done && done.error().sys_errno == EBUSY)
+    return fail(Code::exhausted, "the memory limit is below what is in use by sockets", EBUSY);
+  return done;
 }
 
 Result<void> Cgroup::apply_io(const CgroupLimits& limits, bool fresh) {
@@ -230,6 +246,9 @@ Result<CgroupLimits> Cgroup::limits() const {
       if (with_swap > out.memory) out.memory = 0;  // a limit that swap goes past is none
     }
     if (out.memory >= kUnlimitedV1) out.memory = 0;
+    auto sockets = read_number(path(l.memory, kSocketMemory));
+    if (!sockets && sockets.error().sys_errno != ENOENT) return std::unexpected(sockets.error());
+    if (sockets && *sockets > share_for_sockets(out.memory)) out.memory = 0;  // nor one that sockets go past
   }
   ISOLA_CHECK(read_io(out));
   ISOLA_TRY(uint64_t pids, read_number(path(l.pids, "pids.max")));
@@ -294,6 +313,16 @@ Result<void> Cgroup::attach(pid_t pid) const {
     ISOLA_CHECK(write(path(folder, "cgroup.procs"), text));
   }
   return {};
+}
+
+Result<uint64_t> Cgroup::socket_memory() const {
+  if (layout_->version == CgroupVersion::v2) return 0;
+  return number_or_none(path(layout_->memory, kSocketMemoryUsed));
+}
+
+Result<uint64_t> CgroupTree::socket_memory() const {
+  if (version() == CgroupVersion::v2) return 0;
+  return number_or_none(layout_->memory + "/" + kSocketMemoryUsed);
 }
 
 Result<CgroupStats> Cgroup::stats() const {

@@ -82,6 +82,8 @@ class Cgroup {
   Result<CgroupDoors> doors() const;
   Result<CgroupStats> stats() const;
   Result<std::vector<pid_t>> processes() const;
+  // v1: what lies in its sockets, beside its memory. v2: 0, it is part of it.
+  Result<uint64_t> socket_memory() const;
 
   // Freezing in steps, for whoever must not wait: begin, then ask until it is so. On v2 somebody can be told when to
   // ask (freeze_events(), to be opened before: POLLPRI at every change); v1 tells nobody, and is pushed on by the
@@ -141,6 +143,7 @@ class CgroupTree {
   // look takes six system calls on v1. `with_io`: it was made with a limit of io.
   Cgroup known(const std::string& name, bool with_io) const;
   std::vector<std::string> list() const;
+  Result<uint64_t> socket_memory() const;  // of all groups together; see Cgroup
   // Kills what is inside and removes it; a group that does not exist is fine.
   Result<void> remove(const std::string& name) const;
 

@@ -97,6 +97,7 @@ Result<void> Cells::start() {
     if (!known.contains(id) && !is_volume_id(id))
       ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
   doubt_undone();
+  watch_sockets();
   return {};
 }
 

@@ -279,6 +279,8 @@ class Cells {
   void finish_freeze(One& one, const Result<void>& result);
   One* find_living(const std::string& id);
   void end(One& one, EndReason reason);
+  void watch_sockets();  // cells_watch.cc
+  void end_hoarders();
   void exited(const std::string& id);
   bool can_be_waited_for(One& one);
   void clear(One& one);

@@ -91,7 +91,7 @@ std::vector<MountRule> standard_mounts() {
                    From::filesystem,
                    "devpts",
                    {.nosuid = true, .noexec = true},
-                   {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {"max", "512"}}});
+                   {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {"max", "64"}}});
   rules.push_back(
       {"dev/shm", From::filesystem, "tmpfs", quiet, {{"size", "512m"}, {"nr_inodes", "65536"}, {"mode", "1777"}}});
   rules.push_back({"sys", From::stage, "sys", sealed, {}});

@@ -89,9 +89,9 @@ constexpr uint32_t kAllowed[] = {
     __NR_gettimeofday, __NR_clock_gettime, __NR_clock_getres, __NR_clock_nanosleep, __NR_nanosleep, __NR_getitimer,
     __NR_setitimer, __NR_timer_create, __NR_timer_settime, __NR_timer_gettime, __NR_timer_getoverrun,
     __NR_timer_delete,
-    // sockets (socket and socketpair have rules)
+    // sockets (socket, socketpair and setsockopt have rules)
     __NR_bind, __NR_connect, __NR_listen, __NR_accept, __NR_accept4, __NR_shutdown, __NR_getsockname,
-    __NR_getpeername, __NR_getsockopt, __NR_setsockopt, __NR_sendto, __NR_sendmsg, __NR_sendmmsg, __NR_recvfrom,
+    __NR_getpeername, __NR_getsockopt, __NR_sendto, __NR_sendmsg, __NR_sendmmsg, __NR_recvfrom,
     __NR_recvmsg, __NR_recvmmsg,
     // System V and POSIX IPC, in the sandbox's own namespace
     __NR_shmget, __NR_shmat, __NR_shmctl, __NR_shmdt, __NR_semget, __NR_semop, __NR_semctl, __NR_semtimedop,
@@ -192,6 +192,15 @@ SeccompCall ioctl_call() {
   return call;
 }
 
+// Filters of sockets are compiled into a pool that the whole machine shares and that belongs to no group
+// (net.core.bpf_jit_limit): where it is empty no filter can be installed, and no sandbox launched.
+SeccompCall setsockopt_call() {
+  SeccompCall call{.number = __NR_setsockopt};
+  for (uint32_t option : {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF})
+    call.rules.push_back({{ArgumentTest::is(1, SOL_SOCKET), ArgumentTest::is(2, option)}, SeccompAction::error(EPERM)});
+  return call;
+}
+
 // A lease on a file makes whoever else opens it wait: a file that the host shows to a sandbox stays the host's.
 SeccompCall fcntl_call() {
   return {.number = __NR_fcntl, .rules = {{{ArgumentTest::is(1, F_SETLEASE)}, SeccompAction::error(EPERM)}}};
@@ -231,6 +240,7 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(unshare_call());
   calls.push_back(socket_call(__NR_socket));
   calls.push_back(socket_call(__NR_socketpair));
+  calls.push_back(setsockopt_call());
   calls.push_back(ioctl_call());
   calls.push_back(fcntl_call());
   calls.push_back(personality_call());

@@ -94,6 +94,15 @@ TEST(SyscallPolicy, SocketsOfKnownKindsOnly) {
   }
 }
 
+TEST(SyscallPolicy, NoFiltersOnSockets) {
+  for (uint64_t option : {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF}) {
+    EXPECT_EQ(answer(__NR_setsockopt, {3, SOL_SOCKET, option}), EPERM);
+    EXPECT_EQ(answer(__NR_setsockopt, {3, SOL_SOCKET | kGarbage, option | kGarbage}), EPERM);
+    EXPECT_EQ(answer(__NR_setsockopt, {3, 6 /* TCP */, option}), kAllowed) << "the same number of another level";
+  }
+  EXPECT_EQ(answer(__NR_setsockopt, {3, SOL_SOCKET, SO_REUSEADDR}), kAllowed);
+}
+
 TEST(SyscallPolicy, NobodyTypesIntoTerminals) {
   for (uint64_t command : {0x5412, 0x541c, 0x5423}) {
     EXPECT_EQ(answer(__NR_ioctl, {0, command}), EPERM);

@@ -1,5 +1,7 @@
 // Memory that the kernel holds for objects, outside of any process's address space: it has to count as well.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -78,6 +80,27 @@ Outcome sockets(const Args& args) {
   });
 }
 
+// What was sent over the loopback and nobody takes: on version 1 of control groups it is no part of the memory limit.
+Outcome connections(const Args& args) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in place{};
+  place.sin_family = AF_INET, place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof place;
+  if (listener < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&place), sizeof place) < 0 ||
+      ::listen(listener, 4096) < 0 || ::getsockname(listener, reinterpret_cast<sockaddr*>(&place), &size) < 0)
+    return untried("no place to listen: " + errno_name(errno));
+  return hoard(args.number(0, 512), [&] {
+    static const std::string block(65536, 'x');
+    const int one = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (one < 0 || ::connect(one, reinterpret_cast<sockaddr*>(&place), sizeof place) < 0) return -1L;
+    const int other = ::accept(listener, nullptr, nullptr);
+    if (other < 0) return -1L;
+    long total = 0;
+    for (ssize_t n; (n = ::send(one, block.data(), block.size(), MSG_NOSIGNAL | MSG_DONTWAIT)) > 0;) total += n;
+    return total;
+  });
+}
+
 // Small objects, many: about as many bytes each as the kernel takes at least.
 Outcome events(const Args& args) {
   return hoard(args.number(0, 512), [] {
@@ -128,6 +151,8 @@ constexpr Program kPrograms[] = {
     {"objects-pipes", "bombs", "fills pipes", "refused or killed at a limit", pipes, Expect::killed_by_limit,
      kNeedsMemoryLimit, "16"},
     {"objects-sockets", "bombs", "fills socket buffers", "refused or killed at a limit", sockets,
+     Expect::killed_by_limit, kNeedsMemoryLimit, "16"},
+    {"objects-connections", "bombs", "fills connections that nobody reads", "refused or killed at a limit", connections,
      Expect::killed_by_limit, kNeedsMemoryLimit, "16"},
     {"objects-events", "bombs", "makes eventfds and epolls without end", "refused or killed at a limit", events,
      Expect::killed_by_limit, kNeedsMemoryLimit, "2"},

@@ -1,4 +1,5 @@
 // Socket families that are a way round the gate, or a large and rarely tested part of the kernel.
+#include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
@@ -100,6 +101,22 @@ Outcome high_bits(const Args&) {
   return attempts.outcome();
 }
 
+// Compiled into a pool that all of the machine share (net.core.bpf_jit_limit): whoever uses it up stops every launch.
+Outcome filters(const Args&) {
+  Attempts attempts;
+  sock_filter all{BPF_RET | BPF_K, 0, 0, 0xffffffff};
+  sock_fprog program{1, &all};
+  const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
+  attempts.add("SO_ATTACH_FILTER", ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
+  int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  attempts.add("SO_ATTACH_REUSEPORT_CBPF",
+               ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program));
+  attempts.add("SO_ATTACH_FILTER with high bits", ::syscall(SYS_setsockopt, fd, 0x500000000L | SOL_SOCKET,
+                                                            0x500000000L | SO_ATTACH_FILTER, &program, sizeof program));
+  return attempts.outcome();
+}
+
 constexpr Program kPrograms[] = {
     {"socket-raw", "network", "opens raw IP sockets", "EPERM", raw},
     {"socket-packet", "network", "opens packet sockets", "EPERM", packet},
@@ -110,6 +127,7 @@ constexpr Program kPrograms[] = {
     {"socket-rare", "kernel", "opens sockets of 16 families that nothing here needs", "EPERM or EAFNOSUPPORT", rare},
     {"socket-netlink", "kernel", "opens netlink sockets of audit, netfilter, uevents, xfrm and others",
      "EPERM or EAFNOSUPPORT", netlink},
+    {"socket-filters", "kernel", "attaches filters to sockets, from a pool of the whole machine", "EPERM", filters},
     {"socket-high-bits", "seccomp", "asks for forbidden families with garbage in the upper half of the argument",
      "EPERM or EAFNOSUPPORT", high_bits},
 };
