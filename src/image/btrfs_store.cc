@@ -293,6 +293,7 @@ Result<std::unique_ptr<LayerStore>> open_btrfs_store(const std::string& dir, con
     if (in_file) ISOLA_CHECK(mount_store(dir, file));
     auto store = std::make_unique<BtrfsStore>(dir, root, in_file, options);
     ISOLA_CHECK(store->start());
+    ISOLA_CHECK(prove_enforcement(*store));
     return store;
   }();
   // A file that was made just now and does not work is nobody's.

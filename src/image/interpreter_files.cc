@@ -28,9 +28,10 @@ Result<std::string> our_folder() {
 // A program of the template, run in it, with a /proc of its own: Java finds its libraries by that.
 Result<void> run_inside(const BuildPlace& place, const std::string& what, std::vector<std::string> argv,
                         const std::string& home, const std::string& user = {}) {
-  std::vector<std::string> all = {
-      "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc=" + place.root() + "/proc",
-      "chroot"};
+  std::vector<std::string> all = {"unshare", "--net",         "--ipc",
+                                  "--mount", "--propagation", "private",
+                                  "--pid",   "--fork",        "--mount-proc=" + place.root() + "/proc",
+                                  "chroot"};
   if (!user.empty()) all.push_back("--userspec=" + user + ":" + user);
   all.push_back(place.root());
   all.insert(all.end(), argv.begin(), argv.end());
@@ -72,7 +73,8 @@ Result<void> install_interpreter(const BuildPlace& place, const Reporter& report
   };
   const std::string ours = "/usr/local/lib/isola";
   ISOLA_CHECK(inside({"javac", "-d", ours + "/java", "-sourcepath", ours + "/java", ours + "/java/Cells.java"}));
-  ISOLA_CHECK(inside({"python3", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", ours + "/python"}));
+  ISOLA_CHECK(inside(
+      {"python3", "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", ours + "/python"}));
   // Finds all of its libraries there.
   return inside({ours + "/isola-kernels", "--version"});
 }

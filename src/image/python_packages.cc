@@ -41,8 +41,9 @@ Result<std::vector<std::string>> install_python_packages(const BuildPlace& place
   pip.argv.insert(pip.argv.end(), names.begin(), names.end());
   ISOLA_CHECK(run(pip));
   report("python", "compiling");
-  // Nobody here vouches for what was downloaded, but compiling does not run it.
-  ISOLA_CHECK(run({.argv = {"chroot", place.root(), "/usr/bin/python3", "-m", "compileall", "-q", "-j", "2",
+  // Nobody here vouches for what was downloaded. Compiling does not run it, if nothing is imported on the way: lines of
+  // *.pth files are (-S), and whatever stands where python looks first (-I).
+  ISOLA_CHECK(run({.argv = {"chroot", place.root(), "/usr/bin/python3", "-I", "-S", "-m", "compileall", "-q", "-j", "2",
                             "--invalidation-mode", "unchecked-hash", "-x", "/(tests|lib2to3)/", folder},
                    .env = {"HOME=/tmp"},
                    .what = "cannot compile the template's Python packages",

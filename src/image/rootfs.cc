@@ -30,7 +30,11 @@ Result<void> install_packages(const BuildPlace& place, const Recipe& recipe, con
   // drags all of Perl in.
   if (std::string hooks = "/usr/share/mmdebstrap/hooks/maybe-merged-usr"; ::access(hooks.c_str(), F_OK) == 0)
     argv.push_back("--hook-dir=" + hooks);
-  for (const auto& option : host.apt_options) argv.push_back("--aptopt=" + option);
+  // In a file: a proxy may come with a password, and everybody can read the words of a command.
+  std::string options = place.folder + "/apt.conf", lines;
+  for (const auto& option : host.apt_options) lines += option + (option.ends_with(';') ? "\n" : ";\n");
+  ISOLA_CHECK(replace_file(options, lines, 0600));
+  if (!lines.empty()) argv.push_back("--aptopt=" + options);
   argv.push_back("--aptopt=Acquire::Languages \"none\"");
   argv.push_back("--aptopt=APT::Install-Recommends \"false\"");
   if (!recipe.manuals) {

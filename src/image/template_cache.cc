@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "base/file.h"
 #include "base/hash/sha256.h"
 #include "image/apt_sources.h"
+#include "image/blob_users.h"
 #include "image/build_folder.h"
 #include "image/file_lock.h"
 #include "image/interpreter_files.h"
@@ -61,7 +63,8 @@ Result<Template> publish(const std::string& root, const std::string& blob, Templ
   made.created = ::time(nullptr);
   ISOLA_TRY(FileLock lock, FileLock::take(root + "/build/publish.lock"));
   std::string final_path = root + "/blobs/" + made.digest + ".erofs";
-  if (::chmod(blob.c_str(), 0444) < 0) return sys_error("cannot set the mode of " + blob);
+  // Root mounts it. Nobody else on this machine has to read it, and it may be somebody's private image.
+  if (::chmod(blob.c_str(), 0400) < 0) return sys_error("cannot set the mode of " + blob);
   if (::rename(blob.c_str(), final_path.c_str()) < 0) return sys_error("cannot put the blob into the cache");
   ISOLA_CHECK(sync_folder(root + "/blobs"));
   ISOLA_CHECK(replace_file(manifest_file(root, made.name), to_json(made)));
@@ -229,11 +232,16 @@ Result<uint64_t> TemplateCache::collect() {
   uint64_t freed = 0;
   ISOLA_TRY(auto blobs, list_dir(root_ + "/blobs"));
   for (const auto& blob : blobs) {
-    if (wanted.count(blob)) continue;
+    if (!blob.ends_with(".erofs") || wanted.count(blob)) continue;
+    const std::string digest = blob.substr(0, blob.size() - std::string_view(".erofs").size());
+    ISOLA_TRY(bool used, is_used(root_ + "/blobs", digest));
+    if (used) continue;
     std::string path = root_ + "/blobs/" + blob;
     auto size = size_of(path);
     if (::unlink(path.c_str()) < 0) return sys_error("cannot remove " + path);
     freed += size.value_or(0);
+    std::error_code ignored;  // a note about nothing does no harm
+    std::filesystem::remove_all(root_ + "/blobs/users/" + digest, ignored);
   }
   return freed;
 }

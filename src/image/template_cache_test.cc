@@ -7,12 +7,14 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <random>
 
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/hash/sha256.h"
 #include "base/ids.h"
+#include "image/blob_users.h"
 #include "image/manifest.h"
 #include "image/tree.h"
 
@@ -148,6 +150,24 @@ TEST_F(TemplateCacheTest, CollectKeepsWhatIsNamed) {
   EXPECT_TRUE(cache.verify("other"));
   ASSERT_TRUE(replace_file(root_ + "/c/templates/bad.json", "?"));
   EXPECT_FALSE(cache.collect()) << "an unreadable manifest may name any blob";
+}
+
+// A sandbox that was paused, or one that lives, has a blob below it that no template names any more.
+TEST_F(TemplateCacheTest, CollectKeepsWhatAnImageStandsOn) {
+  TemplateCache cache(root_ + "/c");
+  auto made = build().value();
+  const std::string blobs = root_ + "/c/blobs", data = root_ + "/data", image = data + "/images/m1";
+  ASSERT_TRUE(note_user(blobs, made.digest, data));
+  ASSERT_TRUE(cache.remove("t"));
+  ASSERT_TRUE(make_dirs(image) && make_dirs(data + "/run"));
+  ASSERT_TRUE(replace_file(image + "/manifest.json", "{\"digest\": \"" + made.digest + "\"}"));
+  EXPECT_EQ(cache.collect().value(), 0u);
+  std::filesystem::remove_all(image);
+  ASSERT_TRUE(replace_file(data + "/run/i1", "v6 " + made.digest));
+  EXPECT_EQ(cache.collect().value(), 0u);
+  EXPECT_EQ(::access(cache.blob_path(made.digest).c_str(), F_OK), 0);
+  std::filesystem::remove_all(data + "/run/i1");
+  EXPECT_EQ(cache.collect().value(), made.size);
 }
 
 TEST_F(TemplateCacheTest, AFailedBuildLeavesTheOldOneAndItsLog) {

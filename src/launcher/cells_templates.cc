@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "image/blob_users.h"
 #include "image/mount_blob.h"
 #include "image/warm.h"
 #include "kernel/mount.h"
@@ -22,6 +23,9 @@ Result<std::string> Cells::mount_image(const std::string& digest) {
   std::string blob = parts_.blobs + "/" + digest + ".erofs";
   if (::access(blob.c_str(), R_OK) < 0)
     return fail(Code::not_found, "there is no image " + digest + " on this machine");
+  // First: whoever clears the cache must see that it is wanted.
+  if (!parts_.kept.empty())
+    ISOLA_CHECK(image::note_user(parts_.blobs, digest, parts_.kept.substr(0, parts_.kept.rfind('/'))));
   ISOLA_TRY(Fd mount, image::mount_blob(blob));
   std::string point = parts_.images + "/" + digest;
   ISOLA_CHECK(make_dirs(point));
