@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/keyctl.h>
 #include <pwd.h>
 #include <sched.h>
 #include <signal.h>
@@ -107,6 +108,9 @@ Result<void> settle(int ready_fd) {
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the launcher's memory");
   // A restored sandbox is the child of the helper that restored it, until that one ends; and a helper may be killed.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0) return sys_error("cannot adopt the children of helpers");
+  // Of whoever started it: nothing that it makes, restored sandboxes included, shall have those keys.
+  if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
+    return sys_error("cannot leave the session keyring");
   ISOLA_CHECK(kernel::keep_capabilities_across_setuid());
   if (::unshare(CLONE_NEWNS) < 0)
     return sys_error("cannot make a mount namespace (is this process root, with CAP_SYS_ADMIN?)");

@@ -47,6 +47,20 @@ class Images(ImageCase):
             self.ok(holder.verb("resume"))
             holder.check(self)
 
+    def test_programs_that_confine_themselves_further(self):
+        """With filters of their own above ours, or less than they might have: both are theirs to do."""
+        made = self.server.create(timeout=3600)["id"]
+        own = ("perl -e '$f = pack(\"SCCL\", 6, 0, 0, 0x7fff0000); $p = pack(\"Sx6P\", 1, $f); "
+               "syscall(157, 38, 1, 0, 0, 0) == 0 && syscall(157, 22, 2, $p) == 0 or die $!; exec \"sleep\", \"1001\"'")
+        for line in (own, "setpriv --bounding-set -net_raw,-chown sleep 1002"):
+            self.ok(self.server.post(f"/v1/sandboxes/{made}/commands", {"command": line, "background": True}), 202)
+        look = "grep -h -e Seccomp_filters -e CapBnd $(pgrep -x sleep | sed 's,.*,/proc/&/status,')"
+        before = eventually(lambda: self.server.run(made, look)["stdout"].count("\n") == 4 and self.server.run(made, look)["stdout"])
+        self.assertIn("Seccomp_filters:\t2", before)
+        for verb in ("pause", "resume"):
+            self.ok(self.server.post(f"/v1/sandboxes/{made}/{verb}", {}))
+        self.assertEqual(self.server.run(made, look)["stdout"], before)
+
     def test_files_only(self):
         holder = Holder(self.server, env={"GREETING": "hi"}, on_resume=["echo $GREETING >>/root/woken"])
         self.assertEqual(self.ok(holder.verb("pause", memory=False))["state"], "stopped")

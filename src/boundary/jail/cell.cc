@@ -22,6 +22,8 @@ Result<Fd> JailCell::open_guest_fd(int number, int flags) const {
   if (!S_ISFIFO(st.st_mode)) return fail(Code::corrupt, "the sandbox's guest has no link any more");
   Fd fd(::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(), flags | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return sys_error("cannot open the link of the sandbox");
+  // An adopted one is nobody's child of ours: its number may be another's by now.
+  ISOLA_CHECK(kernel::open_pidfd(process_));
   return fd;
 }
 

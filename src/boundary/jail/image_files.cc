@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <vector>
 
 #include "base/fd.h"
@@ -84,24 +85,31 @@ Result<std::string> filter_hash(const std::string& folder) {
   if (image->size() < kMagic + sizeof size) return bad("the file is too short");
   std::memcpy(&size, image->data() + kMagic, sizeof size);
   if (image->size() != kMagic + sizeof size + size) return bad("the file has another size than it says");
-  // seccomp_entry {repeated seccomp_filter = 1}; seccomp_filter {filter = 1, prev = 2, flags = 3}
-  std::string hash;
+  // seccomp_entry {repeated seccomp_filter = 1}; seccomp_filter {filter = 1, prev = 2, flags = 3}. A chain begins with
+  // the oldest filter of a process, which is ours; `prev` is the number of the one that is installed after it, a
+  // program's own.
+  std::vector<std::string> hashes;
+  std::set<uint64_t> further;
   ProtoReader entries(std::string_view(*image).substr(kMagic + sizeof size));
   while (entries.next()) {
     if (entries.field() != 1) continue;
     ProtoReader entry(entries.text());
     std::vector<sock_filter> code;
     while (entry.next()) {
-      if (entry.field() == 2) return bad("a process has more than one");
+      if (entry.field() == 2) further.insert(entry.number());
       if (entry.field() != 1) continue;
       if (entry.text().size() % sizeof(sock_filter) != 0) return bad("one is cut off");
       code.resize(entry.text().size() / sizeof(sock_filter));
       std::memcpy(code.data(), entry.text().data(), entry.text().size());
     }
     if (entry.bad() || code.empty()) return bad("one is unreadable");
-    std::string its = kernel::hash_of(code);
-    if (!hash.empty() && its != hash) return bad("they differ");
-    hash = its;
+    hashes.push_back(kernel::hash_of(code));
+  }
+  std::string hash;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    if (further.contains(i)) continue;
+    if (!hash.empty() && hashes[i] != hash) return bad("they differ");
+    hash = hashes[i];
   }
   if (entries.bad() || hash.empty()) return bad("they are unreadable");
   return hash;

@@ -89,13 +89,13 @@ TEST_F(ImageFilesTest, AnotherShapeIsRefused) {
   EXPECT_FALSE(link_image(folder_ + "/nowhere", folder_ + "/other", {"i", 1, 2}));
 }
 
-// seccomp_entry {repeated {filter = 1, prev = 2}}
-std::string filters(const std::vector<std::string>& codes, bool chained = false) {
+// seccomp_entry {repeated {filter = 1, prev = 2}}; the last one is followed by number `next`.
+std::string filters(const std::vector<std::string>& codes, int next = -1) {
   ProtoWriter all;
   for (const auto& code : codes) {
     ProtoWriter one;
     one.text(1, code);
-    if (chained) one.number(2, 0);
+    if (next >= 0 && &code == &codes.back()) one.number(2, static_cast<uint64_t>(next));
     all.text(1, one.take());
   }
   return framed(all.take());
@@ -111,9 +111,13 @@ TEST_F(ImageFilesTest, TheFilterOfAllIsFound) {
   EXPECT_EQ(filter_hash(from()).value_or("none"), program->hash());
   put("seccomp.img", filters({code, code}));
   EXPECT_EQ(filter_hash(from()).value_or("none"), program->hash());
+  put("seccomp.img", filters({code, other, code}, 1));  // of process 1; then a program's own, and ours below it
+  EXPECT_EQ(filter_hash(from()).value_or("none"), program->hash());
+  put("seccomp.img", filters({code, other}, 0));  // ours would come after another
+  EXPECT_NE(filter_hash(from()).value_or("none"), program->hash());
   put("seccomp.img", filters({other}));
   EXPECT_NE(filter_hash(from()).value_or("none"), program->hash());
-  for (const std::string& bad : {filters({code, other}), filters({code}, true), filters({}), filters({code.substr(1)}),
+  for (const std::string& bad : {filters({code, other}), filters({code}, 0), filters({}), filters({code.substr(1)}),
                                  filters({code}).substr(0, 50), std::string()}) {
     put("seccomp.img", bad);
     EXPECT_FALSE(filter_hash(from()));

@@ -11,9 +11,11 @@
 //   reads the filter back, hands over     ←+   done
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/keyctl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/codec.h"
@@ -161,6 +163,8 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   hooks.before_exec = [&]() -> Result<void> {
     ISOLA_CHECK(doors.enter());
     if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
+    if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
+      return sys_error("cannot leave the session keyring");
     return {};
   };
   pid_t servant = 0;

@@ -39,10 +39,21 @@ class StagedMount {
 // the moment of mounting the launcher's filesystem id is the sandbox's root.
 class BorrowedFileIds {
  public:
-  explicit BorrowedFileIds(uint32_t id) { ::setfsuid(id), ::setfsgid(id); }
-  ~BorrowedFileIds() { ::setfsuid(0), ::setfsgid(0); }
+  explicit BorrowedFileIds(uint32_t id) : holds_(become(id)) {}
+  ~BorrowedFileIds() {
+    if (!become(0)) std::abort();  // a launcher with a sandbox's id is not to go on
+  }
+  bool holds() const { return holds_; }
   BorrowedFileIds(const BorrowedFileIds&) = delete;
   BorrowedFileIds& operator=(const BorrowedFileIds&) = delete;
+
+ private:
+  // These calls say only what was before; an impossible id changes nothing, and so asks.
+  static bool become(uint32_t id) {
+    ::setfsuid(id), ::setfsgid(id);
+    return static_cast<uint32_t>(::setfsuid(-1)) == id && static_cast<uint32_t>(::setfsgid(-1)) == id;
+  }
+  bool holds_;
 };
 
 Result<Fd> mapped_tree(const std::string& source, const kernel::MountAttributes& attributes) {
@@ -59,6 +70,7 @@ Result<Fd> make_overlay(std::vector<kernel::FilesystemOption> layers, uint32_t i
   for (const char* flag : {"index", "nfs_export", "redirect_dir"}) layers.push_back({flag, "on"});
   layers.push_back({"volatile", ""});
   BorrowedFileIds ids(id_base);
+  if (!ids.holds()) return fail(Code::denied, "cannot take the sandbox's ids for its files (CAP_SETUID, CAP_SETGID)");
   return kernel::make_filesystem("overlay", layers, attributes);
 }
 
