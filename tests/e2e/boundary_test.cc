@@ -508,7 +508,7 @@ INSTANTIATE_TEST_SUITE_P(Each, BoundariesNet, ::testing::Values(BoundaryKind::ja
 const std::set<std::string> kAllowedInsideGvisor = {
     // Devices, switches, limits and logs are its own kernel's.
     "char-devices", "mknod-any", "visible-devices", "core-limit", "sysctl-net", "oom-score", "kernel-log",
-    "socket-netlink", "nice-below", "keyring-search", "aio", "leak-identity",
+    "socket-netlink", "socket-filters", "nice-below", "keyring-search", "aio", "leak-identity",
     // So are users and namespaces: its root is nobody's outside, and there is no filter of ours in there.
     "capabilities", "who-am-i", "unshare-each", "unshare-user", "clone-user", "clone3-user", "nested-root",
     "unmapped-ids", "no-filter",
