@@ -42,7 +42,7 @@ TEST(Lifecycle, AnUpdateThatNamesASnapshotIsOne) {
 
 TEST(Lifecycle, AnIdIsAUuidOutOfTheChain) {
   ledger::Event event;
-  event.hash = "00112233445566778899aabbccddeeff" + std::string(32, '0');
+  event.hash = std::string("00112233445566778899aabbccddeeff").append(32, '0');
   EXPECT_EQ(lifecycle_view(event, "x")["id"], "00112233-4455-6677-8899-aabbccddeeff");
 }
 
