@@ -31,6 +31,7 @@ inline constexpr size_t kHeader = 9;
 inline constexpr size_t kMaxPayload = 64 << 10;
 inline constexpr size_t kMaxArgs = 16 << 20;         // arguments of one operation, over all its frames
 inline constexpr uint32_t kGuestWindow = 128 << 10;  // what the host may send on a new channel before the first credit
+inline constexpr uint32_t kMostCredit = 512 << 10;   // what it may be let send at a time: a guest that grants more lies
 inline constexpr uint32_t kHostWindow = 256 << 10;   // what the host grants by default
 inline constexpr size_t kMaxChannels = 1024;
 

@@ -87,9 +87,9 @@ TEST_F(HostSession, CreditLimitsWhatIsSentAndResetEndsEverything) {
   frame(c, Type::credit, std::string_view("\5\0\0\0", 4), true);
   EXPECT_EQ(writable, 1);
   EXPECT_EQ(s.send(c, "123456"), 5u);
-  // More than the window is nothing that it could take: it would lie here instead.
+  // More than that is nothing that it could take: it would lie here instead.
   Writer much;
-  much.u32(kGuestWindow + 1);
+  much.u32(kMostCredit + 1);
   frame(c, Type::credit, much.data(), false);
   s.reset({Code::unavailable, "gone", 0});
   EXPECT_EQ(ended, 1);

@@ -133,7 +133,7 @@ Result<void> Session::handle(const Frame& frame) {
     case Type::credit: {
       Reader in(frame.payload);
       uint32_t n = in.u32();
-      if (!in.done() || channel->send_credit + n > kGuestWindow) return broken("a credit that is none");
+      if (!in.done() || channel->send_credit + n > kMostCredit) return broken("a credit that is none");
       channel->send_credit += n;
       if (std::exchange(channel->blocked, false) && channel->on.writable && !channel->cancelled) channel->on.writable();
       return {};

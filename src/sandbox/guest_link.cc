@@ -169,9 +169,17 @@ struct Channel::State {
   std::optional<Error> error;
   bool eof = false, ended = false, cancelled = false, kept_back = false;
   uint32_t batch = 0, owed = 0;  // what was read and not granted again, and how much of it is granted at a time
-  std::string unsent;            // handed to write() and not yet taken by the session
-  size_t ahead = 0;              // how much of it write() does not wait for
+  std::string unsent;            // handed to write() and, from `unsent_at` on, not yet taken by the session
+  size_t unsent_at = 0;
+  size_t ahead = 0;  // how much of it write() does not wait for
   bool close_after = false;
+
+  size_t waiting() const { return unsent.size() - unsent_at; }
+  // What is left is moved to the front when there is less of it than of what is gone: each byte once, if that.
+  void add_unsent(std::string_view bytes) {
+    if (unsent_at > waiting()) unsent.erase(0, std::exchange(unsent_at, 0));
+    unsent += bytes;
+  }
 
   void change(const std::function<void()>& what) {
     {
@@ -241,9 +249,13 @@ struct Channel::State {
   void push(GuestLink::Io& link) {
     std::unique_lock lock(mutex);
     if (ended || number == 0) return;
-    size_t taken = unsent.empty() ? 0 : link.session.send(number, unsent);
-    unsent.erase(0, taken);
-    if (unsent.empty() && close_after) {
+    size_t taken = waiting() == 0 ? 0 : link.session.send(number, std::string_view(unsent).substr(unsent_at));
+    unsent_at += taken;
+    if (waiting() == 0) {
+      unsent.clear();
+      unsent_at = 0;
+    }
+    if (waiting() == 0 && close_after) {
       close_after = false;
       link.session.send_eof(number);
     }
@@ -481,7 +493,7 @@ Task<Result<void>> Channel::write(std::string_view bytes) {
   auto state = state_;
   {
     std::lock_guard lock(state->mutex);
-    if (!state->ended) state->unsent += bytes;
+    if (!state->ended) state->add_unsent(bytes);
   }
   auto push = [state] {
     if (auto io = state->io.lock(); io && !io->dead) {
@@ -494,12 +506,12 @@ Task<Result<void>> Channel::write(std::string_view bytes) {
     uint64_t ticket = state->bell.ticket();
     {
       std::lock_guard lock(state->mutex);
-      if (state->unsent.empty()) co_return Result<void>();
+      if (state->waiting() == 0) co_return Result<void>();
       if (state->ended) {
         if (state->error) co_return std::unexpected(*state->error);
         co_return fail(Code::unavailable, "the sandbox no longer takes input here");
       }
-      if (state->unsent.size() <= state->ahead) co_return Result<void>();
+      if (state->waiting() <= state->ahead) co_return Result<void>();
     }
     co_await state->bell.wait(ticket);
   }

@@ -190,14 +190,14 @@ size_t Automaton::skip_ahead(const char* bytes, size_t at, size_t size) const {
       here[i] = bytes + at + i * kStretch + window;
       end[i] = here[i] + kStretch;
     }
-    auto go = [&](size_t i) {
+    auto go = [&](size_t i) -> unsigned {  // no bool: all four are to be done, whatever the first ones say
       size_t far = skip[slot_of(block_before(here[i]), shift)];
       if (far == 0) [[unlikely]] {
-        if (may_begin(here[i] - window)) return false;
+        if (may_begin(here[i] - window)) return 0;
         far = 1;
       }
       here[i] += far;
-      return true;
+      return 1;
     };
     while (here[0] < end[0] && here[1] < end[1] && here[2] < end[2] && here[3] < end[3])
       if (!(go(0) & go(1) & go(2) & go(3))) return at;

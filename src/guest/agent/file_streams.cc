@@ -79,6 +79,8 @@ class WriteChannel : public Channel {
       bytes.remove_prefix(static_cast<size_t>(n));
     }
     grant(static_cast<uint32_t>(size));
+    // A large one: nothing of it is kept here, so more of it may be under way, and fewer turns are taken.
+    if (size == kMaxPayload && !std::exchange(wide_, true)) grant(kMostCredit - kGuestWindow);
   }
 
   void on_eof() override { finish(complete()); }
@@ -103,6 +105,7 @@ class WriteChannel : public Channel {
   Fd fd_, dir_;
   std::string temporary_;  // in dir_: to be renamed, or removed when it does not come to that
   uint64_t at_ = 0, written_ = 0;
+  bool wide_ = false;
 };
 
 std::string temporary_name() {
