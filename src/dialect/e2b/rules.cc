@@ -123,9 +123,9 @@ Result<Rules> read_rules(const json& rules) {
     ISOLA_CHECK(read_set(list, set, out.shown[set.name]));
     sets.push_back(std::move(set));
   }
-  std::ranges::stable_sort(sets, [](const RuleSet& a, const RuleSet& b) {
+  std::ranges::sort(sets, [](const RuleSet& a, const RuleSet& b) {
     if (a.is_wide() != b.is_wide()) return !a.is_wide();
-    return a.name.size() > b.name.size();
+    return a.name.size() != b.name.size() ? a.name.size() > b.name.size() : a.name < b.name;
   });
   // There the narrower one alone counts. The gate takes, for each header, the first that fits: that is the same where
   // the narrower one has all of the wider one's headers.

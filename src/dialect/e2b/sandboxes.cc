@@ -299,7 +299,8 @@ Result<store::SandboxPage> sifted(sandbox::Service& service, const Wanted& wante
   auto begin = all.begin();
   if (!token.empty()) {
     begin = std::find_if(all.begin(), all.end(), [&](const auto& record) {
-      auto here = std::tie(record.created, record.id), there = std::tie(last.created, last.id);
+      auto here = std::tie(record.created, record.id);
+      auto there = std::tie(std::as_const(last.created), std::as_const(last.id));
       return wanted.oldest_first ? here > there : here < there;
     });
   }
