@@ -120,7 +120,7 @@ class Baseline {
     return all.size() > 3 ? fmt::format("{} and {} more", out, all.size() - 3) : out;
   }
   static std::string count(size_t n, std::string_view what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('x') ? "es" : "s");
   }
 
   Result<Point> fresh() {
@@ -136,7 +136,7 @@ class Baseline {
       if (tasks.size() > 1) several.push_back(fmt::format("{} ({} tasks)", sandbox, tasks.size()));
     if (!several.empty()) return broken("work of several tasks ran in " + some(several));
     return held(fmt::format("{} of the last 30 days with commands of tasks, none with more than one task",
-                            count(shared.size(), "sandbox") + (shared.size() == 1 ? "" : "es")));
+                            count(shared.size(), "sandbox")));
   }
 
   // Tokens by their looks, in what the store keeps of templates, builds, images and sandboxes.
@@ -194,7 +194,7 @@ class Baseline {
       if (!ids.empty()) return broken("values were given to commands inside " + some(ids));
     }
     return held(fmt::format("{} in the vault; no token in the environment of {}", count(secrets.size(), "secret"),
-                            count(looked_at, "living sandbox") + (looked_at == 1 ? "" : "es")));
+                            count(looked_at, "living sandbox")));
   }
 
   Result<Point> narrow() {
@@ -243,11 +243,10 @@ class Baseline {
     if (!open.empty()) return broken("allowed without a rule that names it: " + some(open));
     size_t under = 0;
     for (const auto& row : ceilings) under += !row[1].empty();
-    return held(
-        fmt::format("the default is deny; {} living, {} of them without any network, {} for the others "
-                    "(`isola net show ID`); {} of {} have a ceiling",
-                    count(boxes.size(), "sandbox") + (boxes.size() == 1 ? "" : "es"), silent, count(rules, "rule"),
-                    under, count(ceilings.size(), "project")));
+    return held(fmt::format(
+        "the default is deny; {} living, {} of them without any network, {} for the others "
+        "(`isola net show ID`); {} of {} have a ceiling",
+        count(boxes.size(), "sandbox"), silent, count(rules, "rule"), under, count(ceilings.size(), "project")));
   }
 
   Result<Point> bounded() {
@@ -274,7 +273,7 @@ class Baseline {
     if (!loose.empty()) why.push_back("no limit of living sandboxes and no budget: project " + some(loose));
     if (!why.empty()) return broken(fmt::format("{}", fmt::join(why, "; ")));
     return held(fmt::format("{} living, each with an end; every project has a limit or a budget",
-                            count(boxes.size(), "sandbox") + (boxes.size() == 1 ? "" : "es")));
+                            count(boxes.size(), "sandbox")));
   }
 
   Result<Point> scanned() {

@@ -177,7 +177,7 @@ void add_image_verbs(CLI::App& group, Common& common, int& code) {
   resuming->add_option("--timeout", options->timeout, "Its deadline from now, as 10m; 0: never (default: as it had)");
   resuming->add_flag("--files-only", options->files_only, "Without its memory");
   auto* forking = verb("fork", "Copies of it, with what runs inside; prints their ids", fork);
-  forking->add_option("--count,-n", options->count, "How many")->capture_default_str()->check(CLI::PositiveNumber);
+  forking->add_option("--count,-n", options->count, "How many")->capture_default_str()->check(CLI::Range(1, 1000));
   forking->add_option("--timeout", options->timeout, "Their deadline from now (default: as long as the parent's)");
   auto* keeping = verb("snapshot", "Keep a copy of it while it goes on; prints the snapshot's id", snapshot);
   keeping->add_option("--name", options->name, "A name for the snapshot");

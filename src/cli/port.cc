@@ -44,7 +44,7 @@ Result<void> ports(const Common& common, const PortOptions& options) {
     if (common.json)
       print_json(link);
     else
-      print(text_of(link, "url", text_of(link, "path") + "?" + text_of(link, "query")) + "\n");
+      print(text_of(link, "url", api.server().url + text_of(link, "path") + "?" + text_of(link, "query")) + "\n");
     if (text_of(link, "url", "").empty())
       std::fprintf(stderr,
                    "isola: this server has no domain, so a link alone leads to no sandbox: ask %s for it with the "

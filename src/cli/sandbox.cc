@@ -311,7 +311,9 @@ void add_list(CLI::App& group, Common& common, int& code) {
   command->add_option("--name", options->name, "Only names that begin so");
   command->add_option("--task", options->task, "Only of this task");
   command->add_option("--label,-l", options->labels, "Only with NAME=value; can be repeated")->allow_extra_args(false);
-  command->add_option("--limit", options->limit, "At most so many")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--limit", options->limit, "At most so many")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   command->add_flag("-a,--all", options->all, "Those that have ended, too");
   command->add_flag("-q,--quiet", options->quiet, "Ids only");
   command->callback([=, &common, &code] {

@@ -158,7 +158,9 @@ int down(const Common& common) {
   if (common.json)
     print_json({{"down", true}, {"data", common.data_dir}});
   else
-    std::printf("Isola is down; no sandbox of %s is left.\n", common.data_dir.c_str());
+    std::printf(
+        "Isola is down; no sandbox of %s runs any more (those that are paused, snapshots and volumes are kept).\n",
+        common.data_dir.c_str());
   return 0;
 }
 

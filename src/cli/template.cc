@@ -14,6 +14,7 @@
 #include "cli/register.h"
 #include "cli/table.h"
 #include "cli/template_build.h"
+#include "http/url.h"
 #include "image/oci_import.h"
 #include "image/template_cache.h"
 
@@ -159,10 +160,24 @@ int template_verify(const Common& common, const std::string& name) {
   return 0;
 }
 
+// One that the project built is the server's, not the machine's.
+int remove_from_project(const Common& common, const std::string& name) {
+  auto api = Api::open(common);
+  auto removed = api ? api->remove("/v1/templates/" + http::percent_encode(name))
+                     : Result<void>(fail(Code::not_found, "this machine has no template " + name +
+                                                              ", and there is no server to ask for one"));
+  if (!removed) return complain(removed.error().message);
+  if (common.json)
+    print_json({{"name", name}, {"removed", true}});
+  else
+    std::printf("%s: removed\n", name.c_str());
+  return 0;
+}
+
 int template_remove(const Common& common, const std::string& name) {
   image::TemplateCache cache(common.cache_dir);
   if (auto found = cache.find(name); !found && found.error().code == Code::not_found)
-    return complain(found.error().message);
+    return remove_from_project(common, name);
   if (auto removed = cache.remove(name); !removed) return complain(removed.error().message);
   auto freed = cache.collect();
   if (!freed) return complain(freed.error().message);
@@ -231,6 +246,7 @@ void add_template(CLI::App& app, Common& common, int& code) {
   verify->add_option("name", *name)->required();
   verify->callback([&, name] { code = template_verify(common, *name); });
   auto* remove = group->add_subcommand("rm", "Remove a template");
+  add_server_options(*remove, common);
   remove->add_option("name", *name)->required();
   remove->callback([&, name] { code = template_remove(common, *name); });
 }

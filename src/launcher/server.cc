@@ -56,7 +56,9 @@ Result<void> Server::admit(uid_t user) {
     return sys_error("cannot protect " + path_);
   // Everything else in the folder is closed to others by its own mode.
   std::string folder = path_.substr(0, path_.rfind('/'));
-  if (::chmod(folder.c_str(), user == 0 ? 0700 : 0711) < 0) return sys_error("cannot set the mode of " + folder);
+  // A server's user walks through it, and comes back: one that is away has its ledger in there all the same.
+  const bool shared = user != 0 || ::access((folder + "/server").c_str(), F_OK) == 0;
+  if (::chmod(folder.c_str(), shared ? 0711 : 0700) < 0) return sys_error("cannot set the mode of " + folder);
   const bool other = std::exchange(user_, user) != user;
   // Whoever was admitted before is no longer.
   std::vector<OwnerId> others;

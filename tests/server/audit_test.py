@@ -73,6 +73,10 @@ class Audit(unittest.TestCase):
             file.write(audit(self.server, "checkpoint").stdout)
         self.server.stop()
         self.assertTrue(verified(self.server, "--checkpoint", checkpoint)["good"])
+        # A launcher that nobody's server started closes nobody's folder.
+        for words in (["launcher", "stop", "--all"], ["run", "--template", "minimal", "--", "true"]):
+            subprocess.run([ISOLA, "--data", self.server.data, *words], check=True, stdout=subprocess.DEVNULL)
+        self.assertTrue(verified(self.server, "--checkpoint", checkpoint)["good"])
         # Cut off below the checkpoint, as if the server had never got further.
         self.change("DELETE FROM events WHERE seq > 2")
         alone = verified(self.server)  # the server's key tells

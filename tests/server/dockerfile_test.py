@@ -176,8 +176,9 @@ class Dockerfiles(unittest.TestCase):
         self.assertIn("docked", [t["name"] for t in json.loads(self.cli("template", "ls", "--json").stdout)])
         listed = {t["name"]: t for t in server.get("/v1/templates").json["templates"]}
         self.assertEqual(set(listed["docked"]["tags"]), {"v1", "v2", "default"})
-        self.assertEqual(server.delete("/v1/templates/docked").status, 204)
+        self.assertEqual(self.cli("template", "rm", "docked").stdout, "docked: removed\n")
         self.assertEqual(server.delete("/v1/templates/docked").status, 404)
+        self.assertIn("docked", self.cli("template", "rm", "docked", code=125).stderr)
 
     def test_what_is_wrong_is_named(self):
         for fields, status, word in (({"dockerfile": "FROM minimal\nRUNN x\n"}, 400, "line 2"),
