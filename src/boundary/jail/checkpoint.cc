@@ -120,10 +120,13 @@ class JailCheckpointing : public Checkpointing {
 
 // Where nothing can be written any more, criu's own log may be cut off before it says so. It writes large pieces, so a
 // disk on which one has no room any more can have some megabytes left.
-std::string full_disk(const Fd& folder) {
+// What others give back in that moment (an image beside it that failed as well) makes it look otherwise: then there is
+// no log at all.
+std::string full_disk(const Fd& folder, const std::string& log) {
   struct statvfs disk{};
   bool full = ::fstatvfs(folder.get(), &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize < (16 << 20);
-  return full ? ": No space left on device" : "";
+  if (full) return ": No space left on device";
+  return log.empty() ? ": nothing could be written, the disk is full or was until now" : "";
 }
 
 Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector<MountRule>& mounts, pid_t pid,
@@ -161,9 +164,11 @@ Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector
   };
   auto dumped = criu::dump(options, pid, spec.keep_running, hooks);
   if (!kept) return kept;  // what criu says then is only that we refused
-  if (!dumped)
-    return std::unexpected(dumped.error().in("the memory of the sandbox cannot be saved" + full_disk(folder) +
-                                             reasons_of(read_file_at(folder.get(), "dump.log").value_or(""))));
+  if (!dumped) {
+    std::string log = read_file_at(folder.get(), "dump.log").value_or("");
+    return std::unexpected(
+        dumped.error().in("the memory of the sandbox cannot be saved" + full_disk(folder, log) + reasons_of(log)));
+  }
   return kept;
 }
 
