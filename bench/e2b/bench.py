@@ -117,9 +117,8 @@ def main():
         print(table)
     if asked.json:
         report.write_json(asked.json, asked.mode)
-    # A full run is what the goals are for; shorter ones only show them.
-    missed = asked.mode == "full" and not all(goal["met"] for goal in report.goals)
-    return 1 if failed or missed else 0
+    # A goal that is missed stands in the table, as in the other benchmarks: it is no measurement that failed.
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ packages_of() {
     selftests) echo linux-source libcap-dev gcc libc6-dev ;;
     conformance) echo python3-venv ;;
     bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream wrk ;;
-    gvisor) echo runsc ;;
+    uml) echo linux-source make gcc libc6-dev flex bison bc xz-utils bzip2 e2fsprogs ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;
     fmt) clang_package clang-format ;;
@@ -114,20 +114,12 @@ apt_get() {
     -o Dpkg::Options::=--force-confold "$@"
 }
 
-# need_boundary KIND: what a boundary needs besides. Of runsc the newest that the package sources have, backports too, which
-# apt does not take by itself: the one of Debian 12 proper is old (docs/boundaries.md).
+# need_boundary KIND: what a boundary needs besides.
 need_boundary() {
-  local newest
   case $1 in
     jail) ;;
-    gvisor)
-      newest=$(apt-cache madison runsc 2>/dev/null | awk '{print $3}' | sort -V | tail -n 1)
-      if [[ $newest == *~bpo* ]] && ! installed runsc; then
-        step "install runsc $newest" install_quietly "runsc=$newest"
-      else
-        need gvisor
-      fi
-      ;;
-    *) die "up: no boundary '$1' in this version (jail, gvisor)" ;;
+    gvisor) runsc_provide || die "up: no runsc could be installed (the reason is above)" ;;
+    uml) uml_provide ;;
+    *) die "up: no boundary '$1' in this version (jail, gvisor, uml)" ;;
   esac
 }

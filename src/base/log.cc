@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <limits.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -83,6 +84,20 @@ std::string line(Format format, int64_t ms, Level level, std::string_view room, 
 }
 
 void set_level(Level level) { threshold = level; }
+
+void Lines::add(int64_t ms, Level level, std::string_view room, std::string_view message, Fields fields) {
+  if (level < threshold) return;
+  auto next = line(form, ms, level, room, message, fields);
+  if (text_.size() + next.size() > PIPE_BUF) write();
+  text_ += next;
+}
+
+// No more than a pipe takes whole: others write there, too.
+void Lines::write() {
+  if (text_.empty()) return;
+  [[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, text_.data(), text_.size());
+  text_.clear();
+}
 
 void write(Level level, std::string_view room, std::string_view message, Fields fields) {
   if (level < threshold) return;

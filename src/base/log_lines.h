@@ -16,4 +16,18 @@ void set_format(Format format);
 std::string line(Format format, int64_t ms, Level level, std::string_view room, std::string_view message,
                  Fields fields = {});
 
+// Lines of some moments ago, written together; what is left, at the end.
+class Lines {
+ public:
+  Lines() = default;
+  ~Lines() { write(); }
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+  void add(int64_t ms, Level level, std::string_view room, std::string_view message, Fields fields = {});
+
+ private:
+  void write();
+  std::string text_;
+};
+
 }  // namespace isola::log

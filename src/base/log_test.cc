@@ -1,5 +1,10 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+
+#include "base/fd.h"
 #include "base/log_lines.h"
 
 namespace isola::log {
@@ -34,6 +39,31 @@ TEST(Log, FieldsStandByThemselves) {
 TEST(Log, NoValueForgesAnotherField) {
   auto text = line(Format::text, 0, Level::info, "http", "GET", {{"host", "x request_id=1"}, {"peer", "a\nb"}});
   EXPECT_NE(text.find("host=\"x request_id=1\" peer=\"a\\x0ab\"\n"), std::string::npos) << text;
+}
+
+// Other programs may write to the same pipe.
+TEST(Log, LinesTogetherAreNeverTornApart) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_DIRECT), 0);
+  Fd from(ends[0]), to(ends[1]), kept(::dup(STDERR_FILENO));
+  ::dup2(to.get(), STDERR_FILENO);
+  {
+    Lines lines;
+    for (int i = 0; i < 100; ++i) lines.add(i, Level::info, "http", std::string(90, 'x'));
+    lines.add(0, Level::debug, "http", "not asked for");
+  }
+  ::dup2(kept.get(), STDERR_FILENO);
+  to.reset();
+  std::string all;
+  char piece[65536];
+  // Each read is what one write wrote.
+  for (ssize_t n; (n = ::read(from.get(), piece, sizeof piece)) > 0;) {
+    EXPECT_EQ(piece[n - 1], '\n');
+    all.append(piece, n);
+  }
+  EXPECT_EQ(std::ranges::count(all, '\n'), 100);
+  EXPECT_EQ(all.find("debug"), std::string::npos);
+  EXPECT_NE(all.find("00:00:00.099Z"), std::string::npos);
 }
 
 }  // namespace

@@ -197,6 +197,9 @@ class Boundary {
   }
   // New limits of a parked cell, as they were found installed, against what they should be.
   virtual Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const = 0;
+  // Memory, processes and disk of a cell are what they were at its launch: a parked one is only for whoever wants just
+  // those.
+  virtual bool has_fixed_limits() const { return false; }
   // A living cell that an earlier launcher made, or not_found.
   virtual Result<std::unique_ptr<Cell>> adopt(const CellName& name) = 0;
 };

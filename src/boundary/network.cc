@@ -18,6 +18,7 @@
 #include "kernel/netlink.h"
 #include "kernel/netlink_route.h"
 #include "kernel/nftables.h"
+#include "kernel/tap.h"
 
 namespace isola::boundary {
 
@@ -267,7 +268,7 @@ struct Places {
   const char *home, *guest;
 };
 Places places_of(IslandNetwork::Shape shape, int family) {
-  if (shape == IslandNetwork::Shape::wired)
+  if (shape != IslandNetwork::Shape::alone)
     return family == AF_INET ? Places{kOwnAddress4, kWireAddress4} : Places{kOwnAddress6, kWireAddress6};
   return family == AF_INET ? Places{"127.0.0.1", kOwnAddress4} : Places{"::1", kOwnAddress6};
 }
@@ -335,9 +336,11 @@ Result<IslandNetwork> IslandNetwork::prepare(Shape shape) {
   auto messages = std::make_shared<Messages>();
   messages->ipv6 = ::access("/proc/sys/net/ipv6", F_OK) == 0;
   messages->shape = shape;
-  if (shape == Shape::wired) {
+  if (shape != Shape::alone) {
     ISOLA_TRY(messages->route, wired_route_messages(messages->ipv6));
-    ISOLA_TRY(messages->wire, wire_messages(messages->ipv6));
+    if (shape == Shape::wired) {
+      ISOLA_TRY(messages->wire, wire_messages(messages->ipv6));
+    }
     messages->rules = wired_rule_messages();
   } else {
     ISOLA_TRY(messages->route, route_messages(messages->ipv6));
@@ -358,7 +361,7 @@ Result<IslandNetwork::Doors> IslandNetwork::open_doors() const {
   return Doors{std::move(netfilter), std::move(route), {}};
 }
 
-Result<IslandSockets> IslandNetwork::configure(Doors& doors, int wire) const {
+Result<IslandSockets> IslandNetwork::configure(Doors& doors, int wire, Fd& tap) const {
   // Rules before the device is up: there is no moment in which a packet could go another way.
   ISOLA_CHECK(doors.netfilter.run(messages_->rules));
   ISOLA_TRY(doors.switches, messages_->switches.open());
@@ -370,6 +373,9 @@ Result<IslandSockets> IslandNetwork::configure(Doors& doors, int wire) const {
     NetlinkBatch cable;
     kernel::add_cable(cable, "gate", "eth0", wire, kCable);
     ISOLA_CHECK(doors.route.run(cable));
+  }
+  if (messages_->shape == Shape::tapped) {
+    ISOLA_TRY(tap, kernel::make_tap("gate", kCable));
   }
   ISOLA_CHECK(doors.route.run(messages_->route));
   return open_sockets(messages_->shape, messages_->ipv6);
@@ -386,9 +392,11 @@ Result<std::string> IslandNetwork::read_back(const Doors& doors) const {
 }
 
 Result<IslandSockets> IslandNetwork::make(int netns_fd, Answering answering, int wire) const {
+  if (messages_->shape == Shape::tapped) return fail(Code::internal, "a TAP that nobody would hold");
+  Fd none;
   ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
   ISOLA_TRY(Doors doors, open_doors());
-  ISOLA_TRY(IslandSockets sockets, configure(doors, wire));
+  ISOLA_TRY(IslandSockets sockets, configure(doors, wire, none));
   if (answering == Answering::gate) ISOLA_CHECK(sockets.start_answering());
   return sockets;
 }
@@ -398,7 +406,7 @@ Result<IslandNetwork::Made> IslandNetwork::make_and_describe(int netns_fd, int w
   {
     ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
     ISOLA_TRY(Doors doors, open_doors());
-    ISOLA_TRY(made.sockets, configure(doors, wire));
+    ISOLA_TRY(made.sockets, configure(doors, wire, made.tap));
     ISOLA_TRY(made.description, read_back(doors));
   }
   if (messages_->shape == Shape::wired) {

@@ -24,7 +24,8 @@
 // with one end of a cable that the engine takes over, and the other end is here (Shape::wired). The guest has the
 // addresses kWireAddress4 and 6, `own` are those of the other end, and what comes in by the cable meets the same rules:
 // every TCP connection and every DNS question to the sockets, anything else refused. Nothing is forwarded, and there is
-// no third device.
+// no third device. A kernel that runs as a program takes its end as a descriptor (Shape::tapped): there the device is a
+// TAP, in the sandbox's one namespace, and everything else is the same.
 //
 // The kernel tracks what is redirected and nothing else, since its records of connections belong to no memory limit;
 // how many there can be is bounded: new ones beyond the rate or the number are refused.
@@ -67,8 +68,9 @@ struct IslandSockets {
 class IslandNetwork {
  public:
   enum class Shape {
-    alone,  // processes of the host's kernel, inside the namespace
-    wired,  // an engine, at the other end of a cable
+    alone,   // processes of the host's kernel, inside the namespace
+    wired,   // an engine, at the other end of a cable
+    tapped,  // an engine, at the other end of a TAP: only make_and_describe() makes it
   };
   // Builds every message once. Needs nothing from the kernel but to know whether it has IPv6.
   static Result<IslandNetwork> prepare(Shape shape = Shape::alone);
@@ -83,6 +85,7 @@ class IslandNetwork {
   struct Made {
     IslandSockets sockets;
     std::string description;
+    Fd tap;  // of a tapped one: the engine's end
   };
   Result<Made> make_and_describe(int netns_fd, int wire = -1) const;
 
@@ -103,7 +106,7 @@ class IslandNetwork {
   struct Messages;
   struct Doors;  // to what is configured in a namespace, opened there
   Result<Doors> open_doors() const;
-  Result<IslandSockets> configure(Doors& doors, int wire) const;
+  Result<IslandSockets> configure(Doors& doors, int wire, Fd& tap) const;
   Result<std::string> configure_wire(int wire) const;
   Result<std::string> read_back(const Doors& doors) const;
   explicit IslandNetwork(std::shared_ptr<Messages> messages) : messages_(std::move(messages)) {}

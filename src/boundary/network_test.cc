@@ -704,5 +704,30 @@ TEST_F(WiredIsland, IsAsExpectedAndCanBeReopened) {
   EXPECT_EQ(guest.result(), "again");
 }
 
+// The engine's end is a descriptor: what an engine sends by it arrives, and the device goes with it.
+TEST(TappedIsland, IsTheSameBehindATap) {
+  if (::geteuid() != 0 || ::access("/dev/net/tun", R_OK | W_OK) < 0) GTEST_SKIP() << "needs root and /dev/net/tun";
+  auto network = IslandNetwork::prepare(IslandNetwork::Shape::tapped);
+  auto wired = IslandNetwork::prepare(IslandNetwork::Shape::wired);
+  ASSERT_TRUE(network && wired);
+  const ino_t home = own_netns();
+  Fd before(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::unshare(CLONE_NEWNET), 0);
+  Fd island(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::setns(before.get(), CLONE_NEWNET), 0);
+  auto made = network->make_and_describe(island.get());
+  ASSERT_TRUE(made) << made.error().text();
+  EXPECT_EQ(own_netns(), home);
+  ASSERT_TRUE(made->tap.valid());
+  EXPECT_EQ(made->description, network->expected().value());
+  // Link by link, rule by rule, what a cable has; but for the other end, which is nobody's namespace here.
+  std::string cabled = wired->expected().value();
+  cabled.resize(cabled.find("wire "));
+  EXPECT_EQ(made->description, cabled);
+  EXPECT_FALSE(network->make(island.get())) << "nobody would hold the engine's end";
+  made->tap.reset();
+  EXPECT_EQ(network->describe(island.get()).value().find(" gate "), std::string::npos) << "gone with its descriptor";
+}
+
 }  // namespace
 }  // namespace isola::boundary

@@ -71,6 +71,7 @@ struct ProveOptions {
   std::vector<std::string> templates;  // empty: all that are built
   std::vector<std::string> programs;   // empty: all
   std::vector<std::string> births;     // empty: all that can be had here
+  std::string boundary = "jail";
   bool verbose = false;
 };
 int prove(const Common& common, const ProveOptions& options);

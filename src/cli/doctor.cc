@@ -17,6 +17,9 @@
 #include "boundary/gvisor/runsc.h"
 #include "boundary/jail/checkpoint.h"
 #include "boundary/network.h"
+#include "boundary/program_output.h"
+#include "boundary/uml/uml_kernel.h"
+#include "boundary/versions.h"
 #include "cli/commands.h"
 #include "cli/register.h"
 #include "image/layer_store_probe.h"
@@ -32,7 +35,7 @@ namespace isola::cli {
 
 namespace {
 
-enum class Verdict { works, note, fails };
+enum class Verdict { works, note, warns, fails };
 
 struct Finding {
   std::string about;
@@ -200,16 +203,44 @@ void check_boundaries(Findings& out, bool jail) {
     out.push_back({"boundary gvisor", Verdict::note, runsc.error().message, ""});
   else
     out.push_back({"boundary gvisor", jail ? Verdict::works : Verdict::fails,
-                   "runsc " + runsc->version + ", platform " + runsc->platform + " (" + runsc->program + ")",
-                   runsc->concern()});
-  for (const char* name : {"uml", "microvm"})
-    out.push_back({std::string("boundary ") + name, Verdict::note, "not part of this version", ""});
+                   "runsc " + runsc->version + ", platform " + runsc->platform + " (" + runsc->program + ")" +
+                       (runsc->keeps_memory() ? "" : "; sandboxes can be paused and forked without their memory only"),
+                   ""});
+  auto kernel = boundary::uml::UmlKernel::find();
+  if (!kernel)
+    out.push_back({"boundary uml", Verdict::note, kernel.error().message, ""});
+  else
+    out.push_back({"boundary uml", jail ? Verdict::works : Verdict::fails,
+                   "user-mode Linux " + kernel->version + " (" + kernel->program + ")", ""});
+  out.push_back({"boundary microvm", Verdict::note, "not part of this version", ""});
   out.push_back(checkpoint_check());
   auto buckets = launcher::find_bucket_client();
   out.push_back({"buckets", Verdict::note,
                  buckets ? "s3fs and /dev/fuse are there: sandboxes can have buckets of S3-compatible stores"
                          : buckets.error().message,
                  ""});
+}
+
+// Which versions are in use; of an old one, what is known against it.
+void check_versions(Findings& out) {
+  using boundary::Program;
+  auto tell = [&](Program program, const std::string& shown, const std::string& version) {
+    std::string why = known_concern(program, version);
+    out.push_back({fmt::format("version of {}", to_string(program)), why.empty() ? Verdict::works : Verdict::warns,
+                   why.empty() ? shown : why, why.empty() ? "" : "install a newer one"});
+  };
+  utsname name{};
+  ::uname(&name);
+  tell(Program::kernel, name.release, boundary::kernel_version(name.release, name.version));
+  if (auto runsc = boundary::gvisor::Runsc::find()) tell(Program::runsc, runsc->version, runsc->version);
+  auto of_program = [&](Program program, const std::string& path) {
+    if (path.empty() || ::access(path.c_str(), X_OK) < 0) return;
+    auto text = boundary::output_of(path, "--version");
+    std::string version = text ? boundary::version_in(*text) : "";
+    tell(program, version.empty() ? path + " does not tell its version" : version, version);
+  };
+  of_program(Program::criu, boundary::jail::Criu::find().program);
+  of_program(Program::qemu, "/usr/bin/qemu-system-x86_64");
 }
 
 void check_templates(Findings& out, const Common& common) {
@@ -224,7 +255,13 @@ void check_templates(Findings& out, const Common& common) {
 }
 
 const char* word(Verdict verdict) {
-  return verdict == Verdict::works ? "works" : verdict == Verdict::note ? "note" : "FAILS";
+  switch (verdict) {
+    case Verdict::works: return "works";
+    case Verdict::note: return "note";
+    case Verdict::warns: return "warns";
+    case Verdict::fails: break;
+  }
+  return "FAILS";
 }
 
 }  // namespace
@@ -242,6 +279,7 @@ int doctor(const Common& common) {
   bool good =
       std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::fails; });
   check_boundaries(findings, good);
+  check_versions(findings);
   check_templates(findings, common);
 
   if (common.json) {

@@ -42,10 +42,11 @@ bool wanted(const std::vector<std::string>& names, const std::string& name) {
 // Each is opened when the first program needs it, and a failure is told for every one that does.
 class Runners {
  public:
-  Runners(const Common& common, std::string binary) : common_(common), binary_(std::move(binary)) {}
+  Runners(const Common& common, std::string binary, BoundaryKind kind)
+      : common_(common), binary_(std::move(binary)), kind_(kind) {}
   Result<ProveRunner*> of(const HostileProgram& program) {
     auto& runner = program.outside ? outside_ : plain_;
-    if (!runner) runner.emplace(program.outside ? open_outside() : ProveRunner::open(common_, binary_));
+    if (!runner) runner.emplace(program.outside ? open_outside() : ProveRunner::open(common_, binary_, kind_));
     if (!*runner) return std::unexpected(runner->error());
     return &**runner;
   }
@@ -59,10 +60,11 @@ class Runners {
  private:
   Result<ProveRunner> open_outside() {
     ISOLA_TRY(ground_, ProvingGround::open());
-    return ProveRunner::open(common_, binary_, *ground_);
+    return ProveRunner::open(common_, binary_, kind_, *ground_);
   }
   const Common& common_;
   std::string binary_;
+  BoundaryKind kind_;
   std::unique_ptr<ProvingGround> ground_;  // before its runner: it must go after it
   std::optional<Result<ProveRunner>> plain_, outside_;
 };
@@ -76,13 +78,19 @@ int prove(const Common& common, const ProveOptions& options) {
   for (const auto& birth : options.births)
     if (birth != "cold" && birth != "pooled" && birth != "resumed" && birth != "forked")
       return complain("--birth " + birth + ": cold, pooled, resumed or forked");
+  auto kind = parse_boundary(options.boundary);
+  if (!kind) return complain("--boundary " + options.boundary + ": jail, gvisor, uml or microvm");
   std::string binary = hostile_beside_this_program();
   auto programs = list_programs(binary);
   if (!programs) return complain(programs.error().message);
   for (const auto& name : options.programs)
     if (std::none_of(programs->begin(), programs->end(), [&](const auto& p) { return p.name == name; }))
       return complain("there is no hostile program '" + name + "'");
-  Runners runners(common, binary);
+  Runners runners(common, binary, *kind);
+  // A boundary that this machine lacks is one sentence, and not one for each program.
+  auto some =
+      std::find_if(programs->begin(), programs->end(), [&](const auto& p) { return wanted(options.programs, p.name); });
+  if (auto first = runners.of(*some); !first && *kind != BoundaryKind::jail) return complain(first.error().message);
 
   std::map<Proof::Verdict, int> counts;
   int evasions = 0;     // that were held
@@ -102,7 +110,9 @@ int prove(const Common& common, const ProveOptions& options) {
         auto runner = runners.of(program);
         if (runner && !(*runner)->offers(birth)) {
           // Nobody here can have such a sandbox: nothing to prove, unless it was asked for.
-          if (!options.births.empty()) return complain("there is no criu on this machine, so nothing is " + born);
+          if (!options.births.empty())
+            return complain("this machine keeps no memory of sandboxes with the boundary " + options.boundary +
+                            ", so nothing is " + born);
           continue;
         }
         Proof proof =
@@ -113,7 +123,7 @@ int prove(const Common& common, const ProveOptions& options) {
         bool quiet = proof.verdict == Proof::Verdict::held && !options.verbose;
         if (common.json)
           report.push_back({{"template", one.name},
-                            {"boundary", "jail"},
+                            {"boundary", options.boundary},
                             {"birth", born},
                             {"program", program.name},
                             {"class", program.group},
@@ -135,10 +145,10 @@ int prove(const Common& common, const ProveOptions& options) {
     std::puts(report.dump(2).c_str());
   else
     std::printf(
-        "%d held (%d of them ways around the gate), %d breached, %d errors, %d could not be tried (boundary "
-        "jail: shared kernel)\n",
+        "%d held (%d of them ways around the gate), %d breached, %d errors, %d could not be tried (boundary %s%s)\n",
         counts[Proof::Verdict::held], evasions, counts[Proof::Verdict::breach], counts[Proof::Verdict::error],
-        counts[Proof::Verdict::untried]);
+        counts[Proof::Verdict::untried], options.boundary.c_str(),
+        *kind == BoundaryKind::jail ? ": shared kernel" : "");
   if (!untried.empty()) std::fprintf(stderr, "isola: these should have been tried and were not:%s\n", untried.c_str());
   if (!left.empty()) std::fprintf(stderr, "isola: something is left of the neighbour: %s\n", left.c_str());
   return bad == 0 ? 0 : 1;
@@ -153,6 +163,7 @@ void add_prove(CLI::App& app, Common& common, int& code) {
   prove->add_option("--program", options->programs, "Only these programs")->allow_extra_args(false);
   prove->add_option("--birth", options->births, "Only these births: cold, pooled, resumed, forked")
       ->allow_extra_args(false);
+  prove->add_option("--boundary", options->boundary, "Sandboxes with this boundary (default: jail)");
   prove->add_flag("--verbose,-v", options->verbose, "Print what each program found");
   prove->callback([&, options] { code = isola::cli::prove(common, *options); });
 }

@@ -8,10 +8,14 @@
 
 namespace isola::cli {
 
-Proof judge(const HostileProgram& program, const ProveRunner::Outcome& outcome, const std::string& secret);
+Proof judge(const HostileProgram& program, const ProveRunner::Outcome& outcome, const std::string& secret,
+            BoundaryKind kind = BoundaryKind::jail);
 
 // Did a limit of the sandbox's own end it, and may it have?
-bool ended_by_limit(const ProveRunner::Outcome& outcome);
+// (An engine that cannot go on at a limit ends with its sandbox, and cannot say that it was one.)
+bool ended_by_limit(const ProveRunner::Outcome& outcome, BoundaryKind kind = BoundaryKind::jail);
 bool may_end_by_limit(const HostileProgram& program);
+// May it succeed there, since all it reaches is a kernel of the sandbox's own?
+bool allowed_inside(const HostileProgram& program, BoundaryKind kind);
 
 }  // namespace isola::cli

@@ -65,6 +65,35 @@ TEST(Judge, TheEndOfTheSandboxCountsOnlyWithALimitAsItsReason) {
     EXPECT_EQ(verdict(expect, sandbox_ended("oom")), Verdict::error) << expect;
 }
 
+// What a kernel of the sandbox's own allows is no breach there, and one anywhere else; an engine ends with its limits.
+TEST(Judge, WhatAnOwnKernelAllows) {
+  HostileProgram program{.name = "x", .group = "", .tries = "", .expect = "contained"};
+  program.allowed_inside = {"gvisor"};
+  auto in = [&](BoundaryKind kind, const ProveRunner::Outcome& outcome) {
+    return judge(program, outcome, "the-secret", kind).verdict;
+  };
+  EXPECT_EQ(in(BoundaryKind::gvisor, exited(0)), Verdict::held);
+  EXPECT_EQ(in(BoundaryKind::jail, exited(0)), Verdict::breach);
+  EXPECT_EQ(in(BoundaryKind::uml, exited(0)), Verdict::breach);
+  EXPECT_EQ(in(BoundaryKind::gvisor, exited(0, "the-secret")), Verdict::breach);
+  EXPECT_EQ(in(BoundaryKind::gvisor, sandbox_ended("boundary-failure")), Verdict::held);
+  EXPECT_EQ(in(BoundaryKind::gvisor, sandbox_ended("")), Verdict::error) << "it lives, and does not answer";
+  ProveRunner::Outcome spoilt = sandbox_ended("");
+  spoilt.exit = fail(Code::corrupt, "malformed frame on the link");
+  EXPECT_EQ(in(BoundaryKind::gvisor, spoilt), Verdict::held);
+  EXPECT_EQ(in(BoundaryKind::jail, spoilt), Verdict::error);
+  spoilt.exit = fail(Code::timeout, "no answer");
+  EXPECT_EQ(in(BoundaryKind::gvisor, spoilt), Verdict::held);
+  EXPECT_EQ(in(BoundaryKind::jail, spoilt), Verdict::error);
+  EXPECT_EQ(in(BoundaryKind::jail, sandbox_ended("boundary-failure")), Verdict::error);
+  program.allowed_inside.clear();
+  EXPECT_EQ(in(BoundaryKind::gvisor, exited(0)), Verdict::breach);
+  EXPECT_EQ(in(BoundaryKind::gvisor, sandbox_ended("boundary-failure")), Verdict::error);
+  program.expect = "killed-by-limit";
+  EXPECT_EQ(in(BoundaryKind::gvisor, sandbox_ended("boundary-failure")), Verdict::held);
+  EXPECT_EQ(in(BoundaryKind::jail, sandbox_ended("boundary-failure")), Verdict::error);
+}
+
 TEST(Judge, Timeouts) {
   ProveRunner::Outcome late;
   late.exit = guest::Exit{.code = -1, .signal = SIGTERM, .timed_out = true};

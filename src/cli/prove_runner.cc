@@ -17,6 +17,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "boundary/choice.h"
+#include "boundary/gvisor/runsc.h"
 #include "cli/prove_escort.h"
 #include "cli/prove_judge.h"
 #include "cli/prove_leak.h"
@@ -44,10 +46,16 @@ constexpr const char* kNeedShownProgram[] = {"self-exe", "shebang-self-exe", "le
 uint64_t timeout_of(const HostileProgram& program) { return program.expect == "times-out" ? 3000 : 60000; }
 constexpr size_t kKeep = 64 << 10;
 
-boundary::Limits small_limits(const HostileProgram& program) {
+// An engine needs some for itself.
+boundary::Limits small_limits(const HostileProgram& program, BoundaryKind kind) {
   // Where files count by the space that they take, a smaller disk is full in seconds instead of minutes.
   uint64_t disk = program.name == "inode-filler" ? 12 << 20 : 32 << 20;
-  return {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = disk, .open_files = 16384};
+  const bool engine = kind != BoundaryKind::jail;
+  return {.cpus = 1,
+          .memory = (engine ? 256ULL : 64ULL) << 20,
+          .pids = engine ? 256U : 64U,
+          .disk = disk,
+          .open_files = 16384};
 }
 
 // The kernel's records of connections in the network of this process, which no limit counts.
@@ -144,22 +152,24 @@ Result<std::vector<HostileProgram>> list_programs(const std::string& binary) {
     one.has_control = row.value("control", false);
     one.leaks = row.value("leaks", "");
     one.leaks_most = row.value("leaks_most", size_t{0});
+    one.allowed_inside = row.value("allowed_inside", std::vector<std::string>());
     programs.push_back(std::move(one));
   }
   return programs;
 }
 
-Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary) {
+Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary, BoundaryKind kind) {
   ISOLA_TRY(auto launcher,
             launcher::Client::connect_or_start({.data_dir = common.data_dir, .cache_dir = common.cache_dir}));
-  ISOLA_TRY(ProveRunner runner, prepare(std::move(launcher), binary, common));
+  ISOLA_TRY(ProveRunner runner, prepare(std::move(launcher), binary, common, kind));
   ISOLA_TRY(runner.services_, HostServices::open());
   if (runner.services_->only_loopback())
     std::fputs("isola: this machine has no address but loopback: whether a wire leads to it cannot be shown\n", stderr);
   return runner;
 }
 
-Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary, ProvingGround& ground) {
+Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& binary, BoundaryKind kind,
+                                      ProvingGround& ground) {
   Result<launcher::Client> launcher = fail(Code::internal, "not started");
   Common there = common;
   there.data_dir = ground.data_dir();
@@ -167,13 +177,17 @@ Result<ProveRunner> ProveRunner::open(const Common& common, const std::string& b
     launcher = launcher::Client::connect_or_start({.data_dir = there.data_dir, .cache_dir = there.cache_dir});
   });
   if (!launcher) return std::unexpected(launcher.error());
-  ISOLA_TRY(ProveRunner runner, prepare(std::move(*launcher), binary, there));
+  ISOLA_TRY(ProveRunner runner, prepare(std::move(*launcher), binary, there, kind));
   runner.ground_ = &ground;
   return runner;
 }
 
-Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::string& binary, const Common& common) {
+Result<ProveRunner> ProveRunner::prepare(launcher::Client launcher, const std::string& binary, const Common& common,
+                                         BoundaryKind kind) {
+  ISOLA_TRY(auto info, launcher.info());
+  ISOLA_CHECK(boundary::choose({.wish = wish_for(kind)}, info.boundaries));
   ProveRunner runner(std::move(launcher));
+  runner.kind_ = kind;
   kernel::fault::arm_from_environment();
   runner.data_dir_ = common.data_dir;
   runner.cache_dir_ = common.cache_dir;
@@ -206,11 +220,11 @@ ProveRunner::~ProveRunner() {
 
 // Parked jails are made in the background; a pooled birth waits for one.
 Result<void> ProveRunner::await_parked(const std::string& digest) {
-  ISOLA_CHECK(launcher_.park(digest, 2));
-  for (int i = 0; i < 500; ++i) {
+  ISOLA_CHECK(launcher_.park(digest, 2, kind_));
+  for (int i = 0; i < (kind_ == BoundaryKind::jail ? 500 : 6000); ++i) {
     ISOLA_TRY(auto all, launcher_.list());
     for (const auto& one : all)
-      if (one.parked && one.digest == digest && one.state == State::running) return {};
+      if (one.parked && one.digest == digest && one.kind == kind_ && one.state == State::running) return {};
     ::poll(nullptr, 0, 10);
   }
   return fail(Code::timeout, "no jail was parked");
@@ -218,8 +232,12 @@ Result<void> ProveRunner::await_parked(const std::string& digest) {
 
 bool ProveRunner::offers(Birth birth) {
   if (birth == Birth::cold || birth == Birth::pooled) return true;
+  if (kind_ == BoundaryKind::gvisor) {
+    auto runsc = boundary::gvisor::Runsc::find();
+    return runsc && runsc->keeps_memory();
+  }
   auto info = launcher_.info();
-  return info && !info->checkpointer.empty();
+  return kind_ == BoundaryKind::jail && info && !info->checkpointer.empty();
 }
 
 // Made once of a sandbox in which something runs: by a pause, or by a checkpoint of one that goes on.
@@ -238,8 +256,8 @@ Result<std::string> ProveRunner::image_for(const std::string& digest, Birth birt
 Result<ProveRunner::Box> ProveRunner::launch(const std::string& digest, Birth birth, const HostileProgram& program) {
   if (birth == Birth::pooled) ISOLA_CHECK(await_parked(digest));
   launcher::LaunchRequest request{
-      .digest = digest, .limits = small_limits(program), .cold = birth == Birth::cold, .allow_unquotaed = true};
-  request.boundary.wish = BoundaryWish::jail;  // what the programs are judged by
+      .digest = digest, .limits = small_limits(program, kind_), .cold = birth == Birth::cold, .allow_unquotaed = true};
+  request.boundary.wish = wish_for(kind_);
   if (birth == Birth::resumed || birth == Birth::forked) {
     ISOLA_TRY(request.image, image_for(digest, birth, program));
     request.digest.clear();
@@ -344,6 +362,17 @@ ProveRunner::Outcome ProveRunner::execute(Box& box, const HostileProgram& progra
   auto run = box.guest->begin_run(start, {.out = [&](std::string_view piece) { keep(outcome.out, piece); },
                                           .err = [&](std::string_view piece) { keep(outcome.err, piece); }});
   wrong = escort.during(*run, outcome);
+  // Whoever can stop process 1 inside an engine keeps nobody waiting but itself.
+  if (allowed_inside(program, kind_)) {
+    constexpr auto kAnswer = std::chrono::seconds(30);
+    auto ended =
+        box.guest->pump_until([&] { return run->ended(); }, std::chrono::milliseconds(timeout_of(program)) + kAnswer);
+    if (!ended) {
+      outcome.exit = std::unexpected(ended.error());
+      if (ended.error().code == Code::unavailable) outcome.end = end_of(box);
+      return outcome;
+    }
+  }
   outcome.exit = box.guest->finish(run);
   if (!outcome.exit) outcome.end = end_of(box);
   return outcome;
@@ -385,9 +414,12 @@ std::string ProveRunner::check_sandbox(Box& box, const HostileProgram& program, 
   // also end the sandbox only now: what deep-path leaves may be more than its memory can hold when it is listed.
   bool limits = may_end_by_limit(program);
   for (int i = 0; i < (limits ? 50 : 1); ++i) {
+    if (allowed_inside(program, kind_)) return "";  // it may have spoilt it
     auto exit = box.guest->run({.argv = {"true"}});
     if (exit && exit->code == 0) {
       if (program.expect != "times-out") return "";
+      // Whatever an engine has is its own affair, and ends with it.
+      if (kind_ != BoundaryKind::jail) return "";
       // Of whoever was ended by the timeout nothing may be left, soon after.
       size_t left = 0;
       for (int j = 0; j < 50; ++j) {
@@ -399,7 +431,7 @@ std::string ProveRunner::check_sandbox(Box& box, const HostileProgram& program, 
     }
     if (!exit && exit.error().code == Code::unavailable) {
       outcome.end = end_of(box);
-      if (limits && ended_by_limit(outcome)) return "";
+      if (limits && ended_by_limit(outcome, kind_)) return "";
       return fmt::format("the sandbox no longer answers ({})", outcome.end.empty() ? "it lives" : outcome.end);
     }
     ::poll(nullptr, 0, 100);
@@ -443,6 +475,8 @@ std::optional<Proof> ProveRunner::without_a_sandbox(const HostileProgram& progra
   using enum Proof::Verdict;
   if (birth != Birth::cold && std::ranges::find(kNeedShownProgram, program.name) != std::end(kNeedShownProgram))
     return Proof{untried, "only a cold birth can be shown a read-only file", true};
+  if (kind_ == BoundaryKind::gvisor && program.name == kNeedsGate)
+    return Proof{untried, "the gate listens at the other end of the cable, and not in its own kernel's network", true};
   if (program.name == kNeedsHostName && telling_host_name().empty())
     return Proof{untried, "this machine has a name that every sandbox has", true};
   if (auto why = services_ ? services_->lacks(program.name) : ""; !why.empty()) return Proof{untried, why, true};
@@ -471,7 +505,7 @@ Proof ProveRunner::run(const HostileProgram& program, const std::string& digest,
   size_t questions = ground_ ? ground_->questions() : 0;
   std::optional<Proof> wrong;
   Outcome outcome = execute(box, program, escort, wrong);
-  Proof proof = judge(program, outcome, secret_);
+  Proof proof = judge(program, outcome, secret_, kind_);
   // In this order: what the program says counts least, what was seen of the host most.
   auto decide = [&](const std::optional<Proof>& other) {
     bool worse = other && (other->verdict == breach || proof.verdict == held);

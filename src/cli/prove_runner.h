@@ -31,10 +31,11 @@ struct Company;
 // One row of `isola-hostile list --json`.
 struct HostileProgram {
   std::string name, group, tries, expect;
-  bool outside = false;      // needs a ProvingGround
-  bool has_control = false;  // it gets through where nothing stands against it
-  std::string leaks;         // a breach when names with this text reach a name server outside …
-  size_t leaks_most = 0;     // … more often than this
+  bool outside = false;                          // needs a ProvingGround
+  bool has_control = false;                      // it gets through where nothing stands against it
+  std::string leaks;                             // a breach when names with this text reach a name server outside …
+  size_t leaks_most = 0;                         // … more often than this
+  std::vector<std::string> allowed_inside = {};  // boundaries whose own kernel lets it succeed, to nobody's harm
 };
 Result<std::vector<HostileProgram>> list_programs(const std::string& binary);
 
@@ -56,9 +57,10 @@ struct Proof {
 class ProveRunner {
  public:
   // `binary`: isola-hostile. Starts a launcher if none runs.
-  static Result<ProveRunner> open(const Common& common, const std::string& binary);
+  static Result<ProveRunner> open(const Common& common, const std::string& binary, BoundaryKind kind);
   // On a launcher of its own there, for programs that need an outside. `ground` outlives the runner.
-  static Result<ProveRunner> open(const Common& common, const std::string& binary, ProvingGround& ground);
+  static Result<ProveRunner> open(const Common& common, const std::string& binary, BoundaryKind kind,
+                                  ProvingGround& ground);
   ProveRunner(ProveRunner&&) = default;
   ~ProveRunner();
 
@@ -89,7 +91,8 @@ class ProveRunner {
   };
 
   explicit ProveRunner(launcher::Client launcher) : launcher_(std::move(launcher)) {}
-  static Result<ProveRunner> prepare(launcher::Client launcher, const std::string& binary, const Common& common);
+  static Result<ProveRunner> prepare(launcher::Client launcher, const std::string& binary, const Common& common,
+                                     BoundaryKind kind);
   Result<Box> launch(const std::string& digest, Birth birth, const HostileProgram& program);
   Result<void> move_in_beside(const std::string& digest);
   Result<pid_t> process_of(const std::string& id);
@@ -108,6 +111,7 @@ class ProveRunner {
   Result<std::string> image_for(const std::string& digest, Birth birth, const HostileProgram& program);
 
   launcher::Client launcher_;
+  BoundaryKind kind_ = BoundaryKind::jail;
   ProvingGround* ground_ = nullptr;
   std::string others_address_;  // that the gate gave the neighbour for a name of its own
   std::string data_dir_, cache_dir_, binary_, binary_bytes_, canary_, secret_;

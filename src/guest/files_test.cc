@@ -488,10 +488,10 @@ TEST_F(GuestFiles, PatienceEnds) {
   ASSERT_TRUE(guest->pump_until([&] { return guest->session().channels() == 0; }));
   EXPECT_EQ(calls, 0);
   EXPECT_EQ(guest->read_file({.path = dir / "file"})->size(), 1u << 20);
-  // A run may be silent.
-  guest->set_patience(PipeClient::Milliseconds(50));
-  EXPECT_EQ(guest.sh("sleep 0.3; exit 4").exit->code, 4);
-  auto started = guest->start({.argv = {"/bin/sh", "-c", "sleep 0.3; exit 5"}});
+  // A run may be silent, for longer than anybody waits for its start, which takes its time on a busy machine.
+  guest->set_patience(PipeClient::Milliseconds(1000));
+  EXPECT_EQ(guest.sh("sleep 1.5; exit 4").exit->code, 4);
+  auto started = guest->start({.argv = {"/bin/sh", "-c", "sleep 1.5; exit 5"}});
   ASSERT_OK(started);
   EXPECT_EQ(guest->wait(started->pid)->code, 5);
 }

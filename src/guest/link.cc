@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "guest/naming.h"
+
 namespace isola::guest {
 
 namespace {
@@ -24,8 +26,8 @@ Header header_of(std::string_view bytes) {
 
 bool plausible(const Header& h) {
   return h.length <= kMaxPayload && h.type >= static_cast<uint8_t>(Type::hello) &&
-         h.type <= static_cast<uint8_t>(Type::cancel) &&
-         (h.channel == 0) == (h.type == static_cast<uint8_t>(Type::hello));
+         h.type <= static_cast<uint8_t>(kNaming) &&
+         (h.channel == 0) == (h.type == static_cast<uint8_t>(Type::hello) || h.type == static_cast<uint8_t>(kNaming));
 }
 
 }  // namespace

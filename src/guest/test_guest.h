@@ -31,11 +31,16 @@ namespace isola::guest {
 class TestGuest {
  public:
   static constexpr char kId[] = "i0123456789abcdefghij";
+  static constexpr char kFormerId[] = "ijihgfedcba9876543210";
 
   enum class Form {
     pipes,
-    stdio,  // its stream begins with mark()
-    relay,  // a relay outside, and as its "engine" a guest with stdio
+    stdio,    // its stream begins with mark()
+    relay,    // a relay outside, and as its "engine" a guest with stdio
+    packets,  // the same, with packets between them
+    named,    // as relay, but the relay gives it its name
+    // The "engine" is a guest that was another sandbox's, and has another mark: as after a restore.
+    renamed,
   };
   static std::string mark() { return std::string("isola-test: a mark of 32 bytes...").substr(0, kMarkSize); }
 
@@ -70,6 +75,21 @@ class TestGuest {
         if (form == Form::relay)
           ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--relay", "--", ISOLA_GUEST_BINARY, "--id", kId, "--stdio",
                   nullptr);
+        if (form == Form::named)
+          ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--relay", "--name", kId, "--", ISOLA_GUEST_BINARY, "--stdio",
+                  nullptr);
+        if (form == Form::renamed) {
+          const std::string line = "(printf '%s' '" + mark() + "'; exec cat) | exec " ISOLA_GUEST_BINARY " --id " +
+                                   std::string(kFormerId) + " --stdio";
+          ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--relay", "--rename", kId, "--", "/bin/sh", "-c", line.c_str(),
+                  nullptr);
+        }
+        if (form == Form::packets) {
+          int null = ::open("/dev/null", O_RDWR);  // for the network, which this "engine" has no use for
+          ::dup2(null, 8);
+          ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--relay-packets", "-1", "--", ISOLA_GUEST_BINARY, "--id", kId,
+                  "--packets", "3", nullptr);
+        }
         ::execl(ISOLA_GUEST_BINARY, "isola-guest", "--id", kId, nullptr);
       }
       ::_exit(98);

@@ -263,18 +263,17 @@ Task<void> Connection::turn_away(std::shared_ptr<Connection> self) {
 }
 
 void Connection::log(Exchange::State& s) {
-  if (!core_->options.access_log) return;
-  AccessEntry entry{.method = parser_.method,
-                    .path = s.path,
-                    .peer = peer_,
-                    .request_id = s.request_id,
-                    .host = s.host,
-                    .status = s.aborted && !s.head_sent ? 0 : s.status,
-                    .bytes_in = s.body_raw,
-                    .bytes_out = s.sent,
-                    .duration = Clock::now() - s.began,
-                    .route = s.route};
-  core_->options.access_log(entry);
+  if (!lane_.access_log) return;
+  lane_.access_log.add({.method = std::string(parser_.method),
+                        .path = std::string(s.path),
+                        .peer = peer_,
+                        .request_id = s.request_id,
+                        .host = s.host,
+                        .status = s.aborted && !s.head_sent ? 0 : s.status,
+                        .bytes_in = s.body_raw,
+                        .bytes_out = s.sent,
+                        .ended = std::chrono::system_clock::now(),
+                        .duration = Clock::now() - s.began});
 }
 
 void Connection::retire() {

@@ -77,7 +77,8 @@ Result<void> Server::start() {
   Core& core = *core_;
   core.max_connections = core.options.limits.connections ? core.options.limits.connections : connection_limit();
   if (core.options.tls) ISOLA_CHECK(reload_tls());
-  for (size_t i = 0; i < core.workers.size(); i++) core.lanes.push_back(std::make_unique<Lane>(core.workers[i]));
+  for (size_t i = 0; i < core.workers.size(); i++)
+    core.lanes.push_back(std::make_unique<Lane>(core.workers[i], core.options.access_log));
 
   Core::Acceptors acceptors;
   for (const std::string& name : core.options.listen) {
@@ -203,6 +204,7 @@ void Server::stop(std::chrono::milliseconds grace) {
   core.connections += core.lanes.size();  // whoever still listens may still get one
   on_lanes([&core](Lane& lane) {
     lane.stopping = true;
+    lane.access_log.stop();
     error_code ec;
     for (auto* acceptor : lane.acceptors) acceptor->close(ec);
     auto all = lane.connections;  // retiring may end some

@@ -20,18 +20,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "http/access_log.h"
 #include "http/router.h"
 #include "http/workers.h"
 
 namespace isola::http {
-
-struct AccessEntry {
-  std::string_view method, path, peer, request_id, host;
-  int status = 0;                        // 0: the client left or was cut before there was one
-  uint64_t bytes_in = 0, bytes_out = 0;  // of bodies, as they went over the wire
-  std::chrono::nanoseconds duration{};
-  const Route* route = nullptr;
-};
 
 struct TlsFiles {
   std::string certificate;  // PEM, with the chain
@@ -53,7 +46,7 @@ struct ServerOptions {
   std::vector<std::string> listen = {"127.0.0.1:0"};
   std::optional<TlsFiles> tls;
   ServerLimits limits;
-  std::function<void(const AccessEntry&)> access_log;  // called on the workers
+  AccessSink access_log;  // called on the workers
 };
 
 class Server {

@@ -19,8 +19,10 @@ class Connection;
 
 // One worker's part; touched on that worker only.
 struct Lane {
-  explicit Lane(boost::asio::io_context& context) : io(context) {}
+  Lane(boost::asio::io_context& context, const AccessSink& access_sink)
+      : io(context), access_log(context, access_sink) {}
   boost::asio::io_context& io;
+  AccessLog access_log;
   using Acceptor = boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
   std::vector<Acceptor*> acceptors;  // owned by their coroutines
   std::list<Connection*> connections;

@@ -365,10 +365,11 @@ TEST(Server, LogsEachRequest) {
   std::mutex mutex;
   std::vector<std::string> lines;
   ServerOptions options;
-  options.access_log = [&](const AccessEntry& entry) {
+  options.access_log = [&](std::span<const AccessEntry> entries) {
     std::lock_guard lock(mutex);
-    lines.push_back(
-        fmt::format("{} {} {} {} {}", entry.method, entry.path, entry.status, entry.bytes_in, entry.bytes_out));
+    for (const auto& entry : entries)
+      lines.push_back(
+          fmt::format("{} {} {} {} {}", entry.method, entry.path, entry.status, entry.bytes_in, entry.bytes_out));
   };
   {
     TestServer server(routes, options);

@@ -23,7 +23,8 @@ struct Opened {
 
 Result<Opened> open_file(const std::string& path) {
   Opened file;
-  file.fd = Fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  // Without waiting: it may be a pipe that an engine of a sandbox left there.
+  file.fd = Fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat st{};
   if (!file.fd || ::fstat(file.fd.get(), &st) < 0) return sys_error("cannot open " + path);
   if (!S_ISREG(st.st_mode)) return fail(Code::corrupt, path + " is not a file");

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +89,12 @@ TEST_F(ImageStoreTest, CorruptionIsNamedByFileAndChunk) {
   EXPECT_NE(store_->verify(*image, false).error().message.find("10 bytes"), std::string::npos);
   ::unlink(pages.c_str());
   EXPECT_NE(store_->verify(*image, false).error().message.find("missing"), std::string::npos);
+  // What is no file is not opened as one: a pipe would be waited for, a link leads elsewhere.
+  ASSERT_EQ(::mkfifo(pages.c_str(), 0600), 0);
+  EXPECT_NE(store_->verify(*image, false).error().message.find("not a file"), std::string::npos);
+  ::unlink(pages.c_str());
+  ASSERT_EQ(::symlink("/dev/zero", pages.c_str()), 0);
+  EXPECT_EQ(store_->verify(*image, false).error().sys_errno, ELOOP);
 }
 
 TEST_F(ImageStoreTest, ABrokenManifestIsToldAndTheOthersAreListed) {

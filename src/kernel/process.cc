@@ -122,8 +122,11 @@ Result<void> send_message(int socket, std::string_view bytes, std::span<const in
 
 Result<Message> receive_message(int socket, size_t max) {
   Message out;
-  // Filled by the kernel, not by us before: clearing a quarter of a mebibyte costs more than most messages do.
-  std::unique_ptr<char[]> buffer(new char[max]);
+  // One for each thread that ever receives: an allocation of that size makes the allocator tidy up, which costs more
+  // than most messages do.
+  thread_local std::unique_ptr<char[]> buffer;
+  thread_local size_t size = 0;
+  if (size < max) buffer.reset(new char[size = max]);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)];
   iovec iov{buffer.get(), max};
   msghdr msg{};
@@ -134,6 +137,8 @@ Result<Message> receive_message(int socket, size_t max) {
   ssize_t n;
   do n = ::recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
+  // Said after every last message: without a sentence that nobody reads.
+  if (n < 0 && errno == EAGAIN) return fail(Code::unavailable, "nothing there", EAGAIN);
   if (n < 0) return sys_error("cannot receive a message");
   for (cmsghdr* head = CMSG_FIRSTHDR(&msg); head; head = CMSG_NXTHDR(&msg, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
@@ -146,6 +151,7 @@ Result<Message> receive_message(int socket, size_t max) {
   }
   if (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) return fail(Code::corrupt, "a message was larger than allowed");
   out.bytes.assign(buffer.get(), static_cast<size_t>(n));
+  ::explicit_bzero(buffer.get(), static_cast<size_t>(n));  // some carry secrets
   return out;
 }
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,13 +21,6 @@ namespace {
 
 constexpr auto kParentLimit = std::chrono::seconds(10);  // for a helper that has said its last word
 constexpr auto kLongest = std::chrono::years(100);       // of a sandbox's life: clocks must be able to say when that is
-
-// One of the kernel's own limits; what cannot be read limits nothing.
-uint64_t kernel_number(const char* path) {
-  auto text = read_file(path);
-  auto number = text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
-  return number ? number : UINT64_MAX;
-}
 
 }  // namespace
 
@@ -180,9 +172,7 @@ Result<void> Cells::clear_unknown_ranges(std::set<std::string>& known) {
 
 Result<void> Cells::check(const LaunchRequest& request) const {
   const auto& limits = request.limits;
-  struct sysinfo machine{};
-  if (::sysinfo(&machine) < 0) return sys_error("cannot read the machine's memory");
-  uint64_t memory = uint64_t{machine.totalram} * machine.mem_unit;
+  const auto& most = bounds_.now();
   if (!is_digest(request.digest)) return fail(Code::invalid, "an image is named by its SHA-256 digest");
   if (!request.id.empty() && !is_sandbox_id(request.id)) return fail(Code::invalid, "not the name of a sandbox");
   if (!request.id.empty() && cells_.contains(request.id))
@@ -192,19 +182,19 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   if (!request.id.empty() && parts_.cgroups.has(request.id))
     return fail(Code::exists, "there is a sandbox " + request.id + " of another launcher on this machine");
   if (limits.memory < (8u << 20)) return fail(Code::invalid, "a sandbox needs at least 8 MiB of memory");
-  if (limits.memory > memory)
-    return fail(Code::invalid, "the memory limit is more than this machine has (" + format_size(memory) + ")");
-  if (limits.cpus < 0.01 || limits.cpus > static_cast<double>(::sysconf(_SC_NPROCESSORS_ONLN)))
-    return fail(Code::invalid, "the cpu limit must be between 0.01 and the machine's " +
-                                   std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + " processors");
+  if (limits.memory > most.memory)
+    return fail(Code::invalid, "the memory limit is more than this machine has (" + format_size(most.memory) + ")");
+  if (limits.cpus < 0.01 || limits.cpus > most.cpus)
+    return fail(Code::invalid,
+                fmt::format("the cpu limit must be between 0.01 and the machine's {} processors", most.cpus));
   if (limits.pids < 4) return fail(Code::invalid, "a sandbox needs at least 4 processes");
-  // Numbers of processes are the machine's: no sandbox may take all of them.
-  if (uint64_t most = kernel_number("/proc/sys/kernel/pid_max") / 2; limits.pids > most)
-    return fail(Code::invalid, fmt::format("a sandbox can have at most {} processes on this machine", most));
+  if (limits.pids > most.pids)
+    return fail(Code::invalid, fmt::format("a sandbox can have at most {} processes on this machine", most.pids));
   if (limits.disk < image::kSmallestLayer) return fail(Code::invalid, "a sandbox needs at least 1 MiB of disk");
   if (limits.open_files < 32) return fail(Code::invalid, "a sandbox needs at least 32 open files");
-  if (uint64_t most = kernel_number("/proc/sys/fs/nr_open"); limits.open_files > most)
-    return fail(Code::invalid, fmt::format("a process can have at most {} open files on this machine", most));
+  if (limits.open_files > most.open_files)
+    return fail(Code::invalid,
+                fmt::format("a process can have at most {} open files on this machine", most.open_files));
   if (limits.wall_time.count() < 0) return fail(Code::invalid, "the time limit is negative");
   if (limits.wall_time > kLongest) return fail(Code::invalid, "the time limit is more than a hundred years");
   if (!parts_.layers.enforces() && !request.allow_unquotaed)

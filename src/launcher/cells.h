@@ -25,6 +25,7 @@
 #include "launcher/id_ranges.h"
 #include "launcher/janitor.h"
 #include "launcher/journal.h"
+#include "launcher/machine_bounds.h"
 #include "launcher/protocol.h"
 
 namespace isola::launcher {
@@ -304,6 +305,7 @@ class Cells {
   One* find(const std::string& id);
 
   Parts parts_;
+  mutable MachineBoundsReader bounds_;
   Janitor janitor_;
   size_t held_ = 0;  // cells that wait for let_go()
   std::map<std::string, std::unique_ptr<One>> cells_;

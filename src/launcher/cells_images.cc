@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "boundary/gvisor/gvisor.h"
 #include "image/packed_image.h"
 #include "image/tree.h"
 #include "launcher/cells.h"
@@ -320,7 +321,7 @@ void Cells::checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpoi
   one->imaging->owner = owner;
   one->imaging->done = std::move(done);
   if (request.memory) {
-    // criu stops the processes by itself; those that v1's freezer holds it could not.
+    // criu and runsc stop the processes by themselves; those that v1's freezer holds they could not.
     Result<void> ready;
     if (one->state == State::frozen) ready = let_go_on(*one);
     if (ready) ready = start_work(*one);
@@ -360,7 +361,10 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   auto limits = group.limits();
   group.release();
   if (!limits) return std::unexpected(limits.error());
-  ISOLA_TRY(uint32_t open_files, open_files_of(one.cell->name().process.pid));
+  // Process 1 of a box is the relay, whose limit is the engine's.
+  const auto name = one.cell->name();
+  ISOLA_TRY(uint32_t open_files, one.entry.kind == BoundaryKind::gvisor ? boundary::gvisor::open_files_of(name)
+                                                                        : open_files_of(name.process.pid));
   // As it is in force: a launcher that adopted the sandbox was never told.
   ISOLA_TRY(uint64_t disk, parts_.layers.limit(layer_of(one.entry)));
   image.limits = {.milli_cpus = static_cast<uint64_t>(limits->cpus * 1000 + 0.5),

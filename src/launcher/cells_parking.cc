@@ -61,6 +61,10 @@ bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
 // parked. The size of its layer is too with some stores, or at some sizes, or on some machines: that shows by trying.
 bool Cells::fit(One& one, const LaunchRequest& request) {
   if (one.limits.open_files != request.limits.open_files) return false;
+  if (boundary_of(one).has_fixed_limits() &&
+      (one.limits.memory != request.limits.memory || one.limits.pids != request.limits.pids ||
+       one.limits.disk != request.limits.disk))
+    return false;
   // Its processes have their memory already: a kernel that is told of a lower limit would end some of them.
   if (one.restored && request.limits.memory < one.limits.memory) return false;
   one.latency = Latency{};  // what was done before the caller came is not the caller's time

@@ -24,6 +24,7 @@
 #include "boundary/gvisor/gvisor.h"
 #include "boundary/jail/jail.h"
 #include "boundary/jail/stage.h"
+#include "boundary/uml/uml.h"
 #include "kernel/capability.h"
 #include "kernel/fault.h"
 #include "kernel/mount.h"
@@ -152,6 +153,7 @@ Result<uid_t> user_named(const std::string& name) {
 }
 
 using GvisorOrWhyNot = Result<std::unique_ptr<boundary::gvisor::Gvisor>>;
+using UmlOrWhyNot = Result<std::unique_ptr<boundary::uml::Uml>>;
 
 GvisorOrWhyNot open_gvisor(boundary::jail::Jail& jail) {
   ISOLA_TRY(auto runsc, boundary::gvisor::Runsc::find());
@@ -159,7 +161,13 @@ GvisorOrWhyNot open_gvisor(boundary::jail::Jail& jail) {
   return boundary::gvisor::Gvisor::make(jail, std::move(runsc));
 }
 
-std::vector<boundary::Offer> offers_of(const boundary::jail::Jail& jail, const GvisorOrWhyNot& gvisor) {
+UmlOrWhyNot open_uml(boundary::jail::Jail& jail) {
+  ISOLA_TRY(auto kernel, boundary::uml::UmlKernel::find());
+  return boundary::uml::Uml::make(jail, std::move(kernel));
+}
+
+std::vector<boundary::Offer> offers_of(const boundary::jail::Jail& jail, const GvisorOrWhyNot& gvisor,
+                                       const UmlOrWhyNot& uml) {
   std::vector<boundary::Offer> offers(4);
   for (size_t i = 0; i < offers.size(); ++i) offers[i].kind = static_cast<BoundaryKind>(i);
   offers[0].offered = true;
@@ -172,7 +180,14 @@ std::vector<boundary::Offer> offers_of(const boundary::jail::Jail& jail, const G
   } else {
     offers[1].missing = gvisor.error().message;
   }
-  for (size_t i : {2, 3}) offers[i].missing = "this version of Isola does not have it";
+  offers[2].offered = uml.has_value();
+  if (uml) {
+    offers[2].engine = (*uml)->engine();
+    offers[2].detail = "own kernel " + (*uml)->engine().version;
+  } else {
+    offers[2].missing = uml.error().message;
+  }
+  offers[3].missing = "this version of Isola does not have it";
   return offers;
 }
 
@@ -216,7 +231,9 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   std::vector<boundary::Boundary*> boundaries = {jail.get()};
   auto gvisor = open_gvisor(*jail);
   if (gvisor) boundaries.push_back(gvisor->get());
-  const auto offers = offers_of(*jail, gvisor);
+  auto uml = open_uml(*jail);
+  if (uml) boundaries.push_back(uml->get());
+  const auto offers = offers_of(*jail, gvisor, uml);
   Cells cells({.loop = loop,
                .boundaries = boundaries,
                .offers = offers,

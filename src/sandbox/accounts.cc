@@ -224,6 +224,7 @@ void Accounts::command_ends(Box& box, const std::string& task) {
 }
 
 void Accounts::write_rows(Box& box, const store::SandboxRecord& record, Millis to) {
+  box.tell_birth();
   Meter& meter = box.meter();
   Millis from = meter.written ? meter.written : record.created;
   for (const auto& [task, used] : meter.fresh) {

@@ -137,6 +137,19 @@ void Box::link_may_be_silent(bool silent) {
   if (link_) link_->may_be_silent(silent);
 }
 
+void Box::set_birth(std::function<void()> tell) {
+  std::lock_guard lock(birth_mutex_);
+  birth_ = std::move(tell);
+  untold_ = true;
+}
+
+void Box::tell_birth() {
+  if (!untold_) return;
+  std::lock_guard lock(birth_mutex_);
+  if (auto tell = std::exchange(birth_, nullptr)) tell();
+  untold_ = false;
+}
+
 void Box::drop_link() {
   std::shared_ptr<GuestLink> gone;  // closed outside of the lock
   std::lock_guard lock(mutex_);

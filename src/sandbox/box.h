@@ -71,6 +71,15 @@ class Box : public std::enable_shared_from_this<Box> {
   boost::asio::io_context& home() { return home_; }
 
   store::SandboxRecord record() const;
+  // A part of it, without a copy of the rest. `part` must not call the box.
+  template <typename F>
+  auto of_record(F part) const {
+    std::lock_guard lock(mutex_);
+    return part(record_);
+  }
+  std::string task() const {
+    return of_record([](const auto& r) { return r.task; });
+  }
   void change(const std::function<void(store::SandboxRecord&)>& change);
   State state() const;
   // Only from the state that the caller believes it to be in. false: it is in another one by now.
@@ -169,6 +178,7 @@ class Box : public std::enable_shared_from_this<Box> {
 
   // An earlier server, or a launcher that is gone, may have been pausing it: then its end is not the end.
   std::atomic<bool> may_be_paused = false;
+  std::atomic<bool> unasked = false;  // an earlier server had it, and nobody asked it yet what ran in it
 
   // Commands started through this server, or found in the guest after a restart.
   bool remember(const CommandInfo& command);                             // false: it was known already
@@ -191,6 +201,10 @@ class Box : public std::enable_shared_from_this<Box> {
 
   Meter& meter() { return meter_; }
   const Meter& meter() const { return meter_; }
+
+  // Its birth, told of once: when its maker has the answer, or before anything else is told of it.
+  void set_birth(std::function<void()> tell);
+  void tell_birth();
 
   // Timers belong to the service, which arms them on the home worker.
   struct Timers;
@@ -222,6 +236,9 @@ class Box : public std::enable_shared_from_this<Box> {
   std::vector<std::weak_ptr<CodeRun>> code_;
   std::deque<std::string> finished_;  // oldest first: only so many are remembered
   Meter meter_;
+  std::atomic<bool> untold_ = false;
+  std::mutex birth_mutex_;  // held while it is told: whoever has more to tell waits for that
+  std::function<void()> birth_;
 };
 using BoxPtr = std::shared_ptr<Box>;
 

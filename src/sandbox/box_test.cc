@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
+#include <latch>
+#include <thread>
 
 namespace isola::sandbox {
 
@@ -53,6 +55,30 @@ TEST_F(BoxText, SlotsAreApart) {
   EXPECT_EQ(*box_->text(1, [](const store::SandboxRecord&) { return std::string("other"); }), "other");
   EXPECT_EQ(look(0), "/7");
   EXPECT_EQ(made_, 1);
+}
+
+TEST_F(BoxText, ABirthIsToldOnceAndBeforeAnythingElse) {
+  std::latch telling(1), go(1);
+  std::atomic<int> told = 0;
+  box_->tell_birth();  // there is none yet
+  box_->set_birth([&] {
+    telling.count_down();
+    go.wait();
+    ++told;
+  });
+  std::jthread first([&] { box_->tell_birth(); });
+  telling.wait();
+  int seen = -1;
+  std::jthread second([&] {
+    box_->tell_birth();
+    seen = told;
+  });
+  go.count_down();
+  first.join();
+  second.join();
+  EXPECT_EQ(seen, 1);
+  box_->tell_birth();
+  EXPECT_EQ(told, 1);
 }
 
 }  // namespace

@@ -111,6 +111,7 @@ Result<void> Service::reload_projects() {
 }
 
 Task<Result<uint64_t>> Service::flush_ledger() {
+  tell_births();
   auto said = std::make_shared<Said>();
   ISOLA_CO_CHECK(parts_.ledger.flush(Said::hear(said)));
   co_return co_await heard(said);

@@ -99,15 +99,18 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   CommandInfo info;
   info.id = new_command_id();
   info.command = shown(spec);
-  auto record = box->record();
-  info.task = spec.task.empty() ? record.task : spec.task;
-  if (spec.user.empty()) spec.user = record.user;
-  if (spec.cwd.empty()) spec.cwd = record.cwd;
+  struct Usual {
+    std::string task, actor, user, cwd;
+  };
+  const auto usual = box->of_record([](const auto& r) { return Usual{r.task, r.actor, r.user, r.cwd}; });
+  info.task = spec.task.empty() ? usual.task : spec.task;
+  if (spec.user.empty()) spec.user = usual.user;
+  if (spec.cwd.empty()) spec.cwd = usual.cwd;
   if (spec.counted) ISOLA_CO_CHECK(may_run(box, info.task));
-  bool visits = info.task != record.task;
+  bool visits = info.task != usual.task;
   if (visits) co_await take_stock(box);
   info.key = spec.by;
-  info.actor = !spec.actor.empty() ? spec.actor : !spec.by.empty() ? spec.by : record.actor;
+  info.actor = !spec.actor.empty() ? spec.actor : !spec.by.empty() ? spec.by : usual.actor;
   info.user = spec.user;
   info.cwd = spec.cwd;
   info.pty = spec.pty;
@@ -173,7 +176,7 @@ Task<guest::Exit> Service::judged(BoxPtr box, guest::Exit exit) {
 void Service::command_ended(const BoxPtr& box, const std::string& command, const guest::Exit& exit) {
   auto info = box->find_command(command);
   if (!info || !box->command_ended(command, exit)) return;
-  if (info->task == box->record().task)
+  if (info->task == box->task())
     accounts_.command_ends(*box, info->task);
   else
     net::co_spawn(box->home(), forget_task_of(box, info->task), net::detached);
@@ -274,7 +277,11 @@ Result<Service::Recorded> Service::recorded_commands(const BoxPtr& box, std::set
 }
 
 void Service::record_start(const BoxPtr& box, const CommandInfo& info, bool late) {
-  json data = {{"command_id", info.id}, {"command", info.command}, {"user", info.user}, {"cwd", info.cwd}};
+  json data;
+  data["command_id"] = info.id;
+  data["command"] = info.command;
+  data["user"] = info.user;
+  data["cwd"] = info.cwd;
   if (late) data["started"] = info.started;  // the entry itself is of now
   record(ledger::Kind::command_started, box, dumped(data), Caller(info.key, info.actor), info.task);
 }
@@ -360,6 +367,7 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
     if (!fresh && strangers++ >= most) continue;
     ISOLA_CO_CHECK(adopt_command(box, process, recorded));
   }
+  box->unasked = false;
   co_return Result<void>();
 }
 

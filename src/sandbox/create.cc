@@ -233,7 +233,7 @@ Task<Result<Created>> Service::create(CreateRequest request) {
     // It is ending, or ended between the two looks: the bell rings when its key is free.
     (void)co_await key_bell_.wait_for(ticket, std::chrono::milliseconds(100));
   }
-  auto created = co_await launch(request);
+  auto created = co_await launch(std::move(request));
   if (!created) {
     ++counters.create_failures;
     co_return created;
@@ -381,18 +381,15 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     (void)co_await parts_.launcher->kill(record.id);
     co_return std::unexpected(std::move(inserted).error());
   }
-  add(box);  // its name and key follow when it is ready for others
-  json data = {{"template", record.template_name}, {"boundary", to_string(record.boundary)},
-               {"birth", to_string(record.birth)}, {"cpus", record.limits.cpus},
-               {"memory", record.limits.memory},   {"disk", record.limits.disk}};
-  data["latency_us"] = latency_data(launched->reply.latency);
-  if (snapshot) data["snapshot"] = snapshot->id;
-  if (!warm.empty()) data["image"] = warm;
-  for (const auto& use : record.volumes)
-    if (!use.bucket) data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
   // Not waited for: the store has it, and a server that is killed before the ledger's file does makes good for it at
   // its next start (note_birth).
-  this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(request.by, request.actor));
+  auto tell = [weak = weak_from_this(), box = box.get(), latency = launched->reply.latency, warm,
+               snapshot = snapshot ? snapshot->id : std::string(), by = Caller(request.by, request.actor)] {
+    if (auto self = weak.lock()) self->record_birth(*box, latency, snapshot, warm, by);
+  };
+  box->set_birth(std::move(tell));
+  add(box);                      // its name and key follow when it is ready for others
+  if (!bare) box->tell_birth();  // it may take long until all is in place
   note_buckets(box, Caller(request.by, request.actor));
   auto prepared = co_await prepare(box, request);
   if (prepared && !bare) prepared = set_running(box);
@@ -401,6 +398,11 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     (void)co_await kill(box, EndReason::killed, own_words(why.message));
     co_return std::unexpected(why);
   }
+  {
+    std::lock_guard lock(births_.mutex);
+    births_.untold.push_back(box);
+  }
+  net::post(box->home(), [self = shared_from_this()] { self->tell_births(); });  // when the answer is out
   // Else its name and its key would be taken by nobody, for ever.
   if (!publish(box)) co_return fail(Code::unavailable, "the sandbox ended while it was being made");
   // With volumes it could not have come from the pool.
@@ -409,6 +411,23 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     note_demand(pool, record.birth, request.cold || !record.volumes.empty());
   }
   co_return Created{box, false, launched->reply.latency};
+}
+
+void Service::record_birth(Box& box, const Latency& latency, const std::string& snapshot, const std::string& warm,
+                           const Caller& by) {
+  json data = birth_data(box.record());
+  data["latency_us"] = latency_data(latency);
+  if (!snapshot.empty()) data["snapshot"] = snapshot;
+  if (!warm.empty()) data["image"] = warm;
+  record(ledger::Kind::sandbox_created, box.shared_from_this(),
+         data.dump(-1, ' ', false, json::error_handler_t::replace), by);
+}
+
+// Under the lock: who finds nothing to tell may rely on it that all of it is told.
+void Service::tell_births() {
+  std::lock_guard lock(births_.mutex);
+  for (const auto& box : births_.untold) box->tell_birth();
+  births_.untold.clear();
 }
 
 // What the launcher made is ours from here on; what the store refuses ends again.

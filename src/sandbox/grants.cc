@@ -110,7 +110,10 @@ ledger::Event Service::grant_event(ledger::Kind kind, const store::BindingRecord
   event.project = binding.project;
   if (binding.scope == store::BindingScope::sandbox) {
     event.sandbox = binding.subject;
-    if (auto box = find_any(binding.subject)) event.task = (*box)->record().task;
+    if (auto box = find_any(binding.subject)) {
+      (*box)->tell_birth();
+      event.task = (*box)->task();
+    }
   }
   event.key = by.key;
   event.actor = by.actor.empty() ? by.key : by.actor;

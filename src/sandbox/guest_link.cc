@@ -44,6 +44,8 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
   Io(net::io_context& home, std::chrono::milliseconds time) : from(home), to(home), watch(home), patience(time) {}
 
   guest::Session session;
+  boundary::Link fds;  // until begin()
+  bool begun = false;
   net::posix::stream_descriptor from, to;
   bool reading = false, writing = false;
   std::atomic<bool> dead = false;
@@ -53,6 +55,17 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
   std::optional<std::chrono::steady_clock::time_point> asked;
   bool watching = false, silent = false;
   bool wide = false;
+
+  // Once, at the latest before the first use.
+  void begin() {
+    if (dead || std::exchange(begun, true)) return;
+    from.assign(fds.from_guest.release());
+    to.assign(fds.to_guest.release());
+    boost::system::error_code ignored;  // of descriptors that are there
+    from.native_non_blocking(true, ignored);
+    to.native_non_blocking(true, ignored);
+    read();
+  }
 
   // Only where much is carried: most sandboxes never need it. What the kernel does not grant is not needed either.
   void widen() {
@@ -140,6 +153,7 @@ struct GuestLink::Io : std::enable_shared_from_this<GuestLink::Io> {
     if (dead.exchange(true)) return;
     auto keep = shared_from_this();
     session.reset(why);
+    fds = {};
     boost::system::error_code ignored;
     from.close(ignored);
     to.close(ignored);
@@ -269,12 +283,9 @@ std::shared_ptr<GuestLink> GuestLink::start(net::io_context& home, boundary::Lin
                                             std::shared_ptr<const Screening> screening) {
   std::shared_ptr<GuestLink> link(new GuestLink(home, std::move(screening)));
   link->io_ = std::make_shared<Io>(home, patience);
-  link->io_->from.assign(fds.from_guest.release());
-  link->io_->to.assign(fds.to_guest.release());
-  boost::system::error_code ignored;  // of descriptors that are there
-  link->io_->from.native_non_blocking(true, ignored);
-  link->io_->to.native_non_blocking(true, ignored);
-  net::post(home, [io = link->io_] { io->read(); });
+  link->io_->fds = std::move(fds);
+  // Later: whoever waits for the sandbox to be made does not wait for its descriptors to be watched.
+  net::post(home, [io = link->io_] { io->begin(); });
   return link;
 }
 
@@ -314,6 +325,7 @@ ChannelPtr GuestLink::open(guest::Op op, std::string args, uint32_t window) {
       });
     }
     if (state->is_cancelled()) return;
+    io->begin();
     if (io->session.out().size() > kMostUnsent) {
       return state->change([&] {
         state->ended = state->eof = true;

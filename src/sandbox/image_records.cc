@@ -51,6 +51,19 @@ store::ImageRecord image_record(const store::SandboxRecord& sandbox, const launc
   return image;
 }
 
+nlohmann::json birth_data(const store::SandboxRecord& record) {
+  nlohmann::json data;
+  data["template"] = record.template_name;
+  data["boundary"] = to_string(record.boundary);
+  data["birth"] = to_string(record.birth);
+  data["cpus"] = record.limits.cpus;
+  data["memory"] = record.limits.memory;
+  data["disk"] = record.limits.disk;
+  for (const auto& use : record.volumes)
+    if (!use.bucket) data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
+  return data;
+}
+
 nlohmann::json latency_data(const Latency& latency) {
   auto data = nlohmann::json::object();
   for (int i = 0; i < static_cast<int>(Step::count_); ++i) {

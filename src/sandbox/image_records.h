@@ -13,6 +13,8 @@ store::ImageRecord image_record(const store::SandboxRecord& sandbox, const launc
 // One that was found at the launcher.
 store::ImageRecord image_record(const store::SandboxRecord& sandbox, const launcher::ImageSummary& found,
                                 store::ImageKind kind);
+// What the ledger has of a new sandbox.
+nlohmann::json birth_data(const store::SandboxRecord& record);
 // Steps and their microseconds, for the ledger.
 nlohmann::json latency_data(const Latency& latency);
 

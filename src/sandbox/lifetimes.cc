@@ -2,7 +2,7 @@
 // worker: nothing here walks over all of them.
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
 
 #include "base/log.h"
 #include "sandbox/box_timers.h"
@@ -31,8 +31,9 @@ Millis when_up(const store::SandboxRecord& record) {
 
 }  // namespace
 
+// Later: whoever made or changed it does not wait for its clocks.
 void Service::arm(const BoxPtr& box) {
-  net::dispatch(box->home(), [self = shared_from_this(), box] {
+  net::post(box->home(), [self = shared_from_this(), box] {
     self->arm_deadline(box);
     self->arm_idle(box);
     self->arm_sample(box);

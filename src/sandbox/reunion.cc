@@ -52,12 +52,8 @@ Result<void> Service::note_birth(const BoxPtr& box) {
   ISOLA_TRY(auto told, parts_.ledger.query(any));
   if (!told.empty()) return {};
   auto record = box->record();
-  json data = {{"template", record.template_name}, {"boundary", to_string(record.boundary)},
-               {"birth", to_string(record.birth)}, {"cpus", record.limits.cpus},
-               {"memory", record.limits.memory},   {"disk", record.limits.disk},
-               {"created", record.created}};  // the entry itself is of now
-  for (const auto& use : record.volumes)
-    if (!use.bucket) data["volumes"].push_back({{"id", use.volume}, {"path", use.path}, {"read_only", use.read_only}});
+  json data = birth_data(record);
+  data["created"] = record.created;  // the entry itself is of now
   this->record(ledger::Kind::sandbox_created, box, data.dump(), Caller(record.made_by, record.actor));
   return {};
 }
@@ -120,6 +116,7 @@ Task<Result<void>> Service::take_one_back(Left left) {
   ISOLA_CO_CHECK(note_birth(box));
   accounts_.set_frozen(*box, record.state == State::frozen);
   box->may_be_paused = true;
+  box->unasked = true;
   add(box);
   if (!record.image.empty()) {
     auto known_again = co_await take_in_sleeper(box, left.there);

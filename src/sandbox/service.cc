@@ -2,6 +2,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -190,6 +191,7 @@ Task<void> Service::sweep_once() {
 
 void Service::stop() {
   ready_ = false;
+  tell_births();
   grants_bell_.ring();
   std::vector<BoxPtr> boxes;
   {
@@ -203,20 +205,19 @@ void Service::stop() {
 }
 
 void Service::add(const BoxPtr& box) {
-  auto record = box->record();
   std::unique_lock lock(mutex_);
-  if (boxes_.try_emplace(record.id, box).second) ++homes_[&box->home()];
+  if (boxes_.try_emplace(box->id(), box).second) ++homes_[&box->home()];
   lock.unlock();
   arm(box);
 }
 
 // From here on it is found by its name and its key.
 bool Service::publish(const BoxPtr& box) {
-  auto record = box->record();
+  auto [name, key] = box->of_record([](const auto& r) { return std::pair(r.name, r.key); });
   std::unique_lock lock(mutex_);
-  if (!boxes_.contains(record.id)) return false;  // ended meanwhile
-  if (!record.name.empty()) names_[record.project + "\n" + record.name] = record.id;
-  if (!record.key.empty()) keys_[record.project + "\n" + record.key] = record.id;
+  if (!boxes_.contains(box->id())) return false;  // ended meanwhile
+  if (!name.empty()) names_[box->project() + "\n" + name] = box->id();
+  if (!key.empty()) keys_[box->project() + "\n" + key] = box->id();
   return true;
 }
 
@@ -467,9 +468,29 @@ Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   return noted;
 }
 
+// What callers were told of its commands: once it has ended, nobody can ask it for what a killed server did not come
+// to write. Neither a guest that is silent nor a disk that is slow keeps it alive.
+Task<void> Service::write_down_commands(BoxPtr box) {
+  using namespace boost::asio::experimental::awaitable_operators;
+  net::steady_timer patience(co_await net::this_coro::executor, std::chrono::seconds(1));
+  auto first = co_await (commands_written(box) || patience.async_wait(net::as_tuple(net::use_awaitable)));
+  if (first.index() == 1) log::warn("sandbox", "{} ends before the ledger has all of its commands: no time", box->id());
+}
+
+Task<void> Service::commands_written(BoxPtr box) {
+  if (box->unasked && box->state() == State::running) {
+    if (auto told = co_await look_at_commands(box, false); !told)
+      log::warn("sandbox", "{} ends and does not say what ran in it: {}", box->id(), told.error().message);
+  }
+  if (box->commands().empty()) co_return;
+  if (auto written = co_await flush_ledger(); !written)
+    log::warn("sandbox", "{} ends before the ledger has its commands: {}", box->id(), written.error().message);
+}
+
 Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail, Caller by) {
   auto self = shared_from_this();
   if (box->state() == State::ended) co_return Result<void>();
+  if (box->state() != State::ending) co_await write_down_commands(box);
   (void)begin_end(box, reason, detail, by);
   if (untold().has(box->id())) {
     net::any_io_executor here = co_await net::this_coro::executor;
@@ -606,14 +627,15 @@ Task<void> Service::write_end_later(BoxPtr box) {
 
 ledger::Event Service::event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                                 const std::string& task) {
-  auto record = box->record();
+  if (kind != ledger::Kind::sandbox_created) box->tell_birth();
   ledger::Event event;
   event.time = now_millis();
-  event.project = record.project;
-  event.sandbox = record.id;
-  event.task = task.empty() ? record.task : task;
+  event.project = box->project();
+  event.sandbox = box->id();
+  event.task = task.empty() ? box->task() : task;
   event.key = by.key;
-  event.actor = !by.actor.empty() ? by.actor : !by.key.empty() ? by.key : record.actor;
+  event.actor = !by.actor.empty() ? by.actor : by.key;
+  if (event.actor.empty()) event.actor = box->of_record([](const auto& r) { return r.actor; });
   event.kind = kind;
   event.data = std::move(data);
   return event;

@@ -303,7 +303,10 @@ class Service : public std::enable_shared_from_this<Service> {
   // Whatever goes wrong, it ends: what fails now is tried again.
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {},
                           Caller by = Caller());
-  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
+  // kill() begins with it.
+  Task<void> write_down_commands(BoxPtr box);
+  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone. Whose
+  // caller was told of commands, writes them down before.
   Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
@@ -464,6 +467,10 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> wait_for_room(const CreateRequest& request, const store::ProjectLimits& limits);
   Result<void> note_birth(const BoxPtr& box);
   boost::asio::io_context& home_near(boost::asio::io_context* caller);
+  void tell_births();
+  void record_birth(Box& box, const Latency& latency, const std::string& snapshot, const std::string& warm,
+                    const Caller& by);
+  Task<void> commands_written(BoxPtr box);
   Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
@@ -666,6 +673,10 @@ class Service : public std::enable_shared_from_this<Service> {
   std::map<std::string, Millis> stored_until_;   // what is written down of each snapshot's storage; of the sweep alone
   std::set<std::string> full_volumes_;           // ids; of the sweep alone
   std::map<std::string, Millis> volumes_until_;  // likewise, of volumes
+  struct {
+    std::mutex mutex;
+    std::vector<BoxPtr> untold;  // whose makers are just being answered
+  } births_;
   mutable std::mutex pool_mutex_;
   struct Pool {
     PoolPolicy policy;

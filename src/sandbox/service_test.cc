@@ -400,6 +400,29 @@ TEST_F(ServiceTest, AnEndIsInTheLedgerBeforeAnybodyIsTold) {
   EXPECT_EQ(ended[0].actor, "kbob");
 }
 
+// Whoever killed it, or the server, right after a command was answered: nobody can ask the sandbox for it later.
+TEST_F(ServiceTest, WhatItsCommandsDidIsWrittenDownBeforeItEnds) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  CommandInfo info;
+  info.id = "c123456789012";
+  ASSERT_TRUE(box->remember(info));
+  box->unasked = false;  // there is no guest to ask
+  ledger::Event event;
+  event.project = "default";
+  event.sandbox = id;
+  event.kind = ledger::Kind::command_started;
+  event.data = "{}";
+  ASSERT_TRUE(ledger_->append(event));
+  fake_.hold(Op::kill);
+  auto killed = begin(service_->kill(box));
+  fake_.wait_for(Op::kill, 1);
+  EXPECT_EQ(events(id, ledger::Kind::command_started).size(), 1u);
+  fake_.release(Op::kill);
+  EXPECT_TRUE(killed.get());
+}
+
 // The store had it when its server was killed, and the ledger had not.
 TEST_F(ServiceTest, ABirthThatTheLedgerMissedIsWrittenAtTheStart) {
   auto id = left(State::running, [](auto& r) {

@@ -116,7 +116,7 @@ constexpr Setting kSettings[] = {
     SETTING("keep_ended_days", "number", "how long ended sandboxes are remembered", keep_ended_days),
     SETTING("log.level", "debug, info, warn or error", "least important lines to write", log_level),
     SETTING("log.format", "text or json", "how lines look", log_format),
-    SETTING("log.access", "true or false", "a line per request", access_log),
+    SETTING("log.access", "true or false", "a line per request, some milliseconds after it", access_log),
     SETTING("defaults.template", "name", "template of a sandbox that names none", default_template),
     SETTING("defaults.cpus", "number", "CPUs of a sandbox that names none", limits.cpus),
     SIZE_SETTING("defaults.memory", "memory of a sandbox that names none", limits.memory),

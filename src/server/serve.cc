@@ -17,6 +17,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "base/file.h"
 #include "base/log_lines.h"
@@ -84,18 +85,22 @@ Result<Fd> connect_launcher(const std::string& data, Keeper* keeper) {
   return launcher::connect_socket(data);
 }
 
-void log_access(const http::AccessEntry& entry) {
-  auto status = fmt::to_string(entry.status), in = fmt::to_string(entry.bytes_in),
-       out = fmt::to_string(entry.bytes_out);
-  auto ms = fmt::format("{:.1f}", std::chrono::duration<double, std::milli>(entry.duration).count());
-  log::write(log::Level::info, "http", fmt::format("{} {}", entry.method, log::quoted(entry.path)),
-             {{"status", status, true},
-              {"ms", ms, true},
-              {"in", in, true},
-              {"out", out, true},
-              {"host", entry.host},
-              {"peer", entry.peer},
-              {"request_id", entry.request_id}});
+void log_access(std::span<const http::AccessEntry> entries) {
+  log::Lines lines;
+  for (const auto& entry : entries) {
+    auto status = fmt::to_string(entry.status), in = fmt::to_string(entry.bytes_in),
+         out = fmt::to_string(entry.bytes_out);
+    auto ms = fmt::format("{:.1f}", std::chrono::duration<double, std::milli>(entry.duration).count());
+    auto ended = std::chrono::duration_cast<std::chrono::milliseconds>(entry.ended.time_since_epoch()).count();
+    lines.add(ended, log::Level::info, "http", fmt::format("{} {}", entry.method, log::quoted(entry.path)),
+              {{"status", status, true},
+               {"ms", ms, true},
+               {"in", in, true},
+               {"out", out, true},
+               {"host", entry.host},
+               {"peer", entry.peer},
+               {"request_id", entry.request_id}});
+  }
 }
 
 enum class Word { stop, reload, nothing };

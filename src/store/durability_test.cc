@@ -240,14 +240,18 @@ TEST_F(StoreTest, NoQueryScans) {
   ASSERT_TRUE(db);
   for (const char* where :
        {"id = 'x'", "project = 'p' AND name = 'n' AND name <> '' AND state <> 'ended'",
-        "project = 'p' AND key = 'n' AND key <> '' AND state <> 'ended'",
-        "project = 'p' ORDER BY created DESC, id DESC",
+        "project = 'p' AND key = 'n' AND key <> '' AND state <> 'ended'", "project = 'p' AND state <> 'ended'",
+        "project = 'p' AND state = 'ended'",
+        "project = 'p' AND state <> 'ended' UNION ALL SELECT * FROM sandboxes WHERE project = 'p' AND state = 'ended' "
+        "ORDER BY created DESC, id DESC LIMIT 5",
         "project = 'p' AND state <> 'ended' AND (created, id) < (5, 'x') ORDER BY created DESC, id DESC",
         "state = 'ended' AND ended < 5 ORDER BY ended LIMIT 5"}) {
     auto plan = db->prepare(std::string("EXPLAIN QUERY PLAN SELECT * FROM sandboxes WHERE ") + where);
     ASSERT_TRUE(plan) << plan.error().message;
     while (plan->step().value()) {
-      EXPECT_TRUE(plan->text(3).starts_with("SEARCH sandboxes USING INDEX")) << where << ": " << plan->text(3);
+      std::string step = plan->text(3);
+      if (step == "MERGE (UNION ALL)" || step == "LEFT" || step == "RIGHT") continue;  // in the order of its indexes
+      EXPECT_TRUE(step.starts_with("SEARCH sandboxes USING INDEX")) << where << ": " << step;
     }
   }
 }

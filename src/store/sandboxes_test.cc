@@ -368,6 +368,30 @@ TEST_F(SandboxesTest, PagesAreStableAndNewestFirst) {
   for (size_t i = 1; i < seen.size(); ++i) EXPECT_GE(seen[i - 1].created, seen[i].created);
 }
 
+TEST_F(SandboxesTest, TheLivingAndThePastMakeOneList) {
+  std::vector<std::string> newest_first;
+  for (int i = 0; i < 12; ++i) {
+    auto s = example("default", 100 + i);
+    ASSERT_TRUE(store_->insert_sandbox(s));
+    if (i % 3 == 0) {
+      ASSERT_TRUE(store_->set_end(s.id, EndReason::killed, "", 500));
+    }
+    newest_first.insert(newest_first.begin(), s.id);
+  }
+  std::vector<std::string> seen;
+  std::string cursor;
+  do {
+    auto page = store_->list_sandboxes({.project = "default"}, cursor, 5);
+    ASSERT_TRUE(page) << page.error().message;
+    for (const auto& s : page->sandboxes) seen.push_back(s.id);
+    cursor = page->next;
+  } while (!cursor.empty());
+  EXPECT_EQ(seen, newest_first);
+  EXPECT_EQ(store_->list_sandboxes({.states = {State::ended}}, "", 100)->sandboxes.size(), 4u);
+  EXPECT_EQ(store_->list_sandboxes({.states = {State::creating}}, "", 100)->sandboxes.size(), 8u);
+  EXPECT_EQ(store_->list_sandboxes({.states = {State::creating, State::ended}}, "", 100)->sandboxes.size(), 12u);
+}
+
 TEST_F(SandboxesTest, AnExactPageHasNoNext) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(store_->insert_sandbox(example()));
   EXPECT_EQ(store_->list_sandboxes({.project = "default"}, "", 4)->next, "");

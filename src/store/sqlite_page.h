@@ -31,11 +31,18 @@ class PageRequest {
     return page;
   }
 
-  std::string sql() const {
-    return std::string(first_ ? "" : " AND (created, id) < (?, ?)") + " ORDER BY created DESC, id DESC LIMIT ?";
-  }
+  std::string sql() const { return where() + order(); }
   void bind(sqlite::Statement& query) const {
+    bind_where(query);
+    bind_order(query);
+  }
+  // Its halves, where several queries make one list.
+  std::string where() const { return first_ ? "" : " AND (created, id) < (?, ?)"; }
+  static std::string order() { return " ORDER BY created DESC, id DESC LIMIT ?"; }
+  void bind_where(sqlite::Statement& query) const {
     if (!first_) query.bind(from_.created, from_.id);
+  }
+  void bind_order(sqlite::Statement& query) const {
     query.bind(limit_ + 1);  // one more tells whether there is a next page
   }
   // Leaves what was asked for; the cursor of the next page, or nothing.

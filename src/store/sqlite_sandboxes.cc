@@ -107,8 +107,9 @@ Result<void> SqliteStore::insert_sandbox(const SandboxRecord& sandbox) {
       ISOLA_CHECK(check_free(db, "key", sandbox.project, sandbox.key));
       ISOLA_CHECK(check_volumes(db, sandbox));
     }
-    ISOLA_TRY(auto insert,
-              db.prepare(fmt::format("INSERT INTO sandboxes ({}) VALUES ({})", kSandboxColumns, kSandboxMarks)));
+    static const std::string kInsert =
+        fmt::format("INSERT INTO sandboxes ({}) VALUES ({})", kSandboxColumns, kSandboxMarks);
+    ISOLA_TRY(auto insert, db.prepare(kInsert));
     ISOLA_CHECK(bind_sandbox(insert, sandbox));
     return insert.run();
   });
@@ -246,33 +247,41 @@ Result<SandboxRecord> SqliteStore::find_ended(const std::string& project, const 
   return read_sandbox(query);
 }
 
+// The living and the past have an index each: both queries go by theirs, and what they find is merged.
 Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) {
   ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
-  std::string sql = fmt::format("SELECT {} FROM sandboxes WHERE 1", kSandboxColumns);
+  std::string conditions;
   std::vector<std::string> values;
   auto where = [&](std::string_view condition, std::initializer_list<std::string> of) {
-    sql += " AND ";
-    sql += condition;
+    conditions += " AND ";
+    conditions += condition;
     values.insert(values.end(), of);
   };
   if (!filter.project.empty()) where("project = ?", {filter.project});
   if (!filter.task.empty()) where("task = ?", {filter.task});
   if (!filter.name_prefix.empty()) where("instr(name, ?) = 1", {filter.name_prefix});
-  bool with_ended = filter.states.empty();
+  bool with_ended = filter.states.empty(), with_living = filter.states.empty();
   std::string states;  // our own words: nothing to bind
   for (State state : filter.states) {
-    with_ended = with_ended || state == State::ended;
+    (state == State::ended ? with_ended : with_living) = true;
     states += fmt::format("{}'{}'", states.empty() ? "" : ", ", to_string(state));
   }
-  if (!with_ended) where("state <> 'ended'", {});  // lets the index of the living serve
   if (!states.empty()) where("state IN (" + states + ")", {});
   for (const auto& [key, value] : filter.metadata)
     where("EXISTS (SELECT 1 FROM json_each(metadata) AS label WHERE label.key = ? AND label.value = ?)", {key, value});
+  auto part = [&](std::string_view whose) {
+    return fmt::format("SELECT {} FROM sandboxes WHERE {}{}{}", kSandboxColumns, whose, conditions, asked.where());
+  };
+  std::string sql = with_living ? part("state <> 'ended'") : "";
+  if (with_ended) sql += (with_living ? " UNION ALL " : "") + part("state = 'ended'");
 
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(sql + asked.sql()));
-  for (const auto& value : values) query.bind(value);
-  asked.bind(query);
+  ISOLA_TRY(auto query, reader_.db.prepare(sql + asked.order()));
+  for (int parts = with_living + with_ended; parts > 0; --parts) {
+    for (const auto& value : values) query.bind(value);
+    asked.bind_where(query);
+  }
+  asked.bind_order(query);
   SandboxPage page;
   ISOLA_TRY(page.sandboxes, read_all(query));
   page.next = asked.cut(page.sandboxes);

@@ -308,9 +308,15 @@ constexpr std::string_view kVersion15 = R"sql(
 ALTER TABLE sandboxes ADD COLUMN screened INTEGER NOT NULL DEFAULT 0;
 )sql";
 
-constexpr std::array kSteps = {kVersion1,  kVersion2,  kVersion3,  kVersion4,  kVersion5,
-                               kVersion6,  kVersion7,  kVersion8,  kVersion9,  kVersion10,
-                               kVersion11, kVersion12, kVersion13, kVersion14, kVersion15};
+// A sandbox stands in one list, that of the living or that of the past: each more is a page to write with each create.
+constexpr std::string_view kVersion16 = R"sql(
+DROP INDEX sandboxes_all;
+CREATE INDEX sandboxes_past ON sandboxes(project, created, id) WHERE state = 'ended';
+)sql";
+
+constexpr std::array kSteps = {kVersion1,  kVersion2,  kVersion3,  kVersion4,  kVersion5,  kVersion6,
+                               kVersion7,  kVersion8,  kVersion9,  kVersion10, kVersion11, kVersion12,
+                               kVersion13, kVersion14, kVersion15, kVersion16};
 
 }  // namespace
 

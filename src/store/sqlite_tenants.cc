@@ -89,7 +89,9 @@ Result<void> SqliteStore::insert_project(const ProjectRecord& project) {
 
 Result<void> SqliteStore::remove_project(const std::string& id) {
   return write_projects([&](Database& db) -> Result<void> {
-    for (const char* of : {"SELECT 1 FROM keys WHERE project = ?", "SELECT 1 FROM sandboxes WHERE project = ?"}) {
+    for (const char* of :
+         {"SELECT 1 FROM keys WHERE project = ?", "SELECT 1 FROM sandboxes WHERE project = ? AND state <> 'ended'",
+          "SELECT 1 FROM sandboxes WHERE project = ? AND state = 'ended'"}) {
       ISOLA_TRY(auto query, db.prepare(of));
       ISOLA_TRY(bool used, query.bind(id).step());
       if (used) return fail(Code::exists, "project " + id + " is in use");

@@ -18,6 +18,7 @@
 #include "boundary/choice.h"
 #include "e2e/island.h"
 #include "gate/outside.h"
+#include "kernel/fault.h"
 
 namespace isola::e2e {
 namespace {
@@ -338,12 +339,142 @@ TEST_P(Boundaries, ItOutlivesALauncherThatIsKilled) {
   island_->expect_unchanged();
 }
 
+// Root inside can restart, halt or crash a kernel of its own: that is the end of the sandbox, and of nothing else.
+TEST_P(Boundaries, AKernelThatStopsIsTheEndOfItsSandbox) {
+  if (GetParam() != BoundaryKind::uml) GTEST_SKIP() << "only uml has a kernel that root inside can stop";
+  auto client = island_->client();
+  for (const char* how : {"0x01234567", "0xcdef0123", "0x4321fedc"}) {  // restart, halt, power off
+    auto box = launch(client, request());
+    ASSERT_OK(box);
+    auto run = box->guest->begin_run(
+        {.argv = {"perl", "-e", std::string("syscall(169, 0xfee1dead, 672274793, ") + how + ")"}}, {});
+    EXPECT_FALSE(box->guest->finish(run));
+    auto event = end_of(client);
+    ASSERT_OK(event);
+    EXPECT_EQ(event->id, box->id);
+    EXPECT_EQ(event->reason, EndReason::boundary_failure) << how;
+  }
+}
+
+// Root inside may do there what root does: namespaces with mounts in them, devices, tunnels.
+TEST_P(Boundaries, RootIsRootOfAKernel) {
+  if (GetParam() != BoundaryKind::uml) GTEST_SKIP() << "other tests say what the others refuse";
+  auto done =
+      sh("unshare -Urmpf --mount-proc sh -c 'echo user $(id -u) $$'\n"
+         "unshare -n true && echo network\n"
+         "mknod /tmp/node c 1 3 && echo thrown-away > /tmp/node && echo device\n"
+         "exec python3 -c '\n"
+         "import fcntl, os, socket, struct\n"
+         "tunnel = os.open(\"/dev/net/tun\", os.O_RDWR)\n"
+         "fcntl.ioctl(tunnel, 0x400454ca, struct.pack(\"16sH22x\", b\"t0\", 2))\n"  // TUNSETIFF
+         "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)\n"                  // netfilter's
+         "print(\"tunnel\")'");
+  EXPECT_EQ(done.out, "user 0 1\nnetwork\ndevice\ntunnel\n") << done.text();
+}
+
+// A part of the box that cannot be made, or is not as it should be: no sandbox, one sentence, and nothing left.
+TEST_P(Boundaries, WithoutAProtectionThereIsNoKernel) {
+  if (GetParam() != BoundaryKind::uml) GTEST_SKIP() << "other tests walk through the faults of the others";
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  for (const char* name : {"make_tap", "unshare_net", "pivot_root", "verify", "execve"}) {
+    SCOPED_TRACE(name);
+    Island island({.env = {fmt::format("ISOLA_FAULT={}:1:{}", name, ENOMEM)}});
+    auto done = island.run({"--boundary", "uml", "--cold", "--", "true"}, {.limit = std::chrono::seconds(60)});
+    EXPECT_FALSE(done.timed_out);
+    expect_complaint(done, 125, "");
+    island.expect_unchanged(name);
+  }
+}
+
+// Whoever kills the kernel's program on the host ends that sandbox, and all processes that it had.
+TEST_P(Boundaries, AKernelThatIsKilledTakesItsProgramsAlong) {
+  if (GetParam() != BoundaryKind::uml) GTEST_SKIP() << "only uml has a kernel that is one program";
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  auto busy = box->guest->start({.argv = {"/bin/sh", "-c", "while :; do :; done"}});
+  ASSERT_OK(busy);
+  auto all = client.list();
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 1u);
+  const std::string relay = std::to_string((*all)[0].pid);
+  auto children = read_file("/proc/" + relay + "/task/" + relay + "/children");
+  ASSERT_OK(children);
+  const pid_t kernel = std::atoi(children->c_str());
+  ASSERT_GT(kernel, 1) << *children;
+  ASSERT_EQ(::kill(kernel, SIGKILL), 0);
+  auto event = end_of(client);
+  ASSERT_OK(event);
+  EXPECT_EQ(event->id, box->id);
+  EXPECT_EQ(event->reason, EndReason::boundary_failure);
+}
+
+// Every process around and below that kernel, as the host sees it: nobody, without a capability, behind the filter and
+// in namespaces of its own; and what it has open is its own.
+TEST_P(Boundaries, AKernelsProgramsAreNobodyOnTheHost) {
+  if (GetParam() != BoundaryKind::uml) GTEST_SKIP() << "other tests look at the others";
+  auto client = island_->client();
+  auto box = launch(client, request());
+  ASSERT_OK(box);
+  auto program = box->guest->start({.argv = {"sleep", "1000"}});
+  ASSERT_OK(program);
+  size_t seen = 0, kernels = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string folder = entry.path();
+    auto groups = read_file(folder + "/cgroup");
+    if (!groups || groups->find(box->id) == std::string::npos) continue;
+    auto status = read_file(folder + "/status");
+    auto words = read_file(folder + "/cmdline");
+    if (!status || !words) continue;
+    ++seen;
+    std::istringstream lines(*status);
+    std::set<std::string> checked;
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream fields(line);
+      std::string name;
+      fields >> name;
+      if (name == "Uid:" || name == "Gid:") {
+        for (unsigned id = 0; fields >> id;) EXPECT_GE(id, 65536u) << line;
+      } else if (name.starts_with("Cap")) {
+        std::string value;
+        fields >> value;
+        EXPECT_EQ(value.find_first_not_of('0'), std::string::npos) << line;
+      } else if (name == "Seccomp:") {
+        EXPECT_TRUE(line.ends_with("2")) << line;
+      } else {
+        continue;
+      }
+      checked.insert(name);
+    }
+    EXPECT_EQ(checked.size(), 8u) << *status;  // two kinds of ids, five of capabilities, the filter
+    for (const char* name : {"user", "pid", "mnt", "net", "ipc", "uts", "cgroup"}) {
+      std::error_code e;
+      auto theirs = std::filesystem::read_symlink(folder + "/ns/" + name, e);
+      EXPECT_FALSE(e) << folder << " " << name << ": " << e.message();
+      EXPECT_NE(theirs, std::filesystem::read_symlink(std::string("/proc/self/ns/") + name)) << name;
+    }
+    if (!words->starts_with("no-second-boot")) continue;
+    ++kernels;
+    for (const auto& open : std::filesystem::directory_iterator(folder + "/fd")) {
+      std::error_code e;
+      const std::string what = std::filesystem::read_symlink(open.path(), e);
+      if (e) continue;  // it was closed meanwhile
+      const bool known = what.starts_with("socket:") || what.starts_with("pipe:") || what.starts_with("anon_inode:") ||
+                         what == "/dev/net/tun" || what == "/dev/null" || what.starts_with("/memfd:") ||
+                         what.starts_with("/ram/") || what == "/image" || what == "/disk" || what.starts_with("/run/");
+      EXPECT_TRUE(known) << open.path() << " is " << what;
+    }
+  }
+  EXPECT_GE(seen, 3u) << "the relay, the kernel, and a program of the guest's";
+  EXPECT_GE(kernels, 1u);
+}
+
 TEST_P(Boundaries, AParkedOneIsClaimed) {
   auto client = island_->client();
   ASSERT_TRUE(client.park(island_->digest(), 1, GetParam()));
   ASSERT_TRUE(eventually([&] { return client.info()->parked == 1; }, std::chrono::seconds(60)));
   auto ask = request();
-  ask.limits.memory = 200 << 20;
+  if (GetParam() != BoundaryKind::uml) ask.limits.memory = 200 << 20;  // a kernel has its memory when it is parked
   auto box = client.launch(ask);
   ASSERT_OK(box);
   EXPECT_EQ(box->reply.birth, Birth::pooled);
@@ -361,6 +492,11 @@ TEST_P(Boundaries, FoldersAndVolumesAreShown) {
   ::chmod(folder, 0755);
   auto done = sh("cat /data/file; touch /data/new 2>/dev/null || echo read-only",
                  {"--mount-ro", std::string(folder) + ":/data"});
+  if (GetParam() == BoundaryKind::uml) {
+    expect_complaint(done, 125, "cannot be shown folders or volumes");
+    std::filesystem::remove_all(folder);
+    return;
+  }
   EXPECT_EQ(done.out, "from the host\nread-only\n") << done.text();
   std::filesystem::remove_all(folder);
   auto client = island_->client();
@@ -496,28 +632,49 @@ TEST_P(BoundariesNet, ALauncherThatTakesOverFindsTheNetwork) {
   ASSERT_TRUE(client.kill(id));
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Boundaries, ::testing::Values(BoundaryKind::jail, BoundaryKind::gvisor),
-                         [](const auto& param) { return std::string(to_string(param.param)); });
-INSTANTIATE_TEST_SUITE_P(Each, BoundariesNet, ::testing::Values(BoundaryKind::jail, BoundaryKind::gvisor),
+const auto kAll = ::testing::Values(BoundaryKind::jail, BoundaryKind::gvisor, BoundaryKind::uml);
+INSTANTIATE_TEST_SUITE_P(Each, Boundaries, kAll, [](const auto& param) { return std::string(to_string(param.param)); });
+INSTANTIATE_TEST_SUITE_P(Each, BoundariesNet, kAll,
                          [](const auto& param) { return std::string(to_string(param.param)); });
 
 // ---- hostile programs -----------------------------------------------------------------------------------------------
 
-// What a jail refuses and gVisor's own kernel allows, with effect inside it alone; and what only harms the sandbox that
-// does it. docs/threat-model.md speaks of each.
-const std::set<std::string> kAllowedInsideGvisor = {
-    // Devices, switches, limits and logs are its own kernel's.
-    "char-devices", "mknod-any", "visible-devices", "core-limit", "sysctl-net", "oom-score", "kernel-log",
-    "socket-netlink", "socket-filters", "nice-below", "keyring-search", "aio", "leak-identity",
-    // So are users and namespaces: its root is nobody's outside, and there is no filter of ours in there.
-    "capabilities", "who-am-i", "unshare-each", "unshare-user", "clone-user", "clone3-user", "nested-root",
-    "unmapped-ids", "no-filter",
-    // Its network has a device: one end of the cable.
-    "net-wire",
-    // Root inside against process 1: it ends or spoils its own sandbox.
-    "init-proc-secrets", "init-proc-fd", "link-pipe", "kill-init", "stop-init", "pester-init",
-    // Tests of the host's side, which other programs judge.
-    "byte-drip", "escapes", "closed-output"};
+// Root of a Linux kernel of its own may do there what it likes. These are about what lies outside of that kernel.
+const std::set<std::string> kOutsideOfUml = {"host-file-plain",
+                                             "host-file-init-root",
+                                             "host-file-any-root",
+                                             "host-file-any-cwd",
+                                             "host-file-any-fd",
+                                             "leaked-fds",
+                                             "cwd-outside",
+                                             "open-by-handle",
+                                             "reopen-handle",
+                                             "overlay-layers",
+                                             "link-socket",
+                                             "link-frames",
+                                             "reattach-kill",
+                                             "reattach-queue",
+                                             "host-pids",
+                                             "abstract-socket",
+                                             "parent-namespace",
+                                             "tcp-out",
+                                             "tcp6-out",
+                                             "udp-out",
+                                             "metadata-out",
+                                             "gate-port",
+                                             "kexec",
+                                             "module-load",
+                                             "io-ports",
+                                             "sysrq",
+                                             "socket-vsock",
+                                             "daemon-outlives",
+                                             "odd-names",
+                                             "planted-links",
+                                             "symlink-race",
+                                             "leak-mounts",
+                                             "leak-cgroup",
+                                             "leak-hostname",
+                                             "leak-environment"};
 
 TEST(BoundaryHostile, InsideGvisor) {
   NEEDS_TEMPLATE("minimal");
@@ -537,7 +694,7 @@ TEST(BoundaryHostile, InsideGvisor) {
   for (const auto& program : programs) {
     std::string name = program.at("name");
     // Limits, neighbours and an outside are other tests' affair.
-    if (!program.at("needs").empty() || kAllowedInsideGvisor.contains(name)) continue;
+    if (!program.at("needs").empty() || !program.at("allowed_inside").empty()) continue;
     names += " " + name;
     ++count;
   }
@@ -554,11 +711,66 @@ TEST(BoundaryHostile, InsideGvisor) {
   EXPECT_EQ(tried, count);
 }
 
+// The programs cannot be shown to such a sandbox: they are files of its own.
+TEST(BoundaryHostile, InsideUml) {
+  NEEDS_TEMPLATE("minimal");
+  Island island;
+  {
+    auto client = island.client();
+    auto info = client.info();
+    ASSERT_OK(info);
+    for (const auto& offer : info->boundaries)
+      if (offer.kind == BoundaryKind::uml && !offer.offered) GTEST_SKIP() << "boundary uml: " << offer.missing;
+    launcher::LaunchRequest request{.digest = island.digest()};
+    request.boundary.wish = wish_for(BoundaryKind::uml);
+    auto box = launch(client, request);
+    ASSERT_OK(box);
+    auto program = read_file(ISOLA_HOSTILE, 64 << 20);
+    ASSERT_OK(program);
+    ASSERT_TRUE(box->guest->write_file({.path = "/hostile", .mode = 0755}, *program));
+    auto listed = run_program({ISOLA_HOSTILE, "list", "--json"});
+    auto programs = nlohmann::json::parse(listed.out, nullptr, false);
+    ASSERT_TRUE(programs.is_array()) << listed.text();
+    std::string outside, others;
+    size_t count = 0;
+    for (const auto& one : programs) {
+      const std::string name = one.at("name");
+      if (!one.at("needs").empty()) continue;
+      if (kOutsideOfUml.contains(name)) {
+        outside += " " + name;
+        ++count;
+      } else if (name != "reboot" && !name.ends_with("-init")) {
+        others += " " + name;
+      }
+    }
+    EXPECT_EQ(count, kOutsideOfUml.size()) << "one was renamed";
+    // Each must be contained, or say that it could not try.
+    auto done = hear(
+        *box->guest,
+        {"/bin/sh", "-c", "for n in" + outside + "; do timeout 30 /hostile $n >/tmp/out 2>&1; echo \"$n $?\"; done"});
+    ASSERT_OK(done.exit);
+    std::istringstream lines(done.out);
+    size_t tried = 0;
+    for (std::string name, code; lines >> name >> code; ++tried)
+      EXPECT_TRUE(code == "10" || code == "77") << name << " ended with " << code << ": neither contained nor untried";
+    EXPECT_EQ(tried, count);
+    // The others do what they like, each where it can spoil the least of its own sandbox; the host does not feel it,
+    // and the sandbox still answers.
+    done = hear(*box->guest, {"/bin/sh", "-c",
+                              "for n in" + others +
+                                  "; do timeout -k 1 30 unshare -m --propagation private /hostile $n >/dev/null 2>&1; "
+                                  "done; echo finished"});
+    EXPECT_TRUE(done.out.ends_with("finished\n")) << done.out;
+    ASSERT_TRUE(client.kill(box->id));
+  }
+  island.expect_unchanged();
+}
+
 TEST(BoundaryChoice, WhatIsMissingIsSaid) {
   NEEDS_TEMPLATE("minimal");
-  Island island({.env = {"ISOLA_RUNSC=none"}});
+  Island island({.env = {"ISOLA_RUNSC=none", "ISOLA_UML=none"}});
   expect_complaint(island.run({"--boundary", "gvisor", "--", "true"}), 125, "runsc is not installed");
-  expect_complaint(island.run({"--boundary", "uml", "--", "true"}), 125, "uml");
+  expect_complaint(island.run({"--boundary", "uml", "--", "true"}), 125, "no user-mode Linux kernel");
   expect_complaint(island.run({"--boundary", "moat", "--", "true"}), 125, "--boundary must be");
   EXPECT_EQ(island.run({"--boundary", "strongest", "--", "true"}).code, 0) << "the jail is the strongest there is";
   EXPECT_EQ(island.run({"--boundary", "auto", "--", "true"}).code, 0);
@@ -576,7 +788,7 @@ TEST(BoundaryChoice, AnEngineThatFailsSaysWhy) {
   ::fchmod(file.get(), 0755);
   file.reset();
   {
-    Island island({.env = {std::string("ISOLA_RUNSC=") + fake}});
+    Island island({.env = {std::string("ISOLA_RUNSC=") + fake, "ISOLA_UML=none"}});
     expect_complaint(island.run({"--boundary", "gvisor", "--", "true"}), 125, "before its guest spoke");
   }
   ::unlink(fake);

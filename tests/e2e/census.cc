@@ -152,7 +152,7 @@ Census CensusTaker::take() {
   for (const auto& name : names_in("/sys/block"))
     if (auto file = read_file("/sys/block/" + name + "/loop/backing_file");
         file && file->find(data_dir_) != std::string::npos)
-      census["loop device"].push_back(name);
+      census["loop device"].push_back("of " + *file);  // its number is whichever is free when a launcher starts
   // Mounts of this namespace.
   std::ifstream mounts("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);)

@@ -1,4 +1,9 @@
 // What `isola doctor` says of this machine, compared with what the machine has.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "e2e/island.h"
@@ -55,6 +60,36 @@ TEST(Doctor, AsksTheKernelForFilesystemsAndNotItsList) {
       run_program({"unshare", "-m", "--propagation", "private", "sh", "-c", script, kIsola}, island.with_data({}));
   for (const char* type : {"overlay", "erofs"})
     EXPECT_TRUE(line_about(done.out, type).starts_with("works ")) << done.text();
+}
+
+// Versions are told; of one that lacks a fix, what it lacks.
+TEST(Doctor, WarnsAboutOldVersions) {
+  char folder[] = "/tmp/isola-old-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(folder));
+  auto program = [&](const std::string& name, const std::string& answers) {
+    std::string path = std::string(folder) + "/" + name;
+    std::ofstream(path) << "#!/bin/sh\n" << answers << "\n";
+    ::chmod(path.c_str(), 0755);
+    return path;
+  };
+  Island island({.start = false});
+  auto told = [&](const std::string& runsc, const std::string& criu) {
+    auto options = island.with_data({});
+    options.env.push_back("ISOLA_RUNSC=" + program("runsc", "case $1 in --version) echo 'runsc version " + runsc +
+                                                                "';; *) echo 'which platform to use: systrap';; esac"));
+    options.env.push_back("ISOLA_CRIU=" + program("criu", "echo 'Version: " + criu + "'"));
+    return run_program({kIsola, "doctor"}, options);
+  };
+  auto old = told("0.0~20221219.0", "3.17.1");
+  EXPECT_TRUE(line_about(old.out, "version of runsc").starts_with("warns ")) << old.text();
+  EXPECT_TRUE(line_about(old.out, "version of criu").starts_with("warns ")) << old.text();
+  EXPECT_NE(line_about(old.out, "version of criu").find("4.1.1 or newer"), std::string::npos) << old.text();
+  auto recent = told("0.0~20240729.0", "4.2.1");
+  EXPECT_TRUE(line_about(recent.out, "version of runsc").starts_with("works ")) << recent.text();
+  EXPECT_TRUE(line_about(recent.out, "version of criu").starts_with("works ")) << recent.text();
+  EXPECT_NE(line_about(recent.out, "version of Linux"), "") << recent.text();
+  EXPECT_EQ(old.code, recent.code) << "a warning fails nothing";
+  std::filesystem::remove_all(folder);
 }
 
 // A container that may make no mounts: the kernel is not to blame, and nothing is said to work that was not tried.

@@ -106,7 +106,8 @@ TEST(FaultWalk, Parking) {
       // Before the first jail come the network hand, the janitor's three, and whoever reads the image ahead.
       int at = std::string_view(name) == "clone" ? nth + 4 : nth;
       // (Nobody asks other engines for their versions, which would be processes, too.)
-      Island island({.env = {fmt::format("ISOLA_FAULT={}:{}:{}", name, at, ENOMEM), "ISOLA_RUNSC=/none"}});
+      Island island(
+          {.env = {fmt::format("ISOLA_FAULT={}:{}:{}", name, at, ENOMEM), "ISOLA_RUNSC=/none", "ISOLA_UML=none"}});
       {
         auto client = island.client();
         auto parked = client.park(island.digest(), 3);

@@ -85,21 +85,43 @@ std::mt19937 seeded() {
   return std::mt19937(seed);
 }
 
+// Each boundary that keeps memory here; one that does not is skipped, with the reason.
+class ImageCrash : public ::testing::TestWithParam<BoundaryKind> {
+ protected:
+  void SetUp() override {
+    NEEDS_TEMPLATE("minimal");
+    if (auto why = lacks_memory(GetParam()); !why.empty())
+      GTEST_SKIP() << "memory with the boundary " << to_string(GetParam()) << ": " << why;
+  }
+  static LaunchRequest request(const Island& island) {
+    LaunchRequest request{.digest = island.digest(), .ephemeral = false};
+    request.boundary.wish = wish_for(GetParam());
+    return request;
+  }
+  static bool jail() { return GetParam() == BoundaryKind::jail; }
+  // An engine takes its time: so do those who are killed in the middle of its work.
+  static std::chrono::microseconds moment(unsigned random, unsigned most) {
+    return std::chrono::microseconds(random % (jail() ? most : 3 * most));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Each, ImageCrash, ::testing::Values(BoundaryKind::jail, BoundaryKind::gvisor),
+                         [](const auto& param) { return std::string(to_string(param.param)); });
+
 // A dump that is cut off: the sandbox goes on, or it ends and says boundary-failure; and there is an image only if the
 // answer named one.
-TEST(ImageCrash, WhoeverDumpsIsKilled) {
-  NEEDS_CRIU();
+TEST_P(ImageCrash, WhoeverDumpsIsKilled) {
   Island island;
   auto random = seeded();
-  int kills = count("kills during a dump", 12, 120), struck = 0, went_on = 0, ended = 0, made = 0;
+  int kills = count("kills during a dump", jail() ? 12 : 6, 120), struck = 0, went_on = 0, ended = 0, made = 0;
   for (int i = 0; i < kills; ++i) {
     SCOPED_TRACE(i);
     auto client = island.client();
-    auto box = Counting::start(client, island.digest());
+    auto box = Counting::start(client, request(island));
     ASSERT_OK(box);
     const bool keep = random() % 2 == 0;
-    Killer killer(island.launcher_pid(), random() % 2 ? "criu" : "isola-keeper",
-                  std::chrono::microseconds(random() % 40000));
+    Killer killer(island.launcher_pid(), random() % 2 ? (jail() ? "criu" : "runsc") : "isola-keeper",
+                  moment(random(), 40000));
     auto saved = box->save(client, true, keep);
     struck += killer.finish();
     auto images = client.images();
@@ -132,21 +154,21 @@ TEST(ImageCrash, WhoeverDumpsIsKilled) {
 }
 
 // A restore that is cut off fails, leaves nothing, and the image is as good as before.
-TEST(ImageCrash, WhoeverRestoresIsKilled) {
-  NEEDS_CRIU();
+TEST_P(ImageCrash, WhoeverRestoresIsKilled) {
   Island island;
   auto random = seeded();
-  int kills = count("kills during a restore", 12, 120), struck = 0, failed = 0;
+  int kills = count("kills during a restore", jail() ? 12 : 6, 120), struck = 0, failed = 0;
   {
     auto client = island.client();
-    auto box = Counting::start(client, island.digest());
+    auto box = Counting::start(client, request(island));
     ASSERT_OK(box);
     auto saved = box->save(client, true, false);
     ASSERT_OK(saved);
     for (int i = 0; i < kills; ++i) {
       SCOPED_TRACE(i);
-      Killer killer(island.launcher_pid(), random() % 3 ? "criu" : "isola-waker",
-                    std::chrono::microseconds(random() % 35000));
+      Killer killer(island.launcher_pid(),
+                    random() % 3 ? (jail() ? "criu" : "runsc") : (jail() ? "isola-waker" : "isola-check"),
+                    moment(random(), 35000));
       auto next = Counting::resume(client, {.ephemeral = false, .image = saved->image}, *box);
       struck += killer.finish();
       failed += !next;
@@ -168,20 +190,19 @@ TEST(ImageCrash, WhoeverRestoresIsKilled) {
 }
 
 // The launcher dies while it pauses a sandbox: afterwards there is the sandbox or its image, never neither.
-TEST(ImageCrash, TheLauncherIsKilledInAPause) {
-  NEEDS_CRIU();
+TEST_P(ImageCrash, TheLauncherIsKilledInAPause) {
   Island island;
   auto random = seeded();
-  int kills = count("kills of the launcher in a pause", 10, 100), lived = 0, paused = 0;
+  int kills = count("kills of the launcher in a pause", jail() ? 10 : 5, 100), lived = 0, paused = 0;
   for (int i = 0; i < kills; ++i) {
     SCOPED_TRACE(i);
     auto started = island.start();
     ASSERT_OK(started);
     std::optional<launcher::Client> client(island.client());
-    auto box = Counting::start(*client, island.digest());
+    auto box = Counting::start(*client, request(island));
     ASSERT_OK(box);
     pid_t launcher = island.launcher_pid();
-    Killer killer(launcher, "", std::chrono::microseconds(random() % 120000));
+    Killer killer(launcher, "", moment(random(), 120000));
     auto saved = box->save(*client, true, false);
     killer.wait();
     client.reset();
@@ -218,19 +239,18 @@ TEST(ImageCrash, TheLauncherIsKilledInAPause) {
   island.expect_unchanged();
 }
 
-TEST(ImageCrash, TheLauncherIsKilledInAResume) {
-  NEEDS_CRIU();
+TEST_P(ImageCrash, TheLauncherIsKilledInAResume) {
   Island island;
   auto random = seeded();
-  int kills = count("kills of the launcher in a resume", 10, 100);
+  int kills = count("kills of the launcher in a resume", jail() ? 10 : 5, 100);
   std::optional<launcher::Client> client(island.client());
-  auto box = Counting::start(*client, island.digest());
+  auto box = Counting::start(*client, request(island));
   ASSERT_OK(box);
   auto saved = box->save(*client, true, false);
   ASSERT_OK(saved);
   for (int i = 0; i < kills; ++i) {
     SCOPED_TRACE(i);
-    Killer killer(island.launcher_pid(), "", std::chrono::microseconds(random() % 60000));
+    Killer killer(island.launcher_pid(), "", moment(random(), 60000));
     (void)client->launch({.ephemeral = false, .image = saved->image});
     killer.wait();
     client.reset();
@@ -277,7 +297,7 @@ class SmallDisk {
   bool mounted_ = false;
 };
 
-TEST(ImageCrash, AFullDiskIsAClearErrorAndTheSandboxGoesOn) {
+TEST(ImageDisk, AFullDiskIsAClearErrorAndTheSandboxGoesOn) {
   NEEDS_CRIU();
   SmallDisk disk("size=600m");
   if (!disk.mounted()) GTEST_SKIP() << "no tmpfs here";

@@ -1,6 +1,17 @@
 #include "e2e/images.h"
 
+#include "boundary/gvisor/runsc.h"
+
 namespace isola::e2e {
+
+std::string lacks_memory(BoundaryKind kind) {
+  if (kind == BoundaryKind::jail)
+    return boundary::jail::Criu::find().program.empty() ? "no criu here; `./dev criu` provides one" : "";
+  auto runsc = boundary::gvisor::Runsc::find();
+  if (!runsc) return runsc.error().message;
+  auto keeps = runsc->keeps_memory();
+  return keeps ? "" : keeps.error().message;
+}
 
 using launcher::LaunchRequest;
 

@@ -15,6 +15,9 @@ namespace isola::e2e {
   NEEDS_TEMPLATE("minimal"); \
   if (::isola::boundary::jail::Criu::find().program.empty()) GTEST_SKIP() << "no criu here; `./dev criu` provides one"
 
+// Why that boundary keeps no memory on this machine; empty: it does.
+std::string lacks_memory(BoundaryKind kind);
+
 // Takes a line, counts, answers with a random word that only its memory holds, and the count.
 inline constexpr char kCounter[] = R"(
 import os, sys

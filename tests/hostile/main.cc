@@ -51,10 +51,11 @@ int list(std::string_view form) {
       line = fmt::format(
           "{} "
           "{{\"name\":{},\"class\":{},\"tries\":{},\"containment\":{},\"expect\":\"{}\",\"needs\":[{}],\"control\":{},"
-          "\"no_control\":{},\"leaks\":{},\"leaks_most\":{}}}",
+          "\"no_control\":{},\"leaks\":{},\"leaks_most\":{},\"allowed_inside\":[{}]}}",
           comma, json_text(p->name), json_text(p->group), json_text(p->tries), json_text(p->containment),
           to_string(p->expect), flag_words(p->flags, "\""), p->no_control.empty(), json_text(p->no_control),
-          json_text(p->leaks), p->leaks_most);
+          json_text(p->leaks), p->leaks_most,
+          allowed_inside(p->name).empty() ? "" : json_text(allowed_inside(p->name)));
       comma = ",";
     } else if (form == "--markdown") {
       line = fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |", p->name, p->group, p->tries, p->containment,

@@ -115,5 +115,7 @@ struct Program {
 using Family = std::span<const Program>;
 const std::vector<const Program*>& all_programs();
 const Program* find_program(std::string_view name);
+// The boundary with a kernel of its own that lets this one succeed, harmlessly for everybody outside; or nothing.
+std::string_view allowed_inside(std::string_view name);
 
 }  // namespace isola::hostile

@@ -158,7 +158,7 @@ class Crashes(unittest.TestCase):
                     os.kill(server.launcher_pid(), signal.SIGKILL)
                 verbs.join()
                 eventually(lambda: server.get("/readyz", key="").status == 200)
-                eventually(lambda: holder.verb("resume").status == 200, what=f"round {round_}: a resume")
+                self.resume(holder, round_)
                 eventually(lambda: self.answers(holder), what=f"round {round_}: an answer")
             there = {s["id"] for s in server.get("/v1/snapshots").json["snapshots"]}
             self.assertLessEqual(self.kept, there)
@@ -170,6 +170,17 @@ class Crashes(unittest.TestCase):
             eventually(lambda: not os.listdir(folder), seconds=60, what="an empty folder of images")
         finally:
             server.close()
+
+    def resume(self, holder, round_):
+        said = []
+
+        def resumed():
+            said.append(holder.verb("resume"))
+            return said[-1].status == 200
+        try:
+            eventually(resumed)
+        except AssertionError as late:
+            raise AssertionError(f"round {round_}: a resume: {late}; the last of {len(said)} answers: {said[-1]}") from None
 
     def verbs(self, holder):
         try:

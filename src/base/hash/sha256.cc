@@ -18,6 +18,21 @@ const EVP_MD* sha256_of_library() {
   return found ? found : ::EVP_sha256();
 }
 
+using Context = std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)>;
+
+std::unexpected<Error> refused() { return fail(Code::internal, "the crypto library refuses SHA-256"); }
+
+Result<std::string> finish(EVP_MD_CTX* context) {
+  unsigned char raw[EVP_MAX_MD_SIZE];
+  unsigned int n = 0;
+  if (::EVP_DigestFinal_ex(context, raw, &n) != 1) return refused();
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  out.reserve(2 * n);
+  for (unsigned int i = 0; i < n; ++i) out += {kHex[raw[i] >> 4], kHex[raw[i] & 15]};
+  return out;
+}
+
 }  // namespace
 
 Sha256::Sha256() : context_(::EVP_MD_CTX_new(), ::EVP_MD_CTX_free) {
@@ -28,21 +43,15 @@ void Sha256::add(std::string_view bytes) {
   good_ = good_ && ::EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1;
 }
 
-Result<std::string> Sha256::hex() {
-  unsigned char raw[EVP_MAX_MD_SIZE];
-  unsigned int n = 0;
-  if (!good_ || ::EVP_DigestFinal_ex(context_.get(), raw, &n) != 1)
-    return fail(Code::internal, "the crypto library refuses SHA-256");
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string out;
-  for (unsigned int i = 0; i < n; ++i) out += {kHex[raw[i] >> 4], kHex[raw[i] & 15]};
-  return out;
-}
+Result<std::string> Sha256::hex() { return good_ ? finish(context_.get()) : refused(); }
 
 Result<std::string> sha256(std::string_view bytes) {
-  Sha256 hash;
-  hash.add(bytes);
-  return hash.hex();
+  // Every request's key is hashed: a context for each thread, since making one takes longer than such a hash.
+  thread_local Context context(::EVP_MD_CTX_new(), ::EVP_MD_CTX_free);
+  if (!context || ::EVP_DigestInit_ex(context.get(), sha256_of_library(), nullptr) != 1 ||
+      ::EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) != 1)
+    return refused();
+  return finish(context.get());
 }
 
 Result<std::string> sha256_file(const std::string& path, const std::function<void(uint64_t)>& tick) {

@@ -61,13 +61,13 @@ std::string describe_bundle(const LaunchSpec& spec, uint64_t capabilities) {
   return fmt::format(
       R"({{"ociVersion":"1.0.2","hostname":"isola","root":{{"path":"rootfs","readonly":false}},)"
       R"("process":{{"terminal":false,"cwd":"/","user":{{"uid":0,"gid":0}},"env":[],)"
-      R"("args":["{0}/isola-guest","--id",{1},"--stdio"],)"
-      R"("capabilities":{{"bounding":{2},"effective":{2},"permitted":{2},"inheritable":[]}},)"
-      R"("rlimits":[{{"type":"RLIMIT_NOFILE","hard":{3},"soft":{3}}},{{"type":"RLIMIT_CORE","hard":0,"soft":0}}]}},)"
-      R"("mounts":[{4}],)"
+      R"("args":["{0}/isola-guest","--stdio"],)"
+      R"("capabilities":{{"bounding":{1},"effective":{1},"permitted":{1},"inheritable":[]}},)"
+      R"("rlimits":[{{"type":"RLIMIT_NOFILE","hard":{2},"soft":{2}}},{{"type":"RLIMIT_CORE","hard":0,"soft":0}}]}},)"
+      R"("mounts":[{3}],)"
       R"("linux":{{"namespaces":[{{"type":"pid"}},{{"type":"mount"}},{{"type":"ipc"}},{{"type":"uts"}},)"
-      R"({{"type":"network","path":"/{5}"}}]}}}})",
-      kProgramsInside, quoted(spec.id), names, spec.limits.open_files, mounts, kWire);
+      R"({{"type":"network","path":"/{4}"}}]}}}})",
+      kProgramsInside, names, spec.limits.open_files, mounts, kWire);
 }
 
 std::string describe_memory(uint64_t bytes) {

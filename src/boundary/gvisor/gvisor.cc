@@ -1,14 +1,18 @@
 #include "boundary/gvisor/gvisor.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/capability.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "boundary/gvisor/bundle.h"
+#include "boundary/gvisor/checkpoint.h"
 #include "boundary/jail/cell.h"
 #include "boundary/jail/stage.h"
 #include "kernel/capability.h"
+#include "kernel/mount.h"
 
 namespace isola::boundary::gvisor {
 
@@ -67,7 +71,7 @@ Result<std::unique_ptr<Gvisor>> Gvisor::make(jail::Jail& jail, Runsc runsc) {
 }
 
 Result<std::unique_ptr<Launching>> Gvisor::begin(LaunchSpec spec) {
-  if (spec.memory) return std::unexpected(memory_host().error());
+  if (spec.memory) ISOLA_CHECK(memory_host());
   ISOLA_CHECK(jail::check_shown(spec.shown));
   if (spec.limits.memory < kLeastMemory)
     return fail(Code::invalid, "a sandbox with the boundary gvisor needs at least 64 MiB of memory");
@@ -84,21 +88,42 @@ Result<std::unique_ptr<Launching>> Gvisor::begin(LaunchSpec spec) {
                              .options = {}});
   jail::Outfit outfit{.kind = BoundaryKind::gvisor, .engine = {std::string("/") + kEngine}, .files = {}};
   for (auto& flag : runsc_.flags(kState)) outfit.engine.push_back(std::move(flag));
-  for (const char* word : {"run", "--bundle", "/bundle", "isola"}) outfit.engine.emplace_back(word);
+  for (const char* word : {spec.memory ? "restore" : "run", "--bundle", "/bundle"}) outfit.engine.emplace_back(word);
+  if (spec.memory) outfit.engine.push_back(std::string("--image-path=/") + kImage);
+  outfit.engine.emplace_back(kContainer);
+  outfit.handle = std::to_string(spec.limits.open_files);
+  outfit.relay = {"--relay", spec.memory ? "--rename" : "--name", spec.id};
   outfit.files = {{kConfig, describe_bundle(spec, jail::kCapabilities)},
                   {kMeminfo, describe_memory(spec.limits.memory)},
                   {"tmp/", {}}};  // where the sentry makes its own root
+  if (spec.memory) {
+    // Shown to the engine alone: the description knows nothing of it.
+    ISOLA_TRY(Fd image, kernel::clone_tree(AT_FDCWD, spec.memory->folder));
+    spec.shown.push_back({.tree = std::move(image), .target = std::string("/") + kImage});
+    wanted.mounts.push_back({.target = kImage,
+                             .from = MountRule::From::shown,
+                             .source = {},
+                             .attributes = {.read_only = true, .nosuid = true, .nodev = true},
+                             .options = {}});
+  }
   return jail_.begin_box(std::move(spec), std::move(wanted), std::move(outfit));
 }
 
 Result<MemoryHost> Gvisor::memory_host() {
-  return fail(Code::unsupported,
-              "a sandbox with the boundary gvisor cannot be paused, snapshotted or forked in this "
-              "version; the boundary jail can");
+  ISOLA_CHECK(runsc_.keeps_memory());
+  if (!host_) {
+    ISOLA_TRY(host_, jail::memory_of_this_machine());
+    host_->checkpointer = fmt::format("runsc {} ({})", runsc_.version, runsc_.platform);
+    host_->kernel.clear();  // the one that its processes know is in the image
+  }
+  return *host_;
 }
 
-Result<std::unique_ptr<Checkpointing>> Gvisor::checkpoint(Cell&, CheckpointSpec) {
-  return std::unexpected(memory_host().error());
+Result<std::unique_ptr<Checkpointing>> Gvisor::checkpoint(Cell& cell, CheckpointSpec spec) {
+  const pid_t relay = cell.name().process.pid;
+  // Files alone are the same affair everywhere.
+  if (!spec.memory) return jail::begin_checkpoint({}, {}, relay, std::move(spec));
+  return gvisor::begin_checkpoint(runsc_, relay, kEngineCapabilities, std::move(spec));
 }
 
 Result<void> Gvisor::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {
@@ -110,8 +135,18 @@ Result<void> Gvisor::verify_limits(const Limits& wanted, const kernel::CgroupLim
 Result<std::unique_ptr<Cell>> Gvisor::adopt(const CellName& name) {
   ISOLA_TRY(Fd pidfd, kernel::open_pidfd(name.process));
   auto cell = std::make_unique<jail::JailCell>(name.process, std::move(pidfd), false, BoundaryKind::gvisor);
+  cell->set_handle(name.handle);
   cell->set_network(&network_);
   return cell;
+}
+
+Result<uint32_t> open_files_of(const CellName& name) {
+  if (name.handle.empty()) return Limits().open_files;  // made before it was written down
+  uint32_t number = 0;
+  auto [end, wrong] = std::from_chars(name.handle.data(), name.handle.data() + name.handle.size(), number);
+  if (wrong != std::errc() || *end != '\0' || number == 0)
+    return fail(Code::corrupt, "it is not known how many files the sandbox may have open");
+  return number;
 }
 
 }  // namespace isola::boundary::gvisor

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "boundary/boundary.h"
 #include "boundary/gvisor/runsc.h"
@@ -38,7 +39,12 @@ class Gvisor : public Boundary {
   jail::Jail& jail_;
   Runsc runsc_;
   IslandNetwork network_;
+  std::optional<MemoryHost> host_;  // asked once
   jail::Protections protections_;
 };
+
+// How many files a program inside may have open: the cell's handle says it, since it can be read from none of the
+// engine's processes.
+Result<uint32_t> open_files_of(const CellName& name);
 
 }  // namespace isola::boundary::gvisor

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "boundary/gvisor/bundle.h"
+#include "boundary/gvisor/checkpoint.h"
 #include "boundary/gvisor/runsc.h"
 #include "boundary/jail/protections.h"
 
@@ -39,6 +42,36 @@ TEST(Runsc, AnOldOneWorksWithPtraceAndIsAConcern) {
   }
 }
 
+TEST(Runsc, OnlyANewOneKeepsMemory) {
+  const std::string disconnects = kFlags24 + "  -net-disconnect-ok\n    \tdisconnect upon save\n";
+  auto good = parse_runsc("runsc version 0.0~20240729.0\n", disconnects);
+  ASSERT_TRUE(good);
+  EXPECT_TRUE(good->keeps_memory());
+  auto flags = good->flags("/run");
+  EXPECT_NE(std::find(flags.begin(), flags.end(), "--net-disconnect-ok=true"), flags.end());
+  EXPECT_TRUE(parse_runsc("runsc version release-20260101.0\n", disconnects)->keeps_memory());
+  for (const auto& [version, text] : {std::pair{"0.0~20221219.0", kFlags22}, std::pair{"0.0~20240101.0", disconnects},
+                                      std::pair{"0.0~20240729.0", kFlags24}}) {
+    auto old = parse_runsc(std::string("runsc version ") + version + "\n", text);
+    ASSERT_TRUE(old);
+    auto keeps = old->keeps_memory();
+    ASSERT_FALSE(keeps) << version;
+    EXPECT_EQ(keeps.error().code, Code::unsupported);
+    EXPECT_NE(keeps.error().message.find(version), std::string::npos) << keeps.error().message;
+  }
+}
+
+TEST(Checkpoint, SaysWhatWasInTheWay) {
+  EXPECT_EQ(reason_of("checkpoint failed: checkpointing container \"isola\": encoding error: "
+                      "gofer.dentry(\"root/gone\").beforeSave: deleted and invalidated dentries can't be restored:\n"
+                      "goroutine 36 [running]:\n"),
+            "a file that was deleted is still open inside, and this runsc cannot keep that");
+  EXPECT_EQ(reason_of("loading container: file does not exist\nmore\n"), "loading container: file does not exist");
+  EXPECT_EQ(reason_of("bad \x1b[31m name:\n"), "bad ?[31m name");
+  EXPECT_EQ(reason_of(std::string(5000, 'x')).size(), 300u);
+  EXPECT_NE(reason_of(""), "");
+}
+
 TEST(Runsc, KvmIsNeverTaken) {
   auto runsc = parse_runsc("runsc version x\n", "specifies which platform to use: kvm.\n");
   ASSERT_FALSE(runsc);
@@ -57,7 +90,8 @@ TEST(Bundle, SaysWhatTheSandboxMayHave) {
   spec.shown.push_back({.tree = {}, .target = "/work", .read_only = false});
   std::string text = describe_bundle(spec, jail::kCapabilities);
   auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
-  EXPECT_TRUE(has(R"("args":["/dev/.isola/isola-guest","--id","iaaaaaaaaaaaaaaaaaaaa","--stdio"])")) << text;
+  EXPECT_TRUE(has(R"("args":["/dev/.isola/isola-guest","--stdio"])")) << text;
+  EXPECT_FALSE(has(spec.id)) << "what is restored as another sandbox finds the same description";
   EXPECT_TRUE(has(R"("hard":77,"soft":77)")) << text;
   EXPECT_TRUE(has(R"({"destination":"/data \"x\"\\","type":"bind","source":"/shown/0","options":["bind","ro",)"))
       << text;

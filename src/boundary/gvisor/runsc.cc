@@ -1,69 +1,22 @@
 #include "boundary/gvisor/runsc.h"
 
-#include <poll.h>
-#include <signal.h>
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 
-#include "base/fd.h"
-#include "kernel/process.h"
+#include "boundary/program_output.h"
+#include "boundary/versions.h"
 
 namespace isola::boundary::gvisor {
 
 namespace {
 
-// Before this, `ls` of /proc and /dev fails inside, and there is no systrap.
-constexpr int kOldestGood = 20230801;
-constexpr size_t kMostOutput = 256 << 10;
-constexpr auto kPatience = std::chrono::seconds(10);
-
-// "0.0~20240729.0" or "release-20240729.0": the day it was made; 0: not to be seen.
-int day_of(const std::string& version) {
-  for (size_t at = 0; at + 8 <= version.size(); ++at) {
-    std::string digits = version.substr(at, 8);
-    if (digits.find_first_not_of("0123456789") == std::string::npos && digits.starts_with("20"))
-      return std::atoi(digits.c_str());
-  }
-  return 0;
-}
-
-// What a program prints, on either output.
-Result<std::string> output_of(const std::string& program, const std::string& argument) {
-  ISOLA_TRY(auto pipe, kernel::make_pipe());
-  ISOLA_TRY(auto child, kernel::spawn(0, [&] {
-              std::string name = program, word = argument;
-              char* const argv[] = {name.data(), word.data(), nullptr};
-              char* const env[] = {nullptr};
-              if (::dup2(pipe.second.get(), 1) < 0 || ::dup2(pipe.second.get(), 2) < 0) return 1;
-              ::execve(name.c_str(), argv, env);
-              return 127;
-            }));
-  pipe.second.reset();
-  std::string text;
-  char buffer[8192];
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  bool over = false;
-  while (!over && text.size() < kMostOutput) {
-    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd ready{pipe.first.get(), POLLIN, 0};
-    int n = left.count() > 0 ? ::poll(&ready, 1, static_cast<int>(left.count())) : 0;
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    ssize_t got = ::read(pipe.first.get(), buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got > 0) text.append(buffer, static_cast<size_t>(got));
-    over = got <= 0;
-  }
-  pipe.first.reset();
-  ::kill(child.pid, SIGKILL);  // of no use to anybody any more, if it still is there
-  kernel::wait_for(child.pid);
-  if (!over && text.size() < kMostOutput) return fail(Code::timeout, program + " " + argument + " does not end");
-  return text;
-}
+// The oldest one that is known to let a sandbox go on after a checkpoint: one that failed, too. Before, a sandbox that
+// holds a deleted file open, or a connection, ends with the attempt.
+constexpr int kOldestForMemory = 20240729;
 
 std::string look_for() {
   if (const char* named = ::getenv("ISOLA_RUNSC"); named && *named) return named;
@@ -91,6 +44,7 @@ Result<Runsc> parse_runsc(const std::string& version_text, const std::string& fl
   if (runsc.platform.empty()) return fail(Code::unsupported, "this runsc has neither the platform systrap nor ptrace");
   runsc.has_directfs = flags_text.find("-directfs") != std::string::npos;
   runsc.has_overlay2 = flags_text.find("-overlay2") != std::string::npos;
+  runsc.cuts_connections = flags_text.find("-net-disconnect-ok") != std::string::npos;
   return runsc;
 }
 
@@ -117,15 +71,20 @@ std::vector<std::string> Runsc::flags(const std::string& state_folder) const {
   if (has_directfs) words.push_back("--directfs=false");
   // Writes go to the sandbox's layer, where they are limited and kept, and not to a file beside it.
   if (has_overlay2) words.push_back("--overlay2=none");
+  if (cuts_connections) words.push_back("--net-disconnect-ok=true");
   return words;
 }
 
-std::string Runsc::concern() const {
-  int day = day_of(version);
-  if (day == 0 || day >= kOldestGood) return "";
-  return "runsc " + version +
-         " is old: slower (ptrace), with system calls that are not right; 20230801 or newer is "
-         "better (Debian 12 has one in its backports)";
+Result<void> Runsc::keeps_memory() const {
+  const int day = std::atoi(std::string(day_in(version)).c_str());  // 0: not to be seen
+  if (cuts_connections && (day == 0 || day >= kOldestForMemory)) return {};
+  return fail(
+      Code::unsupported,
+      fmt::format("runsc {} cannot keep the memory of a sandbox (its files can be kept): it ends a sandbox whose "
+                  "checkpoint fails; {} or newer does not (Debian 12 has one in its backports)",
+                  version, kOldestForMemory));
 }
+
+std::string Runsc::concern() const { return known_concern(Program::runsc, version); }
 
 }  // namespace isola::boundary::gvisor

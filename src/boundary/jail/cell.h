@@ -10,7 +10,7 @@ class JailCell : public Cell {
   JailCell(kernel::ProcessName process, Fd pidfd, bool own_child, BoundaryKind kind = BoundaryKind::jail)
       : kind_(kind), process_(process), pidfd_(kept(std::move(pidfd))), own_child_(own_child) {}
 
-  CellName name() const override { return {.kind = kind_, .process = process_, .handle = {}}; }
+  CellName name() const override { return {.kind = kind_, .process = process_, .handle = handle_}; }
   int exit_fd() const override { return pidfd_.get(); }
   Result<int> prepare_link() override;
   Result<Link> take_link() override;
@@ -22,6 +22,7 @@ class JailCell : public Cell {
   // The helper that restored it.
   void set_parent(Fd helper) { parent_ = kept(std::move(helper)); }
 
+  void set_handle(std::string handle) { handle_ = std::move(handle); }
   // A parked cell waits long for whoever takes it.
   void set_first_link(Link link) { first_ = Link{kept(std::move(link.to_guest)), kept(std::move(link.from_guest))}; }
   void set_network(IslandSockets sockets) {
@@ -38,6 +39,7 @@ class JailCell : public Cell {
 
   BoundaryKind kind_;
   kernel::ProcessName process_;
+  std::string handle_;
   Fd pidfd_;
   bool own_child_;  // ours to wait for; an adopted one is init's
   Fd parent_;

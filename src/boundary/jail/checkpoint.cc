@@ -15,6 +15,8 @@
 #include "boundary/jail/criu_rpc.h"
 #include "boundary/jail/external_mounts.h"
 #include "boundary/jail/stage.h"
+#include "boundary/program_output.h"
+#include "boundary/versions.h"
 #include "kernel/helper.h"
 #include "kernel/process.h"
 #include "kernel/seccomp_digest.h"
@@ -25,7 +27,7 @@ namespace {
 
 using kernel::Helper;
 
-constexpr char kServant = 'S', kAtRest = 'R';
+constexpr char kServant = 'S';
 
 std::string folder_of_this_program() {
   char self[4096];
@@ -34,28 +36,11 @@ std::string folder_of_this_program() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-// "Version: 4.2.1" of `criu --version`.
 Result<std::string> version_of(const std::string& program) {
-  ISOLA_TRY(auto pipe, kernel::make_pipe());
-  ISOLA_TRY(auto child, kernel::spawn(0, [&] {
-              if (::dup2(pipe.second.get(), 1) < 0) return 127;
-              ::execl(program.c_str(), "criu", "--version", nullptr);
-              return 127;
-            }));
-  pipe.second.reset();
-  std::string text;
-  char buffer[512];
-  for (ssize_t n; (n = ::read(pipe.first.get(), buffer, sizeof buffer)) != 0;) {
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) break;
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  kernel::wait_for(child.pid);
-  constexpr std::string_view kLabel = "Version: ";
-  size_t at = text.find(kLabel);
-  if (at == std::string::npos) return fail(Code::unsupported, program + " does not say which version it is");
-  at += kLabel.size();
-  return text.substr(at, text.find('\n', at) - at);
+  ISOLA_TRY(std::string text, output_of(program, "--version"));
+  std::string version = version_in(text);
+  if (version.empty()) return fail(Code::unsupported, program + " does not say which version it is");
+  return version;
 }
 
 Result<std::string> cpu_flags() {
@@ -192,9 +177,14 @@ Result<MemoryHost> memory_host(const Criu& criu) {
     return fail(Code::unsupported,
                 "there is no criu on this machine, so the memory of a sandbox cannot be kept (its files can); "
                 "`./dev criu` provides one, ISOLA_CRIU names another");
-  MemoryHost host;
+  ISOLA_TRY(MemoryHost host, memory_of_this_machine());
   ISOLA_TRY(std::string version, version_of(criu.program));
   host.checkpointer = "criu " + version;
+  return host;
+}
+
+Result<MemoryHost> memory_of_this_machine() {
+  MemoryHost host;
   utsname names{};
   if (::uname(&names) < 0) return sys_error("cannot ask for the kernel's release");
   host.kernel = names.release;
@@ -203,6 +193,10 @@ Result<MemoryHost> memory_host(const Criu& criu) {
   ISOLA_TRY(std::string guest, read_file(std::string(".") + kGuestProgram, 64 << 20));
   host.guest = kernel::sha256_hex(guest);
   return host;
+}
+
+std::unique_ptr<Checkpointing> watch_checkpoint(Helper helper) {
+  return std::make_unique<JailCheckpointing>(std::move(helper));
 }
 
 std::string reasons_of(const std::string& log) {
@@ -224,7 +218,7 @@ Result<std::unique_ptr<Checkpointing>> begin_checkpoint(const Criu& criu, const 
   ISOLA_TRY(auto helper,
             Helper::start({.name = "isola-keeper", .capabilities = kernel::kAllButMachine, .keep = spec.keep},
                           [&](Helper::Talk& talk) { return save(talk, criu, mounts, pid, spec); }));
-  return std::make_unique<JailCheckpointing>(std::move(helper));
+  return watch_checkpoint(std::move(helper));
 }
 
 }  // namespace isola::boundary::jail

@@ -8,6 +8,7 @@
 #include "boundary/boundary.h"
 #include "boundary/jail/protections.h"
 #include "kernel/cgroup.h"
+#include "kernel/helper.h"
 
 namespace isola::boundary::jail {
 
@@ -24,6 +25,14 @@ Result<MemoryHost> memory_host(const Criu& criu);
 // `mounts`: of every jail; `pid`: process 1.
 Result<std::unique_ptr<Checkpointing>> begin_checkpoint(const Criu& criu, const std::vector<MountRule>& mounts,
                                                         pid_t pid, CheckpointSpec spec);
+
+// What a helper that makes a checkpoint says when everything stands still, and wants an answer to. Such a helper is
+// looked after in one way, whatever it is that saves the memory.
+inline constexpr char kAtRest = 'R';
+std::unique_ptr<Checkpointing> watch_checkpoint(kernel::Helper helper);
+
+// What a memory image of this machine is made for, but for who made it.
+Result<MemoryHost> memory_of_this_machine();
 
 struct RestoreParts {
   Criu criu;

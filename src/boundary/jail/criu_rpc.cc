@@ -157,8 +157,15 @@ class Servant {
   Result<Response> serve(Request type, const std::string& options, const Hooks& hooks) {
     ISOLA_CHECK(kernel::send_message(socket_.get(), request(type, options)));
     Result<void> hooked;
+    int beside = hooks.beside;
     for (;;) {
-      const bool said = wait_for_word();
+      Word word = wait_for_word(beside);
+      if (word == Word::beside) {
+        beside = -1;
+        if (hooks.on_word && hooked) hooked = hooks.on_word();
+        continue;
+      }
+      const bool said = word == Word::criu;
       auto message = said ? kernel::receive_message(socket_.get()) : kernel::Message();
       if (!message || message->bytes.empty()) {  // closed, or reset with words of ours unread
         if (!hooked) return std::unexpected(hooked.error());
@@ -181,17 +188,19 @@ class Servant {
  private:
   Servant(pid_t pid, Fd pidfd, Fd socket) : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
 
-  // false: it is gone, and what it left behind will say nothing. Those are helpers in its group, and in a restore
-  // processes half made, which are their own groups (whoever removes the control group kills them): they hold the
-  // socket, and waiting for its end would be waiting for ever.
-  bool wait_for_word() const {
-    pollfd both[] = {{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}};
-    while (::poll(both, 2, -1) < 0 && errno == EINTR) {
+  // `gone`: what it left behind will say nothing. Those are helpers in its group, and in a restore processes half made,
+  // which are their own groups (whoever removes the control group kills them): they hold the socket, and waiting for
+  // its end would be waiting for ever.
+  enum class Word { criu, beside, gone };
+  Word wait_for_word(int beside) const {
+    pollfd all[] = {{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}, {beside, POLLIN, 0}};
+    while (::poll(all, 3, -1) < 0 && errno == EINTR) {
     }
-    if (both[0].revents != 0) return true;
+    if (all[0].revents != 0) return Word::criu;
+    if (all[2].revents != 0) return Word::beside;
     ::kill(-pid_, SIGKILL);
     // Its last word may have come between the two looks.
-    return ::poll(both, 1, 0) > 0;
+    return ::poll(all, 1, 0) > 0 ? Word::criu : Word::gone;
   }
 
   pid_t pid_;

@@ -41,6 +41,10 @@ struct Hooks {
   // criu has reached a point and waits: "post-dump" (everything stopped: the moment to copy files), "setup-namespaces"
   // (process 1 exists, nothing of it runs: the moment to configure its network), … An error ends the operation.
   std::function<Result<void>(const std::string& point, pid_t pid)> on_notify;
+  // What goes on beside criu: when this descriptor has something to read, `on_word` is called, once. Its error ends the
+  // operation, and it is for `on_word` to end criu, which may never come to a point where it asks.
+  int beside = -1;
+  std::function<Result<void>()> on_word;
 };
 
 // Both fail with Code::unavailable when criu itself died on the way.

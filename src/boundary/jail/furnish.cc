@@ -51,7 +51,7 @@ Result<void> cut_ties(const std::string& id) {
   return {};
 }
 
-// `given`: the root, of a box, and shown folders; in the order of their rules.
+// `given`: the root, of a box, disks and shown folders; in the order of their rules.
 Result<Fd> make_mount(const MountRule& rule, int root, int wire, std::vector<Fd>& given) {
   switch (rule.from) {
     case MountRule::From::filesystem: {
@@ -70,6 +70,7 @@ Result<Fd> make_mount(const MountRule& rule, int root, int wire, std::vector<Fd>
       return tree;
     }
     case MountRule::From::root:
+    case MountRule::From::disk:
     case MountRule::From::shown: {
       if (given.empty()) return fail(Code::internal, "a shown folder is missing");
       Fd tree = std::move(given.front());
@@ -242,12 +243,14 @@ Result<void> live(const Furnishing& f) {
   if (int e = at("unshare_net")) return sys_error("cannot make a network namespace", e);
   if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
   Fd wire;
-  if (f.outfit) {  // that was the engine's; the sandbox's own is another
+  using Shape = IslandNetwork::Shape;
+  const Shape shape = !f.outfit ? Shape::alone : f.outfit->tapped ? Shape::tapped : Shape::wired;
+  if (shape == Shape::wired) {  // that was the engine's; the sandbox's own is another
     wire = Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (!wire || ::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
   }
   // Configured by another process while this one goes on.
-  ISOLA_CHECK(ask_for_network(f.hand, f.control, wire.get()));
+  ISOLA_CHECK(ask_for_network(f.hand, f.control, shape, wire.get()));
   ::close(f.hand);
   ISOLA_TRY(auto fds, await(f.control, kFurnish));
   if (fds.empty()) return fail(Code::internal, "the root is missing");
@@ -261,20 +264,33 @@ Result<void> live(const Furnishing& f) {
   ISOLA_CHECK(give_up_privileges(f));
   constexpr int kControl = 7;
   ISOLA_CHECK(kernel::send_message(kControl, std::string_view(&kFurnished, 1)));
-  ISOLA_CHECK(await(kControl, kExec));
+  ISOLA_TRY(auto last, await(kControl, kExec));
+  if (shape == Shape::tapped) {
+    constexpr int kTap = 8;
+    if (last.size() != 1) return fail(Code::internal, "the sandbox's network device is missing");
+    // That number may be its own already.
+    if (last[0].get() == kTap ? ::fcntl(kTap, F_SETFD, 0) < 0 : ::dup2(last[0].get(), kTap) < 0)
+      return sys_error("cannot arrange descriptors");
+    if (last[0].get() == kTap) (void)last[0].release();
+  }
 
   std::string program = kGuestProgram;
   std::vector<std::string> words = {"isola-guest", "--id", f.id};
   if (f.outfit) {
-    words = {"isola-guest", "--relay", "--"};
+    words = {"isola-guest"};
+    words.insert(words.end(), f.outfit->relay.begin(), f.outfit->relay.end());
+    words.emplace_back("--");
     words.insert(words.end(), f.outfit->engine.begin(), f.outfit->engine.end());
   }
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  char* const env[] = {nullptr};
+  std::vector<std::string> environment = f.outfit ? f.outfit->environment : std::vector<std::string>{};
+  std::vector<char*> env;
+  for (auto& word : environment) env.push_back(word.data());
+  env.push_back(nullptr);
   if (int e = at("execve")) return sys_error("cannot start the guest", e);
-  ::execve(program.c_str(), argv.data(), env);
+  ::execve(program.c_str(), argv.data(), env.data());
   return sys_error("cannot start the guest");
 }
 

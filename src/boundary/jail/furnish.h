@@ -16,17 +16,23 @@
 namespace isola::boundary::jail {
 
 // The words of the conversation between the launcher and the unborn jail, over a SOCK_SEQPACKET pair:
-//   launcher: kFurnish + fds (root, shown folders), whenever it has them
+//   launcher: kFurnish + fds (root, shown folders; or disks), whenever it has them
 //   child:    kFurnished                           the network hand, asked by the child: kNetworked + fds
-//   (network_hand.h) launcher: kExec, when it has heard both child:    closes by exec; or kFailed + error at any time,
-//   as the hand may say, too
+//   (network_hand.h) launcher: kExec (+ the TAP), when it has heard both child: closes by exec; or kFailed + error at
+//   any time, as the hand may say, too
 inline constexpr char kFurnish = 'F', kFurnished = 'D', kExec = 'X', kFailed = 'E';
 
-// A box is a jail around an engine (gVisor) instead of around the guest: process 1 is the relay (guest/agent/relay.h),
-// which starts the engine. This is what it has that a jail has not.
+// A box is a jail around an engine (gVisor, user-mode Linux) instead of around the guest: process 1 is the relay
+// (guest/agent/relay.h), which starts the engine. This is what it has that a jail has not.
 struct Outfit {
   BoundaryKind kind = BoundaryKind::gvisor;
   std::vector<std::string> engine;  // its program, as the box has it, and the arguments
+  // How the relay is told to speak with it, and what both find in their environment.
+  std::vector<std::string> relay = {"--relay"};
+  std::vector<std::string> environment;
+  // Its network is a descriptor, which the relay finds as its number 8; else a namespace (MountRule::From::wire).
+  bool tapped = false;
+  std::string handle;  // CellName's
   // Put into the root of the box: path, text. A path that ends with a slash is a folder.
   std::vector<std::pair<std::string, std::string>> files;
 };

@@ -55,7 +55,8 @@ Result<std::unique_ptr<Launching>> Jail::begin(LaunchSpec spec) {
                        .outfit = {}});
 }
 
-Result<std::unique_ptr<Launching>> Jail::begin_box(LaunchSpec spec, Protections wanted, Outfit outfit) {
+Result<std::unique_ptr<Launching>> Jail::begin_box(LaunchSpec spec, Protections wanted, Outfit outfit,
+                                                   const kernel::SeccompProgram* filter) {
   ISOLA_CHECK(start_hand());
   wanted.id_base = spec.id_base;
   wanted.id_count = kIdCount;
@@ -65,7 +66,7 @@ Result<std::unique_ptr<Launching>> Jail::begin_box(LaunchSpec spec, Protections 
                        .wanted = std::move(wanted),
                        .cgroups = cgroups_,
                        .hand = hand_,
-                       .filter = nullptr,
+                       .filter = filter,
                        .outfit = std::move(outfit)});
 }
 

@@ -32,7 +32,9 @@ class Jail : public Boundary {
 
   // A box around an engine, for another boundary: what is `wanted`, but for ids, group and limits, is that one's
   // affair.
-  Result<std::unique_ptr<Launching>> begin_box(LaunchSpec spec, Protections wanted, Outfit outfit);
+  // `filter`: for the relay and the engine, if the engine brings none of its own; it lives longer.
+  Result<std::unique_ptr<Launching>> begin_box(LaunchSpec spec, Protections wanted, Outfit outfit,
+                                               const kernel::SeccompProgram* filter = nullptr);
 
   // The helper that makes networks, before the first launch needs it (which else starts it, as does the next launch
   // after its death). When hand_fd() is readable it died: look_after_hand() ends the launches that waited for it.

@@ -19,6 +19,7 @@
 #include "boundary/jail/cell.h"
 #include "boundary/jail/root.h"
 #include "kernel/fault.h"
+#include "kernel/helper.h"
 
 namespace isola::boundary::jail {
 
@@ -85,6 +86,7 @@ class JailLaunching : public Launching {
         outfit_(std::move(parts.outfit)),
         watch_(latency_) {}
   ~JailLaunching() override {
+    check_.kill();
     if (!child_.pidfd) return;
     hand_->forget(child_.pidfd.get());
     if (furnished_ && !network_ && std::chrono::steady_clock::now() - begun_ > kHandsPatience) hand_->give_up();
@@ -96,7 +98,9 @@ class JailLaunching : public Launching {
 
   int fd() const override { return ready_ ? ready_.get() : control_.get(); }
   CellName name() const override {
-    return {.kind = kind(), .process = {child_.pid, kernel::start_time(child_.pid).value_or(0)}, .handle = {}};
+    return {.kind = kind(),
+            .process = {child_.pid, kernel::start_time(child_.pid).value_or(0)},
+            .handle = outfit_ ? outfit_->handle : ""};
   }
   const Latency& latency() const override { return latency_; }
   std::vector<Fd> take_leftovers() override { return std::move(leftovers_); }
@@ -108,12 +112,16 @@ class JailLaunching : public Launching {
  private:
   BoundaryKind kind() const { return outfit_ ? outfit_->kind : BoundaryKind::jail; }
   Result<void> clone();
+  Result<std::unique_ptr<Cell>> bear();
   Result<void> await_boot();
   Result<std::unique_ptr<Cell>> boot();
   Result<void> wait_for(int fd);
   Result<Fd> assume_identity();
+  Result<std::vector<Fd>> make_mounts(int userns);
   Result<void> expect_apart(int apart);
   Result<void> hear(kernel::Message message);
+  Result<void> begin_check();
+  Result<void> hear_check();
   kernel::Cgroup group() const { return cgroups_.known(spec_.cgroup, protections_.limits.wants_io()); }
   Result<void> verify_all();
   Result<std::vector<std::string>> expected_descriptors() const;
@@ -136,6 +144,7 @@ class JailLaunching : public Launching {
   Link link_;
   std::optional<HandMade> network_;  // none: not yet
   std::vector<Fd> leftovers_;
+  kernel::Helper check_;  // of a memory image: are its files whole?
   bool furnished_ = false, told_to_exec_ = false, booting_ = false;
 };
 
@@ -219,23 +228,41 @@ Result<void> JailLaunching::start() {
   }
   ISOLA_CHECK(clone());
   if (ready_) ISOLA_CHECK(wait_for(control_.get()));
+  if (spec_.memory) ISOLA_CHECK(begin_check());
   watch_.lap(Step::clone);
   ISOLA_TRY(Fd userns, assume_identity());
   watch_.lap(Step::identity);
-  const auto& rules = protections_.mounts;
-  auto rule = outfit_ ? std::ranges::find(rules, MountRule::From::root, &MountRule::from) : rules.begin();
-  ISOLA_TRY(Root root, make_root(spec_.lowers, spec_.layer, userns.get(), spec_.id_base, rule->attributes));
-  leftovers_ = std::move(root.layers);
-  std::vector<int> fds = {root.mount.get()};
-  std::vector<Fd> all_shown;
-  for (const auto& shown : spec_.shown) {
-    ISOLA_TRY(Fd mount, prepare_shown(shown, userns.get()));
-    fds.push_back(mount.get());
-    all_shown.push_back(std::move(mount));
-  }
+  ISOLA_TRY(auto mounts, make_mounts(userns.get()));
+  std::vector<int> fds;
+  for (const auto& mount : mounts) fds.push_back(mount.get());
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kFurnish, 1), fds));
   watch_.lap(Step::root);
   return {};
+}
+
+// What the child cannot make itself, in the order of the rules: the root and shown folders, or disks.
+Result<std::vector<Fd>> JailLaunching::make_mounts(int userns) {
+  std::vector<Fd> mounts;
+  const auto& rules = protections_.mounts;
+  auto rule = outfit_ ? std::ranges::find(rules, MountRule::From::root, &MountRule::from) : rules.begin();
+  if (rule != rules.end()) {
+    ISOLA_TRY(Root root, make_root(spec_.lowers, spec_.layer, userns, spec_.id_base, rule->attributes));
+    leftovers_ = std::move(root.layers);
+    mounts.push_back(std::move(root.mount));
+  }
+  for (const auto& disk : rules) {
+    if (disk.from != MountRule::From::disk) continue;
+    auto attributes = disk.attributes;
+    attributes.idmap = userns;
+    ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, disk.source));
+    ISOLA_CHECK(kernel::set_attributes(tree.get(), attributes));
+    mounts.push_back(std::move(tree));
+  }
+  for (const auto& shown : spec_.shown) {
+    ISOLA_TRY(Fd mount, prepare_shown(shown, userns));
+    mounts.push_back(std::move(mount));
+  }
+  return mounts;
 }
 
 // The words of the child and of the hand, in any order.
@@ -257,6 +284,29 @@ Result<void> JailLaunching::hear(kernel::Message message) {
 Result<void> JailLaunching::wait_for(int fd) {
   epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
   if (::epoll_ctl(ready_.get(), EPOLL_CTL_ADD, fd, &event) < 0) return sys_error("cannot wait for an engine");
+  return {};
+}
+
+// Whatever an engine restores from begins to run as soon as it is read: so nothing is read before it is known to be
+// what was written.
+Result<void> JailLaunching::begin_check() {
+  if (!spec_.memory->check) return {};
+  ISOLA_TRY(check_,
+            kernel::Helper::start({.name = "isola-check"}, [this](kernel::Helper::Talk&) -> Result<std::string> {
+              ISOLA_CHECK(spec_.memory->check());
+              return "";
+            }));
+  return wait_for(check_.fd());
+}
+
+Result<void> JailLaunching::hear_check() {
+  pollfd word{check_.fd(), POLLIN, 0};
+  if (!check_.valid() || ::poll(&word, 1, 0) <= 0) return {};
+  (void)::epoll_ctl(ready_.get(), EPOLL_CTL_DEL, check_.fd(), nullptr);
+  auto said = check_.next();
+  check_ = {};  // whoever reaps strays waits for it
+  if (!said) return std::unexpected(said.error());
+  watch_.lap(Step::restore);
   return {};
 }
 
@@ -286,6 +336,11 @@ Result<std::unique_ptr<Cell>> JailLaunching::boot() {
 
 Result<std::unique_ptr<Cell>> JailLaunching::advance() {
   if (booting_) return boot();
+  if (check_.valid()) {
+    ISOLA_CHECK(hear_check());
+    pollfd word{control_.get(), POLLIN, 0};
+    if (::poll(&word, 1, 0) <= 0) return furnished_ && network_ && !check_.valid() ? bear() : nullptr;
+  }
   auto message = kernel::receive_message(control_.get());
   // One that died before it had read all is "reset".
   if (message ? message->bytes.empty() : message.error().sys_errno == ECONNRESET) {
@@ -299,10 +354,17 @@ Result<std::unique_ptr<Cell>> JailLaunching::advance() {
   }
   if (!message) return std::unexpected(message.error());
   ISOLA_CHECK(hear(std::move(*message)));
-  if (!furnished_ || !network_) return nullptr;
+  return furnished_ && network_ && !check_.valid() ? bear() : nullptr;
+}
+
+// Everything is there, and is what it should be: it may begin to live.
+Result<std::unique_ptr<Cell>> JailLaunching::bear() {
   ISOLA_CHECK(verify_all());
   watch_.lap(Step::verify);
-  ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kExec, 1)));
+  std::vector<int> last;
+  if (network_->tap) last.push_back(network_->tap.get());
+  ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kExec, 1), last));
+  network_->tap.reset();  // the engine's alone
   told_to_exec_ = true;
   return nullptr;
 }
@@ -347,6 +409,7 @@ Result<std::unique_ptr<Cell>> JailLaunching::hand_over() {
   ISOLA_TRY(uint64_t started, kernel::start_time(child_.pid));
   auto cell =
       std::make_unique<JailCell>(kernel::ProcessName{child_.pid, started}, std::move(child_.pidfd), true, kind());
+  if (outfit_) cell->set_handle(outfit_->handle);
   cell->set_first_link(std::move(link_));
   cell->set_network(std::move(network_->sockets));
   return cell;

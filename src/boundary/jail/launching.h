@@ -26,7 +26,7 @@ struct LaunchParts {
   Protections wanted;
   const kernel::CgroupTree& cgroups;
   std::shared_ptr<NetworkHand> hand;
-  const kernel::SeccompProgram* filter = nullptr;  // none: a box, whose engine brings its own
+  const kernel::SeccompProgram* filter = nullptr;  // none: a box whose engine brings its own
   std::optional<Outfit> outfit;                    // of a box
 };
 Result<std::unique_ptr<Launching>> begin_launch(LaunchParts parts);

@@ -19,7 +19,7 @@ namespace isola::boundary::jail {
 namespace {
 
 constexpr std::string_view kReady = "+";
-constexpr std::string_view kAsk = "?";
+constexpr std::string_view kAsk = "?", kAskTapped = "T";
 
 // Entering a namespace (and a proc of its own, see network.cc), and configuring it.
 constexpr uint64_t kCapabilities = kernel::capability(CAP_SYS_ADMIN) | kernel::capability(CAP_NET_ADMIN);
@@ -51,16 +51,18 @@ Result<void> make_network(const IslandNetwork& network, int netns, int wire, int
   out.u8(static_cast<uint8_t>(kNetworked));
   out.u64(st.st_ino);
   out.str(made.description);
+  out.u8(made.tap.valid() ? 1 : 0);
   std::vector<int> fds;
   for (const Fd* fd : in_order(made.sockets, made.sockets.tcp6.valid())) fds.push_back(fd->get());
+  if (made.tap) fds.push_back(made.tap.get());
   // Whoever asked may have given up.
   (void)kernel::send_message(answer, out.take(), fds);
   return {};
 }
 
-// Both shapes, prepared once.
+// Each shape, prepared once.
 struct Networks {
-  IslandNetwork alone, wired;
+  IslandNetwork alone, wired, tapped;
 };
 
 int work(int socket, const Networks& networks) {
@@ -68,11 +70,12 @@ int work(int socket, const Networks& networks) {
     auto message = kernel::receive_message(socket, 16);
     if (!message || message->bytes.empty()) return 0;  // the launcher is gone
     const auto& fds = message->fds;
-    if (message->bytes != kAsk || fds.size() < 2 || fds.size() > 3) continue;
+    const bool tapped = message->bytes == kAskTapped;
+    if ((message->bytes != kAsk && !tapped) || fds.size() < 2 || fds.size() > 3) continue;
     const bool wired = fds.size() == 3;
     int netns = fds[0].get(), answer = fds[1].get();
-    if (auto made = make_network(wired ? networks.wired : networks.alone, netns, wired ? fds[2].get() : -1, answer);
-        !made)
+    const IslandNetwork& network = tapped ? networks.tapped : wired ? networks.wired : networks.alone;
+    if (auto made = make_network(network, netns, wired ? fds[2].get() : -1, answer); !made)
       (void)kernel::send_message(answer, encode_error(made.error()));
   }
 }
@@ -87,7 +90,8 @@ Result<std::shared_ptr<NetworkHand>> NetworkHand::start() {
                 ISOLA_CHECK(confine(socket));
                 ISOLA_TRY(auto alone, IslandNetwork::prepare());
                 ISOLA_TRY(auto wired, IslandNetwork::prepare(IslandNetwork::Shape::wired));
-                return Networks{std::move(alone), std::move(wired)};
+                ISOLA_TRY(auto tapped, IslandNetwork::prepare(IslandNetwork::Shape::tapped));
+                return Networks{std::move(alone), std::move(wired), std::move(tapped)};
               }();
               (void)kernel::send_message(socket, networks ? kReady : std::string_view(networks.error().message));
               return networks ? work(socket, *networks) : 1;
@@ -118,13 +122,14 @@ void NetworkHand::end() {
   waiting_.clear();
 }
 
-Result<void> ask_for_network(int hand, int answer, int wire) {
+Result<void> ask_for_network(int hand, int answer, IslandNetwork::Shape shape, int wire) {
   if (int e = kernel::fault::at("ask_network")) return sys_error("cannot ask for the network", e);
   Fd netns(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!netns) return sys_error("cannot open the network namespace");
   std::vector<int> fds = {netns.get(), answer};
-  if (wire >= 0) fds.push_back(wire);
-  if (auto sent = kernel::send_message(hand, kAsk, fds); !sent)
+  if (shape == IslandNetwork::Shape::wired) fds.push_back(wire);
+  const auto word = shape == IslandNetwork::Shape::tapped ? kAskTapped : kAsk;
+  if (auto sent = kernel::send_message(hand, word, fds); !sent)
     return std::unexpected(sent.error().in("the helper that makes networks"));
   return {};
 }
@@ -135,10 +140,12 @@ Result<HandMade> decode_network(kernel::Message message) {
   in.u8();
   made.netns = in.u64();
   made.description = in.str();
-  auto sockets = in_order(made.sockets, message.fds.size() > 3);
-  if (!in.done() || message.fds.size() != sockets.size())
+  const size_t taps = in.u8();
+  auto sockets = in_order(made.sockets, message.fds.size() > 3 + taps);
+  if (!in.done() || taps > 1 || message.fds.size() != sockets.size() + taps)
     return fail(Code::corrupt, "the helper that makes networks said something unreadable");
   for (size_t i = 0; i < sockets.size(); ++i) *sockets[i] = std::move(message.fds[i]);
+  if (taps) made.tap = std::move(message.fds.back());
   return made;
 }
 

@@ -31,6 +31,7 @@ struct HandMade {
   IslandSockets sockets;
   std::string description;  // IslandNetwork::describe()
   ino_t netns = 0;          // of which namespace
+  Fd tap;                   // of a tapped one: the engine's end
 };
 
 class NetworkHand {
@@ -63,7 +64,8 @@ class NetworkHand {
 
 // The network namespace that the caller is in shall be configured; the hand's word (kNetworked or kFailed) goes to
 // `answer`, a SOCK_SEQPACKET. `wire`: the namespace of an engine's end of the cable, for a wired one; -1: none.
-Result<void> ask_for_network(int hand, int answer, int wire = -1);
+Result<void> ask_for_network(int hand, int answer, IslandNetwork::Shape shape = IslandNetwork::Shape::alone,
+                             int wire = -1);
 Result<HandMade> decode_network(kernel::Message message);
 
 }  // namespace isola::boundary::jail

@@ -139,6 +139,7 @@ std::string mount_line(const MountRule& rule) {
     case MountRule::From::own: type = "tmpfs", root = "/" + rule.source, bounds = bounds_of(rule.options); break;
     case MountRule::From::shown:
     case MountRule::From::host:
+    case MountRule::From::disk:
     case MountRule::From::wire: type = root = bounds = "*"; break;
   }
   return fmt::format("/{} {} {} {} {}", escaped(rule.target), type, attribute_words(rule.attributes), root, bounds);

@@ -27,6 +27,7 @@ struct MountRule {
     own,   // a file `source` that was put into the box's own root, which has `options`
     host,  // a file of the host, named by `source`: the engine's program
     wire,  // the network namespace with the engine's end of the cable
+    disk,  // a file of the host, named by `source`, with the sandbox's ids: a disk for an engine that is a kernel
   };
   std::string target;  // relative to the sandbox's root
   From from = From::filesystem;

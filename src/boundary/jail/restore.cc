@@ -60,6 +60,7 @@ Result<std::vector<pid_t>> inside(const kernel::CgroupTree& cgroups, const std::
 // They are stopped by criu, which would let them go whatever it is told: so they die before it is told anything. A
 // process that is stopped by its tracer runs no further instruction once SIGKILL is on its way.
 void kill_inside(const kernel::CgroupTree& cgroups, const std::string& name, pid_t first) {
+  if (first == 0) return;  // there is nobody yet
   if (auto pids = inside(cgroups, name, first))
     for (pid_t pid : *pids) ::kill(pid, SIGKILL);
   ::kill(first, SIGKILL);
@@ -116,9 +117,10 @@ class Check {
     auto word = helper_.next();
     kernel::wait_for(helper_.pid());
     helper_ = {};
-    if (!word) return std::unexpected(word.error());
-    return {};
+    if (!word) failed_ = std::unexpected(word.error());
+    return failed_;
   }
+  int fd() const { return helper_.fd(); }
   ~Check() {
     helper_.kill();
     if (helper_.valid()) kernel::wait_for(helper_.pid());
@@ -173,16 +175,24 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
     return {};
   };
   pid_t first = 0;  // told at the first of the two points only
+  auto give_up = [&] {
+    kill_inside(parts.cgroups, spec.cgroup, first);
+    // It would wait for process 1, which waits for the others, which are criu's to reap: for ever.
+    ::kill(servant, SIGKILL);
+  };
   hooks.on_notify = [&](const std::string& point, pid_t pid) -> Result<void> {
     if (point == "setup-namespaces") return talk.ask(kNamespaces, pid_bytes(first = pid));
     if (point != "pre-resume") return {};
     auto good = check.wait();
     if (good) good = talk.ask(kVerify, pid_bytes(first) + filter);
-    if (!good) {
-      kill_inside(parts.cgroups, spec.cgroup, first);
-      // It would wait for process 1, which waits for the others, which are criu's to reap: for ever.
-      ::kill(servant, SIGKILL);
-    }
+    if (!good) give_up();
+    return good;
+  };
+  // Files that are too short let criu read the same place for ever.
+  hooks.beside = check.fd();
+  hooks.on_word = [&]() -> Result<void> {
+    auto good = check.wait();
+    if (!good) give_up();
     return good;
   };
   criu::Options options{.program = parts.criu.program,

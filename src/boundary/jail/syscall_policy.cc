@@ -12,6 +12,9 @@
 
 #include <cerrno>
 #include <initializer_list>
+#include <utility>
+
+#include "boundary/core_limit.h"
 
 namespace isola::boundary {
 
@@ -206,20 +209,6 @@ SeccompCall fcntl_call() {
   return {.number = __NR_fcntl, .rules = {{{ArgumentTest::is(1, F_SETLEASE)}, SeccompAction::error(EPERM)}}};
 }
 
-// The limit of core files stays 1, the one value with which the kernel starts no core handler of the host that is a
-// pipe (umh, as root, outside). Lowering it is what cautious programs do, so they are told that it worked; whoever
-// wants the value before as well would get garbage, and is refused.
-SeccompCall setrlimit_call() {
-  return {.number = __NR_setrlimit, .rules = {{{ArgumentTest::is(0, RLIMIT_CORE)}, SeccompAction::error(0)}}};
-}
-SeccompCall prlimit_call() {
-  auto none = [](uint8_t argument) { return ArgumentTest::masked64(argument, ~uint64_t{0}, 0); };
-  return {.number = __NR_prlimit64,
-          .rules = {{{none(2)}, SeccompAction::allow()},
-                    {{ArgumentTest::is(1, RLIMIT_CORE), none(3)}, SeccompAction::error(0)},
-                    {{ArgumentTest::is(1, RLIMIT_CORE)}, SeccompAction::error(EPERM)}}};
-}
-
 // An unsigned int: asking (0xffffffff), the plain Linux one, its 32-bit name for uname, gdb's and setarch's -R, and
 // the old version number. None of those brings back the old executable-stack or zero-page behaviours.
 SeccompCall personality_call() {
@@ -244,8 +233,7 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(ioctl_call());
   calls.push_back(fcntl_call());
   calls.push_back(personality_call());
-  calls.push_back(setrlimit_call());
-  calls.push_back(prlimit_call());
+  for (auto& call : core_limit_calls()) calls.push_back(std::move(call));
   for (uint32_t number : {__NR_sync, __NR_syncfs})
     calls.push_back({.number = number, .otherwise = SeccompAction::error(0)});
   // It shares data where the filesystem can (see ioctl). Whoever copies by it has another way for older kernels.

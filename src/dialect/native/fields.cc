@@ -1,5 +1,6 @@
 #include "dialect/native/fields.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json_bound.h"
@@ -58,7 +59,7 @@ bool Fields::has(const char* name) const {
 }
 
 const json* Fields::get(const char* name) {
-  used_.insert(name);
+  used_.emplace_back(name);
   auto at = value_->find(name);
   return at == value_->end() || at->is_null() ? nullptr : &*at;
 }
@@ -233,7 +234,8 @@ void Fields::adopt(Fields& inner, const char*) {
 Result<void> Fields::done() {
   if (error_) return std::unexpected(*error_);
   for (const auto& [name, value] : value_->items())
-    if (!used_.contains(name)) return fail(Code::invalid, "there is no field " + log::quoted(prefix_ + name) + " here");
+    if (std::ranges::find(used_, name) == used_.end())
+      return fail(Code::invalid, "there is no field " + log::quoted(prefix_ + name) + " here");
   return {};
 }
 

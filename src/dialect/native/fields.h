@@ -11,7 +11,6 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,7 +56,7 @@ class Fields {
   Fields();
   const nlohmann::json* get(const char* name);
   std::unique_ptr<nlohmann::json> value_;
-  std::set<std::string> used_;
+  std::vector<std::string> used_;
   std::string prefix_;
   std::optional<Error> error_;
 };

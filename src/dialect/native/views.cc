@@ -59,33 +59,34 @@ void add_mounts(json& out, const std::vector<store::VolumeUse>& volumes) {
 }  // namespace
 
 json view(const store::SandboxRecord& sandbox) {
-  json out = {{"id", sandbox.id},
-              {"state", to_string(sandbox.state)},
-              {"template", sandbox.template_name},
-              {"boundary", to_string(sandbox.boundary)},
-              {"shared_kernel", sandbox.boundary == BoundaryKind::jail},
-              {"engine", sandbox.engine.name},
-              {"engine_version", sandbox.engine.version},
-              {"accelerated", sandbox.engine.accelerated},
-              {"birth", to_string(sandbox.birth)},
-              {"created", when(sandbox.created)},
-              {"last_active", moment(sandbox.last_active)},
-              {"deadline", moment(sandbox.lifetime.deadline)},
-              {"idle_timeout", seconds(sandbox.lifetime.idle_limit)},
-              {"at_end", to_string(sandbox.lifetime.at_end)},
-              {"auto_resume", sandbox.lifetime.auto_resume},
-              {"freeze_after", seconds(sandbox.lifetime.freeze_after)},
-              {"delete_after", seconds(sandbox.lifetime.delete_after)},
-              {"archive_after", seconds(sandbox.lifetime.archive_after)},
-              {"cpus", sandbox.limits.cpus},
-              {"memory", sandbox.limits.memory},
-              {"disk", sandbox.limits.disk},
-              {"pids", sandbox.limits.pids},
-              {"metadata", sandbox.metadata},
-              {"public_ports", sandbox.traffic_token.empty()},
-              {"granted", sandbox.granted},
-              {"keep_grants", sandbox.keep_grants},
-              {"exposed", sandbox.exposed}};
+  json out;  // one by one: a list of pairs would be made, and copied, first
+  out["id"] = sandbox.id;
+  out["state"] = to_string(sandbox.state);
+  out["template"] = sandbox.template_name;
+  out["boundary"] = to_string(sandbox.boundary);
+  out["shared_kernel"] = sandbox.boundary == BoundaryKind::jail;
+  out["engine"] = sandbox.engine.name;
+  out["engine_version"] = sandbox.engine.version;
+  out["accelerated"] = sandbox.engine.accelerated;
+  out["birth"] = to_string(sandbox.birth);
+  out["created"] = when(sandbox.created);
+  out["last_active"] = moment(sandbox.last_active);
+  out["deadline"] = moment(sandbox.lifetime.deadline);
+  out["idle_timeout"] = seconds(sandbox.lifetime.idle_limit);
+  out["at_end"] = to_string(sandbox.lifetime.at_end);
+  out["auto_resume"] = sandbox.lifetime.auto_resume;
+  out["freeze_after"] = seconds(sandbox.lifetime.freeze_after);
+  out["delete_after"] = seconds(sandbox.lifetime.delete_after);
+  out["archive_after"] = seconds(sandbox.lifetime.archive_after);
+  out["cpus"] = sandbox.limits.cpus;
+  out["memory"] = sandbox.limits.memory;
+  out["disk"] = sandbox.limits.disk;
+  out["pids"] = sandbox.limits.pids;
+  out["metadata"] = sandbox.metadata;
+  out["public_ports"] = sandbox.traffic_token.empty();
+  out["granted"] = sandbox.granted;
+  out["keep_grants"] = sandbox.keep_grants;
+  out["exposed"] = sandbox.exposed;
   out["network"] = sandbox.network.empty() ? "none" : sandbox.network;
   if (!sandbox.name.empty()) out["name"] = sandbox.name;
   if (!sandbox.key.empty()) out["key"] = sandbox.key;

@@ -1,6 +1,7 @@
 #include "guest/agent/link_io.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "base/ids.h"
 
 namespace isola::guest {
 
@@ -46,20 +48,43 @@ Result<void> LinkIo::take_stdio() {
   }
   Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (null) ::dup2(null.get(), 0), ::dup2(null.get(), 1);
-  std::string mark(kMarkSize, '\0');
-  for (size_t have = 0; have < mark.size();) {
-    ssize_t n = ::read(in_, mark.data() + have, mark.size() - have);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return sys_error("the link does not begin with a mark", n < 0 ? errno : EPIPE);
-    have += static_cast<size_t>(n);
-  }
-  stream_ = MarkedStream(std::move(mark));
+  ISOLA_CHECK(await_mark());
+  agent_.mux().on_naming = [this](std::string_view payload) {
+    if (auto naming = decode<Naming>(payload)) naming_ = std::move(*naming);
+  };
   if (null) ::dup2(null.get(), 2);  // from here on nobody reads complaints, and others inside could open them
   return {};
 }
 
+Result<void> LinkIo::take_packets() {
+  in_ = place_.packets;
+  out_ = ::fcntl(in_, F_DUPFD_CLOEXEC, 3);  // each is waited for by itself
+  if (out_ < 0) return sys_error("there is no line of packets");
+  line_.emplace(in_, PacketLine::End::greets);
+  return await_mark();
+}
+
+// The first bytes: what to listen for from now on.
+Result<void> LinkIo::await_mark() {
+  std::string mark(kMarkSize, '\0');
+  for (size_t have = 0; have < mark.size();) {
+    ssize_t n = read(mark.data() + have, mark.size() - have);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
+      pollfd ready{in_, POLLIN, 0};
+      (void)::poll(&ready, 1, -1);
+      continue;
+    }
+    if (n <= 0) return sys_error("the link does not begin with a mark", n < 0 ? errno : EPIPE);
+    have += static_cast<size_t>(n);
+  }
+  stream_ = MarkedStream(std::move(mark));
+  return {};
+}
+
 Result<void> LinkIo::begin() {
-  if (stdio_) {
+  if (place_.packets >= 0) {
+    ISOLA_CHECK(take_packets());
+  } else if (place_.stdio) {
     ISOLA_CHECK(take_stdio());
   } else {
     for (int fd : {kFdInRead, kFdOutWrite, kFdInWrite, kFdOutRead}) {
@@ -67,33 +92,45 @@ Result<void> LinkIo::begin() {
     }
   }
   for (int fd : {in_, out_}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-  agent_.next_generation();
+  // Without a name there is nobody to say hello for yet.
+  if (!agent_.id().empty()) agent_.next_generation();
   ISOLA_CHECK(watch());
+  if (line_) on_in(0);  // what came behind the mark is taken in already, and nothing would tell of it
   flush();
   return {};
 }
 
 Result<void> LinkIo::watch() {
   // Edge-triggered on a stream that can end, or its end would wake us for ever.
-  return agent_.loop().add(in_, stdio_ ? EPOLLIN | EPOLLET : EPOLLIN, &in_source_);
+  return agent_.loop().add(in_, marked_ ? EPOLLIN | EPOLLET : EPOLLIN, &in_source_);
 }
 
 void LinkIo::on_in(uint32_t) {
   do {
-    ssize_t n = ::read(in_, inbound, sizeof inbound);
+    ssize_t n = read(inbound, sizeof inbound);
     if (n > 0) {
       feed({inbound, static_cast<size_t>(n)});
     } else if (n == 0 || errno != EINTR) {
-      return;
+      break;
     }
-  } while (stdio_);  // a pipe that has more wakes us again
+  } while (marked_);  // a pipe that has more wakes us again
 }
 
 void LinkIo::feed(std::string_view bytes) {
-  if (!stdio_) return agent_.mux().feed(bytes);
+  if (!marked_) return agent_.mux().feed(bytes);
   stream_.feed(
       bytes, [this](std::string_view plain) { agent_.mux().feed(plain); },
       [this] { agent_.next_generation(stream_.mark()); });
+  if (naming_) take_name();
+}
+
+// Not in the middle of feed(): it changes what that works with. Nothing comes after a naming until it was answered.
+void LinkIo::take_name() {
+  Naming naming = std::move(*std::exchange(naming_, std::nullopt));
+  if (naming.mark.size() != kMarkSize || !is_sandbox_id(naming.id)) return;
+  agent_.rename(std::move(naming.id));
+  stream_ = MarkedStream(std::move(naming.mark));
+  agent_.next_generation(stream_.mark());
 }
 
 void LinkIo::flush() {
@@ -103,22 +140,26 @@ void LinkIo::flush() {
     secrecy_.forbid_checkpoint();
   while (!agent_.mux().out().empty()) {
     auto bytes = agent_.mux().out();
-    ssize_t n = ::write(out_, bytes.data(), bytes.size());
+    ssize_t n = write(bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
+      if (line_ && line_->full()) break;  // what makes room comes in, and after each round there is a flush
       if (errno == EAGAIN && !waiting_) waiting_ = agent_.loop().add(out_, EPOLLOUT, &out_source_).has_value();
       return;
     }
     agent_.mux().sent(static_cast<size_t>(n));
   }
+  if (line_) line_->acknowledge();
+  const bool more = line_ && line_->owes_word();  // there was no room even for that
+  if (more == waiting_) return;
   if (waiting_) agent_.loop().remove(out_, &out_source_);
-  waiting_ = false;
+  waiting_ = more && agent_.loop().add(out_, EPOLLOUT, &out_source_).has_value();
 }
 
 void LinkIo::on_out(uint32_t) { flush(); }
 
 void LinkIo::reattach() {
-  if (stdio_) return;  // there it is asked for in band
+  if (marked_) return;  // there it is asked for in band
   secrecy_.forbid_checkpoint();
   agent_.loop().remove(in_, &in_source_);
   if (waiting_) agent_.loop().remove(out_, &out_source_);

@@ -2,25 +2,40 @@
 // makes the pipes anew when the launcher asks for it.
 //
 // Over standard in and out nothing can be opened anew: there the stream begins with a mark (base/mark.h), and wherever
-// the mark comes again a new generation begins, which is answered with the mark and a hello.
+// the mark comes again a new generation begins, which is answered with the mark and a hello. There, too, the guest can
+// be given a name and another mark (Naming): by the relay of a guest that was started without a name, or that was
+// restored from a checkpoint and knows only those of the sandbox that it was. Marks are the same over a line of packets
+// (guest/packet_line.h), which is one descriptor for both.
 //
 // Over pipes the request is SIGRTMIN+1 from outside: `is_from_host` says how a signal from outside is told from one
 // that a process inside sent.
 #pragma once
 
 #include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <optional>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/mark.h"
 #include "guest/agent/agent.h"
 #include "guest/agent/secrecy.h"
+#include "guest/naming.h"
+#include "guest/packet_line.h"
 
 namespace isola::guest {
 
+// What the guest speaks over.
+struct LinkPlace {
+  bool stdio = false;  // else the pipes at 3 to 6
+  int packets = -1;    // a socket: a line of packets, and neither of those
+};
+
 class LinkIo {
  public:
-  LinkIo(Agent& agent, Secrecy& secrecy, bool stdio) : agent_(agent), secrecy_(secrecy), stdio_(stdio) {}
+  LinkIo(Agent& agent, Secrecy& secrecy, LinkPlace place)
+      : agent_(agent), secrecy_(secrecy), place_(place), marked_(place.stdio || place.packets >= 0) {}
   Result<void> begin();
   void flush();     // what fits now; the rest goes when the pipe has room
   void reattach();  // new pipes over fds 3 to 6, new generation
@@ -30,14 +45,24 @@ class LinkIo {
   void on_out(uint32_t events);
   Result<void> watch();
   Result<void> take_stdio();
+  Result<void> take_packets();
+  Result<void> await_mark();
   void feed(std::string_view bytes);
+  void take_name();
+  ssize_t read(char* into, size_t room) { return line_ ? line_->read(into, room) : ::read(in_, into, room); }
+  ssize_t write(std::string_view bytes) {
+    return line_ ? line_->write(bytes.data(), bytes.size()) : ::write(out_, bytes.data(), bytes.size());
+  }
 
   Agent& agent_;
   Secrecy& secrecy_;
-  bool stdio_;
+  LinkPlace place_;
+  bool marked_;  // generations begin with a mark
+  std::optional<PacketLine> line_;
   int in_ = kFdInRead, out_ = kFdOutWrite;
   bool waiting_ = false;
-  MarkedStream stream_;  // stdio only
+  MarkedStream stream_;           // if marked_
+  std::optional<Naming> naming_;  // that came just now
   MemberSource<LinkIo, &LinkIo::on_in> in_source_{this};
   MemberSource<LinkIo, &LinkIo::on_out> out_source_{this};
 };

@@ -1,7 +1,11 @@
 // isola-guest: process 1 of every sandbox.
 //
-//   isola-guest --id <sandbox id> [--stdio]
-//   isola-guest --relay -- <engine> …           (relay.h: outside of an engine that the guest is inside of)
+//   isola-guest --id <sandbox id> [--stdio | --packets <descriptor>]
+//   isola-guest --stdio                         (its relay tells it its name)
+//   isola-guest --relay [--name <sandbox id> | --rename <sandbox id>] -- <engine> …
+//                                               (relay.h: outside of an engine that the guest is inside of)
+//   isola-guest --relay-packets <cpu> -- <engine> …
+//   /init                                       (birth.h: the first program of a kernel of the sandbox's own)
 //
 // Reaps, starts processes, moves files, watches folders, dials ports; told what to do over the link (guest/link.h).
 // One thread, epoll and signalfd: nothing that a checkpoint could not carry.
@@ -13,10 +17,12 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "guest/agent/agent.h"
+#include "guest/agent/birth.h"
 #include "guest/agent/link_io.h"
 #include "guest/agent/relay.h"
 #include "guest/agent/spawn.h"
@@ -65,7 +71,7 @@ class Signals : public Source {
   Fd fd_;
 };
 
-int run(const std::string& id, bool stdio) {
+int run(const std::string& id, LinkPlace place) {
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_TRIM_THRESHOLD, 64 << 10);
   ::mallopt(M_MMAP_THRESHOLD, 48 << 10);  // large buffers go back to the kernel when they go
@@ -73,7 +79,7 @@ int run(const std::string& id, bool stdio) {
   prepare_oom_score();
   Agent agent(id);
   Secrecy secrecy;
-  LinkIo link(agent, secrecy, stdio);
+  LinkIo link(agent, secrecy, place);
   Signals signals(agent, link);
   for (auto step : {secrecy.begin(), signals.begin(), link.begin()}) {
     if (!step) return std::fprintf(stderr, "isola-guest: %s\n", step.error().message.c_str()), 1;
@@ -88,22 +94,46 @@ int run(const std::string& id, bool stdio) {
 }  // namespace isola::guest
 
 int main(int argc, char** argv) {
-  if (argc > 3 && std::strcmp(argv[1], "--relay") == 0 && std::strcmp(argv[2], "--") == 0)
-    return isola::guest::run_relay({argv + 3, argv + argc});
+  if (::getpid() == 1 && std::strcmp(argv[0], isola::guest::kFirstProgram) == 0) {
+    auto born = isola::guest::come_to_life();
+    if (!born) return std::fprintf(stderr, "isola-guest: %s\n", born.error().message.c_str()), 1;
+    return isola::guest::run(born->id, {.packets = born->line.release()});
+  }
+  if (argc > 3 && std::strcmp(argv[1], "--relay") == 0) {
+    isola::guest::RelayOptions options;
+    int at = 2;
+    options.restored = std::strcmp(argv[at], "--rename") == 0;
+    if (options.restored || std::strcmp(argv[at], "--name") == 0) options.name = argv[at + 1], at += 2;
+    if (at + 1 < argc && std::strcmp(argv[at], "--") == 0) {
+      options.engine = {argv + at + 1, argv + argc};
+      return isola::guest::run_relay(options);
+    }
+  }
+  if (argc > 4 && std::strcmp(argv[1], "--relay-packets") == 0 && std::strcmp(argv[3], "--") == 0) {
+    isola::guest::RelayOptions options;
+    options.engine = {argv + 4, argv + argc};
+    options.packets = true;
+    options.processor = std::atoi(argv[2]);
+    return isola::guest::run_relay(options);
+  }
   std::string id;
-  bool stdio = false, bad = false;
+  bool bad = false;
+  isola::guest::LinkPlace place;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--stdio") == 0)
-      stdio = true;
+      place.stdio = true;
+    else if (std::strcmp(argv[i], "--packets") == 0 && i + 1 < argc)
+      place.packets = std::atoi(argv[++i]);
     else if (std::strcmp(argv[i], "--id") == 0 && i + 1 < argc)
       id = argv[++i];
     else
       bad = true;
   }
-  if (bad || id.empty()) return std::fputs("usage: isola-guest --id <sandbox id> [--stdio]\n", stderr), 2;
+  if (bad || (id.empty() && !place.stdio))
+    return std::fputs("usage: isola-guest --id <sandbox id> [--stdio | --packets <descriptor>]\n", stderr), 2;
   // 0, 1 and 2 must be taken, or a pipe of a child could land there.
   for (int fd = 0; fd < 3; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDWR);
   }
-  return isola::guest::run(id, stdio);
+  return isola::guest::run(id, place);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "guest/naming.h"
+
 namespace isola::guest {
 
 size_t Channel::room() const {
@@ -66,6 +68,13 @@ void Mux::put(uint32_t channel, Type type, std::string_view a, std::string_view 
 }
 
 void Mux::handle(const Frame& frame) {
+  if (frame.type == kNaming) {
+    if (on_naming)
+      on_naming(frame.payload);
+    else
+      broken_ = true;
+    return;
+  }
   Reader in(frame.payload);
   auto found = channels_.find(frame.channel);
   Channel* channel = found == channels_.end() ? nullptr : found->second.get();

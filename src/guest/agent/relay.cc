@@ -1,11 +1,13 @@
 #include "guest/agent/relay.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -20,10 +23,23 @@
 #include "base/mark.h"
 #include "guest/agent/link_io.h"
 #include "guest/link.h"
+#include "guest/naming.h"
+#include "guest/packet_line.h"
 
 namespace isola::guest {
 
 namespace {
+
+// One end of the engine's: a pipe, or a line of packets.
+struct Stream {
+  int fd = -1;
+  PacketLine* line = nullptr;
+  ssize_t read(char* into, size_t room) const { return line ? line->read(into, room) : ::read(fd, into, room); }
+  ssize_t write(const char* bytes, size_t n) const { return line ? line->write(bytes, n) : ::write(fd, bytes, n); }
+};
+
+// How long a line of packets may be silent before the other end is reminded; doubled each time, up to the other.
+constexpr int kPatienceMs = 200, kMostPatienceMs = 10'000;
 
 // Bytes on their way in one direction: read only when all of the last piece was written.
 class Flow {
@@ -31,15 +47,15 @@ class Flow {
   bool empty() const { return at_ == size_; }
   void clear() { at_ = size_ = 0; }
   // False: nothing more comes.
-  bool fill(int from) {
-    ssize_t n = ::read(from, bytes_, sizeof bytes_);
+  bool fill(const Stream& from) {
+    ssize_t n = from.read(bytes_, sizeof bytes_);
     at_ = 0;
     size_ = n > 0 ? static_cast<size_t>(n) : 0;
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
   }
-  void drain(int to) {
+  void drain(const Stream& to) {
     while (!empty()) {
-      ssize_t n = ::write(to, bytes_ + at_, size_ - at_);
+      ssize_t n = to.write(bytes_ + at_, size_ - at_);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return;
       at_ += static_cast<size_t>(n);
@@ -62,29 +78,38 @@ Result<std::string> draw_mark() {
 
 class Relay {
  public:
-  Result<void> begin(const std::vector<std::string>& engine);
+  Result<void> begin(const RelayOptions& options);
   void run();
 
  private:
-  Result<void> start(const std::vector<std::string>& engine, int in, int out);
+  Result<void> connect(const RelayOptions& options);
+  Result<void> connect_by_packets(const RelayOptions& options);
+  Result<void> start(const RelayOptions& options, int in, int out);
   void on_signal();
   void reattach();
   void pump();
+  void pump_out();
   void watch();
+  void wait();
   void set(int fd, bool& on, bool wanted, uint32_t events);
 
+  Stream to() { return {to_engine_.get(), line_ ? &*line_ : nullptr}; }
+  Stream from() { return {from_engine_.get(), line_ ? &*line_ : nullptr}; }
+
   Fd epoll_, signals_, to_engine_, from_engine_;
+  std::optional<PacketLine> line_;
+  int patience_ms_ = kPatienceMs;
   pid_t engine_ = -1;
   uint32_t host_uid_ = 0;
   MarkFinder finder_;
-  size_t mark_left_ = 0;   // bytes of the mark that are still to be written
+  std::string opening_;    // marks and names that are still to be written, before anything of the host's
   bool awaiting_ = false;  // until it came back, what the engine says is of an older generation, and it is told nothing
   Flow in_, out_;
   bool engine_silent_ = false;
   bool reading_host_ = false, reading_engine_ = false, writing_host_ = false, writing_engine_ = false;
 };
 
-Result<void> Relay::begin(const std::vector<std::string>& engine) {
+Result<void> Relay::begin(const RelayOptions& options) {
   ISOLA_TRY(std::string mark, draw_mark());
   finder_ = MarkFinder(mark);
   host_uid_ = host_signal_uid();
@@ -104,32 +129,78 @@ Result<void> Relay::begin(const std::vector<std::string>& engine) {
   if (!signals_ || !epoll_) return sys_error("cannot wait for events");
   epoll_event event{.events = EPOLLIN, .data = {.fd = signals_.get()}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, signals_.get(), &event) < 0) return sys_error("cannot read signals");
+  ISOLA_CHECK(options.packets ? connect_by_packets(options) : connect(options));
+  // The first one tells the guest what to listen for; it is not answered. A name is. It comes with another mark, since
+  // the guest would take the same one, in the middle of the frame, for what it is.
+  if (!options.restored && options.name.empty()) opening_ = mark;
+  if (!options.restored && !options.name.empty()) {
+    ISOLA_TRY(opening_, draw_mark());
+  }
+  if (!options.name.empty()) {
+    put_frame(opening_, 0, kNaming, encode(Naming{.mark = mark, .id = options.name}));
+    awaiting_ = true;
+  }
+  return {};
+}
+
+Result<void> Relay::connect(const RelayOptions& options) {
   int in[2], out[2];
   if (::pipe2(in, O_CLOEXEC) < 0 || ::pipe2(out, O_CLOEXEC) < 0) return sys_error("cannot make pipes for the engine");
   Fd its_in(in[0]), its_out(out[1]);
   to_engine_ = Fd(in[1]);
   from_engine_ = Fd(out[0]);
-  ISOLA_CHECK(start(engine, its_in.get(), its_out.get()));
+  ISOLA_CHECK(start(options, its_in.get(), its_out.get()));
   for (const Fd* fd : {&to_engine_, &from_engine_}) ::fcntl(fd->get(), F_SETFL, O_NONBLOCK);
-  // The first one tells the guest what to listen for; it is not answered.
-  mark_left_ = kMarkSize;
   return {};
 }
 
-Result<void> Relay::start(const std::vector<std::string>& engine, int in, int out) {
+Result<void> Relay::connect_by_packets(const RelayOptions& options) {
+  if (::fcntl(kFdNetwork, F_SETFD, FD_CLOEXEC) < 0) return sys_error("the sandbox's network is missing");
+  if (options.processor >= 0) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(options.processor, &one);
+    // Only faster: a processor that is gone, or not allowed any more, is no reason to fail.
+    (void)::sched_setaffinity(0, sizeof one, &one);
+  }
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+    return sys_error("cannot make a line to the engine");
+  Fd its(pair[1]);
+  from_engine_ = Fd(pair[0]);
+  // Each is waited for by itself.
+  to_engine_ = Fd(::fcntl(pair[0], F_DUPFD_CLOEXEC, 0));
+  if (!to_engine_) return sys_error("cannot make a line to the engine");
+  const int room = 4 * static_cast<int>(PacketLine::kWindow);
+  for (int fd : {pair[0], pair[1]}) (void)::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+  line_.emplace(from_engine_.get(), PacketLine::End::waits);
+  return start(options, its.get(), kFdNetwork);
+}
+
+// `in` and `out` are the engine's, under the numbers that it knows.
+Result<void> Relay::start(const RelayOptions& options, int in, int out) {
   std::vector<char*> argv;
-  for (const auto& word : engine) argv.push_back(const_cast<char*>(word.c_str()));
+  for (const auto& word : options.engine) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  char* const env[] = {nullptr};
+  const char* program = argv[0];
+  // A kernel that is told to reboot starts the program that it was called by once more: there is none of that name.
+  static char nobody[] = "no-second-boot";
+  if (options.packets) argv[0] = nobody;
   engine_ = ::fork();
   if (engine_ < 0) return sys_error("cannot start the engine");
   if (engine_ > 0) return {};
   sigset_t none;
   ::sigemptyset(&none);
-  if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::syscall(SYS_close_range, 3U, ~0U, 0U) < 0) ::_exit(126);
+  const int first = options.packets ? kEngineLine : 0;
+  // Out of the way of each other first.
+  in = ::fcntl(in, F_DUPFD_CLOEXEC, 100);
+  out = ::fcntl(out, F_DUPFD_CLOEXEC, 100);
+  if (in < 0 || out < 0 || ::dup2(in, first) < 0 || ::dup2(out, first + 1) < 0 ||
+      ::syscall(SYS_close_range, options.packets ? 5U : 3U, ~0U, 0U) < 0)
+    ::_exit(126);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execve(argv[0], argv.data(), env);
-  std::fprintf(stderr, "cannot start %s: %s\n", argv[0], std::strerror(errno));
+  ::execve(program, argv.data(), environ);
+  std::fprintf(stderr, "cannot start %s: %s\n", program, std::strerror(errno));
   ::_exit(127);
 }
 
@@ -156,7 +227,7 @@ void Relay::reattach() {
   if (std::exchange(awaiting_, true)) return;
   finder_.reset();
   // (A first mark that is not yet written as a whole is followed by this one.)
-  mark_left_ += kMarkSize;
+  opening_ += finder_.mark();
 }
 
 void Relay::set(int fd, bool& on, bool wanted, uint32_t events) {
@@ -167,54 +238,73 @@ void Relay::set(int fd, bool& on, bool wanted, uint32_t events) {
 
 // Each descriptor is waited for only while somebody could use what it has.
 void Relay::watch() {
-  const bool mark = mark_left_ > 0;
+  const bool mark = !opening_.empty();
   set(kFdInRead, reading_host_, !mark && !awaiting_ && in_.empty(), EPOLLIN);
-  set(to_engine_.get(), writing_engine_, mark || !in_.empty(), EPOLLOUT);
-  set(from_engine_.get(), reading_engine_, !engine_silent_ && out_.empty(), EPOLLIN);
+  const bool can_write = !line_ || !line_->full();
+  set(to_engine_.get(), writing_engine_, ((mark || !in_.empty()) && can_write) || (line_ && line_->owes_word()),
+      EPOLLOUT);
+  // (A line is always listened to: it also tells what the guest has taken.)
+  set(from_engine_.get(), reading_engine_, !engine_silent_ && (out_.empty() || line_), EPOLLIN);
   set(kFdOutWrite, writing_host_, !out_.empty(), EPOLLOUT);
 }
 
 void Relay::pump() {
-  const std::string& mark = finder_.mark();
-  in_.drain(to_engine_.get());
-  while (in_.empty() && mark_left_ > 0) {
-    const size_t now = mark_left_ % kMarkSize == 0 ? kMarkSize : mark_left_ % kMarkSize;
-    ssize_t n = ::write(to_engine_.get(), mark.data() + (kMarkSize - now), now);
+  if (line_ && !line_->receive()) engine_silent_ = true;
+  in_.drain(to());
+  while (in_.empty() && !opening_.empty()) {
+    ssize_t n = to().write(opening_.data(), opening_.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) break;
-    mark_left_ -= static_cast<size_t>(n);
+    opening_.erase(0, static_cast<size_t>(n));
   }
-  if (mark_left_ == 0 && !awaiting_ && in_.empty()) {
-    (void)in_.fill(kFdInRead);
-    in_.drain(to_engine_.get());
+  if (opening_.empty() && !awaiting_ && in_.empty()) {
+    (void)in_.fill({.fd = kFdInRead});
+    in_.drain(to());
   }
-  out_.drain(kFdOutWrite);
-  if (!out_.empty() || engine_silent_) return;
-  if (!out_.fill(from_engine_.get())) engine_silent_ = true;
+  do pump_out();
+  while (line_ && line_->has_more() && out_.empty());
+  if (line_) line_->acknowledge();
+}
+
+void Relay::pump_out() {
+  out_.drain({.fd = kFdOutWrite});
+  if (!out_.empty() || (engine_silent_ && !line_)) return;
+  if (!out_.fill(from())) engine_silent_ = true;
   while (awaiting_ && !out_.empty()) {
     size_t end = finder_.find(out_.bytes());
     awaiting_ = end == MarkFinder::npos;
     out_.skip(std::min(end, out_.bytes().size()));
   }
-  out_.drain(kFdOutWrite);
+  out_.drain({.fd = kFdOutWrite});
+}
+
+void Relay::wait() {
+  epoll_event events[8];
+  const bool anxious = line_ && line_->waiting();
+  int n = ::epoll_wait(epoll_.get(), events, 8, anxious ? patience_ms_ : -1);
+  if (n == 0 && anxious) {
+    line_->remind();
+    patience_ms_ = std::min(2 * patience_ms_, kMostPatienceMs);
+  }
+  for (int i = 0; i < n; ++i) {
+    if (events[i].data.fd == from_engine_.get()) patience_ms_ = kPatienceMs;
+    if (events[i].data.fd == signals_.get()) on_signal();
+  }
 }
 
 void Relay::run() {
   for (;;) {
     watch();
-    epoll_event events[8];
-    int n = ::epoll_wait(epoll_.get(), events, 8, -1);
-    for (int i = 0; i < n; ++i)
-      if (events[i].data.fd == signals_.get()) on_signal();
+    wait();
     pump();
   }
 }
 
 }  // namespace
 
-int run_relay(const std::vector<std::string>& engine) {
+int run_relay(const RelayOptions& options) {
   static Relay relay;
-  if (auto begun = relay.begin(engine); !begun)
+  if (auto begun = relay.begin(options); !begun)
     return std::fprintf(stderr, "isola-guest: %s\n", begun.error().message.c_str()), 1;
   relay.run();
   return 1;

@@ -19,7 +19,8 @@ with open(os.path.join(FOLDER, "package.json")) as file:
 VERSION = tuple(int(part) for part in PACKAGE["version"].split("."))
 PROGRAM = os.path.join(FOLDER, PACKAGE["bin"]["e2b"] if isinstance(PACKAGE["bin"], dict) else PACKAGE["bin"])
 TEMPLATE = os.environ["ISOLA_TEMPLATE"]
-HOME = tempfile.mkdtemp(prefix="isola-e2b-cli-")
+FOLDER_OF_HOME = tempfile.TemporaryDirectory(prefix="isola-e2b-cli-", ignore_cleanup_errors=True)
+HOME = FOLDER_OF_HOME.name
 
 
 def e2b(*words, code=0, stdin=b""):
