@@ -48,7 +48,7 @@ Json filter_section() {
 }
 
 // What `runc spec` writes, with our program, a user and a network namespace, limits and a filter.
-Json bundle_config(const std::string& root) {
+Json bundle_config(const std::string& root, const std::vector<std::string>& argv) {
   Json capabilities = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETUID", "CAP_SETGID", "CAP_KILL"};
   Json map = {{{"containerID", 0}, {"hostID", kMappedRoot}, {"size", 65536}}};
   auto mount = [](const char* where, const char* type, const char* what, Json options) {
@@ -61,7 +61,7 @@ Json bundle_config(const std::string& root) {
           {"process",
            {{"terminal", false},
             {"user", {{"uid", 0}, {"gid", 0}}},
-            {"args", {kHello}},
+            {"args", argv},
             {"env", {"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}},
             {"cwd", "/"},
             {"capabilities", {{"bounding", capabilities}, {"effective", capabilities}, {"permitted", capabilities}}},
@@ -120,6 +120,10 @@ Result<Fd> filter_file() {
 
 }  // namespace
 
+std::string oci_config(const std::string& root, const std::vector<std::string>& argv) {
+  return bundle_config(root, argv).dump();
+}
+
 Result<std::vector<Peer>> make_peers(Stage& stage) {
   Report& report = stage.report();
   hide_second_cgroup_version(report);
@@ -130,7 +134,7 @@ Result<std::vector<Peer>> make_peers(Stage& stage) {
   // Runtimes bring their own.
   if (::umount((root + "/proc").c_str()) < 0 || ::umount((root + "/dev").c_str()) < 0)
     return sys_error("cannot clear " + root);
-  ISOLA_CHECK(replace_file(bundle + "/config.json", bundle_config(root).dump()));
+  ISOLA_CHECK(replace_file(bundle + "/config.json", oci_config(root, {kHello})));
 
   std::vector<Peer> wanted;
   auto add = [&](const char* name, const char* program, std::vector<std::string> words) {

@@ -18,6 +18,9 @@ struct Peer {
   Fd filter;  // what program.extra refers to
 };
 
+// The configuration of an OCI bundle that runs this on that root.
+std::string oci_config(const std::string& root, const std::vector<std::string>& argv);
+
 // Those that are installed and work here; a note in the report for each that does not.
 Result<std::vector<Peer>> make_peers(Stage& stage);
 

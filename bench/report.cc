@@ -113,7 +113,7 @@ Result<void> Report::write_json(const std::string& path, const std::string& mode
   nlohmann::json out{{"version", 1},
                      {"time", ::time(nullptr)},
                      {"mode", mode},
-                     {"boundary", "jail"},
+                     {"boundary", boundary_},
                      {"kernel", kernel.release},
                      {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
                      {"rows", nlohmann::json::array()},

@@ -46,6 +46,7 @@ class Report {
   std::string table() const;  // Markdown
   Result<void> write_json(const std::string& path, const std::string& mode) const;
   bool all_met() const;
+  void set_boundary(std::string name) { boundary_ = std::move(name); }  // what the numbers are of; the jail
 
  private:
   struct Row {
@@ -58,6 +59,7 @@ class Report {
     std::string name, note;
     double ratio, limit;
   };
+  std::string boundary_ = "jail";
   std::vector<Row> rows_;
   std::vector<Goal> goals_;
   std::vector<std::string> notes_;

@@ -83,7 +83,11 @@ Result<std::string> Stage::borrow_template(const std::string& name) {
   image::TemplateCache machine;
   ISOLA_TRY(auto found, machine.find(name));
   std::string here = scratch_ + "/cache/blobs/" + found.digest + ".erofs";
-  if (::access(here.c_str(), F_OK) != 0 && ::symlink(machine.blob_path(found.digest).c_str(), here.c_str()) < 0)
+  const std::string there = machine.blob_path(found.digest);
+  // A hard link where that is possible: a boundary that takes the file as a disk is not led elsewhere by a symbolic
+  // one.
+  if (::access(here.c_str(), F_OK) != 0 && ::link(there.c_str(), here.c_str()) < 0 &&
+      ::symlink(there.c_str(), here.c_str()) < 0)
     return sys_error("cannot refer to the template " + name);
   return found.digest;
 }
@@ -125,7 +129,8 @@ Result<void> Stage::start_launcher() {
             launcher::Client::connect_or_start({.data_dir = scratch_ + "/data", .program = own_folder() + "isola"}));
   launcher_ = std::make_unique<launcher::Client>(std::move(client));
   ISOLA_TRY(auto info, launcher_->info());
-  report_.note("boundary: jail (a shared kernel); writable layers: " + info.layer_store);
+  report_.note("boundary: jail (a shared kernel) where a row does not name another; writable layers: " +
+               info.layer_store);
   double load = 0;
   if (::getloadavg(&load, 1) == 1 && load > 0.5 * cores())
     report_.note("the machine was busy with other things when this began (load " + std::to_string(load).substr(0, 4) +

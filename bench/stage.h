@@ -87,5 +87,10 @@ Result<void> bench_density(Stage& stage);
 Result<void> bench_transfer(Stage& stage);
 Result<void> bench_work(Stage& stage);
 Result<void> bench_image(Stage& stage);
+// Only when it is asked for by name: each boundary of this machine beside its engine used by hand.
+Result<void> bench_boundaries(Stage& stage);
+// Before the stage is made: a network of our own, with an address that is nobody's and that sandboxes reach by the
+// gate.
+Result<void> make_outside();
 
 }  // namespace isola::bench

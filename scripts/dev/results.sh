@@ -89,6 +89,12 @@ bench_e2b() {
   template release minimal
   PYTHONDONTWRITEBYTECODE=1 bench_program bench/e2b/bench.py e2b-bench "e2b results" "$@"
 }
+bench_boundaries() {
+  build release isola-bench
+  template release minimal
+  template release base  # for the compile job
+  bench_program isola-bench boundary-bench "boundary results" "$@" --only boundaries
+}
 bench_program() {  # bench_program PROGRAM SUFFIX MARK [option…]
   local program=build/bin/$1 stem table mark=$3
   [[ $1 != */* ]] || program=$1  # not one that was built
@@ -105,7 +111,7 @@ bench_program() {  # bench_program PROGRAM SUFFIX MARK [option…]
     echo "# Benchmarks of $(date -u '+%F %H:%M') UTC"
     echo
     machine_lines
-    echo "- counts: ${1:-normal}"
+    case "${1:-}" in --quick | --full) echo "- counts: $1" ;; *) echo "- counts: normal" ;; esac
     cat "$table"
   } >"$stem.md"
   bench_table_into docs/performance.md "$stem.md" "$mark"
