@@ -95,7 +95,11 @@ void Box::Turn::release() {
 
 bool Box::claim_end() {
   std::lock_guard lock(mutex_);
-  return !std::exchange(finishing_, true);
+  if (finishing_ || store::is_asleep(record_.state)) return false;
+  finishing_ = true;
+  record_.state = State::ending;
+  ++version_;
+  return true;
 }
 
 void Box::set_ended() {

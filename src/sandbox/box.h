@@ -135,7 +135,8 @@ class Box : public std::enable_shared_from_this<Box> {
   };
   bool is_shut() const;
 
-  // The end: true for the first who comes with it, and only for that one.
+  // The end: true for the first who comes with it, and only for that one. Not of one that sleeps: its processes are
+  // gone, and that is no end. (Whoever ends a sleeping one says before that it is ending.)
   bool claim_end();
   void set_ended();
   Task<void> wait_ended();

@@ -89,6 +89,10 @@ class FakeLauncher {
     std::lock_guard lock(mutex_);
     return volumes_;
   }
+  void add_image(const launcher::ImageSummary& image) {
+    std::lock_guard lock(mutex_);
+    images_.push_back(image);
+  }
   void add_volume(const std::string& id) {
     std::lock_guard lock(mutex_);
     volumes_.insert(id);
@@ -199,6 +203,12 @@ class FakeLauncher {
       out.u8(0);
       return encode(out, state);
     }
+    if (op == Op::images) {
+      out.u8(0);
+      out.u32(static_cast<uint32_t>(images_.size()));
+      for (const auto& image : images_) encode(out, image);
+      return out.u8(0);
+    }
     if (op == Op::volumes) {
       out.u8(0);
       out.u32(static_cast<uint32_t>(volumes_.size()));
@@ -233,6 +243,7 @@ class FakeLauncher {
   std::set<Op> held_ops_;
   std::map<Op, std::vector<std::string>> held_;
   std::set<std::string> volumes_;
+  std::vector<launcher::ImageSummary> images_;
   std::string policy_, bindings_;
   std::vector<std::string> revoked_;
   uint32_t gate_tag_ = 0;

@@ -157,6 +157,27 @@ TEST_F(ServiceTest, WordOfAnEarlierLifesEndEndsNothing) {
   EXPECT_EQ(stored(id).end_reason, EndReason::oom);
 }
 
+// A pause came through though its launcher was killed: whoever hears of the end looks for the image, and several may.
+TEST_F(ServiceTest, APauseThatSeveralFindIsNoEnd) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.add_image({.id = new_image_id(), .sandbox = id, .verb = "pause", .memory = true});
+  fake_.remove(id);
+  fake_.hold(Op::images);
+  const int before = fake_.asked(Op::images);
+  for (int i = 0; i < 3; ++i) fake_.tell_end(id, EndReason::exited);
+  fake_.wait_for(Op::images, before + 3);
+  fake_.release(Op::images);
+  while (box->state() == State::running) std::this_thread::yield();
+  settle(box);
+  EXPECT_EQ(box->state(), State::paused);
+  EXPECT_EQ(stored(id).state, State::paused);
+  while (events(id, ledger::Kind::sandbox_paused).empty()) std::this_thread::yield();
+  EXPECT_EQ(events(id, ledger::Kind::sandbox_paused).size(), 1u);
+  EXPECT_TRUE(events(id, ledger::Kind::sandbox_ended).empty());
+}
+
 TEST_F(ServiceTest, AnEndThatNobodyHeardOfIsFound) {
   auto id = left(State::running), other = left(State::running);
   ASSERT_TRUE(start({.sweep = std::chrono::milliseconds(10)}));

@@ -126,6 +126,7 @@ bool Service::fall_asleep(const BoxPtr& box, store::ImageRecord image, const Pau
   Millis now = now_millis();
   auto sleep = [&](auto& r) { r.state = to, r.image = image.id, r.asleep = now, r.end_detail = request.why; };
   State from = box->state();
+  if (store::is_asleep(from)) return box->record().image == image.id;  // somebody else has found it
   if (over(from) || !box->change_from(from, sleep)) return false;
   // Whatever the disk says: the image is there, and a server that starts finds it.
   if (auto stored = parts_.store.set_asleep(box->id(), to, image, now, request.why); !stored)
