@@ -242,6 +242,7 @@ struct CommandSpec {
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
   bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
+  bool held = false;    // whoever follows it holds it up by reading slowly, and loses nothing
   // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
   // it.
   store::Labels secrets = {};
@@ -387,7 +388,8 @@ class Service : public std::enable_shared_from_this<Service> {
 
   // ---- commands ----
   Task<Result<Running>> run(BoxPtr box, CommandSpec spec);
-  Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from);
+  // `held`: as in CommandSpec.
+  Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from, bool held = false);
   // The guest takes a kill that nobody asked it for to be the memory limit's. The kernel counts those: where it has
   // counted none, somebody inside did it.
   Task<guest::Exit> judged(BoxPtr box, guest::Exit exit);
