@@ -339,6 +339,8 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
   std::shared_ptr<GuestLink> link;
   if (wakes) {
     ISOLA_CO_TRY(link, co_await this->link(box));
+  } else if (box->state() == State::ending) {
+    ISOLA_CO_TRY(link, co_await box->link(*parts_.launcher, Box::Asks::last_word));
   } else {
     ISOLA_CO_TRY(link, co_await link_if_awake(box));
   }

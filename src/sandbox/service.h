@@ -304,10 +304,7 @@ class Service : public std::enable_shared_from_this<Service> {
   // Whatever goes wrong, it ends: what fails now is tried again.
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {},
                           Caller by = Caller());
-  // kill() begins with it.
-  Task<void> write_down_commands(BoxPtr box);
-  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone. Whose
-  // caller was told of commands, writes them down before.
+  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
   Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
@@ -472,12 +469,15 @@ class Service : public std::enable_shared_from_this<Service> {
   void tell_births();
   void record_birth(Box& box, const Latency& latency, const std::string& snapshot, const std::string& warm,
                     const Caller& by);
-  Task<void> commands_written(BoxPtr box);
+  Task<void> write_down_commands(BoxPtr box, bool can_speak);
+  Task<void> commands_written(BoxPtr box, bool can_speak);
   Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
   Task<Result<BoxPtr>> take_in(store::SandboxRecord record, boundary::Link link);
-  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
+  bool is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record);
+  void forget(const BoxPtr& box);
+  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request, bool certificate);
   Task<Result<void>> configure(BoxPtr box, store::Labels env, bool the_one);
   Task<Result<launcher::CheckpointReply>> save(BoxPtr box, launcher::CheckpointRequest request);
   Result<void> room_to_keep(const BoxPtr& box, uint64_t bytes);
@@ -564,6 +564,7 @@ class Service : public std::enable_shared_from_this<Service> {
   // The same policy with these bindings: all of them, or an error.
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
   Task<void> place_certificate(BoxPtr box);
+  bool needs_certificate(const store::SandboxRecord& record);
   // ---- what leaves them (screens.cc) ----
   BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);
   // At the start, before anybody can ask for what is inside.

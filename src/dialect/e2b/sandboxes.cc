@@ -354,7 +354,6 @@ void Api::add_sandboxes(http::Router& router) {
   auto kill = handled([service](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
     sandbox::Caller by = dialect::caller_of(ex);
-    co_await service->write_down_commands(box);
     ISOLA_CO_CHECK(service->kill_soon(box, by));
     ex.reply(204);
     co_return Result<void>();
