@@ -43,7 +43,7 @@ struct Settings {
   boundary::Limits default_limits;
   Millis default_timeout = 0;                 // a lifetime where the caller names none; 0: never
   uint32_t pool = 1;                          // parked jails per template in use, at least
-  uint32_t pool_most = 16;                    // and at most: in between, demand decides
+  uint32_t pool_most = 128;                   // and at most: in between, demand decides
   uint64_t pool_memory = 0;                   // bytes that all of them together may take; 0: no bound but what is free
   std::chrono::milliseconds sample{30000};    // how often usage is written down
   std::chrono::milliseconds patience{30000};  // with a guest that says nothing
