@@ -77,6 +77,7 @@ Result<void> check_git(const GitCheckout& git);
 struct NetworkGrant {
   vault::Binding binding;                                // id, actor and the value are filled in
   std::shared_ptr<const vault::Secret> value = nullptr;  // of this sandbox alone; none: of the secret that it names
+  bool identity = false;  // instead of both: a token that says who the sandbox is, for the binding's audience
 };
 
 struct CreateRequest {
@@ -241,8 +242,8 @@ struct CommandSpec {
   bool pty = false;
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
-  bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
   bool held = false;    // whoever follows it holds it up by reading slowly, and loses nothing
+  bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
   // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
   // it.
   store::Labels secrets = {};
@@ -474,9 +475,9 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
-  Task<Result<BoxPtr>> take_in(store::SandboxRecord record, boundary::Link link);
   bool is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record);
   void forget(const BoxPtr& box);
+  Task<Result<BoxPtr>> take_in(store::SandboxRecord record, boundary::Link link);
   Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request, bool certificate);
   Task<Result<void>> configure(BoxPtr box, store::Labels env, bool the_one);
   Task<Result<launcher::CheckpointReply>> save(BoxPtr box, launcher::CheckpointRequest request);
@@ -563,8 +564,8 @@ class Service : public std::enable_shared_from_this<Service> {
   void undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by);
   // The same policy with these bindings: all of them, or an error.
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
-  Task<void> place_certificate(BoxPtr box);
   bool needs_certificate(const store::SandboxRecord& record);
+  Task<void> place_certificate(BoxPtr box);
   // ---- what leaves them (screens.cc) ----
   BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);
   // At the start, before anybody can ask for what is inside.
