@@ -457,6 +457,8 @@ Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   EndReason reason = EndReason::killed;
   std::string detail;
   if (box->state() == State::ended) return {};
+  const State before = box->state();
+  if (before != State::running && before != State::ending) box->unasked = false;  // asleep or frozen, it says nothing
   auto noted = begin_end(box, reason, detail, by);
   net::co_spawn(
       box->home(),
@@ -492,9 +494,9 @@ Task<void> Service::commands_written(BoxPtr box, bool can_speak) {
 Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail, Caller by) {
   auto self = shared_from_this();
   if (box->state() == State::ended) co_return Result<void>();
-  const bool frozen = box->state() == State::frozen;
+  const State before = box->state();
   (void)begin_end(box, reason, detail, by);
-  co_await write_down_commands(box, !frozen);
+  co_await write_down_commands(box, before == State::running || before == State::ending);
   if (untold().has(box->id())) {
     net::any_io_executor here = co_await net::this_coro::executor;
     net::co_spawn(here, tell_gate(parts_.launcher, box->id()), net::detached);
