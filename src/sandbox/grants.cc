@@ -509,17 +509,22 @@ const store::Labels& certificate_variables() {
 }  // namespace
 
 // A sandbox whose TLS the gate terminates trusts its CA. What fails here costs it those connections and nothing else.
-Task<void> Service::place_certificate(BoxPtr box) {
-  auto record = box->record();
-  if (record.network.empty() || box->state() == State::ended || store::is_asleep(box->state())) co_return;
+// Where its gate looks into connections, or will because of a binding.
+bool Service::needs_certificate(const store::SandboxRecord& record) {
+  if (record.network.empty()) return false;
   auto about_requests = [](const std::string& text) {
     auto policy = gate::parse_policy(text);
     return policy && std::ranges::any_of(policy->rules, &gate::Rule::is_about_requests);
   };
-  auto project = parts_.store.find_project(box->project());
-  const bool looks = about_requests(record.network) || (project && about_requests(ceiling_of(*project)));
+  auto project = parts_.store.find_project(record.project);
+  if (about_requests(record.network) || (project && about_requests(ceiling_of(*project)))) return true;
   auto grants = grants_of(record);
-  if (!looks && (!grants || grants->empty())) co_return;
+  return grants && !grants->empty();
+}
+
+Task<void> Service::place_certificate(BoxPtr box) {
+  if (box->state() == State::ended || store::is_asleep(box->state())) co_return;
+  if (!needs_certificate(box->record())) co_return;
   auto place = [&]() -> Task<Result<void>> {
     ISOLA_CO_TRY(std::string pem, co_await parts_.launcher->certificate(box->id()));
     ISOLA_CO_TRY(auto link, co_await this->link(box));

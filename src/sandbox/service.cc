@@ -457,6 +457,8 @@ Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   EndReason reason = EndReason::killed;
   std::string detail;
   if (box->state() == State::ended) return {};
+  const State before = box->state();
+  if (before != State::running && before != State::ending) box->unasked = false;  // asleep or frozen, it says nothing
   auto noted = begin_end(box, reason, detail, by);
   net::co_spawn(
       box->home(),
@@ -468,17 +470,19 @@ Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   return noted;
 }
 
-// What callers were told of its commands: once it has ended, nobody can ask it for what a killed server did not come
-// to write. Neither a guest that is silent nor a disk that is slow keeps it alive.
-Task<void> Service::write_down_commands(BoxPtr box) {
+// What callers were told of its commands: once its processes are gone, nobody can ask it for what a killed server did
+// not come to write. Neither a guest that is silent nor a disk that is slow keeps it alive. A server that is killed
+// before this is over finds it ending, and asks it then.
+Task<void> Service::write_down_commands(BoxPtr box, bool can_speak) {
+  if (box->commands().empty() && !(box->unasked && can_speak)) co_return;
   using namespace boost::asio::experimental::awaitable_operators;
   net::steady_timer patience(co_await net::this_coro::executor, std::chrono::seconds(1));
-  auto first = co_await (commands_written(box) || patience.async_wait(net::as_tuple(net::use_awaitable)));
+  auto first = co_await (commands_written(box, can_speak) || patience.async_wait(net::as_tuple(net::use_awaitable)));
   if (first.index() == 1) log::warn("sandbox", "{} ends before the ledger has all of its commands: no time", box->id());
 }
 
-Task<void> Service::commands_written(BoxPtr box) {
-  if (box->unasked && box->state() == State::running) {
+Task<void> Service::commands_written(BoxPtr box, bool can_speak) {
+  if (box->unasked && can_speak) {
     if (auto told = co_await look_at_commands(box, false); !told)
       log::warn("sandbox", "{} ends and does not say what ran in it: {}", box->id(), told.error().message);
   }
@@ -490,8 +494,9 @@ Task<void> Service::commands_written(BoxPtr box) {
 Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail, Caller by) {
   auto self = shared_from_this();
   if (box->state() == State::ended) co_return Result<void>();
-  if (box->state() != State::ending) co_await write_down_commands(box);
+  const State before = box->state();
   (void)begin_end(box, reason, detail, by);
+  co_await write_down_commands(box, before == State::running || before == State::ending);
   if (untold().has(box->id())) {
     net::any_io_executor here = co_await net::this_coro::executor;
     net::co_spawn(here, tell_gate(parts_.launcher, box->id()), net::detached);

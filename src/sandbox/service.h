@@ -43,7 +43,7 @@ struct Settings {
   boundary::Limits default_limits;
   Millis default_timeout = 0;                 // a lifetime where the caller names none; 0: never
   uint32_t pool = 1;                          // parked jails per template in use, at least
-  uint32_t pool_most = 16;                    // and at most: in between, demand decides
+  uint32_t pool_most = 128;                   // and at most: in between, demand decides
   uint64_t pool_memory = 0;                   // bytes that all of them together may take; 0: no bound but what is free
   std::chrono::milliseconds sample{30000};    // how often usage is written down
   std::chrono::milliseconds patience{30000};  // with a guest that says nothing
@@ -77,6 +77,7 @@ Result<void> check_git(const GitCheckout& git);
 struct NetworkGrant {
   vault::Binding binding;                                // id, actor and the value are filled in
   std::shared_ptr<const vault::Secret> value = nullptr;  // of this sandbox alone; none: of the secret that it names
+  bool identity = false;  // instead of both: a token that says who the sandbox is, for the binding's audience
 };
 
 struct CreateRequest {
@@ -241,6 +242,7 @@ struct CommandSpec {
   bool pty = false;
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
+  bool held = false;    // whoever follows it holds it up by reading slowly, and loses nothing
   bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
   // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
   // it.
@@ -303,10 +305,7 @@ class Service : public std::enable_shared_from_this<Service> {
   // Whatever goes wrong, it ends: what fails now is tried again.
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {},
                           Caller by = Caller());
-  // kill() begins with it.
-  Task<void> write_down_commands(BoxPtr box);
-  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone. Whose
-  // caller was told of commands, writes them down before.
+  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
   Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
@@ -387,7 +386,8 @@ class Service : public std::enable_shared_from_this<Service> {
 
   // ---- commands ----
   Task<Result<Running>> run(BoxPtr box, CommandSpec spec);
-  Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from);
+  // `held`: as in CommandSpec.
+  Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from, bool held = false);
   // The guest takes a kill that nobody asked it for to be the memory limit's. The kernel counts those: where it has
   // counted none, somebody inside did it.
   Task<guest::Exit> judged(BoxPtr box, guest::Exit exit);
@@ -470,12 +470,15 @@ class Service : public std::enable_shared_from_this<Service> {
   void tell_births();
   void record_birth(Box& box, const Latency& latency, const std::string& snapshot, const std::string& warm,
                     const Caller& by);
-  Task<void> commands_written(BoxPtr box);
+  Task<void> write_down_commands(BoxPtr box, bool can_speak);
+  Task<void> commands_written(BoxPtr box, bool can_speak);
   Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
+  bool is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record);
+  void forget(const BoxPtr& box);
   Task<Result<BoxPtr>> take_in(store::SandboxRecord record, boundary::Link link);
-  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
+  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request, bool certificate);
   Task<Result<void>> configure(BoxPtr box, store::Labels env, bool the_one);
   Task<Result<launcher::CheckpointReply>> save(BoxPtr box, launcher::CheckpointRequest request);
   Result<void> room_to_keep(const BoxPtr& box, uint64_t bytes);
@@ -561,6 +564,7 @@ class Service : public std::enable_shared_from_this<Service> {
   void undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by);
   // The same policy with these bindings: all of them, or an error.
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
+  bool needs_certificate(const store::SandboxRecord& record);
   Task<void> place_certificate(BoxPtr box);
   // ---- what leaves them (screens.cc) ----
   BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);

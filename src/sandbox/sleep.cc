@@ -40,7 +40,7 @@ Task<Result<launcher::CheckpointReply>> Service::save(BoxPtr box, launcher::Chec
   bool memory = request.memory, goes_on = request.keep_running;
   std::shared_ptr<GuestLink> link;
   if (memory) {
-    ISOLA_CO_TRY(link, co_await box->link(*parts_.launcher, true));
+    ISOLA_CO_TRY(link, co_await box->link(*parts_.launcher, Box::Asks::the_one));
     auto quiet = co_await link->call(guest::Op::quiesce, {});
     if (!quiet) co_return std::unexpected(quiet.error().in("the sandbox could not be brought to rest"));
   }

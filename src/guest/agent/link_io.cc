@@ -92,6 +92,7 @@ Result<void> LinkIo::begin() {
     }
   }
   for (int fd : {in_, out_}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  agent_.mux().allow_files(!marked_);
   // Without a name there is nobody to say hello for yet.
   if (!agent_.id().empty()) agent_.next_generation();
   ISOLA_CHECK(watch());
@@ -138,9 +139,9 @@ void LinkIo::flush() {
     secrecy_.allow_checkpoint();  // before the host reads that it may begin
   else
     secrecy_.forbid_checkpoint();
-  while (!agent_.mux().out().empty()) {
+  while (!agent_.mux().out().empty() || agent_.mux().has_file()) {
     auto bytes = agent_.mux().out();
-    ssize_t n = write(bytes);
+    ssize_t n = bytes.empty() ? agent_.mux().move_file(out_) : write(bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       if (line_ && line_->full()) break;  // what makes room comes in, and after each round there is a flush
