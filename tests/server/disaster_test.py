@@ -101,6 +101,21 @@ def create_again(server, **fields):
     return eventually(made, what="a sandbox")
 
 
+def there_again(server, path):
+    """It runs, or can be resumed: whatever was killed in between."""
+    said = []
+
+    def awake():
+        if server.get(path).json["state"] == "running":
+            return True
+        said[:] = [server.post(path + "/resume")]
+        return said[0].status == 200
+    try:
+        eventually(awake)
+    except AssertionError:
+        raise AssertionError(f"{said}, {server.get(path)}, {server.launcher_status()}") from None
+
+
 class FullDisk(unittest.TestCase):
     def setUp(self):
         self.disk = SmallDisk("1200m")
@@ -170,7 +185,7 @@ class KilledLauncher(unittest.TestCase):
             self.server.post(path + "/pause", {"memory": False})
 
         kill_in(self.server, there_and_back, 0.6)
-        eventually(lambda: self.server.get(path).json["state"] == "running" or self.server.post(path + "/resume").status == 200)
+        there_again(self.server, path)
         self.assertEqual(self.server.run(box, "sha256sum < /root/large")["stdout"], digest)
 
     def test_removing(self):
