@@ -6,13 +6,32 @@
 
 namespace isola::gate {
 
+namespace {
+constexpr size_t kMostPlaces = 1024;
+}
+
 const Searches::Target& Searches::target(const std::string& binding) const {
   static const Target kNone;
   auto at = targets_.find(binding);
   return at == targets_.end() ? kNone : at->second;
 }
 
+bool Searches::any_for(std::string_view name, uint16_t port) const {
+  return everywhere_ || std::ranges::any_of(places_, [&](const Place& place) {
+           return place.ports.contain(port) &&
+                  std::ranges::any_of(place.names, [&](const Rule& rule) { return rule.matches_name(name); });
+         });
+}
+
 void Searches::set(const Bindings& bindings) {
+  for (const auto& bound : bindings.all()) {
+    Place place{bound->names, bound->ports};
+    if (bound->value.empty() || std::ranges::find(places_, place) != places_.end()) continue;
+    if (places_.size() < kMostPlaces)
+      places_.push_back(std::move(place));
+    else
+      everywhere_ = true;
+  }
   auto among = [](const std::vector<std::shared_ptr<const Bound>>& list, const Bound& one) {
     return std::any_of(list.begin(), list.end(),
                        [&](const auto& other) { return other->value.view() == one.value.view(); });

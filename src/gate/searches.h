@@ -26,6 +26,8 @@ class Searches {
   const std::shared_ptr<const scan::Automaton>& automaton() const { return automaton_; }
   // By the id of a binding; of one that was never there an empty one.
   const Target& target(const std::string& binding) const;
+  // Whether a value was bound for this place, now or before: whoever had it there may send it back.
+  bool any_for(std::string_view name, uint16_t port) const;
 
   // Why nothing can be said of its streams now: values that an earlier gate had are not here again. Empty: they are.
   const std::string& missing() const { return missing_; }
@@ -33,6 +35,13 @@ class Searches {
 
  private:
   std::vector<std::shared_ptr<const Bound>> now_, past_;  // with values; the oldest last
+  struct Place {
+    std::vector<Rule> names;
+    Ports ports;
+    bool operator==(const Place&) const = default;
+  };
+  std::vector<Place> places_;
+  bool everywhere_ = false;  // more of them than are remembered
   std::map<std::string, Target> targets_;
   std::shared_ptr<const scan::Automaton> automaton_;
   std::string missing_;

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -275,7 +276,11 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   };
   cells.on_drop = [&](const std::string& id) { return gate.forget(id); };
   cells.is_known_child = [&](pid_t pid) { return pid == gate.pid() || jail->is_hand(pid); };
-  server.set_gate(gate);
+  EventSpool spool({.folder = options.data_dir + "/gate/events"});
+  ISOLA_CHECK(spool.open(false));
+  // The launcher before this one took its gate along, and what that had not told.
+  spool.append({.kind = gate::Event::Kind::restarted, .when = std::time(nullptr) * 1000});
+  server.set_gate(gate, spool);
   server.set_vault(vault);
 
   bool stopping = false, wait_for_all = false;

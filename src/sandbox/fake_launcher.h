@@ -112,15 +112,30 @@ class FakeLauncher {
     (void)kernel::send_message(near_.get(), out.data());
   }
   // What the gate has to tell, to whoever listens.
-  void tell_gate(const gate::Event& event) {
+  void tell_gate(const gate::Event& event, uint64_t number) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return gate_tag_ != 0; });
     Writer out;
     out.u32(gate_tag_);
     out.u8(0);
     encode(out, event);
-    out.u8(1);
+    out.u64(number);
     (void)kernel::send_message(near_.get(), out.data());
+  }
+  // What the service said to have of it, when it began to listen.
+  uint64_t known() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return gate_tag_ != 0; });
+    return known_;
+  }
+  // How often it was asked to tell what the gate tells.
+  void wait_for_listening(int times) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return listening_ >= times; });
+  }
+  void wait_for_acknowledgement(uint64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return acknowledged_ >= number; });
   }
   void remove(const std::string& id) {
     std::lock_guard lock(mutex_);
@@ -151,7 +166,15 @@ class FakeLauncher {
       auto op = static_cast<Op>(in.u8());
       if (op == Op::gate_events) {
         std::lock_guard lock(mutex_);
-        gate_tag_ = tag;
+        launcher::GateWatch watch;
+        decode(in, watch);
+        if (watch.keeps) gate_tag_ = tag, known_ = watch.known, ++listening_;
+        changed_.notify_all();
+        continue;
+      }
+      if (op == Op::gate_ack) {
+        std::lock_guard lock(mutex_);
+        acknowledged_ = in.u64();
         changed_.notify_all();
         continue;
       }
@@ -247,6 +270,8 @@ class FakeLauncher {
   std::string policy_, bindings_;
   std::vector<std::string> revoked_;
   uint32_t gate_tag_ = 0;
+  uint64_t known_ = 0, acknowledged_ = 0;
+  int listening_ = 0;
   Result<vault::KeyPair> key_ = vault::KeyPair::make();
   std::thread thread_;
 };

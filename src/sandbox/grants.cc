@@ -13,6 +13,7 @@
 #include "gate/name.h"
 #include "gate/policy.h"
 #include "sandbox/bell.h"
+#include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -126,7 +127,7 @@ void Service::record_grant(ledger::Kind kind, const store::BindingRecord& bindin
                            const Caller& by) {
   ledger::Event event = grant_event(kind, binding, why, by);
   events_.publish(event);
-  append(event);
+  (void)append(event);
 }
 
 std::vector<BoxPtr> Service::concerned(const store::BindingRecord& binding) {
@@ -315,7 +316,9 @@ Task<Result<void>> Service::unbind(std::string project, std::string id, Caller b
   ISOLA_CO_CHECK(parts_.store.remove_binding(project, id));
   record_grant(ledger::Kind::grant_revoked, binding, "", by);
   std::vector<store::BindingRecord> gone(1, binding);
-  co_return co_await tell_revoked(std::move(gone));
+  auto told = co_await tell_revoked(std::move(gone));
+  ISOLA_CO_CHECK(co_await flush_ledger());  // behind it: no disk keeps a credential alive
+  co_return told;
 }
 
 // In its turn, before its network is renewed.
@@ -543,7 +546,11 @@ Task<void> Service::place_certificate(BoxPtr box) {
     co_return Result<void>();
   };
   auto placed = co_await place();
-  if (!placed) log::warn("sandbox", "{} has no certificate of its gate: {}", box->id(), placed.error().message);
+  if (placed) co_return;
+  log::warn("sandbox", "{} has no certificate of its gate: {}", box->id(), placed.error().message);
+  // Whoever wonders why its programs trust nobody finds it where everything about it stands.
+  json data = {{"changed", {"certificate"}}, {"failed", own_words(placed.error().message)}};
+  this->record(ledger::Kind::sandbox_updated, box, data.dump(-1, ' ', false, json::error_handler_t::replace), Caller());
 }
 
 }  // namespace isola::sandbox

@@ -97,7 +97,7 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
     ledger::Event created = grant_event(ledger::Kind::grant_created, out.now.bindings[i], "", by);
     if (i + 1 < out.now.bindings.size()) {
       events_.publish(created);
-      append(created);
+      (void)append(created);
       continue;
     }
     auto written = co_await record_durably(created);

@@ -76,9 +76,16 @@ Task<Result<void>> Service::start() {
   listener.ended = [weak = weak_from_this()](const launcher::Ended& ended) {
     if (auto self = weak.lock()) self->heard_end(ended);
   };
-  listener.gate_event = [weak = weak_from_this()](const gate::Event& event) {
-    if (auto self = weak.lock()) self->heard_gate(event);
+  listener.gate_event = [weak = weak_from_this()](const gate::Event& event, uint64_t number) {
+    if (auto self = weak.lock()) self->heard_gate(event, number);
   };
+  listener.gate_known = [weak = weak_from_this()]() -> uint64_t {
+    auto self = weak.lock();
+    if (!self) return 0;
+    self->gate_records_.refused = false;  // what it refused comes again from here on, before what followed it
+    return self->gate_records_.written;
+  };
+  ISOLA_CO_CHECK(find_gate_records());
   listener.connected = [weak = weak_from_this()] {
     auto self = weak.lock();
     if (!self) return;
@@ -113,6 +120,7 @@ Task<Result<void>> Service::start() {
   co_await undo_volumes();
   co_await find_warm();
   ready_ = true;
+  parts_.launcher->keep_records();  // every one that they are of is known by now
   // The launcher was lost and found meanwhile: it knows nothing of what was said before.
   if (connections_ != connections) net::co_spawn(parts_.next_worker(), reown(), net::detached);
   net::co_spawn(parts_.next_worker(), sweep(), net::detached);
@@ -577,7 +585,7 @@ void Service::finish(const BoxPtr& box, EndReason reason, const std::string& det
   if (usage) data["memory_peak_bytes"] = usage->memory_peak_bytes, data["oom_kills"] = usage->oom_kills;
   auto event = event_of(ledger::Kind::sandbox_ended, box, data.dump(-1, ' ', false, json::error_handler_t::replace),
                         box->ender(), {});
-  append(event);
+  (void)append(event);
   // What cannot be written now stays in the ledger's queue: the sandbox is over either way. Listeners hear of it when
   // whoever looks sees it, too.
   auto written = [weak = weak_from_this(), box, event](const Result<uint64_t>&) {
@@ -646,16 +654,28 @@ ledger::Event Service::event_of(ledger::Kind kind, const BoxPtr& box, std::strin
   return event;
 }
 
-void Service::append(const ledger::Event& event) {
-  if (auto written = parts_.ledger.append(event); !written)
-    log::error("sandbox", "the ledger takes no entries: {}", written.error().message);
+Result<void> Service::append(const ledger::Event& event) {
+  auto written = parts_.ledger.append(event);
+  if (!written) {
+    if (unrecorded_++ == 0) log::error("sandbox", "the ledger takes no entries: {}", written.error().message);
+    return written;
+  }
+  // That some are missing is an entry as well, the first one that there is room for.
+  if (unrecorded_ == 0) return {};
+  const uint64_t missing = unrecorded_.exchange(0);
+  ledger::Event lost;
+  lost.time = now_millis();
+  lost.kind = ledger::Kind::ledger_lost;
+  lost.data = json{{"entries", missing}}.dump();
+  if (missing > 0 && !parts_.ledger.append(lost)) unrecorded_ += missing;
+  return {};
 }
 
 void Service::record(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                      const std::string& task) {
   auto event = event_of(kind, box, std::move(data), by, task);
   events_.publish(event);
-  append(event);
+  (void)append(event);
 }
 
 }  // namespace isola::sandbox

@@ -8,6 +8,7 @@
 // Every method may be called on any worker. An acknowledged change is in the store before the call returns.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <functional>
 #include <map>
@@ -576,7 +577,12 @@ class Service : public std::enable_shared_from_this<Service> {
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
   Task<Result<void>> renew_network(BoxPtr box, bool fresh);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
-  void heard_gate(const gate::Event& event);
+  // ---- what the gate told (gate_records.cc) ----
+  Result<void> find_gate_records();
+  void heard_gate(const gate::Event& event, uint64_t number);
+  Result<void> record_gate(const gate::Event& event, uint64_t number);
+  Task<void> acknowledge_gate();
+  Task<void> hear_gate_again();
   Task<Result<void>> run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when);
   Task<Result<void>> wait_ready(BoxPtr box, std::string probe);
   void adopt(const store::SandboxRecord& record);
@@ -589,7 +595,8 @@ class Service : public std::enable_shared_from_this<Service> {
   [[nodiscard]] bool publish(const BoxPtr& box);
   ledger::Event event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                          const std::string& task);
-  void append(const ledger::Event& event);
+  // What it refuses is counted, and the count becomes an entry when there is room again.
+  Result<void> append(const ledger::Event& event);
   // At the start: those that the store says to live.
   struct Left {
     store::SandboxRecord record;
@@ -653,6 +660,13 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;
+  struct {
+    std::atomic<uint64_t> taken = 0;    // the number of the last one that the ledger has taken
+    std::atomic<uint64_t> written = 0;  // … that is in its file
+    std::atomic<bool> writing = false;  // somebody is about to say so to the launcher
+    std::atomic<bool> refused = false;  // the ledger takes none: they are asked for again
+  } gate_records_;
+  std::atomic<uint64_t> unrecorded_ = 0;  // entries that the ledger did not take
   image::TemplateIndex templates_{image::TemplateCache(parts_.cache_dir)};
   mutable std::shared_mutex mutex_;
   std::unordered_map<std::string, BoxPtr> boxes_;               // by id
