@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
-#include "boundary/gvisor/gvisor.h"
+#include "boundary/box/box.h"
 #include "image/packed_image.h"
 #include "image/sums_ahead.h"
 #include "image/tree.h"
@@ -397,8 +397,8 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   if (!limits) return std::unexpected(limits.error());
   // Process 1 of a box is the relay, whose limit is the engine's.
   const auto name = one.cell->name();
-  ISOLA_TRY(uint32_t open_files, one.entry.kind == BoundaryKind::gvisor ? boundary::gvisor::open_files_of(name)
-                                                                        : open_files_of(name.process.pid));
+  ISOLA_TRY(uint32_t open_files, one.entry.kind == BoundaryKind::jail ? open_files_of(name.process.pid)
+                                                                      : boundary::box::open_files_of(name));
   // As it is in force: a launcher that adopted the sandbox was never told.
   ISOLA_TRY(uint64_t disk, parts_.layers.limit(layer_of(one.entry)));
   image.limits = {.milli_cpus = static_cast<uint64_t>(limits->cpus * 1000 + 0.5),
