@@ -315,10 +315,10 @@ TEST_F(SmugglingTest, RecordsKeepNoValue) {
   serve_key();
   Box box = inside(kAllow, {bearer()});
   const std::string value = kValue, long_path = "/" + std::string(190, 'p') + value;
-  ask(box, value.substr(0, 8) + value + " / HTTP/1.1\r\n" + kHost + "\r\n");
-  ask(box, value + " / HTTP/1.1\r\n" + kHost + "\r\n");
+  ask(box, value.substr(0, 8) + value + " / HTTP/1.1\r\n" + kHost + "Connection: close\r\n\r\n");
+  ask(box, value + " / HTTP/1.1\r\n" + kHost + "Connection: close\r\n\r\n");
   ask(box, "GET " + long_path + " HTTP/1.1\r\n" + kHost + "Connection: close\r\n\r\n");
-  ask(box, "GET / HTTP/1.1\r\nHost: " + value + ".example\r\n\r\n");
+  ask(box, "GET / HTTP/1.1\r\nHost: " + value + ".example\r\nConnection: close\r\n\r\n");
   box.run([&] { return resolve(value + ".example"); });
   box.run([&] { return secure_talk("a.example", kSecurePort, authority->path(), "x", value + ".example"); });
   EXPECT_EQ(ask(box, get("/last")).substr(0, 12), "HTTP/1.1 200");

@@ -9,8 +9,6 @@
 
 #include "base/log.h"
 #include "gate/dns_stream.h"
-#include "gate/name.h"
-#include "gate/screen.h"
 
 // From linux/netfilter_ipv6/ip6_tables.h, which does not go together with the C library's headers.
 constexpr int kOriginalDestination6 = 80;
@@ -21,8 +19,7 @@ namespace {
 
 constexpr int kAtOnce = 64;  // connections or datagrams per event: then it is somebody else's turn
 constexpr auto kWantPause = std::chrono::milliseconds(500);
-constexpr size_t kShownText = 512, kShownMethod = 32, kShownPath = 200;  // of what a sandbox says, in records
-constexpr size_t kMaxStreams = 16;                                       // DNS over TCP
+constexpr size_t kMaxStreams = 16;  // DNS over TCP
 constexpr double kSmallestBurst = 128 << 10;
 constexpr Share::Quota kFlows{.little = 32}, kHelloBytes{.little = 64 << 10, .most = 4 << 20},
     kInsideBytes{.little = 4 << 20, .most = 96 << 20}, kPipes{.little = 16, .most = PipePool::kMost / 4};
@@ -176,16 +173,8 @@ std::string Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::
   return trouble;
 }
 
-// A value that a program inside has all the same may stand in a name, a path or a method that it asks for: no record
-// keeps it. Looked for before anything is cut off, so that no half of one is left.
 void Sandbox::record(Event event) {
-  Screen blots(searches_->automaton(), [](const std::string&) { return false; });
-  for (auto [text, most] :
-       {std::pair(&event.name, kMaxName), std::pair(&event.address, kShownText), std::pair(&event.rule, kShownText),
-        std::pair(&event.method, kShownMethod), std::pair(&event.path, kShownPath)}) {
-    blots.whole(*text);
-    text->resize(std::min(text->size(), most));
-  }
+  searches_->blot(event);
   recorder_.record(std::move(event), shared_.loop.now());
 }
 

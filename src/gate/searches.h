@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gate/bindings.h"
+#include "gate/event.h"
 
 namespace isola::gate {
 
@@ -28,6 +29,10 @@ class Searches {
   const Target& target(const std::string& binding) const;
   // Whether a value was bound for this place, now or before: whoever had it there may send it back.
   bool any_for(std::string_view name, uint16_t port) const;
+
+  // A value that a program inside has all the same may stand in a name, a path or a method that it asks for: no record
+  // keeps it. Looked for before anything is cut off, so that no half of one is left.
+  void blot(Event& event) const;
 
   // Why nothing can be said of its streams now: values that an earlier gate had are not here again. Empty: they are.
   const std::string& missing() const { return missing_; }

@@ -76,7 +76,9 @@ TEST_F(EventSpoolTest, TheNextLauncherFindsItAndGoesOnCounting) {
   Names names;
   while (auto next = spool.next()) {
     names.push_back(next->event.name);
-    if (next->event.name == "d") EXPECT_GT(next->number, last);
+    if (next->event.name == "d") {
+      EXPECT_GT(next->number, last);
+    }
   }
   EXPECT_EQ(names, (Names{"b", "c", "d"}));
 }
