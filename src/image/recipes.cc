@@ -41,6 +41,11 @@ const std::vector<Recipe>& recipes() {
                            "openpyxl"},
        .interpreter = true,
        .aliases = {"code-interpreter-v1"}},
+      {.name = "containers",
+       .summary = "podman, for containers inside a sandbox: with the boundaries uml and microvm",
+       .packages = {"bash", "busybox-static", "ca-certificates", "coreutils", "crun", "fuse-overlayfs", "iptables", "netavark",
+                    "podman", "procps", "python3-minimal", "sudo"},
+       .containers = true},
   };
   return kRecipes;
 }
@@ -70,6 +75,7 @@ std::string to_text(const Recipe& recipe) {
   // Only where there is something to say: the keys of the other templates stay what they were.
   for (const auto& package : recipe.python_packages) text += "python " + package + "\n";
   if (recipe.interpreter) text += "interpreter\n";
+  if (recipe.containers) text += "containers 1\n";
   return text;
 }
 

@@ -20,6 +20,7 @@ struct Recipe {
   std::vector<std::string> python_packages = {};
   bool interpreter = false;  // isola-kernels, its kernels and the Python hooks (docs/interpreter.md)
   std::vector<std::string> aliases = {};
+  bool containers = false;  // an engine for containers inside, set up for a sandbox (rootfs.cc)
 };
 
 // Facts about the inside that every template and the boundary agree on.

@@ -120,6 +120,20 @@ Result<void> configure(const RootTree& root, const HostSources& host) {
   return {};
 }
 
+// There is no systemd inside, and no journal. The root is an overlay, on which another one cannot write: fuse-overlayfs
+// can.
+Result<void> set_up_containers(const RootTree& root) {
+  ISOLA_CHECK(root.folder_at("/etc/containers", 0755));
+  ISOLA_CHECK(root.write("/etc/containers/containers.conf",
+                         "[containers]\nlog_driver = \"k8s-file\"\n"
+                         "[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\nruntime = \"crun\"\n"
+                         "[network]\nnetwork_backend = \"netavark\"\n"));
+  return root.write("/etc/containers/storage.conf",
+                    "[storage]\ndriver = \"overlay\"\nrunroot = \"/run/containers/storage\"\n"
+                    "graphroot = \"/var/lib/containers/storage\"\n"
+                    "[storage.options.overlay]\nmount_program = \"/usr/bin/fuse-overlayfs\"\n");
+}
+
 // Nothing of the machine or the moment of the build stays: no proxies, caches, logs, locks, keys or device nodes.
 Result<void> tidy(const RootTree& root) {
   for (const char* file : {"/etc/apt/apt.conf.d/99mmdebstrap", "/etc/dpkg/dpkg.cfg.d/99mmdebstrap", "/etc/.pwd.lock",
@@ -165,6 +179,7 @@ Result<std::vector<std::string>> make_rootfs(const BuildPlace& place, const Reci
   ISOLA_CHECK(settle_shadow(root));
   ISOLA_CHECK(add_guest_user(root));
   ISOLA_CHECK(configure(root, host));
+  if (recipe.containers) ISOLA_CHECK(set_up_containers(root));
   ISOLA_CHECK(tidy(root));
   if (recipe.interpreter) ISOLA_CHECK(warm_interpreter(place, report));
   return packages;

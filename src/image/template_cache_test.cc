@@ -283,7 +283,7 @@ TEST(KnownTemplates, UnknownNameSaysWhichThereAre) {
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, Code::not_found);
   EXPECT_NE(made.error().message.find("base"), std::string::npos);
-  EXPECT_EQ(known_templates(), (std::vector<std::string>{"base", "minimal", "code-interpreter"}));
+  EXPECT_EQ(known_templates(), (std::vector<std::string>{"base", "minimal", "code-interpreter", "containers"}));
 }
 
 }  // namespace

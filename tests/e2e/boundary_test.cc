@@ -191,8 +191,10 @@ TEST_P(Boundaries, TooMuchMemoryEndsAProgramOrTheSandbox) {
   auto ended = box->guest->finish(run);
   if (ended) {  // the program alone
     EXPECT_NE(ended->code, 0);
+    RecordProperty("cell", "ends the program");  // for the table of docs/boundaries.md
     return;
   }
+  RecordProperty("cell", "ends the sandbox (`oom`)");
   auto event = end_of(client);
   ASSERT_OK(event);
   EXPECT_EQ(event->id, box->id);
@@ -229,6 +231,7 @@ TEST_P(Boundaries, ManyProcessesEndAtTheLimit) {
   if (stats) {
     EXPECT_LE(stats->processes, 128u);
   }
+  RecordProperty("cell", stats ? "`fork` is refused" : "ends the sandbox (`boundary-failure`)");
 }
 
 TEST_P(Boundaries, FreezingAndGoingOn) {
@@ -494,6 +497,7 @@ TEST_P(Boundaries, FoldersAndVolumesAreShown) {
                  {"--mount-ro", std::string(folder) + ":/data"});
   if (GetParam() == BoundaryKind::uml) {
     expect_complaint(done, 125, "cannot be shown folders or volumes");
+    RecordProperty("cell", "refused: " + done.err);
     std::filesystem::remove_all(folder);
     return;
   }
@@ -522,7 +526,9 @@ TEST_P(Boundaries, WhatItLearnsAboutTheHost) {
       sh("uname -r; uname -n; cat /proc/version; cat /proc/cmdline; ls /sys/class/dmi /sys/firmware 2>/dev/null; "
          "cat /proc/1/cmdline | tr '\\0' ' '; cat /proc/mounts");
   EXPECT_NE(done.out.find("\nisola\n"), std::string::npos) << "its own name, not the host's: " << done.out;
-  if (GetParam() != BoundaryKind::jail) {
+  if (GetParam() == BoundaryKind::jail) {
+    RecordProperty("cell", "no: it is that kernel");
+  } else {
     EXPECT_EQ(done.out.find(host.release), std::string::npos) << done.out;
   }
   EXPECT_EQ(done.out.find(island_->data()), std::string::npos) << "no path of the host: " << done.out;
