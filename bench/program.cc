@@ -13,8 +13,9 @@ namespace isola::bench {
 
 namespace {
 
-char* const kEnvironment[] = {const_cast<char*>("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-                              const_cast<char*>("HOME=/root"), const_cast<char*>("LANG=C.UTF-8"), nullptr};
+char* const kPath = const_cast<char*>("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+char* const kHome = const_cast<char*>("HOME=/root");
+char* const kLanguage = const_cast<char*>("LANG=C.UTF-8");
 
 // In the vforked child: system calls only.
 [[noreturn]] void become(const Program& program, char* const* argv, int output, int nothing) {
@@ -27,7 +28,11 @@ char* const kEnvironment[] = {const_cast<char*>("PATH=/usr/local/sbin:/usr/local
   }
   if (!program.root.empty() && ::chroot(program.root.c_str()) < 0) ::_exit(126);
   if (::chdir(program.cwd.c_str()) < 0) ::_exit(126);
-  ::execve(argv[0], argv, kEnvironment);
+  auto more = [&](size_t i) {
+    return i < program.environment.size() ? const_cast<char*>(program.environment[i].c_str()) : nullptr;
+  };
+  char* const environment[] = {kPath, kHome, kLanguage, more(0), more(1), nullptr};
+  ::execve(argv[0], argv, environment);
   ::_exit(127);
 }
 

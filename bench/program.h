@@ -18,7 +18,8 @@ struct Program {
   std::vector<std::string> argv;  // argv[0] is a path
   std::string root;               // chroot there first
   std::string cwd = "/";
-  int extra = -1;  // becomes descriptor 9 of the program (bwrap reads its filter there)
+  std::vector<std::string> environment = {};  // at most two more words of it
+  int extra = -1;                             // becomes descriptor 9 of the program (bwrap reads its filter there)
 };
 
 // Runs it to its end. `expected` is what it has to say, or empty. Failing (another exit code, another output) is an

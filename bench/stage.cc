@@ -158,11 +158,14 @@ Result<std::unique_ptr<Stage>> Stage::make(const std::string& scratch, Mode mode
 
 Result<launcher::Client> Stage::connect() const { return launcher::Client::connect(scratch_ + "/data"); }
 
-Result<void> Stage::settle(uint32_t parked) {
+Result<void> Stage::settle(uint32_t parked) { return settle(parked, UINT32_MAX); }
+Result<void> Stage::settle_with_none_parked() { return settle(0, 0); }
+
+Result<void> Stage::settle(uint32_t least, uint32_t most) {
   auto give_up = Clock::now() + kPatience;
   for (;;) {
     ISOLA_TRY(auto info, launcher_->info());
-    if (info.cleaning == 0 && info.parked >= parked) break;
+    if (info.cleaning == 0 && info.parked >= least && info.parked <= most) break;
     if (Clock::now() > give_up) return fail(Code::timeout, "the launcher does not come to rest");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -44,17 +44,20 @@ class Stage {
   // The template's digest, its blob made known to our launcher; not_found when it is not built here.
   Result<std::string> borrow_template(const std::string& name);
 
+  Result<std::string> mount_lower(const std::string& digest);  // its blob, once
+
   launcher::Client& launcher() { return *launcher_; }
   Result<launcher::Client> connect() const;  // a connection of one's own (for threads)
   // Until the launcher has `parked` parked jails and nothing left to clear away.
   Result<void> settle(uint32_t parked);
+  Result<void> settle_with_none_parked();
   Result<void> park(uint32_t count);  // and settle
 
  private:
   Stage(std::string scratch, Mode mode, Report& report) : scratch_(std::move(scratch)), mode_(mode), report_(report) {}
   Result<void> make_image();
+  Result<void> settle(uint32_t least, uint32_t most);
   Result<void> start_launcher();
-  Result<std::string> mount_lower(const std::string& digest);
 
   std::string scratch_, digest_, root_;
   Mode mode_;

@@ -48,11 +48,16 @@ async function many(count, atOnce, options) {
   return { times, failures, total: now() - begun }
 }
 
+// A server that has just answered many may still be clearing up, and making ready for as many again: neither is the time
+// of whoever comes next.
+const rest = () => new Promise((resolve) => setTimeout(resolve, quick ? 500 : 3000))
+
 // The two by turns, so that what disturbs the machine disturbs both.
 async function side(name, count, atOnce, turns, floor) {
   const sums = { floor: { times: [], failures: [], totals: [] }, isola: { times: [], failures: [], totals: [] } }
   for (let turn = 0; turn < turns; turn++) {
     for (const [whose, options] of turn % 2 ? [['isola', {}], ['floor', floor]] : [['floor', floor], ['isola', {}]]) {
+      await rest()
       const { times, failures, total } = await many(count / turns, atOnce, options)
       sums[whose].times.push(...times)
       sums[whose].failures.push(...failures)

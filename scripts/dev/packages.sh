@@ -14,6 +14,7 @@ packages_of() {
     conformance) echo python3-venv ;;
     bench) echo crun runc bubblewrap nginx-light libnginx-mod-stream wrk ;;
     uml) echo linux-source make gcc libc6-dev flex bison bc xz-utils bzip2 e2fsprogs ;;
+    microvm) echo qemu-system-x86 python3 xz-utils zstd lz4 e2fsprogs ;;
     criu-build) echo make gcc libc6-dev pkg-config python3 libprotobuf-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler \
       libnl-3-dev libnet1-dev libcap-dev libbsd-dev uuid-dev libnftables-dev libgnutls28-dev libaio-dev xz-utils ;;
     fmt) clang_package clang-format ;;
@@ -120,6 +121,7 @@ need_boundary() {
     jail) ;;
     gvisor) runsc_provide || die "up: no runsc could be installed (the reason is above)" ;;
     uml) uml_provide ;;
-    *) die "up: no boundary '$1' in this version (jail, gvisor, uml)" ;;
+    microvm) microvm_provide ;;
+    *) die "up: no boundary '$1' in this version (jail, gvisor, uml, microvm)" ;;
   esac
 }

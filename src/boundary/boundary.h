@@ -107,6 +107,9 @@ struct CheckpointSpec {
   std::string folder;                        // empty, for the files
   bool keep_running = false;                 // else the sandbox ends when it is done
   uint64_t largest_deleted_file = 64 << 20;  // that is open and kept
+  // Called in the helper process when the memory begins to be saved: the moment to start what can go on beside that. It
+  // may start threads: nothing is forked there before `at_rest`, which ends them. Not every boundary calls it.
+  std::function<void()> begun;
   // Called in the helper process, when the memory is saved and every process still stands still: the moment for the
   // files of the sandbox and for the manifest. What it returns is Checkpointing::result(). After an error the sandbox
   // goes on as if nothing had been.

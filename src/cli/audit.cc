@@ -192,8 +192,14 @@ Result<int> audit_secret(const Common& common, const AuditOptions& options) {
       return;
     }
     std::string how;
-    for (const char* name : {"method", "path", "place", "form", "where", "exposed"})
+    for (const char* name : {"method", "path", "place", "form", "where", "exposed", "variable", "as", "token"})
       if (std::string word = text_of(data, name, ""); !word.empty()) how += (how.empty() ? "" : " ") + word;
+    // "allowed" goes without saying.
+    if (std::string why = text_of(data, "reason", ""); !why.empty() && why != "allowed")
+      how += (how.empty() ? "" : " ") + ("(" + why + ")");
+    // Beyond a rate uses of one place are one entry.
+    if (data.is_object() && data.contains("count") && data["count"].is_number())
+      how += fmt::format("{}{} times", how.empty() ? "" : " ", data["count"].get<int64_t>());
     table.add({format_moment(event.time), std::string(to_string(event.kind)), event.sandbox, event.task, event.actor,
                text_of(data, "name", text_of(data, "host", "")), how});
   }));

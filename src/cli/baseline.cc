@@ -10,7 +10,9 @@
 #include <set>
 #include <vector>
 
+#include "boundary/state.h"
 #include "cli/audit.h"
+#include "cli/image_files.h"
 #include "cli/table.h"
 #include "gate/policy.h"
 #include "ledger/segments.h"
@@ -25,7 +27,8 @@ using nlohmann::json;
 
 constexpr int64_t kDay = 24 * 3600 * 1000LL;
 // A proof that is older says little of today; a key that nobody used for so long is one too many.
-constexpr int64_t kFreshProof = 7 * kDay, kStaleKey = 90 * kDay, kLookBack = 30 * kDay, kIdleTooLong = kDay;
+constexpr int64_t kFreshProof = 7 * kDay, kStaleKey = 90 * kDay, kLookBack = 30 * kDay, kIdleTooLong = kDay,
+                  kAsleepTooLong = 7 * kDay;
 
 enum class Stand : uint8_t { held, not_held, unknown };
 
@@ -45,12 +48,13 @@ using Row = std::vector<std::string>;
 class Baseline {
  public:
   Baseline(sqlite::Database store, std::vector<sqlite::Database> ledger, AuditPlace place, ledger::VerifyOptions verify,
-           std::string project)
+           std::string project, ImageFiles files)
       : store_(std::move(store)),
         ledger_(std::move(ledger)),
         place_(std::move(place)),
         verify_(std::move(verify)),
-        project_(std::move(project)) {}
+        project_(std::move(project)),
+        files_(std::move(files)) {}
 
   Result<std::vector<Point>> run() {
     struct Step {
@@ -125,18 +129,24 @@ class Baseline {
 
   Result<Point> fresh() {
     ISOLA_TRY(auto worked, ledger_rows(fmt::format("SELECT DISTINCT sandbox, task FROM events WHERE project LIKE ? AND "
-                                                   "kind = 'command.started' AND task <> '' AND time > {}",
+                                                   "kind = 'command.started' AND time > {}",
                                                    now_ms() - kLookBack),
                                        2));
-    std::map<std::string, std::set<std::string>> shared;
+    std::map<std::string, std::set<std::string>> shared;  // work without a task is some task's that nobody named
     for (auto& row : worked) shared[row[0]].insert(row[1]);
-    if (shared.empty()) return unknown("no command of the last 30 days named a task (`task` in the API, --task)");
-    std::vector<std::string> several;
-    for (const auto& [sandbox, tasks] : shared)
-      if (tasks.size() > 1) several.push_back(fmt::format("{} ({} tasks)", sandbox, tasks.size()));
+    if (shared.empty()) return unknown("no command ran in the last 30 days");
+    std::vector<std::string> several, nameless;
+    for (const auto& [sandbox, tasks] : shared) {
+      if (tasks.size() > 1)
+        several.push_back(fmt::format("{} ({} tasks{})", sandbox, tasks.size() - tasks.contains(""),
+                                      tasks.contains("") ? ", and work without one" : ""));
+      if (tasks.size() == 1 && tasks.contains("")) nameless.push_back(sandbox);
+    }
     if (!several.empty()) return broken("work of several tasks ran in " + some(several));
-    return held(fmt::format("{} of the last 30 days with commands of tasks, none with more than one task",
-                            count(shared.size(), "sandbox")));
+    if (!nameless.empty())
+      return unknown("commands of the last 30 days that named no task (`task` in the API, --task) ran in " +
+                     some(nameless));
+    return held(fmt::format("{} of the last 30 days with commands, each of one task", count(shared.size(), "sandbox")));
   }
 
   // Tokens by their looks, in what the store keeps of templates, builds, images and sandboxes.
@@ -169,9 +179,12 @@ class Baseline {
       if (!exposed.empty())
         return broken("images with the memory of sandboxes that were given a value: " + some(exposed));
     }
-    return held(
-        fmt::format("no token in environment, labels and build steps of {} (the files in them were not looked at)",
-                    count(looked_at, "image") + " and builds"));
+    if (!files_.found.empty()) return broken("what looks like a token is in files of " + some(files_.found));
+    if (!files_.missed.empty())
+      return unknown("the files of these could not be looked at: " + some(files_.missed) +
+                     " (as root, while the launcher runs, and not of what is archived)");
+    return held(fmt::format("no token in environment, labels and build steps of {}, nor in the {} of their layers",
+                            count(looked_at, "image") + " and builds", count(files_.texts, "file")));
   }
 
   Result<Point> injected() {
@@ -200,23 +213,27 @@ class Baseline {
   Result<Point> narrow() {
     ISOLA_TRY(bool there, has(store_, "bindings", "body"));
     if (!there) return unknown("this server has no bindings");
-    ISOLA_TRY(auto all, rows(store_, "SELECT id, scope, body, expires FROM bindings WHERE project LIKE ?", 4));
+    // One of a sandbox ends with it, if that has an end.
+    ISOLA_TRY(auto all, rows(store_,
+                             "SELECT b.id, b.body, b.expires <> 0 OR (b.scope = 'sandbox' AND EXISTS (SELECT 1 FROM "
+                             "sandboxes s WHERE s.id = b.subject AND (s.deadline <> 0 OR s.idle_limit <> 0))) "
+                             "FROM bindings b WHERE b.project LIKE ?",
+                             3));
     if (all.empty()) return held("there are no bindings");
     std::vector<std::string> wide;
     for (const auto& row : all) {
-      json body = json::parse(row[2], nullptr, false);
+      json body = json::parse(row[1], nullptr, false);
+      if (!body.is_object()) body = json::object({{"names", {"unreadable*"}}});
       std::vector<std::string> why;
-      for (const auto& name : body.is_object() ? body.value("names", json::array()) : json::array())
+      for (const auto& name : body.value("names", json::array()))
         if (name.is_string() && name.get<std::string>().find('*') != std::string::npos) why.push_back(name);
-      if (!body.is_object()) why.emplace_back("unreadable");
-      // One that a whole project has, for every method and path and for ever, is none that somebody thought about.
-      if (row[1] == "project" && row[3] == "0" && body.value("methods", json::array()).empty() &&
-          body.value("path_prefix", "").empty())
-        why.emplace_back("the whole project, every method and path, without an end");
+      if (body.value("methods", json::array()).empty() && body.value("path_prefix", "").empty())
+        why.emplace_back("every method and path");
+      if (row[2] != "1") why.emplace_back("without an end");
       if (!why.empty()) wide.push_back(fmt::format("{} ({})", row[0], fmt::join(why, "; ")));
     }
     if (!wide.empty()) return broken("wider than need be: " + some(wide));
-    return held(count(all.size(), "binding") + ", each for exact names");
+    return held(count(all.size(), "binding") + ", each for exact names, some methods or a path, and with an end");
   }
 
   Result<Point> egress() {
@@ -224,15 +241,29 @@ class Baseline {
               rows(store_, "SELECT id, network FROM sandboxes WHERE state <> 'ended' AND project LIKE ?", 2));
     ISOLA_TRY(auto ceilings, rows(store_, "SELECT id, ceiling FROM projects WHERE id LIKE ?", 2));
     std::vector<std::string> open;
-    size_t rules = 0, silent = 0;
+    std::set<std::string> rules;
+    size_t silent = 0;
+    // Nobody reviewed what a rule lets through that names half of the world.
+    auto is_wide = [](const gate::Rule& rule) {
+      using Kind = gate::Rule::Kind;
+      if (rule.action != gate::Action::allow) return false;
+      if (rule.kind == Kind::below) return rule.name.find('.') == std::string::npos;
+      if (rule.kind == Kind::network) {
+        const std::string text = rule.network->text();
+        size_t slash = text.find('/');
+        return slash != text.npos && std::stoi(text.substr(slash + 1)) < (text.find(':') == text.npos ? 16 : 32);
+      }
+      return rule.kind == Kind::any;
+    };
     auto judge = [&](const std::string& what, const std::string& text) {
       auto policy = gate::parse_policy(text);
       if (!policy) return open.push_back(what + " (cannot be read)");
-      bool any = policy->otherwise == gate::Action::allow || policy->learn;
-      for (const auto& rule : policy->rules)
-        any = any || (rule.action == gate::Action::allow && rule.kind == gate::Rule::Kind::any);
-      rules += policy->rules.size();
-      if (any) open.push_back(what + (policy->learn ? " (learns)" : " (everything)"));
+      if (policy->learn) return open.push_back(what + " (learns)");
+      if (policy->otherwise == gate::Action::allow) return open.push_back(what + " (everything)");
+      for (const auto& rule : policy->rules) {
+        if (is_wide(rule)) open.push_back(fmt::format("{} ({})", what, gate::to_text(rule)));
+        if (rule.action == gate::Action::allow) rules.insert(gate::to_text(rule));
+      }
     };
     for (const auto& row : boxes) {
       if (row[1].empty())
@@ -240,25 +271,30 @@ class Baseline {
       else
         judge(row[0], row[1]);
     }
-    if (!open.empty()) return broken("allowed without a rule that names it: " + some(open));
     size_t under = 0;
-    for (const auto& row : ceilings) under += !row[1].empty();
-    return held(fmt::format(
-        "the default is deny; {} living, {} of them without any network, {} for the others "
-        "(`isola net show ID`); {} of {} have a ceiling",
-        count(boxes.size(), "sandbox"), silent, count(rules, "rule"), under, count(ceilings.size(), "project")));
+    for (const auto& row : ceilings)
+      if (!row[1].empty()) ++under, judge("the ceiling of " + row[0], row[1]);
+    if (!open.empty()) return broken("allowed without a rule that names it: " + some(open));
+    std::vector<std::string> listed(rules.begin(), rules.end());
+    return held(
+        fmt::format("the default is deny; {} living, {} of them without any network, the others with: {} "
+                    "(`isola net show ID`); {} of {} have a ceiling",
+                    count(boxes.size(), "sandbox"), silent, listed.empty() ? "no rule" : some(listed), under,
+                    count(ceilings.size(), "project")));
   }
 
   Result<Point> bounded() {
-    ISOLA_TRY(auto boxes,
-              rows(store_,
-                   "SELECT id, deadline = 0 AND idle_limit = 0, state = 'running', last_active FROM sandboxes "
-                   "WHERE state <> 'ended' AND project LIKE ?",
-                   4));
-    std::vector<std::string> endless, idle, loose;
+    ISOLA_TRY(auto boxes, rows(store_,
+                               "SELECT id, deadline = 0 AND idle_limit = 0, state = 'running', last_active, "
+                               "state IN ('paused', 'stopped', 'archived') AND delete_after = 0, asleep FROM sandboxes "
+                               "WHERE state <> 'ended' AND project LIKE ?",
+                               6));
+    std::vector<std::string> endless, idle, loose, asleep;
     for (const auto& row : boxes) {
       if (row[1] == "1") endless.push_back(row[0]);
       if (row[2] == "1" && std::stoll("0" + row[3]) < now_ms() - kIdleTooLong) idle.push_back(row[0]);
+      const int64_t since = std::max(std::stoll("0" + row[3]), std::stoll("0" + row[5]));
+      if (row[4] == "1" && since < now_ms() - kAsleepTooLong) asleep.push_back(row[0]);
     }
     ISOLA_TRY(auto projects,
               rows(store_,
@@ -270,10 +306,38 @@ class Baseline {
     std::vector<std::string> why;
     if (!endless.empty()) why.push_back("neither deadline nor idle limit: " + some(endless));
     if (!idle.empty()) why.push_back("running, and not used for a day: " + some(idle));
+    if (!asleep.empty()) why.push_back("asleep for more than a week, and nothing deletes them: " + some(asleep));
     if (!loose.empty()) why.push_back("no limit of living sandboxes and no budget: project " + some(loose));
     if (!why.empty()) return broken(fmt::format("{}", fmt::join(why, "; ")));
     return held(fmt::format("{} living, each with an end; every project has a limit or a budget",
                             count(boxes.size(), "sandbox")));
+  }
+
+  // Of living sandboxes: "i… (the secret's name)".
+  Result<std::vector<std::string>> exposed_unbound() {
+    ISOLA_TRY(auto exposed,
+              rows(store_,
+                   "SELECT id, template, project, network <> '' FROM sandboxes WHERE state <> 'ended' AND "
+                   "exposed AND project LIKE ?",
+                   4));
+    std::vector<std::string> out;
+    if (exposed.empty()) return out;
+    ISOLA_TRY(auto given,
+              ledger_rows("SELECT DISTINCT sandbox, json_extract(data, '$.secret') FROM events WHERE kind = "
+                          "'secret.exposed' AND project LIKE ?",
+                          2));
+    ISOLA_TRY(auto bound, rows(store_, "SELECT scope, subject, secret, project FROM bindings WHERE project LIKE ?", 4));
+    for (const auto& box : exposed)
+      for (const auto& value : given) {
+        if (value[0] != box[0]) continue;
+        const bool searched =
+            box[3] == "1" && std::any_of(bound.begin(), bound.end(), [&](const Row& one) {
+              const bool its = one[0] == "project" || (one[0] == "template" && one[1] == box[1]) || one[1] == box[0];
+              return its && one[2] == value[1] && one[3] == box[2];
+            });
+        if (!searched) out.push_back(fmt::format("{} ({})", box[0], value[1]));
+      }
+    return out;
   }
 
   Result<Point> scanned() {
@@ -287,8 +351,25 @@ class Baseline {
       last = std::max<int64_t>(last, std::stoll("0" + row[1]));
     }
     ISOLA_TRY(auto bound, rows(store_, "SELECT count(*) FROM bindings WHERE project LIKE ?", 1));
-    if (bound.at(0)[0] == "0") return held("no secret is bound: there is no value to search for");
-    // There is no setting that turns it off, and no way around it.
+    if (bound.at(0)[0] == "0") {
+      ISOLA_TRY(auto given, exposed_unbound());
+      if (!given.empty()) return broken("values that commands were given and that are not bound: " + some(given));
+      return held("no secret is bound: there is no value to search for");
+    }
+    // There is no setting that turns it off. What is not searched for: values that cannot be, and those that a command
+    // was given and the sandbox has no binding for.
+    std::vector<std::string> unsearched;
+    ISOLA_TRY(auto bodies, rows(store_, "SELECT id, body FROM bindings WHERE project LIKE ?", 2));
+    for (const auto& row : bodies) {
+      json body = json::parse(row[1], nullptr, false);
+      if (!body.is_object() || body.value("unsearched", false)) unsearched.push_back(row[0]);
+    }
+    ISOLA_TRY(auto given, exposed_unbound());
+    std::vector<std::string> why;
+    if (!unsearched.empty())
+      why.push_back("bindings whose values may be too short to be searched for: " + some(unsearched));
+    if (!given.empty()) why.push_back("values that commands were given and that are not bound: " + some(given));
+    if (!why.empty()) return broken(fmt::format("{}", fmt::join(why, "; ")));
     std::string what = "everything that leaves a sandbox with bindings is searched for their values";
     if (found == 0) return held(what + "; nothing was found");
     return held(fmt::format("{}; found {} times, last {}", what, found, format_moment(last)));
@@ -338,22 +419,27 @@ class Baseline {
                    "SELECT boundary, count(*) FROM sandboxes WHERE state <> 'ended' AND project LIKE ? GROUP BY "
                    "boundary",
                    2));
-    ISOLA_TRY(bool minimum, has(store_, "projects", "min_boundary"));
     std::string by;
     for (const auto& row : kinds)
       by += fmt::format("{}{} in {}{}", by.empty() ? "" : ", ", row[1], row[0],
                         row[0] == "jail" ? " (shared kernel)" : "");
     if (by.empty()) by = "no sandbox lives";
-    if (!minimum) return held(by + "; projects of this server have no minimum of their own");
-    ISOLA_TRY(auto below,
-              rows(store_,
-                   "SELECT s.id FROM sandboxes s JOIN projects p ON p.id = s.project WHERE s.state <> 'ended' "
-                   "AND p.min_boundary NOT IN ('', 'jail', s.boundary) AND s.boundary = 'jail' AND s.project LIKE ?",
-                   1));
-    std::vector<std::string> ids;
-    for (const auto& row : below) ids.push_back(row[0]);
-    if (!ids.empty()) return broken("below the project's minimum: " + some(ids));
-    return held(by);
+    ISOLA_TRY(bool minimum, has(store_, "projects", "least_boundary"));
+    if (!minimum) return unknown(by + "; projects of this server have no minimum of their own");
+    ISOLA_TRY(auto boxes, rows(store_,
+                               "SELECT s.id, s.boundary, p.least_boundary FROM sandboxes s JOIN projects p ON p.id = "
+                               "s.project WHERE s.state <> 'ended' AND s.project LIKE ?",
+                               3));
+    std::vector<std::string> below;
+    for (const auto& row : boxes) {
+      auto has = parse_boundary(row[1]), least = parse_boundary(row[2]);
+      if (!has || !least || *has < *least) below.push_back(fmt::format("{} ({}, not {})", row[0], row[1], row[2]));
+    }
+    if (!below.empty()) return broken("below the project's minimum: " + some(below));
+    ISOLA_TRY(auto least, rows(store_, "SELECT id, least_boundary FROM projects WHERE id LIKE ?", 2));
+    std::vector<std::string> wanted;
+    for (const auto& row : least) wanted.push_back(fmt::format("{} of {}", row[1], row[0]));
+    return held(by + "; minimum: " + some(wanted));
   }
 
   Result<Point> proof() {
@@ -374,6 +460,7 @@ class Baseline {
   AuditPlace place_;
   ledger::VerifyOptions verify_;
   std::string project_;
+  ImageFiles files_;
 };
 
 Result<std::string> project_id(sqlite::Database& store, const std::string& text) {
@@ -382,6 +469,23 @@ Result<std::string> project_id(sqlite::Database& store, const std::string& text)
   ISOLA_TRY(bool row, query.bind(text, text).step());
   if (!row) return fail(Code::not_found, "there is no project '" + text + "'");
   return query.text(0);
+}
+
+// Those that sandboxes can be made of. What cannot be read is none, and the point that asks again says why.
+std::vector<std::string> images_of(sqlite::Database& store, const std::string& project) {
+  std::vector<std::string> out;
+  for (const char* sql :
+       {"SELECT id FROM images WHERE kind <> 'spent' AND project LIKE ?",
+        "SELECT CASE WHEN image <> '' THEN image ELSE digest END FROM builds WHERE project LIKE ? AND "
+        "(image <> '' OR digest <> '')"}) {
+    auto query = store.prepare(sql);
+    if (!query) continue;
+    query->bind(project.empty() ? std::string("%") : project);
+    while (query->step().value_or(false)) out.push_back(query->text(0));
+  }
+  std::ranges::sort(out);
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
 }
 
 // All files, the newest first. Nothing is rotated while the newest is open; before that it can be, so look again.
@@ -409,8 +513,12 @@ Result<int> audit_baseline(const Common& common, const std::string& project, con
   ISOLA_TRY(auto ledger, open_ledger(place.ledger));
   const ledger::VerifyOptions verify{.keys = keys ? &*keys : nullptr, .begins = begins};
   ISOLA_TRY(std::string id, project_id(store, project));
-  ISOLA_TRY(auto points, Baseline(std::move(store), std::move(ledger), place, verify, id).run());
-  bool all = std::none_of(points.begin(), points.end(), [](const Point& one) { return one.stand == Stand::not_held; });
+  // Layers are root's.
+  ISOLA_CHECK(step_up());
+  ImageFiles files = look_into_images(common.data_dir, images_of(store, id));
+  ISOLA_CHECK(step_down(place.folder));
+  ISOLA_TRY(auto points, Baseline(std::move(store), std::move(ledger), place, verify, id, std::move(files)).run());
+  const bool all = std::all_of(points.begin(), points.end(), [](const Point& one) { return one.stand == Stand::held; });
   if (common.json) {
     json list = json::array();
     for (const auto& one : points) list.push_back({{"point", one.name}, {"stand", word_of(one.stand)}, {"by", one.by}});

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "boundary/gvisor/runsc.h"
 #include "boundary/jail/checkpoint.h"
+#include "boundary/microvm/machine.h"
 #include "boundary/network.h"
 #include "boundary/program_output.h"
 #include "boundary/uml/uml_kernel.h"
@@ -193,6 +194,21 @@ Finding checkpoint_check() {
   return {"checkpoint", Verdict::works, criu + ": sandboxes can be paused and forked with their memory", ""};
 }
 
+void check_microvm(Findings& out, bool jail) {
+  auto machine = boundary::microvm::Machine::find();
+  if (!machine) {
+    out.push_back({"boundary microvm", Verdict::note, machine.error().message, ""});
+    return;
+  }
+  machine->recall_kvm();
+  std::string text =
+      fmt::format("QEMU {}, Linux {} ({})", machine->qemu_version, machine->kernel_version, machine->folder);
+  text += machine->kvm ? "; accelerated by KVM" : "; without KVM, and so many times slower: " + machine->why_not;
+  out.push_back({"boundary microvm", jail ? Verdict::works : Verdict::fails, text, ""});
+  if (machine->outdated)
+    out.push_back({"QEMU of microvm", Verdict::warns, machine->concern(), "./dev up --boundary microvm"});
+}
+
 void check_boundaries(Findings& out, bool jail) {
   out.push_back(
       {"boundary jail", jail ? Verdict::works : Verdict::fails,
@@ -212,7 +228,7 @@ void check_boundaries(Findings& out, bool jail) {
   else
     out.push_back({"boundary uml", jail ? Verdict::works : Verdict::fails,
                    "user-mode Linux " + kernel->version + " (" + kernel->program + ")", ""});
-  out.push_back({"boundary microvm", Verdict::note, "not part of this version", ""});
+  check_microvm(out, jail);
   out.push_back(checkpoint_check());
   auto buckets = launcher::find_bucket_client();
   out.push_back({"buckets", Verdict::note,
@@ -240,7 +256,8 @@ void check_versions(Findings& out) {
     tell(program, version.empty() ? path + " does not tell its version" : version, version);
   };
   of_program(Program::criu, boundary::jail::Criu::find().program);
-  of_program(Program::qemu, "/usr/bin/qemu-system-x86_64");
+  if (auto machine = boundary::microvm::Machine::find())
+    tell(Program::qemu, machine->qemu_version, machine->qemu_version);
 }
 
 void check_templates(Findings& out, const Common& common) {

@@ -106,6 +106,14 @@ bool Bindings::any_for(std::string_view name, uint16_t port) const {
   return std::any_of(all_.begin(), all_.end(), [&](const auto& bound) { return bound->is_for(name, port); });
 }
 
+bool Bindings::has_placeholders() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& bound) { return !bound->binding.placeholder.empty(); });
+}
+
+bool Bindings::guards() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& bound) { return bound->binding.guards; });
+}
+
 bool Bindings::has(const vault::Binding& binding) const {
   return std::any_of(all_.begin(), all_.end(), [&](const auto& bound) { return bound->binding == binding; });
 }

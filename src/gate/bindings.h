@@ -48,6 +48,8 @@ class Bindings {
   // Finds the values in what comes back; null: there is none to search for.
   const std::shared_ptr<const scan::Automaton>& automaton() const { return automaton_; }
   bool empty() const { return all_.empty(); }
+  bool has_placeholders() const;
+  bool guards() const;  // one of these is to be refused at every name
 
  private:
   std::vector<std::shared_ptr<const Bound>> all_;

@@ -55,6 +55,7 @@ std::string_view to_string(Event::Kind kind) {
     case Event::Kind::injected: return "injected";
     case Event::Kind::redacted: return "redacted";
     case Event::Kind::minted: return "minted";
+    case Event::Kind::restarted: return "restarted";
     case Event::Kind::count_: break;
   }
   return "?";

@@ -24,6 +24,9 @@ struct Event {
     injected,  // a credential was set in a request
     redacted,  // one was found in an answer, and blotted out
     minted,    // one that does not last was made (by the launcher, for the gate)
+    // Said by the launcher: a gate is gone, and may have taken the last moments' events with it. Without a sandbox: of
+    // any.
+    restarted,
     count_
   };
   enum class Protocol : uint8_t { tcp, dns };

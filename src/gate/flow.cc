@@ -36,6 +36,19 @@ void reset_on_close(const Fd& fd) {
   if (fd) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
+// Whether what a client says first is a request in clear.
+enum class Likeness { yes, no, unknown };
+Likeness looks_like_http(std::string_view first) {
+  constexpr std::string_view kMethods[] = {"GET ",    "POST ",  "PUT ",     "HEAD ",
+                                           "DELETE ", "PATCH ", "OPTIONS ", "CONNECT "};
+  bool could = false;
+  for (auto method : kMethods) {
+    if (first.starts_with(method)) return Likeness::yes;
+    could |= method.starts_with(first);
+  }
+  return could ? Likeness::unknown : Likeness::no;
+}
+
 }  // namespace
 
 Result<PipePool::Pipe> PipePool::take() {
@@ -68,8 +81,10 @@ void Flow::start() {
     verdict_ = egress_->connect_address("", asked_, port_);
   }
   if (!verdict_.allowed()) return deny(verdict_, name_.empty() ? asked_.text() : "");
-  intercepts_ = !name_.empty() && (egress_->inspects(name_, port_) || sandbox_.bindings()->any_for(name_, port_));
-  inspecting_ = intercepts_ || looks_at_hello(*egress_);
+  intercepts_ = !name_.empty() && (egress_->inspects(name_, port_) || sandbox_.looks_into(name_, port_));
+  guards_placeholders_ = !intercepts_ && !name_.empty() && sandbox_.bindings()->has_placeholders();
+  guards_tls_ = guards_placeholders_ && sandbox_.bindings()->guards();
+  inspecting_ = intercepts_ || guards_placeholders_ || looks_at_hello(*egress_);
   narrow_ = sandbox_.has_many_flows();
   if (narrow_) keep_narrow(client_.fd);
   if (name_.empty())
@@ -187,13 +202,23 @@ void Flow::inspect() {
     }
     switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
-      case ClientHelloReader::State::not_tls: cleartext_ = true; return inspected();
+      case ClientHelloReader::State::not_tls:
+        cleartext_ = true;
+        if (!guards_placeholders_) return inspected();
+        // A placeholder that leaves in clear is refused: for that the request must be read.
+        switch (looks_like_http(held_)) {
+          case Likeness::unknown: sandbox_.is_young(*this); continue;
+          case Likeness::yes: intercepts_ = true; break;
+          case Likeness::no: break;
+        }
+        return inspected();
       case ClientHelloReader::State::bad:
         if (!refused({Reason::bad_hello, hello_->problem()})) inspected();
         return;
       case ClientHelloReader::State::done: break;
     }
     const auto& hello = hello_->hello();
+    if (guards_tls_) intercepts_ = true;
     auto verdict = judge_hello(hello);
     std::string where = name_.empty() && !hello.server_name.empty() ? hello.server_name + " at " + to_.text() : "";
     if (!verdict.allowed() && refused(verdict, where)) return;
@@ -492,6 +517,10 @@ void Flow::wait_for_value() {
 }
 
 void Flow::bindings_changed() {
+  // One from before the binding would go on unsearched: its client has to come again.
+  const bool guarded = sandbox_.bindings()->guards() && !guards_tls_;
+  if (!intercepts_ && !name_.empty() && (guarded || sandbox_.looks_into(name_, port_)))
+    return deny({Reason::policy_changed, "a credential was bound"}, connected_ ? to_.text() : "");
   if (!inside_) return;
   if (inside_->is_revoked()) return deny({Reason::revoked, ""}, to_.text());
   if (inside_->waits_for_value()) sandbox_.loop().again(*this);

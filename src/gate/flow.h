@@ -147,6 +147,8 @@ class Flow : public Handler {
   std::optional<Loop::TimerId> timer_;        // of the attempt to connect; of bytes that wait (wait_to_let_go)
   bool connected_ = false, inspecting_ = false, verified_ = false, narrow_ = false;
   bool intercepts_ = false, cleartext_ = false;  // looked into; and it is not TLS
+  bool guards_placeholders_ = false;             // looked into if it turns out to be HTTP in clear
+  bool guards_tls_ = false;                      // … or TLS
   std::vector<std::string> protocols_;           // that TLS offered
   LegMeter client_meter_{*this, down_bytes_}, server_meter_{*this, up_bytes_};
   std::unique_ptr<Interception> inside_;

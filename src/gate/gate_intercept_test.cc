@@ -290,6 +290,41 @@ TEST_F(InterceptTest, PlaceholdersStandAtTheirPlaceOnly) {
   EXPECT_EQ(seen().size(), 1u);
 }
 
+// Where nothing else is a reason to look into a connection: in clear always, of TLS where the binding says so.
+TEST_F(InterceptTest, PlaceholdersAreRefusedAtOtherNames) {
+  serve_key();
+  serve_requests([](const std::string&) { return reply("elsewhere"); }, "", kClearPort);
+  serve_requests([](const std::string&) { return reply("elsewhere"); }, "a.example", kOtherPort);
+  auto held = bearer();
+  held.placeholder = kPlaceholder;
+  Box box = inside(kAllow, {held});
+  const std::string field = "Authorization: Bearer "s + kPlaceholder + "\r\n";
+  auto clear = [&](const std::string& text) {
+    return box.run([&] {
+      Fd fd = dial(resolve("a.example"), kClearPort);
+      patience(fd);
+      (void)!::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+      std::string out;
+      char buffer[4096];
+      for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0;) out.append(buffer, static_cast<size_t>(n));
+      return out;
+    });
+  };
+  auto in_clear = "GET / HTTP/1.1\r\nHost: a.example:9080\r\nConnection: close\r\n"s;
+  EXPECT_EQ(status(clear(in_clear + "\r\n")), "HTTP/1.1 200 OK");
+  EXPECT_EQ(status(clear(in_clear + field + "\r\n")), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(world->next_denial(), "placeholder a.example:9080");
+  // Something else than HTTP passes as ever.
+  EXPECT_EQ(clear("hello there\r\nConnection: close\r\n\r\n"), reply("elsewhere"));
+  auto there = "GET / HTTP/1.1\r\nHost: a.example:9444\r\nConnection: close\r\n" + field + "\r\n";
+  auto through = box.run([&] { return secure_talk("a.example", kOtherPort, trusted->path(), there); });
+  EXPECT_EQ(status(through), "HTTP/1.1 200 OK") << "TLS that nobody looks into";
+  held.guards = true;
+  ASSERT_EQ(world->set_policy(box, kAllow, false, json({held})), "");
+  EXPECT_EQ(status(ask(box, there, "a.example", kOtherPort)), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(status(ask(box, get("/", field))), "HTTP/1.1 200 OK") << "and at its own place it is replaced";
+}
+
 TEST_F(InterceptTest, AwsRequestsAreSignedAnew) {
   serve_requests([](const std::string&) { return reply("ok"); });
   auto aws = bearer();

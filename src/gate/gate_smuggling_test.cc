@@ -245,6 +245,92 @@ TEST_F(SmugglingTest, AnswersAreSearchedAsEverythingElseIs) {
   EXPECT_EQ(status(ask(box, get("/head"))), "HTTP/1.1 502 Bad Gateway");
 }
 
+// … also where nothing but the binding was a reason to look into the connection.
+TEST_F(SmugglingTest, WhatWasBoundOnceIsSearchedForAtItsNameWithoutAnyRule) {
+  serve("a.example", kSecurePort, [](Talk& talk) {
+    talk.request();
+    talk.say(reply("before "s + kValue + " after"));
+  });
+  Box box = inside(kAllow, {bearer()});
+  auto redacted = ask(box, get("/"));
+  EXPECT_EQ(redacted.find(kValue), std::string::npos) << redacted;
+  ASSERT_EQ(world->set_policy(box, kAllow), "");
+  auto former = ask(box, get("/"));
+  EXPECT_EQ(former.find(kValue), std::string::npos) << former;
+  EXPECT_NE(former.find(" after"), std::string::npos) << former;
+  // The same value for somebody else: who had it before still has.
+  auto other = bearer("b.example");
+  other.id = "b2";
+  ASSERT_EQ(world->set_policy(box, kAllow, false, json({other})), "");
+  EXPECT_EQ(ask(box, get("/")).find(kValue), std::string::npos);
+}
+
+TEST_F(SmugglingTest, AConnectionFromBeforeTheBindingDoesNotOutliveIt) {
+  std::atomic<int> asked = 0;
+  serve("a.example", kSecurePort, [&](Talk& talk) {
+    while (!talk.request().empty()) {
+      ++asked;
+      if (!talk.say(reply("before "s + kValue + " after"))) return;
+    }
+  });
+  Box box = inside(kAllow);
+  std::string said;
+  std::thread client([&] {
+    // Keep-alive, through to the server itself: its own certificate.
+    said = box.run(
+        [&] { return secure_talk("a.example", kSecurePort, trusted->path(), "GET / HTTP/1.1\r\n"s + kHost + "\r\n"); });
+  });
+  while (asked == 0) std::this_thread::yield();
+  ASSERT_EQ(world->set_policy(box, kAllow, false, json({bearer()})), "");
+  client.join();  // cut: else it would wait for what the server says next, which is nothing
+  EXPECT_EQ(world->next_denial(), "policy-changed a.example:9443");
+  EXPECT_EQ(ask(box, get("/")).find(kValue), std::string::npos);
+}
+
+TEST_F(SmugglingTest, AValueThatIsBoundWhileAnAnswerComesIsFoundInTheRestOfIt) {
+  std::atomic<bool> asked = false, bound = false;
+  serve("a.example", kSecurePort, [&](Talk& talk) {
+    talk.request();
+    asked = true;
+    talk.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin ");
+    while (!bound) std::this_thread::yield();
+    std::string rest = "then "s + kValue + " after ";
+    talk.say(rest + std::string(94 - rest.size(), '.'));
+  });
+  Box box = inside("allow a.example:9443 methods GET\n");
+  std::thread binder([&] {
+    while (!asked) std::this_thread::yield();
+    auto other = bearer("b.example");
+    EXPECT_EQ(world->set_policy(box, "allow a.example:9443 methods GET\n", false, json({other})), "");
+    bound = true;
+  });
+  auto answer = ask(box, get("/"));
+  binder.join();
+  EXPECT_EQ(answer.find(kValue), std::string::npos) << answer;
+  EXPECT_NE(answer.find(" after "), std::string::npos) << answer;
+}
+
+// What a program inside knows of a value does not get into the records by being asked for.
+TEST_F(SmugglingTest, RecordsKeepNoValue) {
+  serve_key();
+  Box box = inside(kAllow, {bearer()});
+  const std::string value = kValue, long_path = "/" + std::string(190, 'p') + value;
+  ask(box, value.substr(0, 8) + value + " / HTTP/1.1\r\n" + kHost + "Connection: close\r\n\r\n");
+  ask(box, value + " / HTTP/1.1\r\n" + kHost + "Connection: close\r\n\r\n");
+  ask(box, "GET " + long_path + " HTTP/1.1\r\n" + kHost + "Connection: close\r\n\r\n");
+  ask(box, "GET / HTTP/1.1\r\nHost: " + value + ".example\r\nConnection: close\r\n\r\n");
+  box.run([&] { return resolve(value + ".example"); });
+  box.run([&] { return secure_talk("a.example", kSecurePort, authority->path(), "x", value + ".example"); });
+  EXPECT_EQ(ask(box, get("/last")).substr(0, 12), "HTTP/1.1 200");
+  size_t events = 0;
+  for (const auto& event : world->events_until([](const Event& one) { return one.path == "/last"; })) {
+    ++events;
+    for (const auto& text : {event.name, event.address, event.rule, event.method, event.path})
+      EXPECT_EQ(text.find(value.substr(0, 10)), std::string::npos) << text;
+  }
+  EXPECT_GT(events, 6u);
+}
+
 TEST_F(SmugglingTest, Websockets) {
   serve("a.example", kSecurePort, [](Talk& talk) {
     auto request = talk.request();

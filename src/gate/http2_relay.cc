@@ -185,6 +185,7 @@ struct Http2Callbacks {
 
   static int sent(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
     auto& self = relay(user);
+    self.gone(session, *frame);
     if (!is_client(self, session) || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
     if (frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) return 0;
     Stream* stream = self.find(frame->hd.stream_id);
@@ -197,6 +198,7 @@ struct Http2Callbacks {
   // A request that the server does not take any more.
   static int not_sent(nghttp2_session* session, const nghttp2_frame* frame, int, void* user) {
     auto& self = relay(user);
+    self.gone(session, *frame);
     if (is_client(self, session) || frame->hd.type != NGHTTP2_HEADERS) return 0;
     self.server_closed(frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
     return 0;
@@ -416,13 +418,28 @@ void Http2Relay::pass(Stream& stream, std::optional<std::string_view> body) {
   if (!stream.decision.bound.empty())
     for (auto& field : request.fields) vault::wipe(field.value);
   request.fields.clear();
-  stream.head_charge.clear();
   if (id < 0) {
+    stream.head_charge.clear();
     nghttp2_submit_rst_stream(client_.get(), NGHTTP2_FLAG_NONE, stream.client_id, NGHTTP2_REFUSED_STREAM);
     return;
   }
+  queued(for_server_, id, stream.head_charge);
   stream.server_id = id;
   by_server_[id] = &stream;
+}
+
+void Http2Relay::queued(std::map<int32_t, Queued>& heads, int32_t id, Charge& charge) {
+  auto& head = heads.try_emplace(id, budget_).first->second;
+  head.bytes.take_over(charge);
+  ++head.frames;
+}
+
+// Sent, or never to be.
+void Http2Relay::gone(nghttp2_session* session, const nghttp2_frame& frame) {
+  if (frame.hd.type != NGHTTP2_HEADERS) return;
+  auto& heads = session == client_.get() ? for_client_ : for_server_;
+  auto at = heads.find(frame.hd.stream_id);
+  if (at != heads.end() && --at->second.frames == 0) heads.erase(at);
 }
 
 void Http2Relay::refuse(Stream& stream, const Decision& decision) {
@@ -523,7 +540,7 @@ void Http2Relay::answered(Stream& stream, bool end) {
     nghttp2_submit_response(client_.get(), stream.client_id, pairs.data(), pairs.size(), end ? nullptr : &provider);
   }
   stream.answer.clear();
-  stream.answer_charge.clear();
+  queued(for_client_, stream.client_id, stream.answer_charge);
   if (!interim) stream.answer_bytes = 0;
 }
 

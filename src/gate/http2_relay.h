@@ -40,6 +40,13 @@ class Http2Relay : public Relay {
 
   Http2Relay(Inspector& inspector, Leg& client, Leg& server, const Budget* budget);
 
+  // Heads that nghttp2 has and the other side has not taken, by stream: it may have forgotten the stream by then.
+  struct Queued {
+    explicit Queued(const Budget* budget) : bytes(budget) {}
+    Charge bytes;
+    size_t frames = 0;
+  };
+
   bool take(nghttp2_session* session, Leg& leg, bool& ended, const Outbox& back);
   bool give(nghttp2_session* session, Leg& leg, Outbox& outbox);
   Stream* find(int32_t client_id);
@@ -59,6 +66,8 @@ class Http2Relay : public Relay {
   void stop_upload(Stream& stream);
   bool end_if_blocked(Stream& stream);
   void server_leaves();
+  void queued(std::map<int32_t, Queued>& heads, int32_t id, Charge& charge);
+  void gone(nghttp2_session* session, const nghttp2_frame& frame);
   ssize_t provide_upload(Stream& stream, uint8_t* to, size_t room, uint32_t* flags);
   ssize_t provide_download(Stream& stream, uint8_t* to, size_t room, uint32_t* flags);
 
@@ -71,6 +80,7 @@ class Http2Relay : public Relay {
   bool client_ended_ = false, server_ended_ = false, leaving_ = false, broken_ = false;
   std::map<int32_t, std::unique_ptr<Stream>> streams_;  // by the client's number
   std::map<int32_t, Stream*> by_server_;
+  std::map<int32_t, Queued> for_client_, for_server_;
   size_t opened_ = 0, reset_ = 0, collecting_ = 0, waiting_ = 0;
 };
 

@@ -13,7 +13,6 @@ namespace isola::gate {
 
 namespace {
 
-constexpr size_t kShownPath = 200;
 constexpr const char* kAwsParameters[] = {"X-Amz-Credential", "X-Amz-Security-Token", "X-Amz-Signature"};
 
 // A method or a path that only some servers look at: then the one that was judged is not the one that counts.
@@ -109,16 +108,7 @@ void Inspector::tell(Event::Kind kind, Reason reason, const Request* request, co
               .reason = reason,
               .rule = std::move(rule),
               .host_verified = !cleartext_};
-  // A value that a program inside has all the same may stand in what it asks for: no record keeps it.
-  auto searches = premises_.searches();
-  Screen blots(searches ? searches->automaton() : nullptr, [](const std::string&) { return false; });
-  blots.whole(event.rule);
-  if (request) {
-    event.method = request->method.substr(0, 32);
-    event.path = std::string(request->path());
-    blots.whole(event.path);
-    event.path.resize(std::min(event.path.size(), kShownPath));
-  }
+  if (request) event.method = request->method, event.path = std::string(request->path());
   if (bound) event.binding = bound->binding.id, event.secret = bound->binding.secret;
   premises_.record(std::move(event));
 }
@@ -149,7 +139,7 @@ Decision Inspector::judge(Request& request) {
   if (!is_for_us(request.authority))
     return refuse(421, Reason::authority,
                   "this connection is for " + name_ + " and not for " + request.authority.substr(0, kMaxName), &request,
-                  nullptr, request.authority.substr(0, kMaxName));
+                  nullptr, request.authority);
   const bool whole = request.target == "*" && request.method == "OPTIONS";
   auto path = whole ? Result<std::string>("/") : normal_path(request.path());
   if (!path) return refuse(400, Reason::bad_request, "a path that is not clear: " + path.error().message, &request);
@@ -304,8 +294,9 @@ Decision Inspector::inject(Request& request, const Decision& decision, std::opti
 
 Screen Inspector::screen() {
   auto searches = premises_.searches();
-  if (!searches || !searches->automaton()) return {};
-  return {searches->automaton(), [this, searches](const std::string& id) {
+  if (!searches) return {};
+  return {[searches] { return searches->automaton(); },
+          [this, searches](const std::string& id) {
             const auto& target = searches->target(id);
             premises_.record({.kind = Event::Kind::redacted,
                               .name = name_,

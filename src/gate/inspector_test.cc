@@ -17,7 +17,10 @@ class Grounds : public Premises {
     if (bindings_now) out->set(*bindings_now);
     return out;
   }
-  void record(Event event) override { told.push_back(std::move(event)); }
+  void record(Event event) override {
+    if (auto known = searches()) known->blot(event);  // as a sandbox does
+    told.push_back(std::move(event));
+  }
   void want_values() override { ++wanted; }
   std::shared_ptr<const Egress> egress_now;
   std::shared_ptr<const Bindings> bindings_now;

@@ -69,6 +69,7 @@ void Recorder::record(Event event, Clock::time_point now) {
     case Event::Kind::injected:
     case Event::Kind::redacted:
     case Event::Kind::minted:
+    case Event::Kind::restarted:
     case Event::Kind::count_: break;
   }
   tell(std::move(event), now);
@@ -142,7 +143,7 @@ void Recorder::note_denial(Event& event, Clock::time_point now) {
     event.rule.clear();
     event.port = 0;
     event.method.clear(), event.path.clear();
-    event.binding.clear(), event.secret.clear();
+    // Whose sake it was for stays, as in tell(): a flood of names does not make a refused credential anonymous.
     return note_denial(event, now);
   }
   if (denials_.size() == kDenials) {

@@ -176,6 +176,18 @@ TEST_F(RecorderTest, IsBounded) {
   EXPECT_LT(recorder.report("").size(), 160'000U);
 }
 
+// A sandbox that asks for made-up names first does not make what it does with a credential anonymous by that.
+TEST_F(RecorderTest, AFloodOfDenialsDoesNotHideWhoseSakeOneWasFor) {
+  for (int i = 0; i < 1000; ++i)
+    recorder.record(event(Event::Kind::denied, "x" + std::to_string(i) + ".example", 443), now);
+  auto refused = event(Event::Kind::denied, "a.example", 443);
+  refused.binding = "b1", refused.secret = "token";
+  recorder.record(refused, now);
+  const auto& last = recorder.denials().back();
+  EXPECT_EQ(last.name, "(others)");
+  EXPECT_EQ(last.binding + " " + last.secret, "b1 token");
+}
+
 TEST_F(RecorderTest, EventsTravel) {
   Event out = event(Event::Kind::closed, "a.example", 443, "192.0.2.1");
   out.sandbox = "i1", out.up = 7, out.down = 1ull << 40, out.rule = "allow *", out.host_verified = true, out.when = -1;

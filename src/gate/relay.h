@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "gate/inspector.h"
 #include "gate/leg.h"
@@ -57,6 +58,8 @@ class Charge {
     bytes_ += bytes;
     return true;
   }
+  // What the other one stands for is this one's from now on.
+  void take_over(Charge& other) { bytes_ += std::exchange(other.bytes_, 0); }
   void clear() {
     if (budget_ && budget_->less && bytes_ > 0) budget_->less(bytes_);
     bytes_ = 0;

@@ -107,7 +107,8 @@ TEST_F(RelayTest, WithoutRoomItIsRefused) {
   EXPECT_EQ(server.out, "");
 }
 
-// Heads of requests that wait for their turn, or for a value, on one connection of HTTP/2.
+// Heads of requests on one connection of HTTP/2: that wait for their turn, or for a value, or for a server that does
+// not read.
 TEST_F(RelayTest, HeadsOfHttp2AreCharged) {
   auto relay = Http2Relay::make(inspector, client, server, &budget).value();
   nghttp2_session_callbacks* callbacks = nullptr;
@@ -138,6 +139,28 @@ TEST_F(RelayTest, HeadsOfHttp2AreCharged) {
   relay->pump();
   EXPECT_GT(used, 3 * large.size());
   EXPECT_LT(used, 4 * large.size());
+  const size_t waiting = used;
+  server.takes = false;
+  const nghttp2_nv plain[] = {pair(":method", "GET"), pair(":scheme", "https"), pair(":authority", "a.example"),
+                              pair(":path", "/"), pair("x-large", large)};
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 40; ++i)
+    ids.push_back(nghttp2_submit_request(asking, nullptr, plain, std::size(plain), nullptr, nullptr));
+  nghttp2_session_send(asking);
+  while (relay->pump() == Relay::State::again) {
+  }
+  // But for what fits into the outbox.
+  EXPECT_GT(used, waiting + 20 * large.size()) << "they are still here";
+  // Whoever takes them back does not make room by it: they are in the session's queue until that is read.
+  for (int32_t id : ids) nghttp2_submit_rst_stream(asking, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+  nghttp2_session_send(asking);
+  while (relay->pump() == Relay::State::again) {
+  }
+  EXPECT_GT(used, waiting + 20 * large.size());
+  server.takes = true;
+  while (relay->pump() == Relay::State::again) {
+  }
+  EXPECT_EQ(used, waiting);
   relay.reset();
   EXPECT_EQ(used, 0u);
   nghttp2_session_del(asking);

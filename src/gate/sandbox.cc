@@ -173,6 +173,11 @@ std::string Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::
   return trouble;
 }
 
+void Sandbox::record(Event event) {
+  searches_->blot(event);
+  recorder_.record(std::move(event), shared_.loop.now());
+}
+
 // Every request asks until there is one: once in a while is enough.
 void Sandbox::want_values() {
   const auto now = shared_.loop.now();

@@ -80,7 +80,11 @@ class Sandbox : public Premises {
   std::shared_ptr<const Bindings> bindings() const override { return bindings_; }
   // What its streams are searched for; still there when it is gone, for those that are open.
   std::shared_ptr<const Searches> searches() const override { return searches_; }
-  void record(Event event) override { recorder_.record(std::move(event), shared_.loop.now()); }
+  // Whether a credential goes to this place, or once did: what comes from there is searched.
+  bool looks_into(std::string_view name, uint16_t port) const {
+    return bindings_->any_for(name, port) || searches_->any_for(name, port);
+  }
+  void record(Event event) override;
   void want_values() override;
   void flush_events(bool last = false) { recorder_.flush(shared_.loop.now(), last); }
   void wait_for_tokens(Flow& flow);

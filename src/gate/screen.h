@@ -1,10 +1,13 @@
 // What comes back from a server, searched for the values that a sandbox must not see, and blotted out where one is.
 // Some are not to be blotted out: there everything ends.
 //
-//   Screen screen(searches->automaton(), [](const std::string& binding) { …; return ends; });   // without one: all
-//   passes screen.feed(piece, out);       // appended to `out`, in sum as many bytes as went in if (screen.blocked()) …
-//   // not one more byte: `out` has none of the piece that it was in screen.idle(out);              // nothing more for
-//   the moment screen.end(out);
+//   Screen screen(source, [](const std::string& binding) { …; return ends; });   // without an automaton: all passes
+//   screen.feed(piece, out);       // appended to `out`, in sum as many bytes as went in
+//   if (screen.blocked()) …        // not one more byte: `out` has none of the piece that it was in
+//   screen.idle(out);              // nothing more for the moment
+//   screen.end(out);
+//
+// `source` is asked before each piece: a value that is bound while an answer comes is found in the rest of it.
 #pragma once
 
 #include <functional>
@@ -22,17 +25,21 @@ namespace isola::gate {
 class Screen {
  public:
   using Found = std::function<bool(const std::string& binding)>;  // true: it ends here
+  using Source = std::function<std::shared_ptr<const scan::Automaton>()>;
   Screen() = default;
   Screen(std::shared_ptr<const scan::Automaton> automaton, Found found)
       : automaton_(std::move(automaton)), found_(std::move(found)) {
     if (automaton_) stream_.emplace(automaton_);
   }
+  Screen(Source source, Found found) : Screen(source(), std::move(found)) { source_ = std::move(source); }
 
   void feed(std::string_view piece, std::string& out) {
-    if (!stream_) return void(out.append(piece));
     if (blocked_) return;
     hits_.clear();
     const size_t before = out.size();
+    std::string held = renewed();
+    if (!stream_) return void(out.append(held).append(piece));
+    if (!held.empty()) stream_->feed(held, out, hits_);
     stream_->feed(piece, out, hits_);
     // A value is found in several spellings at once: told once.
     const std::string* last = nullptr;
@@ -53,8 +60,9 @@ class Screen {
   }
   // A short text by itself.
   void whole(std::string& text) {
-    if (!automaton_) return;
-    Screen one(automaton_, found_);
+    auto automaton = source_ ? source_() : automaton_;
+    if (!automaton) return;
+    Screen one(automaton, found_);
     std::string out;
     one.feed(text, out);
     one.end(out);
@@ -66,6 +74,20 @@ class Screen {
   bool holds() const { return stream_ && stream_->held() > 0; }
 
  private:
+  // What the one before held back, if there is another automaton now: the new one begins with it.
+  std::string renewed() {
+    std::string held;
+    if (!source_) return held;
+    auto now = source_();
+    if (now == automaton_) return held;
+    if (stream_) stream_->end(held);
+    automaton_ = std::move(now);
+    stream_.reset();
+    if (automaton_) stream_.emplace(automaton_);
+    return held;
+  }
+
+  Source source_;
   std::shared_ptr<const scan::Automaton> automaton_;
   Found found_;
   std::optional<scan::Stream> stream_;

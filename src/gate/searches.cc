@@ -3,8 +3,15 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "gate/name.h"
+#include "gate/screen.h"
 
 namespace isola::gate {
+
+namespace {
+constexpr size_t kMostPlaces = 1024;
+constexpr size_t kShownText = 512, kShownMethod = 32, kShownPath = 200;  // of what a sandbox says, in records
+}  // namespace
 
 const Searches::Target& Searches::target(const std::string& binding) const {
   static const Target kNone;
@@ -12,7 +19,32 @@ const Searches::Target& Searches::target(const std::string& binding) const {
   return at == targets_.end() ? kNone : at->second;
 }
 
+bool Searches::any_for(std::string_view name, uint16_t port) const {
+  return everywhere_ || std::ranges::any_of(places_, [&](const Place& place) {
+           return place.ports.contain(port) &&
+                  std::ranges::any_of(place.names, [&](const Rule& rule) { return rule.matches_name(name); });
+         });
+}
+
+void Searches::blot(Event& event) const {
+  Screen blots(automaton_, [](const std::string&) { return false; });
+  for (auto [text, most] :
+       {std::pair(&event.name, kMaxName), std::pair(&event.address, kShownText), std::pair(&event.rule, kShownText),
+        std::pair(&event.method, kShownMethod), std::pair(&event.path, kShownPath)}) {
+    blots.whole(*text);
+    text->resize(std::min(text->size(), most));
+  }
+}
+
 void Searches::set(const Bindings& bindings) {
+  for (const auto& bound : bindings.all()) {
+    Place place{bound->names, bound->ports};
+    if (bound->value.empty() || std::ranges::find(places_, place) != places_.end()) continue;
+    if (places_.size() < kMostPlaces)
+      places_.push_back(std::move(place));
+    else
+      everywhere_ = true;
+  }
   auto among = [](const std::vector<std::shared_ptr<const Bound>>& list, const Bound& one) {
     return std::any_of(list.begin(), list.end(),
                        [&](const auto& other) { return other->value.view() == one.value.view(); });

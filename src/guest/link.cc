@@ -72,12 +72,17 @@ void FrameParser::reset() {
   deliver_held_ = bad_ = false;
 }
 
-void put_frame(std::string& out, uint32_t channel, Type type, std::string_view a, std::string_view b) {
+void put_head(std::string& out, uint32_t channel, Type type, size_t length) {
   Writer header;
-  header.u32(static_cast<uint32_t>(a.size() + b.size()));
+  header.u32(static_cast<uint32_t>(length));
   header.u32(channel);
   header.u8(static_cast<uint8_t>(type));
-  out.append(header.data()).append(a).append(b);
+  out.append(header.data());
+}
+
+void put_frame(std::string& out, uint32_t channel, Type type, std::string_view a, std::string_view b) {
+  put_head(out, channel, type, a.size() + b.size());
+  out.append(a).append(b);
 }
 
 std::string encode_error(const Error& error) {

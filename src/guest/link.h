@@ -78,6 +78,8 @@ class FrameParser {
 
 // Appends a frame whose payload is `a` and then `b`; together at most kMaxPayload.
 void put_frame(std::string& out, uint32_t channel, Type type, std::string_view a, std::string_view b = {});
+// Appends the head of one whose payload of `length` bytes comes from elsewhere.
+void put_head(std::string& out, uint32_t channel, Type type, size_t length);
 
 struct Hello {
   uint32_t magic = kMagic;

@@ -5,6 +5,7 @@
 //   run_with_files  StartWithFiles; otherwise as run
 //   start       Start                                                            Started
 //   attach      Attach       Started    Output pieces          stdin             Exit
+//   run_held, attach_held  as run and attach; a reader that lags holds the process up instead of losing output
 //   list        List                    Entry records                            Listed
 //   read        Read         Stat       the bytes                                Done
 //   write       Write        Done                              the bytes         Done
@@ -61,8 +62,15 @@ enum class Op : uint8_t {
   go_on,           // after quiesce, on the same link: what was held back comes, and everything is as before
   enter,           // a folder becomes the guest's root for good: no path of a later call leads out of it
   run_with_files,  // as run
+  run_held,        // as run, and
+  attach_held,     // as attach: the process waits for this reader
   count_
 };
+
+// Whether what comes back are pieces of output.
+inline bool gives_output(Op op) {
+  return op == Op::run || op == Op::run_with_files || op == Op::attach || op == Op::run_held || op == Op::attach_held;
+}
 
 enum class Stream : uint8_t { none, out, err, pty, gap, count_ };
 inline constexpr size_t kPieceHeader = 9;

@@ -171,6 +171,58 @@ TEST(GuestOutput, FloodWithASlowReaderBesideAFastOne) {
   EXPECT_LT(slow, uint64_t{18} << 20);
 }
 
+// A reader that asked for it holds the process up, and loses nothing; when it leaves, the process goes on.
+TEST(GuestOutput, AHeldProcessWaitsForItsReader) {
+  TestGuest guest;
+  constexpr uint64_t kFlood = uint64_t{64} << 20;
+  uint32_t pid = 0;
+  uint64_t got = 0, lost = 0;
+  bool ordered = true, ended = false;
+  Start start{.argv = {"/bin/sh", "-c", "head -c 67108864 /dev/zero; echo all >&2"}};
+  uint32_t channel = guest->session().open(Op::run_held, encode(start),
+                                           {.reply = [&](std::string_view bytes) { pid = decode<Started>(bytes)->pid; },
+                                            .data =
+                                                [&](std::string_view piece) {
+                                                  Reader in(piece);
+                                                  auto stream = static_cast<Stream>(in.u8());
+                                                  ordered &= in.u64() == got;
+                                                  if (stream == Stream::gap)
+                                                    lost += in.u64();
+                                                  else
+                                                    got += in.rest().size();
+                                                },
+                                            .end = [&](Result<std::string_view>) { ended = true; }},
+                                           kMaxPayload, true);
+  ASSERT_TRUE(guest->pump_until([&] { return pid != 0; }));
+  // It writes until its pipe is full, and then no more: what it has written stays the same while it is asked for.
+  uint64_t before = 0, now = 1;
+  for (int same = 0; same < 20; same = now == before ? same + 1 : 0) {
+    before = now;
+    auto list = guest->processes();
+    ASSERT_OK(list);
+    ASSERT_TRUE(list->list.at(0).running);
+    now = list->list[0].seq;
+  }
+  EXPECT_LT(now, uint64_t{16} << 20);
+  guest->session().grant(channel, 1 << 30);
+  ASSERT_TRUE(guest->pump_until([&] { return ended; }));
+  EXPECT_EQ(got, kFlood + 4);
+  EXPECT_EQ(lost, 0u);
+  EXPECT_TRUE(ordered);
+  // The same once more, and the reader leaves.
+  pid = 0;
+  channel = guest->session().open(
+      Op::run_held, encode(start),
+      {.reply = [&](std::string_view bytes) { pid = decode<Started>(bytes)->pid; }, .data = [](std::string_view) {}},
+      kMaxPayload, true);
+  ASSERT_TRUE(guest->pump_until([&] { return pid != 0; }));
+  guest->session().cancel(channel);
+  auto exit = guest->wait(pid);
+  ASSERT_OK(exit);
+  EXPECT_EQ(exit->code, 0);
+  EXPECT_EQ(exit->seq, kFlood + 4);
+}
+
 TEST(GuestOutput, ManySmallPiecesStayBounded) {
   TestGuest guest;
   uint64_t out = 0, err = 0;

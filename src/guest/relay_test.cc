@@ -116,6 +116,19 @@ TEST(GuestStdio, ANamingThatIsNoneIsNotAnswered) {
 }
 
 // Over pipes nobody is named like that.
+// A machine that was restored must not draw the random numbers of its siblings.
+TEST(GuestStdio, WithoutFreshRandomnessItDoesNotGoOn) {
+  TestGuest guest(0, Form::stdio);
+  ASSERT_TRUE(guest->hello());
+  ASSERT_TRUE(guest->quiesce());
+  std::string text;
+  put_frame(
+      text, 0, kNaming,
+      encode(Naming{.mark = std::string(kMarkSize, 'm'), .id = TestGuest::kFormerId, .time = 1, .randomness = "few"}));
+  ASSERT_EQ(::write(guest.raw_in(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(read_until(guest.raw_out(), "?"), " (no more)") << "neither a mark nor a hello";
+}
+
 TEST(GuestPipes, ANamingIsNonsense) {
   TestGuest guest;
   ASSERT_TRUE(guest->hello());

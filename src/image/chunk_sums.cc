@@ -32,38 +32,35 @@ Result<Opened> open_file(const std::string& path) {
   return file;
 }
 
-// Read and not mapped: a file that became shorter meanwhile is an error and not a signal.
-class Chunks {
- public:
-  explicit Chunks(const Opened& file) : file_(file), buffer_(new char[kChunk]) {}
-  Result<uint64_t> sum(uint64_t number) {
-    uint64_t at = number * kChunk, left = std::min(kChunk, file_.size - at);
-    size_t have = 0;
-    while (have < left) {
-      ssize_t n = ::pread(file_.fd.get(), buffer_.get() + have, left - have, static_cast<off_t>(at + have));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return sys_error("cannot read");
-      if (n == 0) return fail(Code::corrupt, "the file became shorter");
-      have += static_cast<size_t>(n);
-    }
-    return ::XXH3_64bits(buffer_.get(), have);
-  }
-
- private:
-  const Opened& file_;
-  std::unique_ptr<char[]> buffer_;
-};
+Result<uint64_t> sum_of(const Opened& file, uint64_t number) {
+  const uint64_t at = number * kChunk;
+  return sum_chunk(file.fd.get(), at, std::min(kChunk, file.size - at));
+}
 
 }  // namespace
 
-Result<ImageFile> sum_file(const std::string& path) {
+// Read and not mapped: a file that became shorter meanwhile is an error and not a signal.
+Result<uint64_t> sum_chunk(int file, uint64_t from, uint64_t bytes) {
+  thread_local const std::unique_ptr<char[]> buffer(new char[kChunk]);
+  size_t have = 0;
+  while (have < bytes) {
+    ssize_t n = ::pread(file, buffer.get() + have, bytes - have, static_cast<off_t>(from + have));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return sys_error("cannot read");
+    if (n == 0) return fail(Code::corrupt, "the file became shorter");
+    have += static_cast<size_t>(n);
+  }
+  return ::XXH3_64bits(buffer.get(), have);
+}
+
+Result<ImageFile> sum_file(const std::string& path, const std::vector<uint64_t>& known) {
   ISOLA_TRY(Opened file, open_file(path));
   // The disk begins its work while we do ours.
   (void)::sync_file_range(file.fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
-  ImageFile out{.size = file.size};
-  Chunks chunks(file);
-  for (uint64_t at = 0; at < file.size; at += kChunk) {
-    ISOLA_TRY(uint64_t sum, chunks.sum(at / kChunk));
+  if (known.size() * kChunk > file.size) return fail(Code::corrupt, path + " became shorter");
+  ImageFile out{.size = file.size, .chunks = known};
+  for (uint64_t at = known.size() * kChunk; at < file.size; at += kChunk) {
+    ISOLA_TRY(uint64_t sum, sum_of(file, at / kChunk));
     out.chunks.push_back(sum);
   }
   return out;
@@ -82,9 +79,8 @@ Result<void> check_file(const std::string& path, const ImageFile& wanted) {
   if (!file) return std::unexpected(file.error());
   if (file->size != wanted.size)
     return fail(Code::corrupt, fmt::format("{} has {} bytes and should have {}", wanted.name, file->size, wanted.size));
-  Chunks chunks(*file);
   for (size_t i = 0; i < wanted.chunks.size(); ++i) {
-    auto sum = chunks.sum(i);
+    auto sum = sum_of(*file, i);
     if (!sum) return std::unexpected(sum.error().in(fmt::format("{}, chunk {}", wanted.name, i)));
     if (*sum != wanted.chunks[i])
       return fail(Code::corrupt, fmt::format("{}, chunk {} (of 1 MiB) is not what was written", wanted.name, i));

@@ -2,15 +2,23 @@
 // to the megabyte.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "image/image.h"
 
 namespace isola::image {
 
-// Size and sums of a file; its way to the disk begins.
-Result<ImageFile> sum_file(const std::string& path);
+// By the name of a file: the sums of its first whole chunks.
+using KnownSums = std::map<std::string, std::vector<uint64_t>>;
+
+// Size and sums of a file; its way to the disk begins. `known`: the sums of its first chunks, if somebody has them.
+Result<ImageFile> sum_file(const std::string& path, const std::vector<uint64_t>& known = {});
+// Of that many bytes from there on; at most kChunk.
+Result<uint64_t> sum_chunk(int file, uint64_t from, uint64_t bytes);
 // Waits until it is there.
 Result<void> sync_file(const std::string& path);
 // Code::corrupt: "pages-1.img, chunk 17 (of 1 MiB) …".

@@ -9,6 +9,7 @@
 #include "base/hash/sha256.h"
 #include "base/ids.h"
 #include "image/chunk_sums.h"
+#include "image/sync_all.h"
 #include "image/tree.h"
 #include "kernel/fault.h"
 
@@ -58,7 +59,7 @@ Result<Draft> ImageStore::begin(const std::string& id) {
   return draft;
 }
 
-Result<std::vector<ImageFile>> ImageStore::sum_up(const std::string& id) const {
+Result<std::vector<ImageFile>> ImageStore::sum_up(const std::string& id, const KnownSums& known) const {
   std::string place = memory_folder(id);
   ISOLA_TRY(auto names, list_dir(place));
   std::vector<ImageFile> files;
@@ -68,22 +69,23 @@ Result<std::vector<ImageFile>> ImageStore::sum_up(const std::string& id) const {
       ::unlink(path.c_str());
       continue;
     }
-    ISOLA_TRY(auto file, sum_file(path));
+    const auto ahead = known.find(name);
+    ISOLA_TRY(auto file, sum_file(path, ahead == known.end() ? std::vector<uint64_t>{} : ahead->second));
     file.name = name;
     files.push_back(std::move(file));
   }
-  // All of them are on their way by now, and the first one that is waited for brings most of the others along.
-  for (const auto& file : files) ISOLA_CHECK(sync_file(place + "/" + file.name));
-  ISOLA_CHECK(sync_folder(place));
+  // All of them are on their way by now.
+  std::vector<std::string> paths = {place};
+  for (const auto& file : files) paths.push_back(place + "/" + file.name);
+  ISOLA_CHECK(sync_all(paths));
   return files;
 }
 
 Result<void> ImageStore::commit(const Image& image) const {
   std::string place = folder(image.id);
-  ISOLA_CHECK(sync_folder(place));
+  ISOLA_CHECK(sync_all({place, root_}));
   if (int e = fault::at("commit_image")) return sys_error("cannot write the manifest of an image", e);
-  ISOLA_CHECK(replace_file(place + kManifest, to_json(image), 0600));
-  return sync_folder(root_);
+  return replace_file(place + kManifest, to_json(image), 0600);
 }
 
 // Whoever removes an image waits for this lock.

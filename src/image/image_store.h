@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/ids.h"
+#include "image/chunk_sums.h"
 #include "image/image.h"
 
 namespace isola::image {
@@ -35,7 +36,7 @@ class ImageStore {
 
   Result<Draft> begin(const std::string& id = new_image_id());  // Code::exists
   // Of everything in its memory folder; each is on disk when this returns. Logs of criu's are removed.
-  Result<std::vector<ImageFile>> sum_up(const std::string& id) const;
+  Result<std::vector<ImageFile>> sum_up(const std::string& id, const KnownSums& known = {}) const;
   Result<void> commit(const Image& image) const;
   // The same for one that is there: its manifest is another from now on. One that was dropped is not brought back.
   Result<void> change(const Image& image) const;  // Code::not_found

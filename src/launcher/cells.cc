@@ -85,9 +85,13 @@ Result<void> Cells::start() {
   }
   ISOLA_CHECK(clear_unknown_ranges(known));
   ISOLA_TRY(auto layers, parts_.layers.list());
-  for (const auto& id : layers)
-    if (!known.contains(id) && !is_volume_id(id))
-      ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(is_sandbox_id(id) ? id : "", id)));
+  for (const auto& id : layers) {
+    if (known.contains(id) || is_volume_id(id)) continue;
+    // The layer of an image that is packed: its sandbox has long left its group and may be resumed at any moment, under
+    // the same name and with this layer. So this is the very job that an unpacking waits for, and no other beside it.
+    const bool groups_too = is_sandbox_id(id) && !layer_images_.contains(id);
+    ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(groups_too ? id : "", id)));
+  }
   doubt_undone();
   watch_sockets();
   return {};

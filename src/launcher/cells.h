@@ -316,6 +316,7 @@ class Cells {
   std::map<OwnerId, std::set<std::string>> owned_;
   size_t live_ = 0;  // counted, so that no request walks over all sandboxes
   std::optional<EventLoop::TimerId> refill_;
+  std::chrono::steady_clock::time_point claimed_{};  // when somebody last wanted a parked one
 
   image::ImageStore store_;
   struct Kept {

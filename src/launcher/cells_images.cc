@@ -11,12 +11,15 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <system_error>
+#include <thread>
 
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
-#include "boundary/gvisor/gvisor.h"
+#include "boundary/box/box.h"
 #include "image/packed_image.h"
+#include "image/sums_ahead.h"
 #include "image/tree.h"
 #include "launcher/cells.h"
 
@@ -78,15 +81,46 @@ bool decode_made(std::string_view bytes, Made& made) {
   return in.done();
 }
 
+// What goes on in the helper while the memory is being saved, so that little is left to do when everything stands
+// still: checksums, and the files' way to the disk.
+class Ahead {
+ public:
+  explicit Ahead(const std::string& memory) : sums_(memory, "pages-") {}  // criu appends to these, and only that
+  ~Ahead() { (void)finish(); }
+  Ahead(const Ahead&) = delete;
+  Ahead& operator=(const Ahead&) = delete;
+  void start(image::LayerStore& layers, const std::string& layer) {
+    sums_.start();
+    auto path = layers.path(layer);
+    if (!path) return;
+    try {
+      sync_ = std::thread([path = *path] {
+        // Whether it went well is asked when it counts.
+        if (Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); folder) (void)::syncfs(folder.get());
+      });
+    } catch (const std::system_error&) {  // no thread to be had: everything is done later
+    }
+  }
+  image::KnownSums finish() {
+    if (sync_.joinable()) sync_.join();
+    return sums_.finish();
+  }
+
+ private:
+  image::SumsAhead sums_;
+  std::thread sync_;
+};
+
 // In the helper, while nothing in the sandbox moves.
 Result<std::string> keep_files(image::Image image, const image::ImageStore& store, image::LayerStore& layers,
-                               const std::string& layer) {
+                               const std::string& layer, Ahead& ahead) {
   auto last = std::chrono::steady_clock::now();
   auto lap = [&] {
     auto now = std::chrono::steady_clock::now();
     return std::chrono::nanoseconds(now - std::exchange(last, now)).count();
   };
   Made made;
+  const auto known = ahead.finish();
   if (image.layers.front() != layer)
     ISOLA_CHECK(layers.copy(layer, image.layers.front()));
   else
@@ -94,7 +128,7 @@ Result<std::string> keep_files(image::Image image, const image::ImageStore& stor
   if (auto usage = layers.usage(layer)) image.layer_bytes = made.layer_bytes = usage->bytes;
   made.files = lap();
   if (image.memory) {
-    ISOLA_TRY(image.files, store.sum_up(image.id));
+    ISOLA_TRY(image.files, store.sum_up(image.id, known));
     for (const auto& file : image.files) image.memory_bytes += file.size;
     made.memory_bytes = image.memory_bytes;
   }
@@ -363,8 +397,8 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   if (!limits) return std::unexpected(limits.error());
   // Process 1 of a box is the relay, whose limit is the engine's.
   const auto name = one.cell->name();
-  ISOLA_TRY(uint32_t open_files, one.entry.kind == BoundaryKind::gvisor ? boundary::gvisor::open_files_of(name)
-                                                                        : open_files_of(name.process.pid));
+  ISOLA_TRY(uint32_t open_files, one.entry.kind == BoundaryKind::jail ? open_files_of(name.process.pid)
+                                                                      : boundary::box::open_files_of(name));
   // As it is in force: a launcher that adopted the sandbox was never told.
   ISOLA_TRY(uint64_t disk, parts_.layers.limit(layer_of(one.entry)));
   image.limits = {.milli_cpus = static_cast<uint64_t>(limits->cpus * 1000 + 0.5),
@@ -395,8 +429,10 @@ Result<void> Cells::start_work(One& one) {
                                 .largest_deleted_file = one.limits.disk,
                                 .keep = parts_.layers.descriptors()};
   spec.keep.push_back(imaging.draft.lock.get());
-  spec.at_rest = [this, &imaging, layer = layer_of(one.entry)] {
-    return keep_files(imaging.image, store_, parts_.layers, layer);
+  auto ahead = std::make_shared<Ahead>(imaging.draft.memory);
+  spec.begun = [this, ahead, layer = layer_of(one.entry)] { ahead->start(parts_.layers, layer); };
+  spec.at_rest = [this, &imaging, ahead, layer = layer_of(one.entry)] {
+    return keep_files(imaging.image, store_, parts_.layers, layer, *ahead);
   };
   ISOLA_TRY(imaging.work, boundary_of(one).checkpoint(*one.cell, std::move(spec)));
   return parts_.loop.watch(imaging.work->fd(), EPOLLIN, [this, id = one.entry.id](uint32_t) { advance_image(id); });

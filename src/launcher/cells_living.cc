@@ -54,9 +54,13 @@ void Cells::finish_link(const std::string& id) {
   if (!one) return;
   if (one->link_fd >= 0) parts_.loop.unwatch(std::exchange(one->link_fd, -1));
   if (one->link_timer) parts_.loop.cancel(*std::exchange(one->link_timer, std::nullopt));
-  spent(*one);
+  auto waiting = std::exchange(one->linking, std::nullopt);
   // Nobody waits any more: whoever comes next has the guest make another.
-  if (auto waiting = std::exchange(one->linking, std::nullopt)) waiting->second(one->cell->take_link());
+  if (!waiting && one->spending.empty()) return;
+  // A guest that dies hangs up as well, and has no other link then: what it was made of is all that is left of it.
+  auto link = one->cell->take_link();
+  if (link) spent(*one);
+  if (waiting) waiting->second(std::move(link));
 }
 
 void Cells::fail_link(One& one, const Error& error) {

@@ -54,11 +54,11 @@ class CellsPacking : public ::testing::Test {
     if (!folder_.empty()) (void)image::remove_tree(folder_);
   }
   // Before start(), which finds them.
-  image::Image make(bool memory, bool sealed = true) {
+  image::Image make(bool memory, bool sealed = true, const std::string& layer_name = "") {
     auto draft = store_->begin();
     EXPECT_TRUE(draft);
     image::Image image{.id = draft->id, .verb = "pause", .digest = std::string(64, 'd'), .memory = memory};
-    image.layers = {"layer-" + image.id};
+    image.layers = {layer_name.empty() ? "layer-" + image.id : layer_name};
     image.limits.disk = 16 << 20;
     auto layer = layers_->create(image.layers.front(), {.bytes = image.limits.disk});
     EXPECT_TRUE(layer);
@@ -203,6 +203,30 @@ TEST_F(CellsPacking, WhatIsJustBeingSealedIsPackedAfterwards) {
   auto back = packed(image, false);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_TRUE(store_->verify(*store_->find(image.id), true));
+}
+
+// A launcher was killed while it packed or unpacked the first pause of a sandbox, whose layer has the sandbox's name.
+// What is left is removed again and again until it is gone; not after the files came back, and nothing of theirs.
+TEST_F(CellsPacking, WhatAKilledLauncherLeftIsRemovedBeforeTheFilesComeBack) {
+  const std::string sandbox = new_sandbox_id();
+  auto image = make(false, true, sandbox);
+  start();
+  ASSERT_TRUE(packed(image, true));
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  const std::string held = layer(image) + "/held";
+  ASSERT_TRUE(make_dirs(held, 0700));
+  ASSERT_EQ(::mount("tmpfs", held.c_str(), "tmpfs", 0, nullptr), 0);
+  cells_.reset();
+  loop_.emplace(std::move(*EventLoop::make()));
+  start();  // cannot remove it, and will try again
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  EXPECT_EQ(::umount(held.c_str()), 0);
+  auto back = packed(image, false);
+  ASSERT_TRUE(back) << back.error().message;
+  bool later = false;  // than the next try would have been
+  loop_->after(milliseconds(2500), [&] { later = true; });
+  ASSERT_TRUE(until([&] { return later; }));
+  EXPECT_EQ(read_file(layer(image) + "/upper/file").value_or("gone"), "kept");
 }
 
 // Where the files are to go lies something that cannot be removed.

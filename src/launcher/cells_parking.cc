@@ -1,5 +1,6 @@
 // Parked jails: made ahead of time, and claimed by a launch whose settings allow it. Those of an image with memory are
 // restored ahead of time, with all its processes running.
+#include <algorithm>
 #include <ctime>
 
 #include "base/ids.h"
@@ -11,8 +12,10 @@ namespace isola::launcher {
 namespace {
 
 // A pause before parked jails are replaced, so that the work of it does not compete with the command that a claimed one
-// is just about to run.
+// is just about to run. While half of them are there yet, it waits for a pause of the demand: whoever comes finds one.
 constexpr auto kRefillPause = std::chrono::milliseconds(5);
+constexpr auto kDemandPause = std::chrono::milliseconds(50);
+constexpr auto kNextPause = std::chrono::milliseconds(1);  // between two, when nobody wants one
 constexpr uint32_t kMaxParked = 256;
 constexpr uint32_t kMostFailures = 3;  // of one pool, which then rests
 constexpr auto kRest = std::chrono::seconds(60);
@@ -29,6 +32,7 @@ std::string Cells::pool_of(const JournalEntry& entry) {
 
 bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
   const std::string name = pool_name(request.image.empty() ? request.digest : request.image, chosen(request));
+  claimed_ = std::chrono::steady_clock::now();
   auto it = parked_.lower_bound({name, ""});
   if (it == parked_.end() || it->first != name) {
     if (pools_.contains(name)) refill_soon();  // it may have rested long enough
@@ -146,7 +150,14 @@ Result<LaunchRequest> Cells::request_to_park(const std::string& name, BoundaryKi
 
 void Cells::refill_soon() {
   if (refill_) parts_.loop.cancel(*refill_);
-  refill_ = parts_.loop.after(kRefillPause, [this] { refill_.reset(), refill(); });
+  const bool short_of_some = std::ranges::any_of(pools_, [](const auto& one) {
+    const Pool& pool = one.second;
+    return 2 * (pool.have - (pool.making ? 1 : 0)) < pool.wanted;
+  });
+  const auto due = claimed_ + (short_of_some ? kRefillPause : kDemandPause);
+  const auto now = std::chrono::steady_clock::now();
+  const auto pause = std::max<std::chrono::nanoseconds>(due - now, kNextPause);
+  refill_ = parts_.loop.after(pause, [this] { refill_.reset(), refill(); });
 }
 
 // One at a time: a burst of creates is not slowed by a burst of refills behind it.

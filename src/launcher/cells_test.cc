@@ -30,7 +30,8 @@ struct Script {
   std::string handle;
   std::optional<boundary::CellName> adopted;
   int links_prepared = 0, links_taken = 0;
-  Fd hang_up;  // closing it lets the link that is being made be taken
+  Fd hang_up;         // closing it lets the link that is being made be taken
+  bool dies = false;  // then that was the end of the guest
 };
 
 class FakeCell : public boundary::Cell {
@@ -54,6 +55,7 @@ class FakeCell : public boundary::Cell {
     return pending_.get();
   }
   Result<boundary::Link> take_link() override {
+    if (script_.dies) return fail(Code::not_found, "the guest is gone");
     ++script_.links_taken;
     ISOLA_TRY(auto pipe, kernel::make_pipe());
     return boundary::Link{std::move(pipe.second), std::move(pipe.first)};
@@ -598,6 +600,38 @@ TEST_F(CellsTest, ACellIsAdoptedByItsOwnBoundaryWithItsHandle) {
   EXPECT_EQ(other_script_.adopted->handle, "its-handle");
   EXPECT_EQ(other_script_.adopted->process.pid, ::getpid());
   EXPECT_EQ(state_of(entry.id), State::running);
+}
+
+// A launcher was killed while it resumed a sandbox, whose processes may just be on their way out: the image goes when
+// the guest has answered, and stays when it only hung up.
+TEST_F(CellsTest, AnImageIsSpentByAGuestThatLives) {
+  kept_ = folder_ + "/kept";
+  for (bool dies : {true, false}) {
+    JournalEntry entry{.id = new_sandbox_id(), .digest = digest_, .process = {::getpid(), 1}};
+    image::ImageStore store(kept_);
+    ASSERT_TRUE(make_dirs(kept_, 0700));
+    auto draft = store.begin();
+    ASSERT_TRUE(draft);
+    ASSERT_TRUE(layers_->create(entry.id, {.bytes = 16 << 20}));
+    image::Image image{.id = draft->id, .sandbox = entry.id, .verb = "pause", .digest = digest_, .layers = {entry.id}};
+    ASSERT_TRUE(store.commit(image));
+    draft->lock.reset();
+    ASSERT_TRUE(journal_->write(entry));
+    script_.lives_on = true;
+    script_.dies = dies;
+    start();
+    std::optional<bool> linked;
+    cells_->link(entry.id, 1, [&](const auto& link) { linked = link.has_value(); });
+    script_.hang_up.reset();
+    ASSERT_TRUE(until([&] { return linked.has_value(); }));
+    EXPECT_EQ(*linked, !dies);
+    EXPECT_EQ(store.find(image.id).has_value(), dies);
+    cells_->kill_all();
+    ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    EXPECT_EQ(layers_->path(entry.id).has_value(), dies) << "its files";
+    cells_.reset();
+    loop_.emplace(std::move(*EventLoop::make()));
+  }
 }
 
 // The layer of a snapshot that was dropped lives on below the sandboxes that were made from it.

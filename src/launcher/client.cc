@@ -334,7 +334,9 @@ Result<std::string> Client::gate_report(const std::string& id) {
 }
 
 Result<void> Client::watch_gate() {
-  ISOLA_TRY(auto message, call(Op::gate_events, {}));
+  Writer out;
+  encode(out, GateWatch{});
+  ISOLA_TRY(auto message, call(Op::gate_events, out.data()));
   ISOLA_CHECK(open_reply(message.bytes));
   return {};
 }
@@ -345,7 +347,7 @@ Result<gate::Event> Client::next_gate_event() {
   ISOLA_TRY(Reader in, open_reply(message.bytes));
   gate::Event event;
   decode(in, event);
-  in.u8();  // whether it is ours to keep: we only look on
+  in.u64();  // its number: we only look on
   if (!in.done()) return fail(Code::corrupt, "unreadable event from the launcher");
   return event;
 }

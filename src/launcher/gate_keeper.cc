@@ -34,7 +34,6 @@ constexpr auto kRestartPause = std::chrono::milliseconds(500);  // for one that 
 constexpr auto kSocketPause = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(5);  // of whoever asked
 constexpr auto kHung = std::chrono::seconds(20);     // a gate that leaves something unanswered for so long is replaced
-constexpr auto kAtOnce = std::chrono::seconds(0);
 constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
 constexpr int kScanBuffer = 1 << 20;  // of streams on their way to the gate, beyond which their reader waits
 
@@ -461,19 +460,16 @@ bool GateKeeper::forget(const std::string& id) {
   if (it == entries_.end()) return false;
   bool known = it->second.told || it->second.busy;
   auto jobs = std::move(it->second.jobs);
-  auto lost = it->second.lost;
   entries_.erase(it);
   ::unlink((options_.folder + "/" + id).c_str());
   for (auto& job : jobs) {
     loop_.cancel(job.timer);
     if (job.done) job.done(fail(Code::not_found, "sandbox " + id + " has ended"));
   }
-  known = known && child_.pid > 0;
-  if (!known && lost.count == 0) return false;
+  if (!known || child_.pid <= 0) return false;
   // Whoever waits for its end hears of it even if the gate hangs.
   const uint64_t serial = ++last_serial_;
-  leaving_[id] = {serial, lost, loop_.after(known ? kPatience : kAtOnce, [this, id, serial] { left(id, serial); })};
-  if (!known) return true;
+  leaving_[id] = {serial, loop_.after(kPatience, [this, id, serial] { left(id, serial); })};
   Writer out;
   out.str(id);
   request(static_cast<uint8_t>(gate::ControlOp::remove), out.data(),
@@ -490,20 +486,11 @@ void GateKeeper::left(const std::string& id, uint64_t serial) {
   leaving_.erase(id);
 }
 
-gate::Lost* GateKeeper::lost_of(const std::string& id) {
-  if (auto it = entries_.find(id); it != entries_.end()) return &it->second.lost;
-  if (auto it = leaving_.find(id); it != leaving_.end()) return &it->second.lost;
-  return nullptr;
-}
-
-void GateKeeper::note_lost(const gate::Event& event) {
-  if (auto* lost = lost_of(event.sandbox)) lost->add(event);
-}
-
-std::optional<gate::Event> GateKeeper::take_lost(const std::string& id) {
-  auto* lost = lost_of(id);
-  if (!lost || lost->count == 0) return std::nullopt;
-  return lost->take(id);
+// Each sandbox's own records say so, as whoever reads those sees no others, and those of all.
+void GateKeeper::tell_restarted(const std::string& id) {
+  using namespace std::chrono;
+  const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+  if (on_event) on_event({.sandbox = id, .kind = gate::Event::Kind::restarted, .when = now});
 }
 
 // ---- the conversation -----------------------------------------------------------------------------------------------
@@ -587,7 +574,7 @@ void GateKeeper::ready(uint32_t events) {
 }
 
 void GateKeeper::hear(const gate::Event& event) {
-  if (lost_of(event.sandbox) && on_event) on_event(event);
+  if ((entries_.contains(event.sandbox) || leaving_.contains(event.sandbox)) && on_event) on_event(event);
 }
 
 void GateKeeper::look_for_hang() {
@@ -624,6 +611,12 @@ void GateKeeper::died() {
   hear_out();
   socket_.reset();
   log::error("launcher", "the gate has died; its connections are cut");
+  // What it had not told by then is gone with it.
+  std::vector<std::string> had = {""};  // first: whoever is told may end some of them
+  for (const auto& [id, entry] : entries_)
+    if (entry.told || entry.busy) had.push_back(id);
+  for (const auto& [id, leaving] : leaving_) had.push_back(id);
+  for (const auto& id : had) tell_restarted(id);
   queue_.clear();
   waits_for_room_ = false;
   // What was under way is done again, in its order, by the next one: nobody knows how far this one came with it.
@@ -687,6 +680,7 @@ Result<void> GateKeeper::restore() {
       continue;
     }
     entry_for(id).kept = std::move(terms);
+    tell_restarted(id);  // the gate that had it went with the launcher before this one
   }
   if (entries_.empty()) return {};
   ISOLA_CHECK(start());

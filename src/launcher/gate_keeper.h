@@ -83,9 +83,6 @@ class GateKeeper {
   // An event of the gate, as read.
   std::function<void(const gate::Event& event)> on_event;
   std::function<void(const std::string& id)> on_left;
-  // Events that nobody listened to, or that the listener had no room for: counted here until somebody takes the sum.
-  void note_lost(const gate::Event& event);
-  std::optional<gate::Event> take_lost(const std::string& id);
 
  private:
   struct Terms {
@@ -117,7 +114,6 @@ class GateKeeper {
     std::chrono::steady_clock::time_point not_before{};  // the gate may want other values again
     bool busy = false;                                   // something is under way, or is to be tried again soon
     std::deque<Job> jobs;
-    gate::Lost lost;
   };
 
   Result<void> start();
@@ -159,7 +155,7 @@ class GateKeeper {
   Entry& entry_for(const std::string& id);
   // Nothing if it is another's by now.
   Entry* find(const std::string& id, uint64_t serial);
-  gate::Lost* lost_of(const std::string& id);  // null: nothing is known of it
+  void tell_restarted(const std::string& id);  // to whoever keeps records: some may be missing
   Result<void> keep(const std::string& id, const Terms& terms) const;
 
   EventLoop& loop_;
@@ -171,7 +167,6 @@ class GateKeeper {
   // Forgotten here; the gate may still have something to tell.
   struct Leaving {
     uint64_t serial = 0;
-    gate::Lost lost;
     EventLoop::TimerId timer;
   };
   std::map<std::string, Leaving> leaving_;

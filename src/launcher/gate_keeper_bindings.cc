@@ -44,6 +44,8 @@ void GateKeeper::open(const std::string& id, const Terms& terms, bool only_due,
 void GateKeeper::tell_made(const std::string& id, const std::string& before, const std::string& now) {
   auto list = vault::parse_bindings(now), known = vault::parse_bindings(before);
   if (!list) return;
+  using namespace std::chrono;
+  const int64_t when = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   for (const auto& one : *list) {
     const bool old = known && std::any_of(known->begin(), known->end(), [&](const auto& other) {
                        return other.id == one.id && other.sealed == one.sealed;
@@ -53,6 +55,7 @@ void GateKeeper::tell_made(const std::string& id, const std::string& before, con
           .kind = gate::Event::Kind::minted,
           .name = one.names.front(),
           .rule = one.serial,
+          .when = when,
           .binding = one.id,
           .secret = one.secret});
   }

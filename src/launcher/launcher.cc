@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -24,6 +25,7 @@
 #include "boundary/gvisor/gvisor.h"
 #include "boundary/jail/jail.h"
 #include "boundary/jail/stage.h"
+#include "boundary/microvm/microvm.h"
 #include "boundary/uml/uml.h"
 #include "kernel/capability.h"
 #include "kernel/fault.h"
@@ -154,6 +156,7 @@ Result<uid_t> user_named(const std::string& name) {
 
 using GvisorOrWhyNot = Result<std::unique_ptr<boundary::gvisor::Gvisor>>;
 using UmlOrWhyNot = Result<std::unique_ptr<boundary::uml::Uml>>;
+using MicrovmOrWhyNot = Result<std::unique_ptr<boundary::microvm::Microvm>>;
 
 GvisorOrWhyNot open_gvisor(boundary::jail::Jail& jail) {
   ISOLA_TRY(auto runsc, boundary::gvisor::Runsc::find());
@@ -166,8 +169,14 @@ UmlOrWhyNot open_uml(boundary::jail::Jail& jail) {
   return boundary::uml::Uml::make(jail, std::move(kernel));
 }
 
+MicrovmOrWhyNot open_microvm(boundary::jail::Jail& jail) {
+  ISOLA_TRY(auto machine, boundary::microvm::Machine::find());
+  if (auto concern = machine.concern(); !concern.empty()) log::warn("launcher", "{}", concern);
+  return boundary::microvm::Microvm::make(jail, std::move(machine));
+}
+
 std::vector<boundary::Offer> offers_of(const boundary::jail::Jail& jail, const GvisorOrWhyNot& gvisor,
-                                       const UmlOrWhyNot& uml) {
+                                       const UmlOrWhyNot& uml, const MicrovmOrWhyNot& microvm) {
   std::vector<boundary::Offer> offers(4);
   for (size_t i = 0; i < offers.size(); ++i) offers[i].kind = static_cast<BoundaryKind>(i);
   offers[0].offered = true;
@@ -187,7 +196,14 @@ std::vector<boundary::Offer> offers_of(const boundary::jail::Jail& jail, const G
   } else {
     offers[2].missing = uml.error().message;
   }
-  offers[3].missing = "this version of Isola does not have it";
+  offers[3].offered = microvm.has_value();
+  if (microvm) {
+    const auto& machine = (*microvm)->machine();
+    offers[3].engine = (*microvm)->engine();
+    offers[3].detail = "own kernel " + machine.kernel_version + (machine.kvm ? ", KVM" : ", without KVM: slow");
+  } else {
+    offers[3].missing = microvm.error().message;
+  }
   return offers;
 }
 
@@ -233,7 +249,9 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   if (gvisor) boundaries.push_back(gvisor->get());
   auto uml = open_uml(*jail);
   if (uml) boundaries.push_back(uml->get());
-  const auto offers = offers_of(*jail, gvisor, uml);
+  auto microvm = open_microvm(*jail);
+  if (microvm) boundaries.push_back(microvm->get());
+  const auto offers = offers_of(*jail, gvisor, uml, microvm);
   Cells cells({.loop = loop,
                .boundaries = boundaries,
                .offers = offers,
@@ -275,7 +293,11 @@ Result<void> serve(const LauncherOptions& options, ReadyWord& ready) {
   };
   cells.on_drop = [&](const std::string& id) { return gate.forget(id); };
   cells.is_known_child = [&](pid_t pid) { return pid == gate.pid() || jail->is_hand(pid); };
-  server.set_gate(gate);
+  EventSpool spool({.folder = options.data_dir + "/gate/events"});
+  ISOLA_CHECK(spool.open(false));
+  // The launcher before this one took its gate along, and what that had not told.
+  spool.append({.kind = gate::Event::Kind::restarted, .when = std::time(nullptr) * 1000});
+  server.set_gate(gate, spool);
   server.set_vault(vault);
 
   bool stopping = false, wait_for_all = false;

@@ -314,6 +314,14 @@ void decode(Reader& in, PolicyRequest& v) {
   v.bindings = in.str();
 }
 
+void encode(Writer& out, const GateWatch& v) {
+  out.u8(v.keeps);
+  out.u64(v.known);
+}
+void decode(Reader& in, GateWatch& v) {
+  v.keeps = in.u8() != 0;
+  v.known = in.u64();
+}
 void encode(Writer& out, const RevokeRequest& v) {
   out.str(v.id);
   out.strs(v.bindings);

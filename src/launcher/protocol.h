@@ -57,6 +57,7 @@ enum class Op : uint8_t {
   scan_channel,
   vault_signing,
   revoke,
+  gate_ack,
   shutdown
 };
 
@@ -215,9 +216,19 @@ struct RevokeRequest {
 // rest is in force. Empty: all are.
 // admit: a uid. From then on that user may ask for sandboxes, and nobody else but root; only root may say so.
 // gate_report: an id; the reply is JSON text (gate/recorder.h).
-// gate_events: turns the connection into a stream: one reply with this request's tag per event, and a byte that says
-// whether it is the receiver's to keep. Whoever owns a sandbox and listens here keeps its policy (set_policy of anybody
-// else is then refused, Code::denied) and its records: what nobody kept comes in sum, as an event of kind `lost`.
+// gate_events: a GateWatch; turns the connection into a stream: one reply with this request's tag per event, and its
+// number. Whoever owns a sandbox and listens here keeps its policy (set_policy of anybody else is then refused,
+// Code::denied). One listener keeps the records (a server): it gets every event of sandboxes that are open to the
+// admitted user, also those from before it listened, again and again until it has acknowledged them (event_spool.h).
+// Others look on: their numbers are 0, and what they have no room for comes in sum, as an event of kind `lost`.
+struct GateWatch {
+  bool keeps = false;
+  uint64_t known = 0;  // the number of the last one that is in its ledger
+};
+void encode(Writer& out, const GateWatch& v);
+void decode(Reader& in, GateWatch& v);
+// gate_ack: a number; all events up to it are in the ledger. Of the one who keeps them, with the tag of its
+// gate_events; there is no reply.
 
 // scan_channel: the reply has a descriptor, a socket whose other end the gate has (gate/scan_frames.h). It closes when
 // the gate is gone: then another is asked for.

@@ -208,12 +208,7 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       return reply(id, tag,
                    stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
     }
-    case Op::own: {
-      auto owned = cells_.own(sandbox, id);
-      answer(owned);
-      if (owned) tell_lost(sandbox);
-      return;
-    }
+    case Op::own: return answer(cells_.own(sandbox, id));
     case Op::freeze:
       return cells_.freeze(sandbox, [this, id, tag](const Result<void>& result) {
         reply(id, tag, result ? Result<std::string>("") : Result<std::string>(std::unexpected(result.error())));
@@ -292,6 +287,7 @@ void Server::drop(OwnerId id) {
   loop_.unwatch(it->second.socket.get());
   connections_.erase(it);
   gate_watchers_.erase(id);
+  if (recorder_ == id) recorder_ = 0;  // what it did not acknowledge is for the next one
   cells_.owner_gone(id);
   if (on_change) on_change();
 }

@@ -6,12 +6,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "launcher/cells.h"
 #include "launcher/event_loop.h"
+#include "launcher/event_spool.h"
 #include "launcher/gate_keeper.h"
 #include "launcher/protocol.h"
 
@@ -25,7 +25,7 @@ class Server {
   Server(EventLoop& loop, Cells& cells, InfoReply info) : loop_(loop), cells_(cells), info_(std::move(info)) {}
 
   // Without one, requests about the network are refused.
-  void set_gate(GateKeeper& gate);
+  void set_gate(GateKeeper& gate, EventSpool& spool);
   // Without one, there are no secrets.
   void set_vault(VaultKeeper& vault);
   uid_t user() const { return user_; }
@@ -69,12 +69,13 @@ class Server {
     gate::Lost lost;  // of any sandbox: what was not sent, for one who only looks on
   };
   void heard_gate(const gate::Event& event);
-  void send_gate_event(OwnerId id, const gate::Event& event, bool keeps);
+  void send_gate_event(OwnerId id, const gate::Event& event, uint64_t number);
   bool has_room(OwnerId id) const;
-  // Whoever owns the sandbox and listens to the gate keeps its policy and its records: a server. 0: nobody does.
+  // Whoever owns the sandbox and listens to the gate keeps its policy: a server. 0: nobody does.
   OwnerId keeper_of(const std::string& sandbox) const;
-  void tell_lost(const std::string& sandbox);
-  void tell_lost_soon(const std::string& sandbox);
+  void watch_gate(OwnerId id, uint32_t tag, const GateWatch& watch);
+  void acknowledge(OwnerId id, uint64_t number);
+  void pass_on_records();
   void reply(OwnerId id, uint32_t tag, const Result<std::string>& result, std::vector<Fd> fds = {});
   void send(OwnerId id, std::string bytes, std::vector<Fd> fds);
   void flush(OwnerId id);
@@ -88,7 +89,9 @@ class Server {
   GateKeeper* gate_ = nullptr;
   VaultKeeper* vault_ = nullptr;
   std::map<OwnerId, GateWatcher> gate_watchers_;
-  std::set<std::string> lost_of_;  // sandboxes whose keeper had no room
+  EventSpool* spool_ = nullptr;
+  OwnerId recorder_ = 0;       // who keeps records; 0: nobody at the moment
+  std::deque<uint64_t> sent_;  // to it, and not acknowledged
   Fd socket_;
   std::string path_;
   uid_t user_ = 0;

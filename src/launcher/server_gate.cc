@@ -1,29 +1,25 @@
 // Requests about the network, answered by the gate's keeper.
+#include "base/log.h"
 #include "gate/event.h"
 #include "launcher/server.h"
 
 namespace isola::launcher {
 
 namespace {
-constexpr size_t kMostWaiting = 1024;  // events that a watcher does not read; what comes then is only counted
-constexpr auto kTellLost = std::chrono::seconds(1);
+constexpr size_t kMostWaiting = 1024;        // events that a watcher does not read; what comes then is only counted
+constexpr size_t kMostUnacknowledged = 512;  // records that are with a server at a time
 }  // namespace
 
-void Server::set_gate(GateKeeper& gate) {
+void Server::set_gate(GateKeeper& gate, EventSpool& spool) {
   gate_ = &gate;
+  spool_ = &spool;
   gate.on_event = [this](const gate::Event& event) { heard_gate(event); };
-  gate.on_left = [this](const std::string& sandbox) {
-    // The last word of it, which cannot wait for room.
-    auto lost = gate_->take_lost(sandbox);
-    OwnerId keeper = keeper_of(sandbox);
-    if (lost && keeper) send_gate_event(keeper, *lost, true);
-    cells_.let_go(sandbox);
-  };
+  gate.on_left = [this](const std::string& sandbox) { cells_.let_go(sandbox); };
 }
 
 bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   if (op != Op::set_policy && op != Op::gate_report && op != Op::gate_events && op != Op::certificate &&
-      op != Op::scan_channel && op != Op::revoke)
+      op != Op::scan_channel && op != Op::revoke && op != Op::gate_ack)
     return false;
   auto refuse = [&](Code code, const char* why) {
     reply(id, tag, fail(code, why));
@@ -31,14 +27,15 @@ bool Server::dispatch_gate(OwnerId id, uint32_t tag, Op op, Reader in) {
   };
   if (!gate_) return refuse(Code::unsupported, "this launcher has no gate");
   if (op == Op::gate_events) {
+    GateWatch watch;
+    decode(in, watch);
     if (!in.done()) return refuse(Code::invalid, "unreadable request");
-    gate_watchers_[id] = {tag, {}};
-    reply(id, tag, std::string());
-    auto self = connections_.find(id);
-    if (self == connections_.end()) return true;  // it was gone before it had its answer
-    for (const auto& [other, connection] : connections_)
-      if (connection.process == self->second.process)
-        for (const auto& sandbox : cells_.owned_by(other)) tell_lost_soon(sandbox);
+    watch_gate(id, tag, watch);
+    return true;
+  }
+  if (op == Op::gate_ack) {
+    uint64_t number = in.u64();
+    if (in.done()) acknowledge(id, number);
     return true;
   }
   if (op == Op::scan_channel) {
@@ -98,48 +95,69 @@ bool Server::has_room(OwnerId id) const {
   return connection != connections_.end() && connection->second.queue.size() < kMostWaiting;
 }
 
-void Server::send_gate_event(OwnerId id, const gate::Event& event, bool keeps) {
+void Server::send_gate_event(OwnerId id, const gate::Event& event, uint64_t number) {
   Writer out;
   encode(out, event);
-  out.u8(keeps);
+  out.u64(number);
   reply(id, gate_watchers_.at(id).tag, out.take());
 }
 
 void Server::heard_gate(const gate::Event& event) {
-  OwnerId keeper = keeper_of(event.sandbox);
+  // What root runs for itself is in nobody's ledger.
+  if (event.sandbox.empty() || cells_.open_to_user(event.sandbox)) {
+    spool_->append(event);
+    pass_on_records();
+  }
   std::vector<OwnerId> ids;  // a reply may end a connection, and with it its watch
   for (const auto& [id, watcher] : gate_watchers_)
-    if (may_ask_of(id, event.sandbox)) ids.push_back(id);
+    if (id != recorder_ && !event.sandbox.empty() && may_ask_of(id, event.sandbox)) ids.push_back(id);
   for (OwnerId id : ids) {
     auto watcher = gate_watchers_.find(id);
     if (watcher == gate_watchers_.end()) continue;
     if (!has_room(id)) {
-      if (id == keeper)
-        gate_->note_lost(event), tell_lost_soon(event.sandbox);
-      else
-        watcher->second.lost.add(event);
+      watcher->second.lost.add(event);
       continue;
     }
-    if (watcher->second.lost.count > 0) send_gate_event(id, watcher->second.lost.take(""), false);
-    if (gate_watchers_.contains(id)) send_gate_event(id, event, id == keeper);
+    if (watcher->second.lost.count > 0) send_gate_event(id, watcher->second.lost.take(""), 0);
+    if (gate_watchers_.contains(id)) send_gate_event(id, event, 0);
   }
-  // A server that is away hears at least how much it has missed.
-  if (!keeper) gate_->note_lost(event);
 }
 
-void Server::tell_lost(const std::string& sandbox) {
-  OwnerId keeper = keeper_of(sandbox);
-  if (!keeper || !gate_) return;
-  if (!has_room(keeper)) return tell_lost_soon(sandbox);
-  if (auto lost = gate_->take_lost(sandbox)) send_gate_event(keeper, *lost, true);
+// ---- records --------------------------------------------------------------------------------------------------------
+
+// A server that comes back takes over from the one that it was, whose connection may not be gone yet.
+void Server::watch_gate(OwnerId id, uint32_t tag, const GateWatch& watch) {
+  gate_watchers_[id] = {tag, {}};
+  reply(id, tag, std::string());
+  if (!watch.keeps || !gate_watchers_.contains(id)) return;
+  if (auto begun = spool_->open(true); !begun) {
+    log::error("launcher", "records of the gate cannot be kept: {}", begun.error().message);
+    return drop(id);  // it would believe that there are none
+  }
+  recorder_ = id;
+  sent_.clear();
+  if (watch.known >= spool_->next_number())
+    spool_->skip_to(watch.known);
+  else
+    spool_->acknowledge(watch.known);
+  spool_->rewind();
+  pass_on_records();
 }
 
-void Server::tell_lost_soon(const std::string& sandbox) {
-  lost_of_.insert(sandbox);
-  if (lost_of_.size() > 1) return;
-  loop_.after(kTellLost, [this] {
-    for (const auto& one : std::exchange(lost_of_, {})) tell_lost(one);
-  });
+void Server::acknowledge(OwnerId id, uint64_t number) {
+  if (id != recorder_) return;
+  while (!sent_.empty() && sent_.front() <= number) sent_.pop_front();
+  spool_->acknowledge(number);
+  pass_on_records();
+}
+
+void Server::pass_on_records() {
+  while (recorder_ && sent_.size() < kMostUnacknowledged) {
+    auto next = spool_->next();
+    if (!next) return;
+    sent_.push_back(next->number);
+    send_gate_event(recorder_, next->event, next->number);  // which may end the connection
+  }
 }
 
 }  // namespace isola::launcher

@@ -55,8 +55,10 @@ constexpr std::array kWords = {
     Word{Kind::ledger_checkpoint, "ledger.checkpoint"},
     Word{Kind::ledger_rotated, "ledger.rotated"},
     Word{Kind::ledger_gap, "ledger.gap"},
+    Word{Kind::gate_restarted, "gate.restarted"},
+    Word{Kind::ledger_lost, "ledger.lost"},
 };
-constexpr size_t kCount = static_cast<size_t>(Kind::ledger_gap) + 1;
+constexpr size_t kCount = static_cast<size_t>(Kind::ledger_lost) + 1;
 
 // Every kind once, in the order of the enum.
 constexpr bool in_order() {

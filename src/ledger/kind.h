@@ -53,6 +53,8 @@ enum class Kind : uint8_t {
   ledger_checkpoint,
   ledger_rotated,  // the first entry of a new file
   ledger_gap,      // entries that were written are not there any more
+  gate_restarted,  // what a gate that is gone had not told by then is missing
+  ledger_lost,     // so many entries found no room, and were never written
 };
 
 std::string_view to_string(Kind kind);  // sandbox.created

@@ -95,7 +95,11 @@ void Box::Turn::release() {
 
 bool Box::claim_end() {
   std::lock_guard lock(mutex_);
-  return !std::exchange(finishing_, true);
+  if (finishing_ || store::is_asleep(record_.state)) return false;
+  finishing_ = true;
+  record_.state = State::ending;
+  ++version_;
+  return true;
 }
 
 void Box::set_ended() {
@@ -182,15 +186,15 @@ void Box::Shut::open() {
   if (auto box = std::exchange(box_, nullptr)) box->set_shut(false);
 }
 
-Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher, bool the_one) {
+Task<Result<std::shared_ptr<GuestLink>>> Box::link(LauncherLink& launcher, Asks who) {
   for (;;) {
     uint64_t ticket = link_bell_.ticket();
     bool wait = false;
     {
       std::lock_guard lock(mutex_);
-      if (record_.state == State::ended || record_.state == State::ending)
+      if (record_.state == State::ended || (record_.state == State::ending && who != Asks::last_word))
         co_return fail(Code::not_found, "sandbox " + id_ + " has ended");
-      wait = shut_ && !the_one;
+      wait = shut_ && who == Asks::anybody;
       if (!wait) {
         if (store::is_asleep(record_.state))
           co_return conflict("sandbox " + id_ + " is " + std::string(to_string(record_.state)) + "; resume it first");

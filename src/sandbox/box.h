@@ -96,8 +96,10 @@ class Box : public std::enable_shared_from_this<Box> {
   // Before its first link.
   void set_screening(std::shared_ptr<Screening> screening) { screening_ = std::move(screening); }
   const std::shared_ptr<Screening>& screening() const { return screening_; }  // or nothing
-  // The link, made anew where it broke. Whoever asks while it is shut waits, but for `the_one` who shut it.
-  Task<Result<std::shared_ptr<GuestLink>>> link(LauncherLink& launcher, bool the_one = false);
+  // The link, made anew where it broke. Whoever asks while it is shut waits, but for `the_one` who shut it. One that is
+  // ending has none any more, but for whoever asks for its last word.
+  enum class Asks : uint8_t { anybody, the_one, last_word };
+  Task<Result<std::shared_ptr<GuestLink>>> link(LauncherLink& launcher, Asks who = Asks::anybody);
   void set_link(std::shared_ptr<GuestLink> link);
   // Nobody is to be blamed for the silence of a frozen sandbox.
   void link_may_be_silent(bool silent);
@@ -135,7 +137,8 @@ class Box : public std::enable_shared_from_this<Box> {
   };
   bool is_shut() const;
 
-  // The end: true for the first who comes with it, and only for that one.
+  // The end: true for the first who comes with it, and only for that one. Not of one that sleeps: its processes are
+  // gone, and that is no end. (Whoever ends a sleeping one says before that it is ending.)
   bool claim_end();
   void set_ended();
   Task<void> wait_ended();

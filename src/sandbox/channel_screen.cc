@@ -14,10 +14,8 @@ namespace {
 constexpr auto kIdle = std::chrono::milliseconds(20);
 constexpr uint8_t kOnly = 0;  // the lane of what has no streams
 
-bool comes_in_pieces(Op op) { return op == Op::run || op == Op::run_with_files || op == Op::attach; }
-
 std::string lane_name(Op op, uint8_t number) {
-  if (comes_in_pieces(op)) {
+  if (guest::gives_output(op)) {
     switch (static_cast<guest::Stream>(number)) {
       case guest::Stream::out: return "stdout";
       case guest::Stream::err: return "stderr";
@@ -44,7 +42,7 @@ std::shared_ptr<ChannelScreen> ChannelScreen::make(Op op, std::shared_ptr<const 
 
 ChannelScreen::ChannelScreen(Op op, std::shared_ptr<const Screening> screening, net::io_context& home, Out out)
     : op_(op),
-      shape_(comes_in_pieces(op)                 ? Shape::pieces
+      shape_(guest::gives_output(op)             ? Shape::pieces
              : op == Op::list || op == Op::watch ? Shape::records
                                                  : Shape::bytes),
       screening_(std::move(screening)),

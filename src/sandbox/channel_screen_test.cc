@@ -113,7 +113,7 @@ class ChannelScreenTest : public ::testing::Test {
 };
 
 TEST_F(ChannelScreenTest, TwoStreamsAndOneOrder) {
-  for (Op op : {Op::run, Op::run_with_files, Op::attach}) {
+  for (Op op : {Op::run, Op::run_with_files, Op::attach, Op::run_held, Op::attach_held}) {
     make(op);
     frames.clear(), reports.clear();
     seq = costs = given = 0;

@@ -124,10 +124,17 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
     }
   }
   const std::string tag = make_tag(parts_.secret, box->id(), info);
-  const auto op = spec.files.empty() ? guest::Op::run : guest::Op::run_with_files;
+  auto op = spec.files.empty() ? guest::Op::run : guest::Op::run_with_files;
+  if (spec.held && spec.files.empty()) op = guest::Op::run_held;
   std::string start = encoded_start(spec, tag, kShell);
   auto channel = link->open(op, start);
   auto bytes = co_await channel->reply();
+  if (!bytes && op == guest::Op::run_held &&
+      bytes.error().code == Code::unsupported) {  // a guest of an earlier version
+    op = guest::Op::run;
+    channel = link->open(op, start);
+    bytes = co_await channel->reply();
+  }
   if (!bytes && !spec.shell.empty() && is_missing(bytes.error(), kShell)) {
     vault::wipe(start);
     start = encoded_start(spec, tag, kSmallShell);
@@ -156,13 +163,21 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
 }
 
-Task<Result<Running>> Service::attach(BoxPtr box, std::string command, uint64_t from) {
+Task<Result<Running>> Service::attach(BoxPtr box, std::string command, uint64_t from, bool held) {
   Box::Use use = box->use();
   ISOLA_CO_TRY(CommandInfo info, co_await find_command(box, std::move(command)));
   ISOLA_CO_TRY(auto link, co_await this->link(box));
-  auto channel = link->open(guest::Op::attach, guest::encode(guest::Attach{info.pid, from}));
+  guest::Attach args{info.pid, from};
+  std::string asked = guest::encode(args);
+  auto channel = link->open(held ? guest::Op::attach_held : guest::Op::attach, asked);
   whose(box, info, *channel);
-  ISOLA_CO_TRY(std::string bytes, co_await channel->reply());
+  auto bytes = co_await channel->reply();
+  if (!bytes && held && bytes.error().code == Code::unsupported) {  // a guest of an earlier version
+    channel = link->open(guest::Op::attach, asked);
+    whose(box, info, *channel);
+    bytes = co_await channel->reply();
+  }
+  if (!bytes) co_return std::unexpected(std::move(bytes).error());
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
 }
 
@@ -324,6 +339,8 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
   std::shared_ptr<GuestLink> link;
   if (wakes) {
     ISOLA_CO_TRY(link, co_await this->link(box));
+  } else if (box->state() == State::ending) {
+    ISOLA_CO_TRY(link, co_await box->link(*parts_.launcher, Box::Asks::last_word));
   } else {
     ISOLA_CO_TRY(link, co_await link_if_awake(box));
   }

@@ -376,11 +376,6 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   auto box = new_box(home_near(caller ? &caller->context() : nullptr), record);
   box->set_patience(settings.patience);
   box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings.patience, box->screening()));
-  auto inserted = parts_.store.insert_sandbox(record);
-  if (!inserted) {
-    (void)co_await parts_.launcher->kill(record.id);
-    co_return std::unexpected(std::move(inserted).error());
-  }
   // Not waited for: the store has it, and a server that is killed before the ledger's file does makes good for it at
   // its next start (note_birth).
   auto tell = [weak = weak_from_this(), box = box.get(), latency = launched->reply.latency, warm,
@@ -388,11 +383,30 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     if (auto self = weak.lock()) self->record_birth(*box, latency, snapshot, warm, by);
   };
   box->set_birth(std::move(tell));
-  add(box);                      // its name and key follow when it is ready for others
-  if (!bare) box->tell_birth();  // it may take long until all is in place
+  // What takes but a moment comes before the store has it: one commit instead of two. Whoever dies before leaves a
+  // sandbox that the store does not know, and the next start clears it away.
+  const bool soon = !bare && is_ready_soon(request, record);
+  Result<void> inserted;
+  if (soon) {
+    add(box);  // it may end before it is ready
+    inserted = co_await prepare(box, request, false);
+    if (inserted && !box->change_from(State::creating, [](auto& r) { r.state = State::running; }))
+      inserted = fail(Code::unavailable, "the sandbox ended while it was being made");
+    record.state = State::running;
+  }
+  if (inserted) inserted = parts_.store.insert_sandbox(record);
+  if (!inserted) {
+    Error why = inserted.error();
+    if (soon) forget(box);
+    (void)co_await parts_.launcher->kill(record.id);
+    co_return std::unexpected(why);
+  }
+  if (!soon) add(box);                    // its name and key follow when it is ready for others
+  if (!bare && !soon) box->tell_birth();  // it may take long until all is in place
   note_buckets(box, Caller(request.by, request.actor));
-  auto prepared = co_await prepare(box, request);
-  if (prepared && !bare) prepared = set_running(box);
+  Result<void> prepared;
+  if (!soon) prepared = co_await prepare(box, request, true);
+  if (prepared && !bare && !soon) prepared = set_running(box);
   if (!prepared) {
     Error why = prepared.error();
     (void)co_await kill(box, EndReason::killed, own_words(why.message));
@@ -411,6 +425,30 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     note_demand(pool, record.birth, request.cold || !record.volumes.empty());
   }
   co_return Created{box, false, launched->reply.latency};
+}
+
+// Variables and a policy are in place when the guest and the gate have answered once. Whatever has to be written down
+// beside the sandbox, or may run for long, needs the sandbox in the store first.
+bool Service::is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record) {
+  return request.network != "package-registries" && request.on_create.empty() && request.probe.empty() &&
+         request.git.url.empty() && request.network_grants.empty() && record.volumes.empty() &&
+         !needs_certificate(record);
+}
+
+// One that the store never had, and of which nobody was told.
+void Service::forget(const BoxPtr& box) {
+  if (!box->claim_end()) return;  // it went by itself, and is being seen to
+  {
+    std::unique_lock lock(mutex_);
+    if (boxes_.erase(box->id())) --homes_[&box->home()];
+  }
+  {
+    std::lock_guard lock(grants_mutex_);
+    grants_due_.erase(box->id());
+  }
+  box->drop_link();
+  box->set_ended();
+  arm(box);
 }
 
 void Service::record_birth(Box& box, const Latency& latency, const std::string& snapshot, const std::string& warm,
@@ -449,7 +487,7 @@ Task<Result<BoxPtr>> Service::take_in(store::SandboxRecord record, boundary::Lin
 // What every command inside gets to see. `the_one`: who shut it asks.
 Task<Result<void>> Service::configure(BoxPtr box, store::Labels env, bool the_one) {
   if (env.empty()) co_return Result<void>();
-  ISOLA_CO_TRY(auto link, co_await box->link(*parts_.launcher, the_one));
+  ISOLA_CO_TRY(auto link, co_await box->link(*parts_.launcher, the_one ? Box::Asks::the_one : Box::Asks::anybody));
   guest::Configure configure;
   for (const auto& [key, value] : env) configure.env.push_back(key + "=" + value);
   auto done = co_await link->call(guest::Op::configure, guest::encode(configure));
@@ -464,7 +502,7 @@ Result<void> Service::set_running(const BoxPtr& box) {
   return fail(Code::unavailable, "the sandbox ended while it was being made");
 }
 
-Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
+Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request, bool certificate) {
   ChannelPtr configured;  // under way while the gate is asked
   if (!request.env.empty()) {
     ISOLA_CO_TRY(auto link, co_await this->link(box));
@@ -488,7 +526,7 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request) {
     if (!done) co_return std::unexpected(std::move(done).error());
   }
   if (request.network == "package-registries") ISOLA_CO_CHECK(co_await place_files(box, parts_.registries.files));
-  co_await place_certificate(box);
+  if (certificate) co_await place_certificate(box);
   if (!request.git.url.empty()) ISOLA_CO_CHECK(co_await check_out(box, request.git));
   if (!request.on_create.empty()) ISOLA_CO_CHECK(co_await run_hooks(box, request.on_create, "on_create"));
   if (!request.probe.empty()) ISOLA_CO_CHECK(co_await wait_ready(box, request.probe));

@@ -89,6 +89,10 @@ class FakeLauncher {
     std::lock_guard lock(mutex_);
     return volumes_;
   }
+  void add_image(const launcher::ImageSummary& image) {
+    std::lock_guard lock(mutex_);
+    images_.push_back(image);
+  }
   void add_volume(const std::string& id) {
     std::lock_guard lock(mutex_);
     volumes_.insert(id);
@@ -108,15 +112,30 @@ class FakeLauncher {
     (void)kernel::send_message(near_.get(), out.data());
   }
   // What the gate has to tell, to whoever listens.
-  void tell_gate(const gate::Event& event) {
+  void tell_gate(const gate::Event& event, uint64_t number) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return gate_tag_ != 0; });
     Writer out;
     out.u32(gate_tag_);
     out.u8(0);
     encode(out, event);
-    out.u8(1);
+    out.u64(number);
     (void)kernel::send_message(near_.get(), out.data());
+  }
+  // What the service said to have of it, when it began to listen.
+  uint64_t known() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return gate_tag_ != 0; });
+    return known_;
+  }
+  // How often it was asked to tell what the gate tells.
+  void wait_for_listening(int times) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return listening_ >= times; });
+  }
+  void wait_for_acknowledgement(uint64_t number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return acknowledged_ >= number; });
   }
   void remove(const std::string& id) {
     std::lock_guard lock(mutex_);
@@ -147,7 +166,15 @@ class FakeLauncher {
       auto op = static_cast<Op>(in.u8());
       if (op == Op::gate_events) {
         std::lock_guard lock(mutex_);
-        gate_tag_ = tag;
+        launcher::GateWatch watch;
+        decode(in, watch);
+        if (watch.keeps) gate_tag_ = tag, known_ = watch.known, ++listening_;
+        changed_.notify_all();
+        continue;
+      }
+      if (op == Op::gate_ack) {
+        std::lock_guard lock(mutex_);
+        acknowledged_ = in.u64();
         changed_.notify_all();
         continue;
       }
@@ -199,6 +226,12 @@ class FakeLauncher {
       out.u8(0);
       return encode(out, state);
     }
+    if (op == Op::images) {
+      out.u8(0);
+      out.u32(static_cast<uint32_t>(images_.size()));
+      for (const auto& image : images_) encode(out, image);
+      return out.u8(0);
+    }
     if (op == Op::volumes) {
       out.u8(0);
       out.u32(static_cast<uint32_t>(volumes_.size()));
@@ -233,9 +266,12 @@ class FakeLauncher {
   std::set<Op> held_ops_;
   std::map<Op, std::vector<std::string>> held_;
   std::set<std::string> volumes_;
+  std::vector<launcher::ImageSummary> images_;
   std::string policy_, bindings_;
   std::vector<std::string> revoked_;
   uint32_t gate_tag_ = 0;
+  uint64_t known_ = 0, acknowledged_ = 0;
+  int listening_ = 0;
   Result<vault::KeyPair> key_ = vault::KeyPair::make();
   std::thread thread_;
 };

@@ -13,6 +13,7 @@
 #include "gate/name.h"
 #include "gate/policy.h"
 #include "sandbox/bell.h"
+#include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -126,7 +127,7 @@ void Service::record_grant(ledger::Kind kind, const store::BindingRecord& bindin
                            const Caller& by) {
   ledger::Event event = grant_event(kind, binding, why, by);
   events_.publish(event);
-  append(event);
+  (void)append(event);
 }
 
 std::vector<BoxPtr> Service::concerned(const store::BindingRecord& binding) {
@@ -315,7 +316,9 @@ Task<Result<void>> Service::unbind(std::string project, std::string id, Caller b
   ISOLA_CO_CHECK(parts_.store.remove_binding(project, id));
   record_grant(ledger::Kind::grant_revoked, binding, "", by);
   std::vector<store::BindingRecord> gone(1, binding);
-  co_return co_await tell_revoked(std::move(gone));
+  auto told = co_await tell_revoked(std::move(gone));
+  ISOLA_CO_CHECK(co_await flush_ledger());  // behind it: no disk keeps a credential alive
+  co_return told;
 }
 
 // In its turn, before its network is renewed.
@@ -509,17 +512,22 @@ const store::Labels& certificate_variables() {
 }  // namespace
 
 // A sandbox whose TLS the gate terminates trusts its CA. What fails here costs it those connections and nothing else.
-Task<void> Service::place_certificate(BoxPtr box) {
-  auto record = box->record();
-  if (record.network.empty() || box->state() == State::ended || store::is_asleep(box->state())) co_return;
+// Where its gate looks into connections, or will because of a binding.
+bool Service::needs_certificate(const store::SandboxRecord& record) {
+  if (record.network.empty()) return false;
   auto about_requests = [](const std::string& text) {
     auto policy = gate::parse_policy(text);
     return policy && std::ranges::any_of(policy->rules, &gate::Rule::is_about_requests);
   };
-  auto project = parts_.store.find_project(box->project());
-  const bool looks = about_requests(record.network) || (project && about_requests(ceiling_of(*project)));
+  auto project = parts_.store.find_project(record.project);
+  if (about_requests(record.network) || (project && about_requests(ceiling_of(*project)))) return true;
   auto grants = grants_of(record);
-  if (!looks && (!grants || grants->empty())) co_return;
+  return grants && !grants->empty();
+}
+
+Task<void> Service::place_certificate(BoxPtr box) {
+  if (box->state() == State::ended || store::is_asleep(box->state())) co_return;
+  if (!needs_certificate(box->record())) co_return;
   auto place = [&]() -> Task<Result<void>> {
     ISOLA_CO_TRY(std::string pem, co_await parts_.launcher->certificate(box->id()));
     ISOLA_CO_TRY(auto link, co_await this->link(box));
@@ -538,7 +546,11 @@ Task<void> Service::place_certificate(BoxPtr box) {
     co_return Result<void>();
   };
   auto placed = co_await place();
-  if (!placed) log::warn("sandbox", "{} has no certificate of its gate: {}", box->id(), placed.error().message);
+  if (placed) co_return;
+  log::warn("sandbox", "{} has no certificate of its gate: {}", box->id(), placed.error().message);
+  // Whoever wonders why its programs trust nobody finds it where everything about it stands.
+  json data = {{"changed", {"certificate"}}, {"failed", own_words(placed.error().message)}};
+  this->record(ledger::Kind::sandbox_updated, box, data.dump(-1, ' ', false, json::error_handler_t::replace), Caller());
 }
 
 }  // namespace isola::sandbox

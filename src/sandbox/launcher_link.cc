@@ -65,7 +65,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   std::mutex lines_mutex;                    // of the main one, and what follows
   std::map<net::io_context*, std::shared_ptr<Inner>> lines;
   std::atomic<bool> connected = false, started = false, stopped = false;
-  bool writing = false;
+  bool writing = false, keeps_records = false;
   uint32_t last_tag = 0, gate_tag = 0;
   std::map<uint32_t, std::shared_ptr<Question>> pending;
   std::deque<std::string> queue;
@@ -152,6 +152,19 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     Writer out;
     out.u32(gate_tag);
     out.u8(static_cast<uint8_t>(Op::gate_events));
+    launcher::GateWatch watch{.keeps = keeps_records};
+    if (listener->gate_known) watch.known = listener->gate_known();
+    encode(out, watch);
+    queue.push_back(out.take());
+    flush();
+  }
+
+  void acknowledge(uint64_t number) {
+    if (!connected) return;  // the next launcher is told what is known
+    Writer out;
+    out.u32(gate_tag);
+    out.u8(static_cast<uint8_t>(Op::gate_ack));
+    out.u64(number);
     queue.push_back(out.take());
     flush();
   }
@@ -213,8 +226,9 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (in.u8() != 0 || in.done()) return;  // refused, or only the word that it begins
     gate::Event event;
     decode(in, event);
-    bool ours = in.u8() != 0;  // else it comes again, in a sum, when the sandbox is
-    if (in.done() && ours && !stopped && listener->gate_event) listener->gate_event(event);
+    uint64_t number = in.u64();
+    // One without a number comes again with it: somebody else keeps the records at the moment.
+    if (in.done() && number != 0 && !stopped && listener->gate_event) listener->gate_event(event, number);
   }
 
   void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
@@ -289,6 +303,17 @@ void LauncherLink::stop() {
       one->broken({Code::unavailable, "the server is stopping"});
     });
   }
+}
+
+void LauncherLink::acknowledge(uint64_t number) {
+  net::dispatch(inner_->home, [inner = inner_, number] { inner->acknowledge(number); });
+}
+
+void LauncherLink::keep_records() {
+  net::dispatch(inner_->home, [inner = inner_] {
+    inner->keeps_records = true;
+    if (inner->connected) inner->watch_gate();
+  });
 }
 
 bool LauncherLink::connected() const { return inner_->connected; }

@@ -37,8 +37,10 @@ class LauncherLink {
   // Called on any worker.
   struct Listener {
     std::function<void(const launcher::Ended&)> ended;
-    std::function<void(const gate::Event&)> gate_event;
-    std::function<void()> connected;  // again after a break: whoever owns sandboxes says so anew
+    // What the gate told, and its number: again after a break, unless it was acknowledged.
+    std::function<void(const gate::Event&, uint64_t number)> gate_event;
+    std::function<uint64_t()> gate_known = {};  // the number of the last one that is in the ledger
+    std::function<void()> connected;            // again after a break: whoever owns sandboxes says so anew
   };
 
   static std::shared_ptr<LauncherLink> make(boost::asio::io_context& home, Connect connect);
@@ -78,6 +80,10 @@ class LauncherLink {
   Task<Result<std::string>> set_policy(launcher::PolicyRequest request);
   Task<Result<void>> revoke(launcher::RevokeRequest request);
   Task<Result<std::string>> certificate(std::string id);  // PEM
+  // All that the gate told up to this number is in the ledger.
+  void acknowledge(uint64_t number);
+  // From now on what the gate tells is this one's to write down; a second time: from behind what was acknowledged.
+  void keep_records();
 
   // The vault (docs/vault.md). Nothing but cipher text, but for open_value.
   Task<Result<launcher::VaultState>> vault_state();

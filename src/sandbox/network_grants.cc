@@ -1,7 +1,7 @@
 // Bindings that come with what is said about a sandbox's network: all of them are in force, or none of the change is.
 //
-// Some have a value of their own. It is sealed like every other, stands in the store as a secret that only this sandbox
-// has, and goes with it; nobody finds it by name.
+// Some have a value of their own, or are a token of the sandbox's identity. It is sealed like every other, stands in
+// the store as a secret that only this sandbox has, and goes with it; nobody finds it by name.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -39,6 +39,11 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
     ISOLA_CO_TRY(key, vault_key(state));
     if (state.locked) co_return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
   }
+  if (std::ranges::any_of(grants, &NetworkGrant::identity)) {
+    if (settings().issuer.empty())
+      co_return fail(Code::unsupported, "tokens of identity need the setting `issuer` of the server");
+    ISOLA_CO_CHECK(co_await parts_.launcher->signing_keys());  // the first is made now
+  }
   const Millis now = now_millis();
   const std::string actor = by.actor.empty() ? by.key : by.actor;
   auto ids = ids_in_order(grants.size());
@@ -49,10 +54,16 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
     binding.sealed.clear();
     // A header that somebody wrote out need not be a secret. One that cannot be searched for is marked as such.
     binding.unsearched = grants[i].value && !scan::is_searchable(grants[i].value->view());
-    if (grants[i].value) {
+    if (grants[i].value || grants[i].identity) {
       binding.secret = own_name(box->id(), binding.id);
       store::SecretRecord secret{.project = box->project(), .name = binding.secret};
-      ISOLA_CO_TRY(secret.sealed, vault::seal_value(key, grants[i].value->view()));
+      if (grants[i].identity) {
+        const vault::Source source{.type = vault::Source::Type::jwt};
+        secret.source = vault::shown_source(source);
+        ISOLA_CO_TRY(secret.sealed, vault::seal_source(key, source));
+      } else {
+        ISOLA_CO_TRY(secret.sealed, vault::seal_value(key, grants[i].value->view()));
+      }
       secret.created = secret.changed = now;
       secret.actor = actor;
       secret.made_by = by.key;
@@ -86,7 +97,7 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
     ledger::Event created = grant_event(ledger::Kind::grant_created, out.now.bindings[i], "", by);
     if (i + 1 < out.now.bindings.size()) {
       events_.publish(created);
-      append(created);
+      (void)append(created);
       continue;
     }
     auto written = co_await record_durably(created);

@@ -28,7 +28,7 @@ uint32_t PoolPolicy::target(store::Millis now, const PoolBounds& bounds) const {
   uint64_t fit = std::min(bounds.free_memory / kPart, bounds.left) / (kEach + bounds.each);
   uint64_t least = bounds.only_while ? 0 : bounds.least;
   uint64_t most = std::max<uint64_t>(least, std::min<uint64_t>(bounds.most, fit));
-  return static_cast<uint32_t>(std::clamp<uint64_t>(busiest, least, most));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(uint64_t{busiest} + bounds.ahead, least, most));
 }
 
 bool PoolPolicy::idle(store::Millis now) const {

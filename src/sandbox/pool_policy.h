@@ -19,6 +19,7 @@ struct PoolBounds {
   uint64_t left = UINT64_MAX;  // of what all pools together may take, when the others have theirs
   uint64_t each = 0;           // bytes that one takes beyond a plain one's
   bool only_while = false;     // wanted: none is kept for nobody
+  uint32_t ahead = 0;          // so many more than were wanted
 };
 
 // Not to be called from two threads at once.

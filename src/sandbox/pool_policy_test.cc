@@ -34,6 +34,7 @@ TEST(PoolPolicy, StaysWithinItsBounds) {
   for (int i = 0; i < 100; ++i) policy.wanted(1'000'000);
   EXPECT_EQ(policy.target(1'000'000, {.least = 1, .most = 16}), 16u);
   EXPECT_EQ(policy.target(1'000'000, {.least = 20, .most = 16}), 20u);
+  EXPECT_EQ(policy.target(1'000'000, {.least = 1, .most = 16, .ahead = 4}), 16u);
   EXPECT_EQ(policy.target(1'000'000, {.least = 0, .most = 16}), 0u);
   // A quarter of what is free, at 8 MiB each.
   EXPECT_EQ(policy.target(1'000'000, {.least = 1, .most = 16, .free_memory = 128 << 20}), 4u);

@@ -51,7 +51,10 @@ void Service::note_demand(const std::string& name, Birth birth, bool cold) {
     const uint64_t left = left_for(pool, settings);
     if (pool.policy.target(now_millis(), bounds_of(settings, UINT64_MAX, left, pool.each, pool.projects)) <= pool.asked)
       return;
-    count = pool.policy.target(now_millis(), bounds_of(settings, available_memory(), left, pool.each, pool.projects));
+    // In steps: while the demand grows, not every create tells the launcher.
+    auto bounds = bounds_of(settings, available_memory(), left, pool.each, pool.projects);
+    bounds.ahead = pool.asked / 4;
+    count = pool.policy.target(now_millis(), bounds);
     if (count <= pool.asked) return;
     pool.asked = count;
   }

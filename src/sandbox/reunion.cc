@@ -218,6 +218,9 @@ Task<void> Service::found_gone(BoxPtr box, EndReason otherwise, std::string deta
   }
   if (record.state == State::ending) co_return finish(box, record.end_reason, record.end_detail, nullptr);
   auto image = co_await untold_pause(record.id);
+  // Several may look at once: whoever asked for the pause, whoever heard of the end, whoever found the launcher again.
+  // What the first of them has found is the answer, and the image is not untold any more.
+  if (box->state() != record.state) co_return;
   if (!image) log::warn("sandbox", "{}: its images cannot be looked at: {}", record.id, image.error().message);
   if (image && *image) {
     auto found = image_record(record, **image, store::ImageKind::pause);

@@ -40,8 +40,8 @@ BoxPtr Service::new_box(boost::asio::io_context& home, const store::SandboxRecor
 
 void Service::screen_if_granted(const BoxPtr& box) {
   auto record = box->record();
+  if (record.screened) return box->screening()->turn_on();  // also where it reaches nothing any more
   if (record.network.empty()) return;
-  if (record.screened) return box->screening()->turn_on();
   auto grants = grants_of(record);
   if (!grants || !grants->empty()) box->screening()->turn_on();
 }

@@ -34,7 +34,7 @@ void Service::record_secret(ledger::Kind kind, const store::SecretRecord& secret
   event.kind = kind;
   event.data = data.dump(-1, ' ', false, json::error_handler_t::replace);
   events_.publish(event);
-  append(event);
+  (void)append(event);
 }
 
 Task<Result<store::SecretRecord>> Service::put_secret(SecretRequest request, bool replace) {
@@ -97,6 +97,8 @@ Task<Result<store::SecretRecord>> Service::put_secret(SecretRequest request, boo
     }
     ISOLA_CO_CHECK(co_await tell_grants(std::move(boxes)));
   }
+  // Whoever is told so finds it in the ledger, whatever dies in this moment.
+  ISOLA_CO_CHECK(co_await flush_ledger());
   co_return secret;
 }
 
@@ -132,7 +134,9 @@ Task<Result<void>> Service::remove_secret(std::string project, std::string name,
   ISOLA_CO_TRY(auto gone, parts_.store.remove_secret(project, name));
   for (const auto& binding : gone) record_grant(ledger::Kind::grant_revoked, binding, "its secret was deleted", by);
   record_secret(ledger::Kind::secret_deleted, secret, by);
-  co_return co_await tell_revoked(std::move(gone));
+  auto told = co_await tell_revoked(std::move(gone));
+  ISOLA_CO_CHECK(co_await flush_ledger());
+  co_return told;
 }
 
 }  // namespace isola::sandbox

@@ -76,9 +76,16 @@ Task<Result<void>> Service::start() {
   listener.ended = [weak = weak_from_this()](const launcher::Ended& ended) {
     if (auto self = weak.lock()) self->heard_end(ended);
   };
-  listener.gate_event = [weak = weak_from_this()](const gate::Event& event) {
-    if (auto self = weak.lock()) self->heard_gate(event);
+  listener.gate_event = [weak = weak_from_this()](const gate::Event& event, uint64_t number) {
+    if (auto self = weak.lock()) self->heard_gate(event, number);
   };
+  listener.gate_known = [weak = weak_from_this()]() -> uint64_t {
+    auto self = weak.lock();
+    if (!self) return 0;
+    self->gate_records_.refused = false;  // what it refused comes again from here on, before what followed it
+    return self->gate_records_.written;
+  };
+  ISOLA_CO_CHECK(find_gate_records());
   listener.connected = [weak = weak_from_this()] {
     auto self = weak.lock();
     if (!self) return;
@@ -113,6 +120,7 @@ Task<Result<void>> Service::start() {
   co_await undo_volumes();
   co_await find_warm();
   ready_ = true;
+  parts_.launcher->keep_records();  // every one that they are of is known by now
   // The launcher was lost and found meanwhile: it knows nothing of what was said before.
   if (connections_ != connections) net::co_spawn(parts_.next_worker(), reown(), net::detached);
   net::co_spawn(parts_.next_worker(), sweep(), net::detached);
@@ -457,6 +465,8 @@ Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   EndReason reason = EndReason::killed;
   std::string detail;
   if (box->state() == State::ended) return {};
+  const State before = box->state();
+  if (before != State::running && before != State::ending) box->unasked = false;  // asleep or frozen, it says nothing
   auto noted = begin_end(box, reason, detail, by);
   net::co_spawn(
       box->home(),
@@ -468,17 +478,19 @@ Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   return noted;
 }
 
-// What callers were told of its commands: once it has ended, nobody can ask it for what a killed server did not come
-// to write. Neither a guest that is silent nor a disk that is slow keeps it alive.
-Task<void> Service::write_down_commands(BoxPtr box) {
+// What callers were told of its commands: once its processes are gone, nobody can ask it for what a killed server did
+// not come to write. Neither a guest that is silent nor a disk that is slow keeps it alive. A server that is killed
+// before this is over finds it ending, and asks it then.
+Task<void> Service::write_down_commands(BoxPtr box, bool can_speak) {
+  if (box->commands().empty() && !(box->unasked && can_speak)) co_return;
   using namespace boost::asio::experimental::awaitable_operators;
   net::steady_timer patience(co_await net::this_coro::executor, std::chrono::seconds(1));
-  auto first = co_await (commands_written(box) || patience.async_wait(net::as_tuple(net::use_awaitable)));
+  auto first = co_await (commands_written(box, can_speak) || patience.async_wait(net::as_tuple(net::use_awaitable)));
   if (first.index() == 1) log::warn("sandbox", "{} ends before the ledger has all of its commands: no time", box->id());
 }
 
-Task<void> Service::commands_written(BoxPtr box) {
-  if (box->unasked && box->state() == State::running) {
+Task<void> Service::commands_written(BoxPtr box, bool can_speak) {
+  if (box->unasked && can_speak) {
     if (auto told = co_await look_at_commands(box, false); !told)
       log::warn("sandbox", "{} ends and does not say what ran in it: {}", box->id(), told.error().message);
   }
@@ -490,8 +502,9 @@ Task<void> Service::commands_written(BoxPtr box) {
 Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail, Caller by) {
   auto self = shared_from_this();
   if (box->state() == State::ended) co_return Result<void>();
-  if (box->state() != State::ending) co_await write_down_commands(box);
+  const State before = box->state();
   (void)begin_end(box, reason, detail, by);
+  co_await write_down_commands(box, before == State::running || before == State::ending);
   if (untold().has(box->id())) {
     net::any_io_executor here = co_await net::this_coro::executor;
     net::co_spawn(here, tell_gate(parts_.launcher, box->id()), net::detached);
@@ -572,7 +585,7 @@ void Service::finish(const BoxPtr& box, EndReason reason, const std::string& det
   if (usage) data["memory_peak_bytes"] = usage->memory_peak_bytes, data["oom_kills"] = usage->oom_kills;
   auto event = event_of(ledger::Kind::sandbox_ended, box, data.dump(-1, ' ', false, json::error_handler_t::replace),
                         box->ender(), {});
-  append(event);
+  (void)append(event);
   // What cannot be written now stays in the ledger's queue: the sandbox is over either way. Listeners hear of it when
   // whoever looks sees it, too.
   auto written = [weak = weak_from_this(), box, event](const Result<uint64_t>&) {
@@ -641,16 +654,28 @@ ledger::Event Service::event_of(ledger::Kind kind, const BoxPtr& box, std::strin
   return event;
 }
 
-void Service::append(const ledger::Event& event) {
-  if (auto written = parts_.ledger.append(event); !written)
-    log::error("sandbox", "the ledger takes no entries: {}", written.error().message);
+Result<void> Service::append(const ledger::Event& event) {
+  auto written = parts_.ledger.append(event);
+  if (!written) {
+    if (unrecorded_++ == 0) log::error("sandbox", "the ledger takes no entries: {}", written.error().message);
+    return written;
+  }
+  // That some are missing is an entry as well, the first one that there is room for.
+  if (unrecorded_ == 0) return {};
+  const uint64_t missing = unrecorded_.exchange(0);
+  ledger::Event lost;
+  lost.time = now_millis();
+  lost.kind = ledger::Kind::ledger_lost;
+  lost.data = json{{"entries", missing}}.dump();
+  if (missing > 0 && !parts_.ledger.append(lost)) unrecorded_ += missing;
+  return {};
 }
 
 void Service::record(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                      const std::string& task) {
   auto event = event_of(kind, box, std::move(data), by, task);
   events_.publish(event);
-  append(event);
+  (void)append(event);
 }
 
 }  // namespace isola::sandbox

@@ -8,6 +8,7 @@
 // Every method may be called on any worker. An acknowledged change is in the store before the call returns.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <functional>
 #include <map>
@@ -43,7 +44,7 @@ struct Settings {
   boundary::Limits default_limits;
   Millis default_timeout = 0;                 // a lifetime where the caller names none; 0: never
   uint32_t pool = 1;                          // parked jails per template in use, at least
-  uint32_t pool_most = 16;                    // and at most: in between, demand decides
+  uint32_t pool_most = 128;                   // and at most: in between, demand decides
   uint64_t pool_memory = 0;                   // bytes that all of them together may take; 0: no bound but what is free
   std::chrono::milliseconds sample{30000};    // how often usage is written down
   std::chrono::milliseconds patience{30000};  // with a guest that says nothing
@@ -77,6 +78,7 @@ Result<void> check_git(const GitCheckout& git);
 struct NetworkGrant {
   vault::Binding binding;                                // id, actor and the value are filled in
   std::shared_ptr<const vault::Secret> value = nullptr;  // of this sandbox alone; none: of the secret that it names
+  bool identity = false;  // instead of both: a token that says who the sandbox is, for the binding's audience
 };
 
 struct CreateRequest {
@@ -241,6 +243,7 @@ struct CommandSpec {
   bool pty = false;
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
+  bool held = false;    // whoever follows it holds it up by reading slowly, and loses nothing
   bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
   // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
   // it.
@@ -303,10 +306,7 @@ class Service : public std::enable_shared_from_this<Service> {
   // Whatever goes wrong, it ends: what fails now is tried again.
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {},
                           Caller by = Caller());
-  // kill() begins with it.
-  Task<void> write_down_commands(BoxPtr box);
-  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone. Whose
-  // caller was told of commands, writes them down before.
+  // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
   Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
@@ -387,7 +387,8 @@ class Service : public std::enable_shared_from_this<Service> {
 
   // ---- commands ----
   Task<Result<Running>> run(BoxPtr box, CommandSpec spec);
-  Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from);
+  // `held`: as in CommandSpec.
+  Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from, bool held = false);
   // The guest takes a kill that nobody asked it for to be the memory limit's. The kernel counts those: where it has
   // counted none, somebody inside did it.
   Task<guest::Exit> judged(BoxPtr box, guest::Exit exit);
@@ -470,12 +471,15 @@ class Service : public std::enable_shared_from_this<Service> {
   void tell_births();
   void record_birth(Box& box, const Latency& latency, const std::string& snapshot, const std::string& warm,
                     const Caller& by);
-  Task<void> commands_written(BoxPtr box);
+  Task<void> write_down_commands(BoxPtr box, bool can_speak);
+  Task<void> commands_written(BoxPtr box, bool can_speak);
   Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
+  bool is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record);
+  void forget(const BoxPtr& box);
   Task<Result<BoxPtr>> take_in(store::SandboxRecord record, boundary::Link link);
-  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request);
+  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request, bool certificate);
   Task<Result<void>> configure(BoxPtr box, store::Labels env, bool the_one);
   Task<Result<launcher::CheckpointReply>> save(BoxPtr box, launcher::CheckpointRequest request);
   Result<void> room_to_keep(const BoxPtr& box, uint64_t bytes);
@@ -561,6 +565,7 @@ class Service : public std::enable_shared_from_this<Service> {
   void undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by);
   // The same policy with these bindings: all of them, or an error.
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
+  bool needs_certificate(const store::SandboxRecord& record);
   Task<void> place_certificate(BoxPtr box);
   // ---- what leaves them (screens.cc) ----
   BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);
@@ -572,7 +577,12 @@ class Service : public std::enable_shared_from_this<Service> {
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
   Task<Result<void>> renew_network(BoxPtr box, bool fresh);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
-  void heard_gate(const gate::Event& event);
+  // ---- what the gate told (gate_records.cc) ----
+  Result<void> find_gate_records();
+  void heard_gate(const gate::Event& event, uint64_t number);
+  Result<void> record_gate(const gate::Event& event, uint64_t number);
+  Task<void> acknowledge_gate();
+  Task<void> hear_gate_again();
   Task<Result<void>> run_hooks(BoxPtr box, std::vector<std::string> hooks, std::string when);
   Task<Result<void>> wait_ready(BoxPtr box, std::string probe);
   void adopt(const store::SandboxRecord& record);
@@ -585,7 +595,8 @@ class Service : public std::enable_shared_from_this<Service> {
   [[nodiscard]] bool publish(const BoxPtr& box);
   ledger::Event event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                          const std::string& task);
-  void append(const ledger::Event& event);
+  // What it refuses is counted, and the count becomes an entry when there is room again.
+  Result<void> append(const ledger::Event& event);
   // At the start: those that the store says to live.
   struct Left {
     store::SandboxRecord record;
@@ -649,6 +660,13 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;
+  struct {
+    std::atomic<uint64_t> taken = 0;    // the number of the last one that the ledger has taken
+    std::atomic<uint64_t> written = 0;  // … that is in its file
+    std::atomic<bool> writing = false;  // somebody is about to say so to the launcher
+    std::atomic<bool> refused = false;  // the ledger takes none: they are asked for again
+  } gate_records_;
+  std::atomic<uint64_t> unrecorded_ = 0;  // entries that the ledger did not take
   image::TemplateIndex templates_{image::TemplateCache(parts_.cache_dir)};
   mutable std::shared_mutex mutex_;
   std::unordered_map<std::string, BoxPtr> boxes_;               // by id

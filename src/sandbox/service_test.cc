@@ -1,6 +1,7 @@
 // What the service promises when things go wrong in the middle, and when several callers come at once.
 #include <nlohmann/json.hpp>
 
+#include "ledger/schema.h"
 #include "sandbox/fake_launcher.h"
 #include "store/sqlite_schema.h"
 
@@ -155,6 +156,27 @@ TEST_F(ServiceTest, WordOfAnEarlierLifesEndEndsNothing) {
   fake_.tell_end(id, EndReason::oom);
   wait(box->wait_ended());
   EXPECT_EQ(stored(id).end_reason, EndReason::oom);
+}
+
+// A pause came through though its launcher was killed: whoever hears of the end looks for the image, and several may.
+TEST_F(ServiceTest, APauseThatSeveralFindIsNoEnd) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.add_image({.id = new_image_id(), .sandbox = id, .verb = "pause", .memory = true});
+  fake_.remove(id);
+  fake_.hold(Op::images);
+  const int before = fake_.asked(Op::images);
+  for (int i = 0; i < 3; ++i) fake_.tell_end(id, EndReason::exited);
+  fake_.wait_for(Op::images, before + 3);
+  fake_.release(Op::images);
+  while (box->state() == State::running) std::this_thread::yield();
+  settle(box);
+  EXPECT_EQ(box->state(), State::paused);
+  EXPECT_EQ(stored(id).state, State::paused);
+  while (events(id, ledger::Kind::sandbox_paused).empty()) std::this_thread::yield();
+  EXPECT_EQ(events(id, ledger::Kind::sandbox_paused).size(), 1u);
+  EXPECT_TRUE(events(id, ledger::Kind::sandbox_ended).empty());
 }
 
 TEST_F(ServiceTest, AnEndThatNobodyHeardOfIsFound) {
@@ -331,9 +353,9 @@ TEST_F(ServiceTest, WhatIsRefusedForTheSakeOfASecretIsToldOfTheSecret) {
   ASSERT_TRUE(start());
   auto box = adopted(id);
   gate::Event denied{.sandbox = id, .name = "api.example.org", .port = 443, .reason = gate::Reason::placeholder};
-  fake_.tell_gate(denied);
+  fake_.tell_gate(denied, 1);
   denied.binding = "b1", denied.secret = "token";
-  fake_.tell_gate(denied);
+  fake_.tell_gate(denied, 2);
   settle(box);  // behind them, on the same line
   ASSERT_TRUE(ledger_->flush());
   EXPECT_EQ(events(id, ledger::Kind::egress_denied).size(), 1u);
@@ -345,14 +367,87 @@ TEST_F(ServiceTest, WhatIsRefusedForTheSakeOfASecretIsToldOfTheSecret) {
   EXPECT_EQ(ledger_->query({.secret = "token"})->size(), 1u) << "`isola audit secret` finds it";
 }
 
+// What the launcher has kept for a server that was away: with the time at which it happened, and each once.
+TEST_F(ServiceTest, WhatTheGateToldIsAcknowledgedWhenItIsInTheLedger) {
+  auto id = left(State::running);
+  auto over = left(State::running);
+  ledger::Event before{.sandbox = id, .kind = ledger::Kind::secret_used, .data = R"({"gate_event":41})"};
+  before.project = "default";
+  ASSERT_TRUE(ledger_->append_durably(before));
+  ASSERT_TRUE(store_->set_end(over, EndReason::killed, "", now_millis()));
+  ASSERT_TRUE(start());
+  EXPECT_EQ(fake_.known(), 41u) << "of the server before this one";
+  gate::Event used{.sandbox = id, .kind = gate::Event::Kind::injected, .name = "api.example.org", .when = 1234};
+  used.binding = "b1", used.secret = "token";
+  for (uint64_t number : {40, 41, 42, 42, 43}) fake_.tell_gate(used, number);
+  used.sandbox = over;
+  fake_.tell_gate(used, 44);
+  used.sandbox = new_sandbox_id();
+  fake_.tell_gate(used, 45);
+  fake_.tell_gate({.kind = gate::Event::Kind::restarted, .when = 1235}, 46);
+  fake_.wait_for_acknowledgement(46);
+  auto told = events(id, ledger::Kind::secret_used);
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(told[1].time, 1234);
+  EXPECT_EQ(json::parse(told[2].data)["gate_event"], 43);
+  EXPECT_EQ(events(over, ledger::Kind::secret_used).size(), 1u) << "it ended while no server ran";
+  EXPECT_EQ(events(used.sandbox, ledger::Kind::secret_used).size(), 1u) << "and this one nobody knows";
+  EXPECT_EQ(events("", ledger::Kind::gate_restarted).size(), 1u);
+}
+
+// Without it nothing goes out that should not, but its programs trust nobody: whoever looks finds out why.
+TEST_F(ServiceTest, ACertificateThatCannotBePlacedIsToldOf) {
+  auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
+  ASSERT_TRUE(start());
+  fake_.fail(Op::certificate, 1);
+  ASSERT_TRUE(wait(service_->set_network(adopted(id), with_value("some value"))));
+  ASSERT_TRUE(ledger_->flush());
+  auto told = events(id, ledger::Kind::sandbox_updated);
+  ASSERT_FALSE(told.empty());
+  auto data = json::parse(told.back().data);
+  EXPECT_EQ(data.value("failed", ""), "the fake launcher was told to fail") << told.back().data;
+}
+
+// A disk that is full, and a queue that is: what is not written is told when it can be, and what the gate told waits.
+TEST_F(ServiceTest, WhatTheLedgerDoesNotTakeIsCounted) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto on_ledger = [&](const std::string& sql) {
+    auto db = sqlite::Database::open(folder_ / "ledger.db", ledger::kLedgerSchema, sqlite::Sync::normal);
+    ASSERT_TRUE(db);
+    ASSERT_TRUE(db->run(sql));
+  };
+  on_ledger("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END");
+  while (ledger_->append({.project = "default", .kind = ledger::Kind::file_written})) {
+  }
+  for (const char* policy : {"default allow\n", "default deny\n"})
+    ASSERT_TRUE(wait(service_->set_network(adopted(id), {.network = policy})));
+  gate::Event used{.sandbox = id, .kind = gate::Event::Kind::injected, .name = "api.example.org", .when = 1234};
+  used.binding = "b1", used.secret = "token";
+  fake_.tell_gate(used, 7);
+  fake_.wait_for_listening(2);  // it was refused, and is asked for again
+  on_ledger("DROP TRIGGER full");
+  ASSERT_TRUE(ledger_->flush());
+  fake_.tell_gate(used, 7);
+  fake_.wait_for_acknowledgement(7);
+  EXPECT_EQ(events(id, ledger::Kind::secret_used).size(), 1u);
+  ASSERT_TRUE(wait(service_->set_network(adopted(id), {.network = "default allow\n"})));
+  ASSERT_TRUE(ledger_->flush());
+  auto lost = events("", ledger::Kind::ledger_lost);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_GE(json::parse(lost[0].data)["entries"].get<int>(), 2);
+}
+
 // What was bound may still come out, though nobody who starts now has seen the binding.
 TEST_F(ServiceTest, WhatWasBoundOnceIsSearchedForAfterARestart) {
   auto open = [](store::SandboxRecord& r) { r.network = "default allow\n"; };
   auto never = left(State::running, open);
   auto once = left(State::running, [&](auto& r) { open(r), r.screened = true; });
+  auto closed = left(State::running, [&](auto& r) { r.screened = true; });
   ASSERT_TRUE(start());
   EXPECT_FALSE(adopted(never)->screening()->on());
   EXPECT_TRUE(adopted(once)->screening()->on());
+  EXPECT_TRUE(adopted(closed)->screening()->on()) << "it reaches nothing any more, and still has what it had";
   ASSERT_TRUE(wait(service_->set_network(adopted(never), with_value("some value"))));
   EXPECT_TRUE(adopted(never)->screening()->on());
   EXPECT_TRUE(stored(never).screened);

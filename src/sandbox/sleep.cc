@@ -40,7 +40,7 @@ Task<Result<launcher::CheckpointReply>> Service::save(BoxPtr box, launcher::Chec
   bool memory = request.memory, goes_on = request.keep_running;
   std::shared_ptr<GuestLink> link;
   if (memory) {
-    ISOLA_CO_TRY(link, co_await box->link(*parts_.launcher, true));
+    ISOLA_CO_TRY(link, co_await box->link(*parts_.launcher, Box::Asks::the_one));
     auto quiet = co_await link->call(guest::Op::quiesce, {});
     if (!quiet) co_return std::unexpected(quiet.error().in("the sandbox could not be brought to rest"));
   }
@@ -126,6 +126,7 @@ bool Service::fall_asleep(const BoxPtr& box, store::ImageRecord image, const Pau
   Millis now = now_millis();
   auto sleep = [&](auto& r) { r.state = to, r.image = image.id, r.asleep = now, r.end_detail = request.why; };
   State from = box->state();
+  if (store::is_asleep(from)) return box->record().image == image.id;  // somebody else has found it
   if (over(from) || !box->change_from(from, sleep)) return false;
   // Whatever the disk says: the image is there, and a server that starts finds it.
   if (auto stored = parts_.store.set_asleep(box->id(), to, image, now, request.why); !stored)

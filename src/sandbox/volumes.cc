@@ -61,7 +61,7 @@ void Service::record_volume(ledger::Kind kind, const store::VolumeRecord& volume
   event.kind = kind;
   event.data = all.dump(-1, ' ', false, json::error_handler_t::replace);
   events_.publish(event);
-  append(event);
+  (void)append(event);
 }
 
 Task<Result<VolumeLook>> Service::create_volume(VolumeRequest request) {

@@ -40,7 +40,7 @@ struct Config {
   std::string default_template = "base";
   boundary::Limits limits;
   std::chrono::milliseconds timeout{std::chrono::hours(1)};
-  uint32_t pool = 2, pool_most = 16;
+  uint32_t pool = 2, pool_most = 128;
   uint64_t pool_memory = 0;
   std::chrono::milliseconds sample{30000};
   std::chrono::milliseconds grace{10000};

@@ -37,7 +37,8 @@ std::string moment(int64_t ms) {
 bool is_warning(ledger::Kind kind) {
   using ledger::Kind;
   return kind == Kind::egress_denied || kind == Kind::egress_lost || kind == Kind::secret_denied ||
-         kind == Kind::scan_hit || kind == Kind::prove_failed || kind == Kind::ledger_gap;
+         kind == Kind::scan_hit || kind == Kind::prove_failed || kind == Kind::ledger_gap ||
+         kind == Kind::gate_restarted || kind == Kind::ledger_lost;
 }
 
 Result<Fd> connect_local(const std::string& path) {

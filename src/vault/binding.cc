@@ -138,6 +138,7 @@ Result<void> check(const Binding& binding) {
   if (!binding.placeholder.empty() &&
       (binding.placeholder.size() < 12 || binding.placeholder.size() > 256 || !all(binding.placeholder, is_plain)))
     return bad("\"placeholder\" has 12 to 256 letters, digits, '-', '_' and '.'");
+  if (binding.guards && binding.placeholder.empty()) return bad("\"placeholder_everywhere\" needs a placeholder");
   if (binding.audience.size() > 512 || !all(binding.audience, is_visible)) return bad("\"audience\" is none");
   if (binding.expires < 0) return bad("\"expires\" cannot be negative");
   if (binding.id.size() > 64 || !all(binding.id, is_plain)) return bad("\"id\" is none");
@@ -190,6 +191,9 @@ Result<Binding> read(const json& in) {
       ISOLA_CHECK(take(value, key, out.format));
     } else if (key == "placeholder") {
       ISOLA_CHECK(take(value, key, out.placeholder));
+    } else if (key == "placeholder_everywhere") {
+      if (!value.is_boolean()) return bad("\"placeholder_everywhere\" is true or false");
+      out.guards = value.get<bool>();
     } else if (key == "scan") {
       std::string word;
       ISOLA_CHECK(take(value, key, word));
@@ -285,6 +289,7 @@ std::string to_json(const std::vector<Binding>& bindings) {
     put("field", binding.field);
     put("format", binding.format);
     put("placeholder", binding.placeholder);
+    if (binding.guards) one["placeholder_everywhere"] = true;
     if (binding.blocks) one["scan"] = "block";
     put("audience", binding.audience);
     if (binding.expires != 0) one["expires"] = binding.expires;

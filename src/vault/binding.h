@@ -40,6 +40,7 @@ struct Binding {
   std::string format;       // of `header`; empty: the value alone
   bool blocks = false;      // a stream of the sandbox with the value in it ends (`scan`); else the value is blotted out
   std::string placeholder;  // stands for the value inside the sandbox; a request that carries it elsewhere is refused
+  bool guards = false;      // … at every name: all TLS of the sandbox is looked into for that
   std::string audience;     // of a secret that is a token of the sandbox's identity: whom it is for
   int64_t expires = 0;      // milliseconds since 1970; 0: with its owner
   std::string actor;        // on whose behalf it was granted

@@ -16,6 +16,7 @@ Binding example() {
           .field = "X-Token",
           .format = "token {}",
           .placeholder = "placeholder-123",
+          .guards = true,
           .expires = 1'900'000'000'000,
           .actor = "somebody",
           .sealed = std::string("\0\xff sealed", 9)};
@@ -79,6 +80,7 @@ TEST(Binding, RefusesWhatWouldGoElsewhereThanItSays) {
         R"({"secret":"s","names":["a.example"],"place":"bearer","format":"{}"})",                      //
         R"({"secret":"s","names":["a.example"],"place":"query","field":"a&b"})",                       //
         R"({"secret":"s","names":["a.example"],"place":"sigv4","field":"region"})",                    //
+        R"({"secret":"s","names":["a.example"],"placeholder_everywhere":true})",                       //
         R"({"secret":"s","names":["a.example"],"placeholder":"short"})",                               //
         R"({"secret":"s","names":["a.example"],"expires":-1})",                                        //
         R"({"secret":"s","names":["a.example"],"expires":18446744073709551615})",                      //

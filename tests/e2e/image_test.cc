@@ -404,6 +404,29 @@ TEST_F(Images, BadRequestsAreRefusedAndHarmNobody) {
   ASSERT_OK(counted);
 }
 
+// criu does without an archive of it where nothing is in it: so with nothing, with something, and with nothing but
+// another mode.
+TEST_F(Images, SharedMemoryIsAsItWas) {
+  auto box = Counting::start(client(), island().digest());
+  ASSERT_OK(box);
+  const std::pair<const char*, const char*> steps[] = {
+      {"true", "[ $(stat -c %a:%u:%g /dev/shm) = 1777:0:0 ] && [ -z \"$(ls -A /dev/shm)\" ]"},
+      {"mkdir /dev/shm/a && echo kept >/dev/shm/a/b && chmod 640 /dev/shm/a/b",
+       "[ $(cat /dev/shm/a/b) = kept ] && [ $(stat -c %a /dev/shm/a/b) = 640 ]"},
+      {"rm -r /dev/shm/a; chmod 750 /dev/shm", "[ $(stat -c %a /dev/shm) = 750 ] && [ -z \"$(ls -A /dev/shm)\" ]"}};
+  for (const auto& [make, check] : steps) {
+    SCOPED_TRACE(make);
+    ASSERT_TRUE(box->sh(make));
+    ASSERT_TRUE(box->sh(check)) << "before";
+    auto saved = box->save(client(), true, false);
+    ASSERT_OK(saved);
+    auto next = Counting::resume(client(), {.ephemeral = false, .image = saved->image}, *box);
+    ASSERT_OK(next);
+    box = std::move(next);
+    EXPECT_TRUE(box->sh(check)) << "after";
+  }
+}
+
 // Watches, listeners, terminals, pipelines and threads, from one generation to the next.
 TEST_F(Images, ProgramsOfAllKindsLiveOn) {
   auto box = Counting::start(client(), island().digest());
@@ -429,6 +452,8 @@ threading.Thread(target=tick, daemon=True).start()
 inner = socket.socketpair()
 s = socket.create_server(('127.0.0.1', 8000))
 c1 = socket.create_connection(('127.0.0.1', 8000)); c2, _ = s.accept()
+own = socket.create_server(('10.255.255.254', 8001))
+d1 = socket.create_connection(('10.255.255.254', 8001)); d2, _ = own.accept()
 gone = open('/tmp/gone', 'w+'); gone.write('deleted'); gone.flush(); os.unlink('/tmp/gone')
 print('listening', flush=True)
 while True:
@@ -436,6 +461,7 @@ while True:
     word = c.recv(100)
     inner[0].sendall(word); got = inner[1].recv(100)
     c1.sendall(got); got = c2.recv(100)
+    d2.sendall(got); got = d1.recv(100)
     before = n
     while n <= before: time.sleep(0.001)
     gone.seek(0)

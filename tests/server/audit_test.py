@@ -153,6 +153,31 @@ class Audit(unittest.TestCase):
     def test_kill_and_verify(self):
         """Whatever was acknowledged is there, and the chain is whole, however often the writer is killed."""
         acknowledged, stopping = set(), threading.Event()
+        secrets = {"secret.created": set(), "secret.rotated": set(), "secret.deleted": set()}
+        box = self.server.create(network="allow a.example:443")["id"]
+        self.server.post("/v1/secrets", {"name": "bound", "value": "a value that is bound"})
+        revoked = set()
+
+        def change():
+            number = 0
+            while not stopping.is_set():
+                number += 1
+                name = f"s{number}"
+                try:
+                    if self.server.post("/v1/secrets", {"name": name, "value": "one value"}).status == 201:
+                        secrets["secret.created"].add(name)
+                    if self.server.request("PUT", f"/v1/secrets/{name}", {"value": "another value"}).status == 200:
+                        secrets["secret.rotated"].add(name)
+                    if self.server.delete(f"/v1/secrets/{name}").status == 204:
+                        secrets["secret.deleted"].add(name)
+                    made = self.server.post(f"/v1/sandboxes/{box}/bindings", {"secret": "bound", "names": ["a.example"]})
+                    if made.status == 201 and self.server.delete(f"/v1/bindings/{made.json['id']}").status == 204:
+                        revoked.add(made.json["id"])
+                except OSError:
+                    pass
+                except Exception as error:
+                    if "http.client" not in type(error).__module__ and not isinstance(error, ValueError):
+                        raise
 
         def work():
             while not stopping.is_set():
@@ -166,13 +191,15 @@ class Audit(unittest.TestCase):
                     if "http.client" not in type(error).__module__ and not isinstance(error, ValueError):
                         raise
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+        threads = [threading.Thread(target=one, daemon=True) for one in (work, work, change)]
         for thread in threads:
             thread.start()
         port = self.server.port
         for _ in range(ROUNDS):
             so_far = len(acknowledged)
-            eventually(lambda: len(acknowledged) > so_far + random.randrange(10), what="some keys")
+            last = sum(map(len, secrets.values())) + len(revoked)
+            eventually(lambda: len(acknowledged) > so_far + random.randrange(10) and
+                       sum(map(len, secrets.values())) + len(revoked) > last, what="some keys and secrets")
             self.server.stop(signal.SIGKILL)
             verdict = verified(self.server)
             self.assertTrue(verdict["good"], verdict)
@@ -184,6 +211,13 @@ class Audit(unittest.TestCase):
         told = {json.loads(line)["data"]["key"]
                 for line in audit(self.server, "export", "--kind", "key.created").stdout.splitlines()}
         self.assertEqual(acknowledged - told, set())
+        for kind, names in secrets.items():
+            told = {json.loads(line)["data"]["secret"]
+                    for line in audit(self.server, "export", "--kind", kind).stdout.splitlines()}
+            self.assertEqual(names - told, set(), kind)
+        told = {json.loads(line)["data"]["binding"]
+                for line in audit(self.server, "export", "--kind", "grant.revoked").stdout.splitlines()}
+        self.assertEqual(revoked - told, set())
         self.assertTrue(verified(self.server)["good"])
 
     def test_secret(self):

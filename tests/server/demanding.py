@@ -1,4 +1,5 @@
 """A TLS server outside that wants to know who asks."""
+import base64
 import hashlib
 import http.server
 import random
@@ -10,7 +11,7 @@ from tls_world import Authority, Names
 
 class Demanding:
     """Says welcome to whoever brings its key; at port 443 of an address that nobody else has. /hash?of=X-Name gives the
-    SHA-256 of a header: the value itself would be blotted out on its way in."""
+    SHA-256 of a header: the value itself would be blotted out on its way in. /claims gives what a bearer's token says."""
 
     def __init__(self, *names):
         self.key = "key-" + secrets.token_hex(16)
@@ -28,6 +29,9 @@ class Demanding:
                 if url.path == "/hash":
                     given = self.headers.get(dict(urllib.parse.parse_qsl(url.query))["of"])
                     status, text = 200, hashlib.sha256(given.encode()).hexdigest() if given is not None else "none"
+                if url.path == "/claims":
+                    middle = (self.headers.get("Authorization", "").removeprefix("Bearer ").split(".") + [""] * 2)[1]
+                    status, text = 200, base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)).decode() or "none"
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()

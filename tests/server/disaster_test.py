@@ -76,20 +76,12 @@ def kill_in(server, work, longest):
     for _ in range(ROUNDS):
         busy = threading.Thread(target=quietly, args=(work,))
         busy.start()
-        killed = eventually(lambda: launcher_of(server), what="a launcher")
+        killed = server.launcher_pid()
         time.sleep(random.uniform(0, longest))  # any moment will do
         os.kill(killed, signal.SIGKILL)
         busy.join()
-        eventually(lambda: launcher_of(server) not in (None, killed), what="another launcher")
+        eventually(lambda: server.launcher_pid() != killed, what="another launcher")
         eventually(lambda: server.get("/readyz", key="").status == 200)
-
-
-def launcher_of(server):
-    """Nobody answers between one that was killed and the next."""
-    try:
-        return server.launcher_pid()
-    except ValueError:
-        return None
 
 
 def create_again(server, **fields):
@@ -99,6 +91,21 @@ def create_again(server, **fields):
         assert reply.status in (201, 503), reply
         return reply.json if reply.status == 201 else None
     return eventually(made, what="a sandbox")
+
+
+def there_again(server, path):
+    """It runs, or can be resumed: whatever was killed in between."""
+    said = []
+
+    def awake():
+        if server.get(path).json["state"] == "running":
+            return True
+        said[:] = [server.post(path + "/resume")]
+        return said[0].status == 200
+    try:
+        eventually(awake)
+    except AssertionError:
+        raise AssertionError(f"{said}, {server.get(path)}, {server.launcher_status()}") from None
 
 
 class FullDisk(unittest.TestCase):
@@ -170,7 +177,7 @@ class KilledLauncher(unittest.TestCase):
             self.server.post(path + "/pause", {"memory": False})
 
         kill_in(self.server, there_and_back, 0.6)
-        eventually(lambda: self.server.get(path).json["state"] == "running" or self.server.post(path + "/resume").status == 200)
+        there_again(self.server, path)
         self.assertEqual(self.server.run(box, "sha256sum < /root/large")["stdout"], digest)
 
     def test_removing(self):

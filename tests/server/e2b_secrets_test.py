@@ -1,6 +1,7 @@
 """Secrets and network.rules as E2B's clients say them: a program inside reaches a server that demands a key, and the key is
 nowhere inside, in no reply, and in no file of the server."""
 import hashlib
+import json
 import os
 import secrets
 import subprocess
@@ -10,6 +11,7 @@ from demanding import Demanding
 from island import Server, built, eventually
 
 TEMPLATE = next((name for name in ("base", "code-interpreter") if built(name)), None)  # with Python inside
+ISSUER = "https://isola.rules.example"
 NAME, OTHER = "api.rules.example", "deep.below.rules.example"
 FETCH = """
 import sys, urllib.error, urllib.request
@@ -99,7 +101,7 @@ class Rules(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.outside = Demanding(NAME, OTHER)
-        cls.server = Server(env=cls.outside.environment)
+        cls.server = Server("--issuer", ISSUER, env=cls.outside.environment)
         cls.secret = "s" + secrets.token_hex(4)
         cls.put(cls.secret, cls.outside.key)
 
@@ -258,8 +260,35 @@ class Rules(unittest.TestCase):
         other = self.server.post("/v1/keys", {"project": project, "scope": "admin"}).json["secret"]
         reply = self.call("POST", "/sandboxes", body, key=other)
         self.assertEqual(reply.status, 400, "another project's secret does not exist")
+        # A token of its identity: not one that nobody named, and not by such a key either.
         body["network"]["rules"] = {NAME: rule(A="${e2b.identity.tokens.aws}")}
-        self.assertEqual(self.call("POST", "/sandboxes", body).status, 501)
+        self.assertEqual(self.call("POST", "/sandboxes", body).status, 400)
+        body["iam"] = {"tokens": {"aws": {"audience": "sts.example", "tokenType": "JWT-SVID"}}}
+        self.assertEqual(self.call("POST", "/sandboxes", body, key=use).status, 403)
+
+    def test_a_token_says_who_the_sandbox_is(self):
+        tokens = {"aws": {"audience": "sts.example", "tokenType": "JWT-SVID"},
+                  "other": {"audience": "https://other.example", "tokenType": "JWT-SVID"}}
+        before = self.server.get("/v1/secrets").body
+        box = self.box({NAME: rule(Authorization="Bearer ${e2b.identity.tokens.aws}")}, iam={"tokens": tokens})
+        claims = json.loads(self.fetch(box, "/claims"))
+        self.assertEqual((claims["iss"], claims["aud"], claims["sandbox"]), (ISSUER, "sts.example", box))
+        self.assertEqual(self.server.get("/v1/secrets").body, before, "nobody finds it by a name")
+        # Those that a create named can be named later, too.
+        change = self.network({NAME: rule(Authorization="Bearer ${e2b.identity.tokens.other}")})
+        self.assertEqual(self.call("PUT", f"/sandboxes/{box}/network", change).status, 204)
+        self.assertEqual(json.loads(self.fetch(box, "/claims"))["aud"], "https://other.example")
+        change = self.network({NAME: rule(Authorization="Bearer ${e2b.identity.tokens.third}")})
+        self.assertEqual(self.call("PUT", f"/sandboxes/{box}/network", change).status, 400)
+        self.assertEqual(self.call("PUT", f"/sandboxes/{box}/network", self.network({})).status, 204)
+        self.assertEqual(self.fetch(box, "/claims"), "none")
+
+    def test_without_an_issuer_there_are_no_tokens(self):
+        server = Server()
+        self.addCleanup(server.close)
+        body = {"templateID": TEMPLATE, "iam": {"tokens": {"aws": {"audience": "x", "tokenType": "JWT-SVID"}}}}
+        reply = server.request("POST", "/sandboxes", body, key="", headers={"X-API-Key": server.key})
+        self.assertEqual(reply.status, 501, reply)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """What E2B's clients cannot show of the wire: they unpack and retry on their own."""
+import base64
 import gzip
+import hashlib
+import json
 import unittest
 import urllib.parse
 
@@ -48,6 +51,50 @@ class E2b(unittest.TestCase):
             plain = self.read("/tmp/text", **headers)
             self.assertNotIn("content-encoding", plain.headers)
             self.assertEqual(plain.body, data[:10] if "Range" in headers else data)
+
+    def test_a_large_file_comes_back_whole_and_in_parts(self):
+        script = "for i in $(seq 1 400000); do echo line $i of many; done >/tmp/large; sha256sum </tmp/large; wc -c </tmp/large"
+        told = server.run(self.box["sandboxID"], script)["stdout"].split()
+        whole = self.read("/tmp/large")
+        self.assertEqual((len(whole.body), hashlib.sha256(whole.body).hexdigest()), (int(told[2]), told[0]))
+        for first, last in ((1, 99_999), (65_535, 1_000_001), (4096, 4096 + 65_535), (len(whole.body) - 70_001, len(whole.body) - 1)):
+            part = self.read("/tmp/large", Range=f"bytes={first}-{last}")
+            self.assertEqual(part.status, 206)
+            self.assertTrue(part.body == whole.body[first:last + 1], (first, last, len(part.body)))
+
+    def test_a_command_waits_for_whoever_reads_it(self):
+        size = 48 << 20
+        body = json.dumps({"process": {"cmd": "/usr/bin/head", "args": ["-c", str(size), "/dev/zero"]}}).encode()
+        connection = server.connection()
+        self.addCleanup(connection.close)
+        connection.request("POST", "/process.Process/Start", b"\0" + len(body).to_bytes(4, "big") + body,
+                           {**self.inside, "Content-Type": "application/connect+json", "Authorization": "Basic cm9vdDo="})
+        reply = connection.getresponse()
+        self.assertEqual(reply.status, 200)
+
+        def message():
+            head = reply.read(5)
+            return head[0], json.loads(reply.read(int.from_bytes(head[1:], "big")))
+
+        flags, first = message()
+        pid = first["event"]["start"]["pid"]
+        # Nobody reads: after a while it has written what it can, and no more.
+        written, same = "", 0
+        while same < 20:
+            now = server.run(self.box["sandboxID"], f"grep wchar /proc/{pid}/io || echo over")["stdout"]
+            self.assertNotIn("over", now, "it did not wait")
+            same = same + 1 if now == written else 0
+            written = now
+        self.assertLess(int(written.split()[1]), 32 << 20)
+        got, end = 0, None
+        while not flags & 2:
+            flags, one = message()
+            event = one.get("event", {})
+            if "data" in event:
+                got += len(base64.b64decode(event["data"]["stdout"]))
+            end = event.get("end", end)
+        self.assertEqual((got, one), (size, {}))
+        self.assertEqual(end["status"], "exit status 0")
 
     def test_an_empty_file_and_one_that_says_it_is(self):
         self.write("/tmp/empty", b"")

@@ -103,7 +103,13 @@ class Server:
         return json.loads(out.stdout)
 
     def launcher_pid(self):
-        return self.launcher_status()["pid"]
+        """Nobody answers between one that was killed and the next."""
+        def there():
+            try:
+                return self.launcher_status()["pid"]
+            except ValueError:
+                return None
+        return eventually(there, what="a launcher")
 
     # ---- requests ----
 

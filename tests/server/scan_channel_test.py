@@ -456,6 +456,11 @@ for batch, word in enumerate(sys.stdin):
         server.stop(signal.SIGKILL)
         server.start(port)
         self.assertEqual(server.run(box, "cat /tmp/value")["stdout"], "*" * len(self.value) + "\n")
+        # … and where it reaches nothing any more.
+        self.assertEqual(server.request("PUT", f"/v1/sandboxes/{box}/network", {"policy": "none"}).status, 200)
+        server.stop(signal.SIGKILL)
+        server.start(port)
+        self.assertEqual(server.run(box, "cat /tmp/value")["stdout"], "*" * len(self.value) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """A secret on its way: real clients inside reach a TLS server of ours that demands it, and it is nowhere inside."""
 import http.server
+import json
 import os
 import secrets
+import signal
+import subprocess
 import unittest
 
-from island import Server, built, eventually
+from island import ISOLA, Server, built, eventually
 from tls_world import Authority, Names
 
 TEMPLATE = next((name for name in ("base", "code-interpreter") if built(name)), None)  # with Python inside
@@ -160,6 +163,103 @@ class Wire(unittest.TestCase):
         self.addCleanup(lambda: self.server.delete(f"/v1/sandboxes/{made}"))
         self.assertEqual(self.server.run(made, "cat /said")["stdout"].strip(), "refused")
 
+    def images_with(self, value):
+        found = []
+        for path, _, names in os.walk(os.path.join(self.server.data, "images")):
+            for one in names:
+                with open(os.path.join(path, one), "rb") as file:
+                    if value.encode() in file.read():
+                        found.append(os.path.join(path, one))
+        return found
+
+    def gate_pid(self):
+        launcher = self.server.launcher_pid()
+        with open(f"/proc/{launcher}/task/{launcher}/children") as file:
+            for pid in file.read().split():
+                with open(f"/proc/{pid}/comm") as comm:
+                    if comm.read().strip() == "isola-gate":
+                        return int(pid)
+        return 0
+
+    def test_who_used_it_is_one_command(self):
+        box = self.box()
+        name = self.secret()
+        made = self.bind(box, name, path_prefix="/yes")
+        reply = self.server.post(f"/v1/sandboxes/{box}/commands", {
+            "argv": ["python3", "-c", FETCH, f"https://{NAME}:{self.port}/yes"], "task": "task-7"})
+        self.assertEqual(reply.json["stdout"], "welcome", reply)
+        # Many at once become few entries, and their number is told.
+        many = ("import http.client, ssl\nc = http.client.HTTPSConnection('%s', %d, context=ssl.create_default_context())\n"
+                "for i in range(400):\n    c.request('GET', '/yes'); c.getresponse().read()\n" % (NAME, self.port))
+        reply = self.server.post(f"/v1/sandboxes/{box}/commands", {"argv": ["python3", "-c", many]})
+        self.assertEqual(reply.json["exit_code"], 0, reply)
+        self.assertEqual(self.server.delete(f"/v1/bindings/{made}").status, 204)
+
+        def used():
+            self.server.get("/v1/ledger")
+            out = subprocess.run([ISOLA, "audit", "secret", name, "--json", "--data", self.server.data], check=True,
+                                 capture_output=True, text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+            return [e for e in json.loads(out.stdout) if e["kind"] == "secret.used"]
+        eventually(lambda: sum(e["data"].get("count", 1) for e in used()) >= 401, what="401 uses")
+        self.assertEqual(sum(e["data"].get("count", 1) for e in used()), 401)
+        self.assertEqual({(e["sandbox"], e["data"]["name"]) for e in used()}, {(box, NAME)})
+        shown = subprocess.run([ISOLA, "audit", "secret", name, "--data", self.server.data], check=True, capture_output=True,
+                               text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}).stdout
+        self.assertRegex(shown, r"secret\.used +%s .* %s +GET /yes" % (box, NAME))
+        self.assertRegex(shown, r"secret\.used .* \d+ times")
+        self.assertNotIn(self.value, shown)
+
+    def test_a_gate_that_aborts_leaves_no_core(self):
+        box = self.box()
+        self.bind(box, self.secret())
+        self.assertEqual(self.fetch(box), "welcome")
+        gate = self.gate_pid()
+        with open(f"/proc/{gate}/limits") as file:
+            self.assertRegex(file.read(), r"Max core file size +0 +0 ")
+        places = {os.readlink(f"/proc/{gate}/cwd"), self.server.data, os.getcwd(), "/tmp", "/var/tmp"}
+        with open("/proc/sys/kernel/core_pattern") as file:
+            pattern = file.read().strip()
+        if pattern.startswith("/"):
+            places.add(os.path.dirname(pattern))
+
+        def cores():
+            return {os.path.join(place, name) for place in places if os.path.isdir(place) for name in os.listdir(place)
+                    if "core" in name}
+        before = cores()
+        os.kill(gate, signal.SIGABRT)
+        eventually(lambda: self.gate_pid() not in (0, gate), what="the next gate")
+        for path in cores() - before:
+            if os.path.isfile(path):
+                with open(path, "rb") as file:
+                    self.assertNotIn(self.value.encode(), file.read(), path)
+        eventually(lambda: self.fetch(box) == "welcome", what="a credential again")
+
+    def test_what_a_failing_hook_says_is_in_no_record(self):
+        """It may be anything, a value included: whoever asked is told, and nobody else."""
+        said = "said-" + secrets.token_hex(8)
+        half = len(said) // 2
+        say = f"echo {said[:half]}''{said[half:]}"
+        failing = {"on_create": {"on_create": [f"{say}; exit 3"]},
+                   "git": {"git": {"url": f"https://{OTHER}:{self.port}/{said}.git"},
+                           "network": f"allow {OTHER}:{self.port}\n"}}
+        for what, fields in failing.items():
+            reply = self.server.post("/v1/sandboxes", {"template": TEMPLATE, **fields})
+            self.assertGreaterEqual(reply.status, 400, reply)
+            if what == "on_create":
+                self.assertIn(said.encode(), reply.body, "whoever asked hears it")
+        box = self.box(on_resume=[f"{say}; exit 3"])
+        slept = self.server.post(f"/v1/sandboxes/{box}/pause", {"memory": False})
+        self.assertEqual(slept.status, 200, slept)
+        self.server.post(f"/v1/sandboxes/{box}/resume", {})
+        told = eventually(lambda: [e for e in self.server.get(f"/v1/ledger?sandbox={box}&kind=sandbox.resumed").json["events"]
+                                   if "hook_error" in e["data"]], what="the hook's error in the ledger")
+        self.assertIn("ended with 3", told[0]["data"]["hook_error"])
+        ends = [e for e in self.server.get("/v1/ledger?kind=sandbox.&limit=1000").json["events"]
+                if e["kind"] in ("sandbox.ended", "sandbox.resumed")]
+        self.assertGreaterEqual(len(ends), 3)
+        self.assertNotIn(said, json.dumps(ends))
+        self.assertNotIn(said, json.dumps(self.server.get("/v1/sandboxes?state=ended&limit=1000").json))
+
     def test_neither_forks_nor_images_have_it(self):
         box = self.box()
         self.bind(box, self.secret())
@@ -172,13 +272,17 @@ class Wire(unittest.TestCase):
         self.assertNotIn("welcome", self.fetch(child), "a fork is granted nothing")
         made = self.server.post(f"/v1/sandboxes/{box}/snapshot", {})
         self.assertEqual(made.status, 201, made)
-        needle, found = self.value.encode(), []
-        for path, _, names in os.walk(os.path.join(self.server.data, "images")):
-            for one in names:
-                with open(os.path.join(path, one), "rb") as file:
-                    if needle in file.read():
-                        found.append(one)
-        self.assertEqual(found, [])
+        self.assertEqual(self.images_with(self.value), [])
+        # The search would find it: where a command was given the value, it is in the image.
+        subprocess.run([ISOLA, "vault", "expose", "--data", self.server.data], check=True, capture_output=True)
+        self.server.request("PATCH", "/v1/projects/default", {"allow_exposed": True})
+        open_box = self.box()
+        reply = self.server.post(f"/v1/sandboxes/{open_box}/commands",
+                                 {"argv": ["sleep", "600"], "secrets": {"TOKEN": self.secret()}, "background": True})
+        self.assertEqual(reply.status, 202, reply)
+        exposed = self.server.post(f"/v1/sandboxes/{open_box}/snapshot", {"allow_exposed": True})
+        self.assertEqual(exposed.status, 201, exposed)
+        self.assertNotEqual(self.images_with(self.value), [], "a search that finds nothing anywhere shows nothing")
         other = self.box(snapshot=made.json["id"])
         self.assertNotIn("welcome", self.fetch(other), "nor is what is made of a snapshot")
 
@@ -187,11 +291,7 @@ class Wire(unittest.TestCase):
         self.bind(box, self.secret())
         self.assertEqual(self.fetch(box), "welcome")
         launcher = self.server.launcher_pid()
-        with open(f"/proc/{launcher}/task/{launcher}/children") as file:
-            for pid in file.read().split():
-                with open(f"/proc/{pid}/comm") as comm:
-                    if comm.read().strip() == "isola-gate":
-                        os.kill(int(pid), 9)
+        os.kill(self.gate_pid(), 9)
         eventually(lambda: self.fetch(box) == "welcome", what="the next gate")
         os.kill(launcher, 9)
         eventually(lambda: self.fetch(box) == "welcome", what="the next launcher")

@@ -5,11 +5,9 @@
 #include <linux/capability.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "boundary/gvisor/bundle.h"
 #include "boundary/gvisor/checkpoint.h"
-#include "boundary/jail/cell.h"
 #include "boundary/jail/stage.h"
 #include "kernel/capability.h"
 #include "kernel/mount.h"
@@ -36,20 +34,17 @@ constexpr uint32_t kLeastProcesses = 64;
 
 std::vector<MountRule> box_mounts(const Runsc& runsc) {
   using From = MountRule::From;
-  const kernel::MountAttributes quiet{.nosuid = true, .nodev = true, .noexec = true};
-  const kernel::MountAttributes sealed{.read_only = true, .nosuid = true, .nodev = true, .noexec = true};
-  const kernel::MountAttributes programs{.read_only = true, .nosuid = true, .nodev = true};
-  const std::vector<kernel::FilesystemOption> bounds = {{"size", "16m"}, {"nr_inodes", "4096"}, {"mode", "0755"}};
+  const auto root = box::bare_root("16m", "4096");
   return {
-      {"", From::filesystem, "tmpfs", quiet, bounds},
-      {"proc", From::filesystem, "proc", quiet, {}},
+      root,
+      {"proc", From::filesystem, "proc", box::kQuiet, {}},
       // runsc takes a namespace that has these for the host's, and does not go on. Newer kernels have them in every
       // one.
-      {"proc/sys/net", From::stage, "empty", sealed, {}},
-      {"proc/meminfo", From::own, kMeminfo, sealed, bounds},
-      {"dev", From::stage, "dev", {.read_only = true, .nosuid = true}, {}},
-      {kPrograms, From::stage, jail::kBoxPrograms, programs, {}},
-      {kEngine, From::host, runsc.program, programs, {}},
+      {"proc/sys/net", From::stage, "empty", box::kSealed, {}},
+      {"proc/meminfo", From::own, kMeminfo, box::kSealed, root.options},
+      {"dev", From::stage, "dev", box::kDevices, {}},
+      {kPrograms, From::stage, jail::kBoxPrograms, box::kPrograms, {}},
+      {kEngine, From::host, runsc.program, box::kPrograms, {}},
       {kWire, From::wire, "", {}, {}},
       {kRootfs, From::root, "", {.nodev = true}, {}},
   };
@@ -60,13 +55,8 @@ std::vector<MountRule> box_mounts(const Runsc& runsc) {
 Result<std::unique_ptr<Gvisor>> Gvisor::make(jail::Jail& jail, Runsc runsc) {
   ISOLA_TRY(auto network, IslandNetwork::prepare(IslandNetwork::Shape::wired));
   std::unique_ptr<Gvisor> gvisor(new Gvisor(jail, std::move(runsc), std::move(network)));
-  auto& protections = gvisor->protections_;
-  protections.id_count = jail::kIdCount;
-  protections.capabilities = kEngineCapabilities;
-  protections.badge = 0;
-  protections.open_files = kEngineFiles;
-  protections.mounts = box_mounts(gvisor->runsc_);
-  ISOLA_TRY(protections.network, gvisor->network_.expected());
+  ISOLA_CHECK(gvisor->protect(kEngineCapabilities, kEngineFiles, ""));
+  gvisor->protections_.mounts = box_mounts(gvisor->runsc_);
   return gvisor;
 }
 
@@ -124,29 +114,6 @@ Result<std::unique_ptr<Checkpointing>> Gvisor::checkpoint(Cell& cell, Checkpoint
   // Files alone are the same affair everywhere.
   if (!spec.memory) return jail::begin_checkpoint({}, {}, relay, std::move(spec));
   return gvisor::begin_checkpoint(runsc_, relay, kEngineCapabilities, std::move(spec));
-}
-
-Result<void> Gvisor::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {
-  jail::Protections now = protections_;
-  now.limits = jail::group_limits(wanted);
-  return jail::verify_around(now, installed, now.network);
-}
-
-Result<std::unique_ptr<Cell>> Gvisor::adopt(const CellName& name) {
-  ISOLA_TRY(Fd pidfd, kernel::open_pidfd(name.process));
-  auto cell = std::make_unique<jail::JailCell>(name.process, std::move(pidfd), false, BoundaryKind::gvisor);
-  cell->set_handle(name.handle);
-  cell->set_network(&network_);
-  return cell;
-}
-
-Result<uint32_t> open_files_of(const CellName& name) {
-  if (name.handle.empty()) return Limits().open_files;  // made before it was written down
-  uint32_t number = 0;
-  auto [end, wrong] = std::from_chars(name.handle.data(), name.handle.data() + name.handle.size(), number);
-  if (wrong != std::errc() || *end != '\0' || number == 0)
-    return fail(Code::corrupt, "it is not known how many files the sandbox may have open");
-  return number;
 }
 
 }  // namespace isola::boundary::gvisor

@@ -11,40 +11,29 @@
 #include <memory>
 #include <optional>
 
-#include "boundary/boundary.h"
+#include "boundary/box/box.h"
 #include "boundary/gvisor/runsc.h"
-#include "boundary/jail/jail.h"
 
 namespace isola::boundary::gvisor {
 
-class Gvisor : public Boundary {
+class Gvisor : public box::Boxed {
  public:
   // The jail makes the boxes, and lives longer.
   static Result<std::unique_ptr<Gvisor>> make(jail::Jail& jail, Runsc runsc);
 
   BoundaryKind kind() const override { return BoundaryKind::gvisor; }
   Engine engine() const override { return {.name = "runsc", .version = runsc_.version, .accelerated = false}; }
-  std::string describe_protections() const override { return protections_.describe(); }
   const Runsc& runsc() const { return runsc_; }
   Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) override;
   Result<MemoryHost> memory_host() override;
   Result<std::unique_ptr<Checkpointing>> checkpoint(Cell& cell, CheckpointSpec spec) override;
-  Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const override;
-  Result<std::unique_ptr<Cell>> adopt(const CellName& name) override;
 
  private:
   Gvisor(jail::Jail& jail, Runsc runsc, IslandNetwork network)
-      : jail_(jail), runsc_(std::move(runsc)), network_(std::move(network)) {}
+      : Boxed(jail, std::move(network)), runsc_(std::move(runsc)) {}
 
-  jail::Jail& jail_;
   Runsc runsc_;
-  IslandNetwork network_;
   std::optional<MemoryHost> host_;  // asked once
-  jail::Protections protections_;
 };
-
-// How many files a program inside may have open: the cell's handle says it, since it can be read from none of the
-// engine's processes.
-Result<uint32_t> open_files_of(const CellName& name);
 
 }  // namespace isola::boundary::gvisor

@@ -130,24 +130,22 @@ Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector
   }
   Fd folder(::open(spec.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return sys_error("cannot open " + spec.folder);
+  ISOLA_CHECK(criu::enter_criu_world(kCriuRun));
+  ISOLA_TRY(auto servant, criu::Servant::start({criu.program, criu.preload}, {}));
+  Writer name;
+  name.i32(servant.pid());
+  ISOLA_CHECK(talk.ask(kServant, name.take()));
+  if (spec.begun) spec.begun();
   criu::Hooks hooks;
-  hooks.started = [&](pid_t criu) {
-    Writer out;
-    out.i32(criu);
-    return talk.ask(kServant, out.take());
-  };
   hooks.on_notify = [&](const std::string& point, pid_t) -> Result<void> {
     return point == "post-dump" ? at_rest() : Result<void>{};
   };
   criu::Options options{
-      .program = criu.program,
-      .preload = criu.preload,
-      .run = kCriuRun,
       .images = folder.get(),
       .external = criu::external_for_dump(mounts),
       .ghost_limit = static_cast<uint32_t>(std::min<uint64_t>(spec.largest_deleted_file, INT32_MAX)),
   };
-  auto dumped = criu::dump(options, pid, spec.keep_running, hooks);
+  auto dumped = servant.dump(options, pid, spec.keep_running, hooks);
   if (!kept) return kept;  // what criu says then is only that we refused
   if (!dumped) {
     std::string log = read_file_at(folder.get(), "dump.log").value_or("");

@@ -14,7 +14,7 @@ namespace isola::boundary::jail {
 
 struct Criu {
   std::string program;  // empty: none on this machine
-  std::string preload;  // a library for it (preload/preload_limits.cc); empty: none
+  std::string preload;  // a library for it (preload/); empty: none
 
   // The one that ISOLA_CRIU names, or the machine's: in Isola's cache of tools, else in the usual folders.
   static Criu find();

@@ -107,125 +107,105 @@ Result<Response> parse(std::string_view bytes) {
   return response;
 }
 
-// In criu's process, for its eyes only.
-Result<void> bind_run(const std::string& folder) {
+}  // namespace
+
+Result<void> enter_criu_world(const std::string& run) {
   if (::unshare(CLONE_NEWNS) < 0) return sys_error("cannot make a mount namespace");
   ISOLA_CHECK(kernel::make_all_private());
-  ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, folder));
+  ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, run));
   Fd point(::open("/run", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!point) return sys_error("cannot open /run");
   return kernel::attach(tree.get(), point.get(), ".");
 }
 
-// The servant process; waited for when it goes. It is never killed: a criu that dies in the middle of a dump can take
-// the sandbox with it.
-class Servant {
- public:
-  static Result<Servant> start(const Options& options, const Hooks& hooks) {
-    if (int e = kernel::fault::at("criu")) return sys_error("cannot start criu", e);
-    ISOLA_TRY(auto pair, kernel::socket_pair());
-    auto body = [&] {
-      constexpr int kSocket = 3;
-      // The launcher keeps its capabilities when it changes ids; criu counts on the ordinary rules.
-      ::prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
-      ::setpgid(0, 0);  // with its own helpers, so that none of them outlives it
-      if (!options.run.empty() && !bind_run(options.run)) return 126;
-      if (hooks.before_exec && !hooks.before_exec()) return 126;
-      if (::dup2(pair.second.get(), kSocket) != kSocket) return 127;
-      ::fcntl(kSocket, F_SETFD, 0);
-      ::syscall(SYS_close_range, kSocket + 1, ~0u, 0);
-      std::string preload = "LD_PRELOAD=" + options.preload, path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
-      char* env[] = {path.data(), options.preload.empty() ? nullptr : preload.data(), nullptr};
-      ::execle(options.program.c_str(), "criu", "swrk", "3", nullptr, env);
-      return 127;
-    };
-    ISOLA_TRY(auto child, kernel::spawn(0, body, hooks.cgroup));
-    Servant servant(child.pid, std::move(child.pidfd), std::move(pair.first));
-    if (hooks.started) ISOLA_CHECK(hooks.started(child.pid));
-    return servant;
-  }
-  Servant(Servant&& other) noexcept
-      : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)), socket_(std::move(other.socket_)) {}
-  Servant& operator=(Servant&&) = delete;
-  ~Servant() {
-    socket_.reset();
-    if (pid_ > 0)
-      while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-      }
-  }
+Result<Servant> Servant::start(const Program& program, const Birth& birth) {
+  if (int e = kernel::fault::at("criu")) return sys_error("cannot start criu", e);
+  ISOLA_TRY(auto pair, kernel::socket_pair());
+  auto body = [&] {
+    constexpr int kSocket = 3;
+    // The launcher keeps its capabilities when it changes ids; criu counts on the ordinary rules.
+    ::prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
+    ::setpgid(0, 0);  // with its own helpers, so that none of them outlives it
+    if (birth.before_exec && !birth.before_exec()) return 126;
+    if (::dup2(pair.second.get(), kSocket) != kSocket) return 127;
+    ::fcntl(kSocket, F_SETFD, 0);
+    ::syscall(SYS_close_range, kSocket + 1, ~0u, 0);
+    std::string preload = "LD_PRELOAD=" + program.preload, path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+    // A library of criu's would set up its cryptography while it is loaded; nobody here uses any.
+    std::string no_tls = "GNUTLS_NO_IMPLICIT_INIT=1";
+    char* env[] = {path.data(), no_tls.data(), program.preload.empty() ? nullptr : preload.data(), nullptr};
+    ::execle(program.path.c_str(), "criu", "swrk", "3", nullptr, env);
+    return 127;
+  };
+  ISOLA_TRY(auto child, kernel::spawn(0, body, birth.cgroup));
+  return Servant(child.pid, std::move(child.pidfd), std::move(pair.first));
+}
 
-  Result<Response> serve(Request type, const std::string& options, const Hooks& hooks) {
-    ISOLA_CHECK(kernel::send_message(socket_.get(), request(type, options)));
-    Result<void> hooked;
-    int beside = hooks.beside;
-    for (;;) {
-      Word word = wait_for_word(beside);
-      if (word == Word::beside) {
-        beside = -1;
-        if (hooks.on_word && hooked) hooked = hooks.on_word();
-        continue;
-      }
-      const bool said = word == Word::criu;
-      auto message = said ? kernel::receive_message(socket_.get()) : kernel::Message();
-      if (!message || message->bytes.empty()) {  // closed, or reset with words of ours unread
-        if (!hooked) return std::unexpected(hooked.error());
-        return fail(Code::unavailable, "criu died");
-      }
-      ISOLA_TRY(auto response, parse(message->bytes));
-      if (response.type != static_cast<uint64_t>(Request::notify)) {
-        if (!hooked) return std::unexpected(hooked.error());
-        if (!response.success) return fail(Code::internal, "criu: " + response.message);
-        return response;
-      }
-      if (hooks.on_notify && hooked) hooked = hooks.on_notify(response.notify_point, response.notify_pid);
-      // Whoever refused may have ended it: then the refusal is what happened.
-      auto told = kernel::send_message(socket_.get(), notified(hooked.has_value()));
-      if (!hooked && !told) return std::unexpected(hooked.error());
-      ISOLA_CHECK(told);
-    }
-  }
+Servant::~Servant() {
+  socket_.reset();
+  kernel::wait_for(pid_);
+}
 
- private:
-  Servant(pid_t pid, Fd pidfd, Fd socket) : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
-
-  // `gone`: what it left behind will say nothing. Those are helpers in its group, and in a restore processes half made,
-  // which are their own groups (whoever removes the control group kills them): they hold the socket, and waiting for
-  // its end would be waiting for ever.
-  enum class Word { criu, beside, gone };
-  Word wait_for_word(int beside) const {
-    pollfd all[] = {{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}, {beside, POLLIN, 0}};
-    while (::poll(all, 3, -1) < 0 && errno == EINTR) {
-    }
-    if (all[0].revents != 0) return Word::criu;
-    if (all[2].revents != 0) return Word::beside;
-    ::kill(-pid_, SIGKILL);
-    // Its last word may have come between the two looks.
-    return ::poll(all, 1, 0) > 0 ? Word::criu : Word::gone;
-  }
-
-  pid_t pid_;
-  Fd pidfd_, socket_;
-};
-
-}  // namespace
-
-Result<void> dump(const Options& options, pid_t pid, bool leave_running, const Hooks& hooks) {
+Result<void> Servant::dump(const Options& options, pid_t pid, bool leave_running, const Hooks& hooks) {
   auto out = common(options, "dump.log");
   out.number(kPid, static_cast<uint64_t>(pid));
   out.number(kLeaveRunning, leave_running);
-  ISOLA_TRY(auto servant, Servant::start(options, hooks));
-  ISOLA_CHECK(servant.serve(Request::dump, out.take(), hooks));
+  ISOLA_CHECK(serve(request(Request::dump, out.take()), hooks));
   return {};
 }
 
-Result<pid_t> restore(const Options& options, const std::string& root, const Hooks& hooks) {
+Result<pid_t> Servant::restore(const Options& options, const std::string& root, const Hooks& hooks) {
   auto out = common(options, "restore.log");
   out.text(kRoot, root);
   out.number(kRestoreSibling, 1);
-  ISOLA_TRY(auto servant, Servant::start(options, hooks));
-  ISOLA_TRY(auto response, servant.serve(Request::restore, out.take(), hooks));
-  if (response.restored <= 0) return fail(Code::corrupt, "criu named no restored process");
-  return response.restored;
+  ISOLA_TRY(pid_t restored, serve(request(Request::restore, out.take()), hooks));
+  if (restored <= 0) return fail(Code::corrupt, "criu named no restored process");
+  return restored;
+}
+
+Result<pid_t> Servant::serve(const std::string& request, const Hooks& hooks) {
+  ISOLA_CHECK(kernel::send_message(socket_.get(), request));
+  Result<void> hooked;
+  int beside = hooks.beside;
+  for (;;) {
+    Word word = wait_for_word(beside);
+    if (word == Word::beside) {
+      beside = -1;
+      if (hooks.on_word && hooked) hooked = hooks.on_word();
+      continue;
+    }
+    const bool said = word == Word::criu;
+    auto message = said ? kernel::receive_message(socket_.get()) : kernel::Message();
+    if (!message || message->bytes.empty()) {  // closed, or reset with words of ours unread
+      if (!hooked) return std::unexpected(hooked.error());
+      return fail(Code::unavailable, "criu died");
+    }
+    ISOLA_TRY(auto response, parse(message->bytes));
+    if (response.type != static_cast<uint64_t>(Request::notify)) {
+      if (!hooked) return std::unexpected(hooked.error());
+      if (!response.success) return fail(Code::internal, "criu: " + response.message);
+      return response.restored;
+    }
+    if (hooks.on_notify && hooked) hooked = hooks.on_notify(response.notify_point, response.notify_pid);
+    // Whoever refused may have ended it: then the refusal is what happened.
+    auto told = kernel::send_message(socket_.get(), notified(hooked.has_value()));
+    if (!hooked && !told) return std::unexpected(hooked.error());
+    ISOLA_CHECK(told);
+  }
+}
+
+// `gone`: what it left behind will say nothing. Those are helpers in its group, and in a restore processes half made,
+// which are their own groups (whoever removes the control group kills them): they hold the socket, and waiting for
+// its end would be waiting for ever.
+Servant::Word Servant::wait_for_word(int beside) const {
+  pollfd all[] = {{socket_.get(), POLLIN, 0}, {pidfd_.get(), POLLIN, 0}, {beside, POLLIN, 0}};
+  while (::poll(all, 3, -1) < 0 && errno == EINTR) {
+  }
+  if (all[0].revents != 0) return Word::criu;
+  if (all[2].revents != 0) return Word::beside;
+  ::kill(-pid_, SIGKILL);
+  // Its last word may have come between the two looks.
+  return ::poll(all, 1, 0) > 0 ? Word::criu : Word::gone;
 }
 
 }  // namespace isola::criu

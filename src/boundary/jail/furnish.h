@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct Outfit {
   // Its network is a descriptor, which the relay finds as its number 8; else a namespace (MountRule::From::wire).
   bool tapped = false;
   std::string handle;  // CellName's
+  // What has to be done before the engine starts and may take a while: in a process of its own, without privileges.
+  std::function<Result<void>()> prepare;
   // Put into the root of the box: path, text. A path that ends with a slash is a folder.
   std::vector<std::pair<std::string, std::string>> files;
 };

@@ -144,7 +144,7 @@ class JailLaunching : public Launching {
   Link link_;
   std::optional<HandMade> network_;  // none: not yet
   std::vector<Fd> leftovers_;
-  kernel::Helper check_;  // of a memory image: are its files whole?
+  kernel::Helper check_;  // of a memory image: are its files whole? And whatever an engine needs to be done
   bool furnished_ = false, told_to_exec_ = false, booting_ = false;
 };
 
@@ -228,7 +228,7 @@ Result<void> JailLaunching::start() {
   }
   ISOLA_CHECK(clone());
   if (ready_) ISOLA_CHECK(wait_for(control_.get()));
-  if (spec_.memory) ISOLA_CHECK(begin_check());
+  if (spec_.memory || (outfit_ && outfit_->prepare)) ISOLA_CHECK(begin_check());
   watch_.lap(Step::clone);
   ISOLA_TRY(Fd userns, assume_identity());
   watch_.lap(Step::identity);
@@ -290,10 +290,11 @@ Result<void> JailLaunching::wait_for(int fd) {
 // Whatever an engine restores from begins to run as soon as it is read: so nothing is read before it is known to be
 // what was written.
 Result<void> JailLaunching::begin_check() {
-  if (!spec_.memory->check) return {};
-  ISOLA_TRY(check_,
-            kernel::Helper::start({.name = "isola-check"}, [this](kernel::Helper::Talk&) -> Result<std::string> {
-              ISOLA_CHECK(spec_.memory->check());
+  const bool whole = spec_.memory && spec_.memory->check, prepare = outfit_ && outfit_->prepare;
+  if (!whole && !prepare) return {};
+  ISOLA_TRY(check_, kernel::Helper::start({.name = "isola-check"}, [&](kernel::Helper::Talk&) -> Result<std::string> {
+              if (prepare) ISOLA_CHECK(outfit_->prepare());
+              if (whole) ISOLA_CHECK(spec_.memory->check());
               return "";
             }));
   return wait_for(check_.fd());

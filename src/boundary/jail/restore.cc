@@ -1,9 +1,9 @@
 // A jail made from a checkpoint.
 //
 //   launcher                                   helper                                   criu (in the sandbox's cgroup)
-//   begin_restore: starts the helper      →    own mount namespace, root, image files
-//                                              a process that checks the files
-//                                              starts criu                          →   user, pid, mount, … namespaces
+//   begin_restore: starts the helper      →    a process that checks the files
+//                                              own mount namespace, starts criu     →   is loaded, and waits
+//                                         ←R   root, image files; tells criu what   →   user, pid, mount, … namespaces
 //   configures the network, its sockets   ←N   setup-namespaces                     ←
 //                                          →                                        →   memory, files, credentials
 //   compares what is installed, kills     ←V   pre-resume: every process is stopped ←
@@ -38,7 +38,7 @@ namespace {
 
 using kernel::Helper;
 
-constexpr char kNamespaces = 'N', kVerify = 'V';
+constexpr char kRooted = 'R', kNamespaces = 'N', kVerify = 'V';
 
 ino_t pid_namespace(pid_t pid) {
   struct stat st{};
@@ -144,8 +144,19 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   const auto& spec = parts.spec;
   const auto& rules = parts.wanted.mounts;
   Check check(spec.memory->check);  // in the launcher's mount namespace, still
-  if (::unshare(CLONE_NEWNS) < 0) return sys_error("cannot make a mount namespace");
-  ISOLA_CHECK(kernel::make_all_private());
+  ISOLA_CHECK(criu::enter_criu_world(kCriuRun));
+  criu::Birth birth;
+  birth.cgroup = doors.folder.get();
+  // The restored processes are children of criu's: what it is in, they are in.
+  birth.before_exec = [&]() -> Result<void> {
+    ISOLA_CHECK(doors.enter());
+    if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
+    if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
+      return sys_error("cannot leave the session keyring");
+    return {};
+  };
+  // It is loaded while the root is made.
+  ISOLA_TRY(auto servant, criu::Servant::start({parts.criu.program, parts.criu.preload}, birth));
   ISOLA_CHECK(criu::link_image(spec.memory->folder, spec.memory->scratch,
                                {.id = spec.id, .id_base = spec.id_base, .id_count = kIdCount}));
   ISOLA_TRY(std::string filter, criu::filter_hash(spec.memory->folder));
@@ -159,27 +170,15 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   ISOLA_CHECK(criu::prepare_dev(rules, userns.get()));
   ISOLA_CHECK(criu::prepare_shown(spec.shown, userns.get()));
 
-  criu::Hooks hooks;
-  hooks.cgroup = doors.folder.get();
-  // The restored processes are children of criu's: what it is in, they are in.
-  hooks.before_exec = [&]() -> Result<void> {
-    ISOLA_CHECK(doors.enter());
-    if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
-    if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
-      return sys_error("cannot leave the session keyring");
-    return {};
-  };
-  pid_t servant = 0;
-  hooks.started = [&](pid_t pid) -> Result<void> {
-    servant = pid;
-    return {};
-  };
+  ISOLA_CHECK(talk.say(kRooted, ""));  // for the clock
+
   pid_t first = 0;  // told at the first of the two points only
   auto give_up = [&] {
     kill_inside(parts.cgroups, spec.cgroup, first);
     // It would wait for process 1, which waits for the others, which are criu's to reap: for ever.
-    ::kill(servant, SIGKILL);
+    ::kill(servant.pid(), SIGKILL);
   };
+  criu::Hooks hooks;
   hooks.on_notify = [&](const std::string& point, pid_t pid) -> Result<void> {
     if (point == "setup-namespaces") return talk.ask(kNamespaces, pid_bytes(first = pid));
     if (point != "pre-resume") return {};
@@ -195,12 +194,8 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
     if (!good) give_up();
     return good;
   };
-  criu::Options options{.program = parts.criu.program,
-                        .preload = parts.criu.preload,
-                        .run = kCriuRun,
-                        .images = images.get(),
-                        .external = criu::external_for_restore(rules, stage)};
-  auto pid = criu::restore(options, stage + "/" + kNewRoot, hooks);
+  criu::Options options{.images = images.get(), .external = criu::external_for_restore(rules, stage)};
+  auto pid = servant.restore(options, stage + "/" + kNewRoot, hooks);
   if (pid) return pid_bytes(*pid);
   // What the check found explains whatever criu stumbled over before it was asked.
   if (auto whole = check.wait(); !whole) return std::unexpected(whole.error());
@@ -240,7 +235,8 @@ class JailRestoring : public Launching {
 
   Result<std::unique_ptr<Cell>> advance() override {
     ISOLA_TRY(auto word, helper_.next());
-    watch_.lap(word.kind == kNamespaces ? Step::root : Step::restore);
+    watch_.lap(word.kind == kRooted ? Step::root : Step::restore);
+    if (word.kind == kRooted) return nullptr;
     Reader in(word.bytes);
     pid_t pid = in.i32();
     if (!in.ok() || pid <= 1) return fail(Code::corrupt, "a restore named no process");

@@ -1,17 +1,12 @@
 #include "boundary/uml/uml.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "base/file.h"
-#include "boundary/jail/cell.h"
-#include "boundary/jail/stage.h"
-#include "boundary/uml/archive.h"
-#include "boundary/uml/disk.h"
+#include "boundary/box/disk.h"
 #include "boundary/uml/syscall_policy.h"
 
 namespace isola::boundary::uml {
@@ -34,26 +29,21 @@ constexpr uint32_t kLeastProcesses = 48;
 
 std::vector<MountRule> box_mounts(const UmlKernel& kernel) {
   using From = MountRule::From;
-  const kernel::MountAttributes quiet{.nosuid = true, .nodev = true, .noexec = true};
-  const kernel::MountAttributes sealed{.read_only = true, .nosuid = true, .nodev = true, .noexec = true};
-  const kernel::MountAttributes programs{.read_only = true, .nosuid = true, .nodev = true};
   return {
-      {"", From::filesystem, "tmpfs", quiet, {{"size", "1m"}, {"nr_inodes", "256"}, {"mode", "0755"}}},
-      {"proc", From::filesystem, "proc", quiet, {{"subset", "pid"}}},
-      {"dev", From::stage, "dev", {.read_only = true, .nosuid = true}, {}},
-      {kEngine, From::host, kernel.program, programs, {}},
-      {kInitrd, From::stage, kArchive, sealed, {}},
+      box::bare_root("1m", "256"),
+      {"proc", From::filesystem, "proc", box::kQuiet, {{"subset", "pid"}}},
+      {"dev", From::stage, "dev", box::kDevices, {}},
+      {kEngine, From::host, kernel.program, box::kPrograms, {}},
+      {kInitrd, From::stage, kArchive, box::kSealed, {}},
   };
 }
 
 // What belongs to one sandbox.
 std::vector<MountRule> own_mounts(const LaunchSpec& spec, const std::string& disk) {
   using From = MountRule::From;
-  const kernel::MountAttributes quiet{.nosuid = true, .nodev = true, .noexec = true};
-  const kernel::MountAttributes sealed{.read_only = true, .nosuid = true, .nodev = true, .noexec = true};
   return {
-      {kImage, From::disk, spec.blob, sealed, {}},
-      {kDisk, From::disk, disk, quiet, {}},
+      {kImage, From::disk, spec.blob, box::kSealed, {}},
+      {kDisk, From::disk, disk, box::kQuiet, {}},
       // The guest's memory is a file, and its programs run in it. It counts against the sandbox's limit.
       {kRam,
        From::filesystem,
@@ -61,22 +51,6 @@ std::vector<MountRule> own_mounts(const LaunchSpec& spec, const std::string& dis
        {.nosuid = true, .nodev = true},
        {{"size", fmt::format("{}k", spec.limits.memory / 1024)}, {"nr_inodes", "16"}, {"mode", "0700"}}},
   };
-}
-
-Result<void> put_archive() {
-  const std::string programs = std::string(jail::kBoxPrograms) + "/";
-  Archive archive;
-  ISOLA_TRY(std::string guest, read_file(programs + "isola-guest", 64 << 20));
-  archive.file("init", guest, 0755);
-  for (const char* folder : {"dev", "proc", "lower", "disk", "root", "isola"}) archive.folder(folder);
-  for (const char* name : {"isola-rand.so", "openssl.cnf"}) {
-    if (::access((programs + name).c_str(), F_OK) < 0) continue;  // a stage without them
-    ISOLA_TRY(std::string bytes, read_file(programs + name));
-    archive.file(std::string("isola/") + name, bytes, 0444);
-  }
-  Fd file(::open(kArchive, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444));
-  if (!file) return sys_error("cannot put the kernel's archive on the stage");
-  return write_all(file.get(), archive.take());
 }
 
 }  // namespace
@@ -112,15 +86,9 @@ Result<std::unique_ptr<Uml>> Uml::make(jail::Jail& jail, UmlKernel kernel) {
   ISOLA_TRY(auto filter, kernel_syscall_program());
   ISOLA_TRY(auto network, IslandNetwork::prepare(IslandNetwork::Shape::tapped));
   std::unique_ptr<Uml> uml(new Uml(jail, std::move(kernel), std::move(network), std::move(filter)));
-  auto& protections = uml->protections_;
-  protections.id_count = jail::kIdCount;
-  protections.capabilities = 0;
-  protections.badge = 0;
-  protections.filter_hash = uml->filter_.hash();
-  protections.open_files = Limits{}.open_files;
-  protections.mounts = box_mounts(uml->kernel_);
-  ISOLA_TRY(protections.network, uml->network_.expected());
-  ISOLA_CHECK(put_archive());
+  ISOLA_CHECK(uml->protect(0, Limits{}.open_files, uml->filter_.hash()));
+  uml->protections_.mounts = box_mounts(uml->kernel_);
+  ISOLA_CHECK(box::put_archive(kArchive));
   cpu_set_t ours;
   CPU_ZERO(&ours);
   if (::sched_getaffinity(0, sizeof ours, &ours) == 0)
@@ -145,10 +113,10 @@ Result<std::unique_ptr<Launching>> Uml::begin(LaunchSpec spec) {
   if (spec.limits.pids < kLeastProcesses)
     return fail(Code::invalid,
                 fmt::format("a sandbox with the boundary uml needs at least {} processes", kLeastProcesses));
-  if (spec.limits.disk < kLeastDisk)
+  if (spec.limits.disk < box::kLeastDisk)
     return fail(Code::invalid, "a sandbox with the boundary uml needs at least 20 MiB of disk");
   const std::string disk = spec.layer + "/upper/disk";
-  ISOLA_CHECK(make_disk(kernel_.disk, disk, disk_size(spec.limits.disk)));
+  ISOLA_CHECK(box::make_disk(kernel_.disk, disk, box::disk_size(spec.limits.disk)));
   jail::Protections wanted = protections_;
   for (auto& rule : own_mounts(spec, disk)) wanted.mounts.push_back(std::move(rule));
   jail::Outfit outfit{.kind = BoundaryKind::uml,
@@ -170,19 +138,6 @@ Result<MemoryHost> Uml::memory_host() {
 
 Result<std::unique_ptr<Checkpointing>> Uml::checkpoint(Cell&, CheckpointSpec) {
   return std::unexpected(memory_host().error());
-}
-
-Result<void> Uml::verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const {
-  jail::Protections now = protections_;
-  now.limits = jail::group_limits(wanted);
-  return jail::verify_around(now, installed, now.network);
-}
-
-Result<std::unique_ptr<Cell>> Uml::adopt(const CellName& name) {
-  ISOLA_TRY(Fd pidfd, kernel::open_pidfd(name.process));
-  auto cell = std::make_unique<jail::JailCell>(name.process, std::move(pidfd), false, BoundaryKind::uml);
-  cell->set_network(&network_);
-  return cell;
 }
 
 }  // namespace isola::boundary::uml

@@ -17,14 +17,13 @@
 #include <memory>
 #include <vector>
 
-#include "boundary/boundary.h"
-#include "boundary/jail/jail.h"
+#include "boundary/box/box.h"
 #include "boundary/uml/uml_kernel.h"
 #include "kernel/seccomp_program.h"
 
 namespace isola::boundary::uml {
 
-class Uml : public Boundary {
+class Uml : public box::Boxed {
  public:
   // The jail makes the boxes, and lives longer. The stage is set; the archive is put there.
   static Result<std::unique_ptr<Uml>> make(jail::Jail& jail, UmlKernel kernel);
@@ -33,24 +32,18 @@ class Uml : public Boundary {
   Engine engine() const override {
     return {.name = "user-mode-linux", .version = kernel_.version, .accelerated = false};
   }
-  std::string describe_protections() const override { return protections_.describe(); }
   Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) override;
   Result<MemoryHost> memory_host() override;
   Result<std::unique_ptr<Checkpointing>> checkpoint(Cell& cell, CheckpointSpec spec) override;
-  Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const override;
   bool has_fixed_limits() const override { return true; }
-  Result<std::unique_ptr<Cell>> adopt(const CellName& name) override;
 
  private:
   Uml(jail::Jail& jail, UmlKernel kernel, IslandNetwork network, kernel::SeccompProgram filter)
-      : jail_(jail), kernel_(std::move(kernel)), network_(std::move(network)), filter_(std::move(filter)) {}
+      : Boxed(jail, std::move(network)), kernel_(std::move(kernel)), filter_(std::move(filter)) {}
   int next_processor();
 
-  jail::Jail& jail_;
   UmlKernel kernel_;
-  IslandNetwork network_;
   kernel::SeccompProgram filter_;
-  jail::Protections protections_;
   std::vector<int> processors_;  // that we may use
   size_t next_ = 0;
 };

@@ -140,7 +140,7 @@ Task<void> download(Call& call) {
   uint64_t left = promised.value_or(UINT64_MAX);
   while (left > 0) {
     std::optional<std::string> piece = std::exchange(first, std::nullopt);
-    if (!piece) piece = co_await channel->read();
+    if (!piece) piece = co_await channel->read_frame();  // as it came: what is joined is copied once more
     if (!piece) break;
     std::string_view bytes = std::string_view(*piece).substr(0, left);
     left -= bytes.size();

@@ -104,6 +104,7 @@ std::string Notes::to_text() const {
   if (internet) out["internet"] = *internet;
   if (!network.empty()) out["network"] = network;
   if (!mask_host.empty()) out["mask_host"] = mask_host;
+  if (!iam.empty()) out["iam"] = iam;
   if (!asked.empty()) out["asked"] = asked;
   return dialect::dump(out);
 }
@@ -117,6 +118,7 @@ std::optional<Notes> Notes::of(const store::Labels& metadata) {
   if (value["internet"].is_boolean()) notes.internet = value["internet"].get<bool>();
   if (value["network"].is_string()) notes.network = value["network"].get<std::string>();
   if (value["mask_host"].is_string()) notes.mask_host = value["mask_host"].get<std::string>();
+  if (value["iam"].is_string()) notes.iam = value["iam"].get<std::string>();
   if (value["asked"].is_string()) notes.asked = value["asked"].get<std::string>();
   return notes;
 }
@@ -145,8 +147,14 @@ Result<Network> read_network(const json& body) {
       return fail(Code::invalid, "network.maskRequestHost: is no host name");
   }
   ISOLA_TRY(out.policy, compile(network, out.notes.internet.value_or(true)));
+  Identities identities;
+  if (has(body, "iam")) {
+    ISOLA_TRY(identities, read_identities(body["iam"]));
+    out.has_identity = !identities.empty();
+    if (out.has_identity) out.notes.iam = dialect::dump(body["iam"]);
+  }
   if (has(network, "rules")) {
-    ISOLA_TRY(out.rules, read_rules(network["rules"]));
+    ISOLA_TRY(out.rules, read_rules(network["rules"], identities));
     network["rules"] = out.rules.shown;
   }
   if (!network.empty()) out.notes.network = dialect::dump(network);
@@ -168,7 +176,11 @@ Result<Network> read_network_update(const json& body, const Notes& before) {
   }
   network.erase("rules");
   if (has(body, "rules")) {
-    ISOLA_TRY(out.rules, read_rules(body["rules"]));
+    Identities identities;
+    if (!before.iam.empty()) {
+      ISOLA_TRY(identities, read_identities(json::parse(before.iam, nullptr, false)));
+    }
+    ISOLA_TRY(out.rules, read_rules(body["rules"], identities));
     network["rules"] = out.rules.shown;
   }
   out.notes.network = network.empty() ? "" : dialect::dump(network);

@@ -22,6 +22,7 @@ struct Notes {
   std::optional<bool> internet;  // as it was asked for
   std::string network;           // the object that the caller gave, as JSON, without values; empty: none
   std::string mask_host;         // the Host that services inside get to see; ${PORT} in it is the port
+  std::string iam = {};          // the tokens of its identity that rules may name, as they were given; empty: none
   std::string asked = {};        // the SHA-256 of the create's body, where it came with an Idempotency-Key
 
   std::string to_text() const;
@@ -36,6 +37,7 @@ struct Network {
   std::string policy;  // as text
   Rules rules;         // what is set in requests on their way out
   bool public_ports = true;
+  bool has_identity = false;  // it was asked for: tokens that say who the sandbox is
   Notes notes;
 };
 

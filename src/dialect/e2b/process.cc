@@ -171,6 +171,7 @@ Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
   if (std::string cwd = text_of(process, "cwd"); !cwd.empty()) {
     ISOLA_CO_TRY(spec.cwd, co_await call.absolute(cwd));
   }
+  spec.held = true;  // as E2B's daemon does it: what a client has not read yet keeps the process waiting
   spec.user = call.user;
   spec.by = sandbox::kOwnToken;
   spec.actor = record.actor;
@@ -269,7 +270,7 @@ Task<Result<void>> attach(Call& call, RpcStream& out, Launches& launches) {
   ISOLA_CO_TRY(auto timeout, timeout_of(call.ex));
   Following how;
   if (timeout) how.deadline = Clock::now() + milliseconds(*timeout);
-  ISOLA_CO_TRY(Running running, co_await call.service.attach(call.box, info.id, guest::kFromNow));
+  ISOLA_CO_TRY(Running running, co_await call.service.attach(call.box, info.id, guest::kFromNow, true));
   co_return co_await follow(call, out, std::move(running), launches, how);
 }
 

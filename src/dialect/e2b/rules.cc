@@ -12,6 +12,7 @@ using nlohmann::json;
 
 namespace {
 
+constexpr size_t kMostTokens = 20, kLongestName = 128;
 constexpr size_t kMostNames = 10, kMostHeaders = 20, kLongestValue = 2048, kMostValues = 16 << 10;
 constexpr std::string_view kOpens = "${e2b.", kSecret = "${e2b.secrets.", kToken = "${e2b.identity.tokens.";
 constexpr const char* kHidden = "***";
@@ -41,27 +42,36 @@ struct RuleSet {
   }
 };
 
-// "Bearer ${e2b.secrets.key}": which secret, and what stands around it.
-Result<void> read_value(const std::string& name, const std::string& value, sandbox::NetworkGrant& grant) {
+// "Bearer ${e2b.secrets.key}": which secret or token, and what stands around it.
+Result<void> read_value(const std::string& name, const std::string& value, const Identities& identities,
+                        sandbox::NetworkGrant& grant) {
   size_t begin = value.find(kOpens);
   if (begin == value.npos) {
     grant.value = std::make_shared<vault::Secret>(value);
     return {};
   }
-  if (value.substr(begin).starts_with(kToken))
-    return fail(Code::unsupported, "network.rules: workload identity (iam) is not available on this server");
+  const bool token = value.substr(begin).starts_with(kToken);
+  const auto opens = token ? kToken : kSecret;
   size_t end = value.find('}', begin);
-  if (!value.substr(begin).starts_with(kSecret) || end == value.npos)
-    return bad(name, "a placeholder is written ${e2b.secrets.NAME}");
+  if (!value.substr(begin).starts_with(opens) || end == value.npos)
+    return bad(name, "a placeholder is written ${e2b.secrets.NAME} or ${e2b.identity.tokens.NAME}");
   if (value.find(kOpens, end) != value.npos)
     return fail(Code::unsupported,
                 "network.rules: " + log::quoted(name) + ": one header names one secret at most here");
-  grant.binding.secret = value.substr(begin + kSecret.size(), end - begin - kSecret.size());
+  const std::string word = value.substr(begin + opens.size(), end - begin - opens.size());
+  if (token) {
+    auto identity = identities.find(word);
+    if (identity == identities.end()) return bad(name, "iam.tokens has no " + log::quoted(word));
+    grant.identity = true;
+    grant.binding.audience = identity->second;
+  } else {
+    grant.binding.secret = word;
+  }
   if (begin > 0 || end + 1 < value.size()) grant.binding.format = value.substr(0, begin) + "{}" + value.substr(end + 1);
   return {};
 }
 
-Result<void> read_headers(const json& headers, RuleSet& set, json& shown) {
+Result<void> read_headers(const json& headers, const Identities& identities, RuleSet& set, json& shown) {
   if (!headers.is_object()) return bad(set.name, "headers must be an object of strings");
   if (headers.size() > kMostHeaders) return bad(set.name, "has more than 20 headers");
   for (const auto& [field, value] : headers.items()) {
@@ -74,7 +84,7 @@ Result<void> read_headers(const json& headers, RuleSet& set, json& shown) {
     grant.binding.names = {set.name};
     grant.binding.place = vault::Place::header;
     grant.binding.field = field;
-    ISOLA_CHECK(read_value(set.name, text, grant));
+    ISOLA_CHECK(read_value(set.name, text, identities, grant));
     shown[field] = grant.value ? kHidden : text;
     // The name of a secret is looked up by whoever knows the project.
     vault::Binding checked = grant.binding;
@@ -85,7 +95,7 @@ Result<void> read_headers(const json& headers, RuleSet& set, json& shown) {
   return {};
 }
 
-Result<void> read_set(const json& list, RuleSet& set, json& shown) {
+Result<void> read_set(const json& list, const Identities& identities, RuleSet& set, json& shown) {
   if (!list.is_array()) return bad(set.name, "must be a list of rules");
   if (list.size() > 1) return bad(set.name, "has more than one rule");
   shown = json::array();
@@ -97,7 +107,7 @@ Result<void> read_set(const json& list, RuleSet& set, json& shown) {
       out["transform"] = json::object();
       if (auto headers = transform->find("headers"); headers != transform->end() && !headers->is_null()) {
         json& into = out["transform"]["headers"] = json::object();
-        ISOLA_CHECK(read_headers(*headers, set, into));
+        ISOLA_CHECK(read_headers(*headers, identities, set, into));
       }
     }
     shown.push_back(std::move(out));
@@ -111,7 +121,31 @@ bool Rules::name_secrets() const {
   return std::ranges::any_of(grants, [](const auto& grant) { return !grant.value; });
 }
 
-Result<Rules> read_rules(const json& rules) {
+Result<Identities> read_identities(const json& iam) {
+  Identities out;
+  auto wrong = [](const std::string& what) { return fail(Code::invalid, "iam: " + what); };
+  if (!iam.is_object()) return wrong("must be an object");
+  auto tokens = iam.find("tokens");
+  if (tokens == iam.end() || tokens->is_null()) return out;
+  if (!tokens->is_object()) return wrong("tokens must be an object");
+  if (tokens->size() > kMostTokens) return wrong("more than 20 tokens");
+  for (const auto& [name, token] : tokens->items()) {
+    auto is_odd = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '{' || c == '}' || c == 0x7f; };
+    if (name.empty() || name.size() > kLongestName || std::ranges::any_of(name, is_odd))
+      return wrong("a token's name is empty, too long, or holds braces or control characters");
+    if (!token.is_object()) return wrong("a token must be an object");
+    ISOLA_TRY(std::string type, text(token, "tokenType"));
+    ISOLA_TRY(out[name], text(token, "audience"));
+    if (type != "JWT-SVID") return fail(Code::unsupported, "iam: tokens are of the type JWT-SVID here");
+    vault::Binding checked{.secret = "x", .names = {"x.example"}};
+    checked.audience = out[name];
+    if (checked.audience.empty() || !vault::check_binding(checked))
+      return wrong("the audience of " + log::quoted(name) + " is none");
+  }
+  return out;
+}
+
+Result<Rules> read_rules(const json& rules, const Identities& identities) {
   Rules out;
   if (!rules.is_object()) return fail(Code::invalid, "network.rules: must be an object");
   if (rules.size() > kMostNames) return fail(Code::invalid, "network.rules: has more than 10 names");
@@ -120,7 +154,7 @@ Result<Rules> read_rules(const json& rules) {
     RuleSet set{.name = lower(name), .grants = {}, .headers = {}};
     if (std::ranges::any_of(sets, [&](const auto& other) { return other.name == set.name; }))
       return bad(name, "is there twice");
-    ISOLA_CHECK(read_set(list, set, out.shown[set.name]));
+    ISOLA_CHECK(read_set(list, identities, set, out.shown[set.name]));
     sets.push_back(std::move(set));
   }
   std::ranges::sort(sets, [](const RuleSet& a, const RuleSet& b) {

@@ -36,6 +36,28 @@ TEST(Rules, AHeaderNamesASecretOrBringsAValue) {
                             "X-Mine": "***"})"));
 }
 
+TEST(Rules, AHeaderNamesATokenOfTheSandboxesIdentity) {
+  auto identities = read_identities(json::parse(R"({"tokens": {
+    "aws": {"audience": "sts.example", "tokenType": "JWT-SVID"}}})"));
+  ASSERT_TRUE(identities) << identities.error().message;
+  const json with = json::parse(R"({"x.org": [{"transform": {"headers": {
+    "Authorization": "Bearer ${e2b.identity.tokens.aws}"}}}]})");
+  auto read = read_rules(with, *identities);
+  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_EQ(read->grants.size(), 1u);
+  EXPECT_TRUE(read->grants[0].identity);
+  EXPECT_EQ(read->grants[0].binding.audience, "sts.example");
+  EXPECT_EQ(read->grants[0].binding.format, "Bearer {}");
+  EXPECT_TRUE(read->name_secrets()) << "who may decide where it goes is asked";
+  EXPECT_FALSE(read_rules(with)) << "a token that nobody named";
+  for (const char* odd : {R"([])", R"({"tokens": []})", R"({"tokens": {"a": 1}})", R"({"tokens": {"": {}}})",
+                          R"({"tokens": {"a}": {"audience": "x", "tokenType": "JWT-SVID"}}})",
+                          R"({"tokens": {"a": {"audience": "", "tokenType": "JWT-SVID"}}})",
+                          R"({"tokens": {"a": {"audience": "x\ny", "tokenType": "JWT-SVID"}}})",
+                          R"({"tokens": {"a": {"audience": "x", "tokenType": "X509-SVID"}}})"})
+    EXPECT_FALSE(read_identities(json::parse(odd))) << odd;
+}
+
 TEST(Rules, ANameOfTheProjectsIsAskedForOnlyWhereThereIsOne) {
   EXPECT_FALSE(rules(R"({"x.org": [{"transform": {"headers": {"A": "plain ${HOME}"}}}]})")->name_secrets());
   auto empty = rules(R"({"x.org": [{}], "y.org": [{"transform": {}}], "z.org": []})");

@@ -39,15 +39,6 @@ Result<store::Labels> labels(const json& body, const char* name) {
   return out;
 }
 
-Result<void> only_what_is_there(const json& body) {
-  auto absent = [](const char* what) {
-    return fail(Code::unsupported, std::string(what) + " is not available on this server yet");
-  };
-  if (given(body, "iam") && body["iam"].is_object() && !body["iam"].value("tokens", json::object()).empty())
-    return absent("workload identity (iam)");
-  return {};
-}
-
 // [{"name": "data", "path": "/mnt/data"}]
 Result<void> read_volumes(const json& body, sandbox::CreateRequest& request) {
   if (!given(body, "volumeMounts") || body["volumeMounts"].empty()) return {};
@@ -119,11 +110,12 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   ISOLA_CO_TRY(request.metadata, labels(body, "metadata"));
   ISOLA_CO_TRY(request.env, labels(body, "envVars"));
   ISOLA_CO_CHECK(read_lifecycle(body, request));
-  ISOLA_CO_CHECK(only_what_is_there(body));
   ISOLA_CO_CHECK(read_volumes(body, request));
   if (request.metadata.contains(kNotesLabel))
     co_return fail(Code::invalid, std::string("metadata: the key ") + kNotesLabel + " is the server's own");
   ISOLA_CO_TRY(Network network, read_network(body));
+  if (network.has_identity && service.settings().issuer.empty())
+    co_return fail(Code::unsupported, "iam: tokens of a sandbox's identity need the setting `issuer` of this server");
   ISOLA_CO_CHECK(find_secrets(service, ex, network.rules));
   request.network = network.policy;
   request.network_grants = std::move(network.rules.grants);
@@ -354,7 +346,6 @@ void Api::add_sandboxes(http::Router& router) {
   auto kill = handled([service](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
     sandbox::Caller by = dialect::caller_of(ex);
-    co_await service->write_down_commands(box);
     ISOLA_CO_CHECK(service->kill_soon(box, by));
     ex.reply(204);
     co_return Result<void>();

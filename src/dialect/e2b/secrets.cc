@@ -147,9 +147,9 @@ Result<store::SecretRecord> find_secret(sandbox::Service& service, const std::st
 Result<void> find_secrets(sandbox::Service& service, const http::Exchange& ex, Rules& rules) {
   if (!rules.name_secrets()) return {};
   if (auto may = may_decide(ex); !may)
-    return fail(Code::denied, "network.rules: only API keys of scope admin may name secrets");
+    return fail(Code::denied, "network.rules: only API keys of scope admin may name secrets and tokens");
   for (auto& grant : rules.grants) {
-    if (grant.value) continue;
+    if (grant.value || grant.identity) continue;
     auto secret = find_secret(service, dialect::project_of(ex), grant.binding.secret);
     if (!secret && secret.error().code != Code::not_found) return std::unexpected(secret.error());
     if (!secret) return fail(Code::invalid, "network.rules: there is no secret " + log::quoted(grant.binding.secret));

@@ -117,6 +117,7 @@ vault::Binding read_binding(Fields& fields) {
     if (!binding.placeholder.empty()) fields.wrong("make_placeholder", "there is a placeholder already");
     binding.placeholder = "isola-placeholder-" + new_token();
   }
+  binding.guards = fields.flag("placeholder_everywhere");
   if (auto time = fields.seconds("expires_in")) binding.expires = sandbox::now_millis() + *time;
   return binding;
 }

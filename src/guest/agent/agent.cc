@@ -82,8 +82,10 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
       });
     case Op::run:
     case Op::run_with_files:
+    case Op::run_held:
     case Op::start:
     case Op::attach:
+    case Op::attach_held:
     case Op::processes:
     case Op::signal:
     case Op::wait:
@@ -109,25 +111,30 @@ Result<Mux::Opened> Agent::open_process(Op op, std::string_view args) {
     Started started{.pid = static_cast<uint32_t>(process->pid())};
     if (op == Op::start) return done(encode(started));
     auto cursor = process->log().seek(0);
-    return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), cursor),
+    auto reads = op == Op::run_held ? ReaderChannel::Reads::held : ReaderChannel::Reads::output;
+    return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), cursor, reads),
                        start.announce ? encode(started) : std::string()};
   };
   switch (op) {
     case Op::run:
+    case Op::run_held:
     case Op::start: return with<Start>(args, [&](const Start& start) { return begin(start, {}); });
     case Op::run_with_files:
       return with<StartWithFiles>(args, [&](const StartWithFiles& with) { return begin(with.start, with.files); });
     case Op::attach:
+    case Op::attach_held:
       return with<Attach>(args, [&](const Attach& a) -> Result<Mux::Opened> {
         ISOLA_TRY(auto process, processes_.find(a.pid));
         Started started{.pid = a.pid, .first = process->log().begin()};
         auto cursor = process->log().seek(a.from);
-        return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), cursor), encode(started)};
+        auto reads = op == Op::attach_held ? ReaderChannel::Reads::held : ReaderChannel::Reads::output;
+        return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), cursor, reads), encode(started)};
       });
     case Op::wait:
       return with<Pid>(args, [&](const Pid& p) -> Result<Mux::Opened> {
         ISOLA_TRY(auto process, processes_.find(p.pid));
-        return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), OutputLog::Cursor{}, true), {}};
+        return Mux::Opened{
+            std::make_unique<ReaderChannel>(std::move(process), OutputLog::Cursor{}, ReaderChannel::Reads::end), {}};
       });
     case Op::signal:
       return with<Signal>(args, [&](const Signal& s) -> Result<Mux::Opened> {

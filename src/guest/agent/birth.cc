@@ -1,6 +1,7 @@
 #include "guest/agent/birth.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -46,14 +47,21 @@ Result<void> grow(const char* disk, const char* where) {
   return {};
 }
 
-Result<void> mount_root() {
-  ISOLA_CHECK(mount_at("/dev/ubda", "/lower", "erofs", MS_RDONLY | MS_NODEV));
+void remove_tree(const char* folder) {
+  auto remove = [](const char* path, const struct stat*, int, FTW*) { return ::remove(path), 0; };
+  (void)::nftw(folder, remove, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+Result<void> mount_root(const std::string& image, const std::string& disk) {
+  ISOLA_CHECK(mount_at(image.c_str(), "/lower", "erofs", MS_RDONLY | MS_NODEV));
   // Nobody counts on it after a crash of this kernel: the sandbox ends with it.
-  ISOLA_CHECK(mount_at("/dev/ubdb", "/disk", "ext4", MS_NODEV | MS_NOATIME, "nobarrier"));
-  ISOLA_CHECK(grow("/dev/ubdb", "/disk"));
+  ISOLA_CHECK(mount_at(disk.c_str(), "/disk", "ext4", MS_NODEV | MS_NOATIME, "nobarrier"));
+  ISOLA_CHECK(grow(disk.c_str(), "/disk"));
   // The file behind it is zero where nothing was written: no need to write that down.
   if (::mount(nullptr, "/disk", nullptr, MS_REMOUNT | MS_NODEV | MS_NOATIME, "noinit_itable,nobarrier") < 0)
     return sys_error("cannot set up the disk");
+  // Of one that began as the files of another: it was told never to trust what is there after a crash.
+  remove_tree("/disk/work");
   for (const char* folder : {"/disk/upper", "/disk/work"}) ISOLA_CHECK(make_folder(folder));
   return mount_at("isola", "/root", "overlay", 0,
                   "lowerdir=/lower,upperdir=/disk/upper,workdir=/disk/work,redirect_dir=on,volatile");
@@ -149,8 +157,9 @@ Result<void> limit_processes(const std::string& processes) {
 }
 
 Result<Born> prepare() {
-  Born born{.id = word("ISOLA_ID"), .line = {}};
-  if (born.id.empty()) return fail(Code::invalid, "the sandbox has no name");
+  const bool machine = !word("ISOLA_MACHINE").empty();
+  Born born{.id = word("ISOLA_ID"), .line = {}, .packets = !machine};
+  if (born.id.empty() && !machine) return fail(Code::invalid, "the sandbox has no name");
   ::umask(022);
   // 0, 1 and 2 must be taken; what is said there nobody reads.
   Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -159,9 +168,20 @@ Result<Born> prepare() {
   if (null.get() < 3) (void)null.release();
   ISOLA_CHECK(expect_randomness());
   ISOLA_CHECK(mount_at("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC));
-  ISOLA_TRY(born.line, open_line());
+  std::string image = "/dev/ubda", disk = "/dev/ubdb";
+  if (machine) {
+    ISOLA_CHECK(mount_at("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC));
+    ISOLA_CHECK(load_modules());
+    ISOLA_TRY(image, disk_with("image"));
+    ISOLA_TRY(disk, disk_with("disk"));
+    ISOLA_TRY(born.line, open_serial_line());
+    ISOLA_CHECK(forbid_halting());
+  } else {
+    ISOLA_TRY(born.line, open_line());
+    ISOLA_CHECK(take_device_apart());
+  }
   ISOLA_CHECK(set_up_network());
-  ISOLA_CHECK(mount_root());
+  ISOLA_CHECK(mount_root(image, disk));
   ISOLA_CHECK(furnish());
   ISOLA_CHECK(limit(word("ISOLA_FILES")));
   ISOLA_CHECK(limit_processes(word("ISOLA_PROCESSES")));
@@ -175,6 +195,7 @@ Result<Born> prepare() {
 }  // namespace
 
 Result<Born> come_to_life() {
+  if (!word("ISOLA_PROBE").empty()) say_that_it_works();
   ISOLA_CHECK(mount_at("devtmpfs", "/dev", "devtmpfs", MS_NOSUID | MS_NOEXEC));
   Fd log(::open("/dev/kmsg", O_WRONLY | O_CLOEXEC));
   auto born = prepare();

@@ -141,14 +141,17 @@ Result<Fd> open_line() {
   return line;
 }
 
-Result<void> set_up_network() {
+Result<void> take_device_apart() {
   Fd netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!netlink) return sys_error("cannot set up the network");
   ISOLA_TRY(int there, index_of(netlink.get(), kOutsideDevice));
   if (::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
   Fd here(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!here) return sys_error("cannot open the network namespace");
-  ISOLA_CHECK(move_device(netlink.get(), there, kName, here.get()));
+  return move_device(netlink.get(), there, kName, here.get());
+}
+
+Result<void> set_up_network() {
   Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket) return sys_error("cannot set up the network");
   ISOLA_CHECK(bring_up(socket.get(), "lo"));

@@ -31,13 +31,17 @@ class ReadChannel : public Channel {
   Step step() override {
     size_t want = std::min<uint64_t>(std::min<uint64_t>(room(), sizeof scratch), left_);
     if (want == 0 && left_ > 0) return Step::idle;
-    ssize_t n = want == 0 ? 0 : ::pread(fd_.get(), scratch, want, static_cast<off_t>(at_));
+    ssize_t n = want >= kWorth && whole_ ? send_file(fd_.get(), at_, want) : -1;
+    if (n < 0) {
+      whole_ = whole_ && want < kWorth;  // what cannot be moved once is read from then on
+      n = want == 0 ? 0 : ::pread(fd_.get(), scratch, want, static_cast<off_t>(at_));
+      if (n > 0) send({scratch, static_cast<size_t>(n)});
+    }
     if (n < 0) {
       finish(sys_error("cannot read the file"));
     } else if (n == 0) {
       finish(encode(Done{.bytes = sent_}));
     } else {
-      send({scratch, static_cast<size_t>(n)});
       at_ += static_cast<uint64_t>(n);
       left_ -= static_cast<uint64_t>(n);
       sent_ += static_cast<uint64_t>(n);
@@ -47,8 +51,10 @@ class ReadChannel : public Channel {
   }
 
  private:
+  static constexpr size_t kWorth = 16 << 10;  // smaller portions are cheaper to copy
   Fd fd_;
   uint64_t at_, left_, sent_ = 0;
+  bool whole_ = true;  // its pages can be moved
 };
 
 class WriteChannel : public Channel {

@@ -7,9 +7,11 @@
 
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "guest/agent/rebirth.h"
 
 namespace isola::guest {
 
@@ -49,9 +51,6 @@ Result<void> LinkIo::take_stdio() {
   Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (null) ::dup2(null.get(), 0), ::dup2(null.get(), 1);
   ISOLA_CHECK(await_mark());
-  agent_.mux().on_naming = [this](std::string_view payload) {
-    if (auto naming = decode<Naming>(payload)) naming_ = std::move(*naming);
-  };
   if (null) ::dup2(null.get(), 2);  // from here on nobody reads complaints, and others inside could open them
   return {};
 }
@@ -61,6 +60,15 @@ Result<void> LinkIo::take_packets() {
   out_ = ::fcntl(in_, F_DUPFD_CLOEXEC, 3);  // each is waited for by itself
   if (out_ < 0) return sys_error("there is no line of packets");
   line_.emplace(in_, PacketLine::End::greets);
+  return await_mark();
+}
+
+Result<void> LinkIo::take_device() {
+  in_ = place_.device;
+  out_ = ::fcntl(in_, F_DUPFD_CLOEXEC, 3);  // each is waited for by itself
+  // Whoever waits at the other end does so for this: from here on it is heard.
+  const char here = '!';
+  if (out_ < 0 || ::write(out_, &here, 1) != 1) return sys_error("there is no serial line");
   return await_mark();
 }
 
@@ -84,6 +92,8 @@ Result<void> LinkIo::await_mark() {
 Result<void> LinkIo::begin() {
   if (place_.packets >= 0) {
     ISOLA_CHECK(take_packets());
+  } else if (place_.device >= 0) {
+    ISOLA_CHECK(take_device());
   } else if (place_.stdio) {
     ISOLA_CHECK(take_stdio());
   } else {
@@ -92,6 +102,11 @@ Result<void> LinkIo::begin() {
     }
   }
   for (int fd : {in_, out_}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  agent_.mux().allow_files(!marked_);
+  if (place_.stdio || place_.device >= 0)
+    agent_.mux().on_naming = [this](std::string_view payload) {
+      if (auto naming = decode<Naming>(payload)) naming_ = std::move(*naming);
+    };
   // Without a name there is nobody to say hello for yet.
   if (!agent_.id().empty()) agent_.next_generation();
   ISOLA_CHECK(watch());
@@ -128,19 +143,25 @@ void LinkIo::feed(std::string_view bytes) {
 void LinkIo::take_name() {
   Naming naming = std::move(*std::exchange(naming_, std::nullopt));
   if (naming.mark.size() != kMarkSize || !is_sandbox_id(naming.id)) return;
+  // Nothing goes on with the clock or the random numbers of another: its kernel ends with process 1.
+  if (naming.time != 0 && !awake_at(naming.time, naming.randomness)) ::_exit(1);
   agent_.rename(std::move(naming.id));
   stream_ = MarkedStream(std::move(naming.mark));
   agent_.next_generation(stream_.mark());
 }
 
 void LinkIo::flush() {
-  if (agent_.mux().quiesced())
+  if (agent_.mux().quiesced()) {
     secrecy_.allow_checkpoint();  // before the host reads that it may begin
-  else
+    // Whoever takes only the files of an image finds there what was written until now.
+    if (place_.device >= 0 && !std::exchange(synced_, true)) ::sync();
+  } else {
     secrecy_.forbid_checkpoint();
-  while (!agent_.mux().out().empty()) {
+    synced_ = false;
+  }
+  while (!agent_.mux().out().empty() || agent_.mux().has_file()) {
     auto bytes = agent_.mux().out();
-    ssize_t n = write(bytes);
+    ssize_t n = bytes.empty() ? agent_.mux().move_file(out_) : write(bytes);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       if (line_ && line_->full()) break;  // what makes room comes in, and after each round there is a flush

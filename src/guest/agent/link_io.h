@@ -5,7 +5,7 @@
 // the mark comes again a new generation begins, which is answered with the mark and a hello. There, too, the guest can
 // be given a name and another mark (Naming): by the relay of a guest that was started without a name, or that was
 // restored from a checkpoint and knows only those of the sandbox that it was. Marks are the same over a line of packets
-// (guest/packet_line.h), which is one descriptor for both.
+// (guest/packet_line.h) and over a virtual machine's serial line, which are one descriptor for both.
 //
 // Over pipes the request is SIGRTMIN+1 from outside: `is_from_host` says how a signal from outside is told from one
 // that a process inside sent.
@@ -30,12 +30,16 @@ namespace isola::guest {
 struct LinkPlace {
   bool stdio = false;  // else the pipes at 3 to 6
   int packets = -1;    // a socket: a line of packets, and neither of those
+  int device = -1;     // a serial line that loses nothing, for both directions
 };
 
 class LinkIo {
  public:
   LinkIo(Agent& agent, Secrecy& secrecy, LinkPlace place)
-      : agent_(agent), secrecy_(secrecy), place_(place), marked_(place.stdio || place.packets >= 0) {}
+      : agent_(agent),
+        secrecy_(secrecy),
+        place_(place),
+        marked_(place.stdio || place.packets >= 0 || place.device >= 0) {}
   Result<void> begin();
   void flush();     // what fits now; the rest goes when the pipe has room
   void reattach();  // new pipes over fds 3 to 6, new generation
@@ -46,6 +50,7 @@ class LinkIo {
   Result<void> watch();
   Result<void> take_stdio();
   Result<void> take_packets();
+  Result<void> take_device();
   Result<void> await_mark();
   void feed(std::string_view bytes);
   void take_name();
@@ -61,6 +66,7 @@ class LinkIo {
   std::optional<PacketLine> line_;
   int in_ = kFdInRead, out_ = kFdOutWrite;
   bool waiting_ = false;
+  bool synced_ = false;           // since the link is silent
   MarkedStream stream_;           // if marked_
   std::optional<Naming> naming_;  // that came just now
   MemberSource<LinkIo, &LinkIo::on_in> in_source_{this};

@@ -5,6 +5,7 @@
 //   isola-guest --relay [--name <sandbox id> | --rename <sandbox id>] -- <engine> …
 //                                               (relay.h: outside of an engine that the guest is inside of)
 //   isola-guest --relay-packets <cpu> -- <engine> …
+//   isola-guest --relay-machine <bytes> <state> (--name | --rename) <sandbox id> -- <engine> …
 //   /init                                       (birth.h: the first program of a kernel of the sandbox's own)
 //
 // Reaps, starts processes, moves files, watches folders, dials ports; told what to do over the link (guest/link.h).
@@ -97,7 +98,9 @@ int main(int argc, char** argv) {
   if (::getpid() == 1 && std::strcmp(argv[0], isola::guest::kFirstProgram) == 0) {
     auto born = isola::guest::come_to_life();
     if (!born) return std::fprintf(stderr, "isola-guest: %s\n", born.error().message.c_str()), 1;
-    return isola::guest::run(born->id, {.packets = born->line.release()});
+    const int line = born->line.release();
+    return isola::guest::run(
+        born->id, born->packets ? isola::guest::LinkPlace{.packets = line} : isola::guest::LinkPlace{.device = line});
   }
   if (argc > 3 && std::strcmp(argv[1], "--relay") == 0) {
     isola::guest::RelayOptions options;
@@ -114,6 +117,15 @@ int main(int argc, char** argv) {
     options.engine = {argv + 4, argv + argc};
     options.packets = true;
     options.processor = std::atoi(argv[2]);
+    return isola::guest::run_relay(options);
+  }
+  if (argc > 7 && std::strcmp(argv[1], "--relay-machine") == 0 && std::strcmp(argv[6], "--") == 0) {
+    isola::guest::RelayOptions options;
+    options.engine = {argv + 7, argv + argc};
+    options.name = argv[5];
+    options.restored = std::strcmp(argv[4], "--rename") == 0;
+    options.machine = {.on = true, .memory = std::strtoull(argv[2], nullptr, 10), .state = {}};
+    if (std::strcmp(argv[3], "-") != 0) options.machine.state = argv[3];
     return isola::guest::run_relay(options);
   }
   std::string id;

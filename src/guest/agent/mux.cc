@@ -1,10 +1,50 @@
 #include "guest/agent/mux.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "guest/naming.h"
 
 namespace isola::guest {
+
+bool Stage::open() {
+  constexpr int kWide = 512 << 10;
+  constexpr int kWorth = 256 << 10;
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) return false;
+  read_ = Fd(fds[0]);
+  write_ = Fd(fds[1]);
+  int size = ::fcntl(write_.get(), F_SETPIPE_SZ, kWide);
+  if (size < kWorth) {
+    close();
+    return false;
+  }
+  slots_ = static_cast<size_t>(size) / 4096;
+  return true;
+}
+
+ssize_t Stage::take(int file, uint64_t at, size_t most) {
+  auto from = static_cast<off_t>(at);
+  ssize_t n = ::splice(file, &from, write_.get(), nullptr, most, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+  if (n <= 0) return n;
+  portions_.emplace_back(n, slots(static_cast<size_t>(n)));
+  used_ += portions_.back().second;
+  return n;
+}
+
+ssize_t Stage::move(int out, size_t most) {
+  ssize_t n = ::splice(read_.get(), nullptr, out, nullptr, most, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+  if (n <= 0) return n;
+  auto& first = portions_.front();  // no portion is larger than its tail
+  first.first -= std::min(first.first, static_cast<size_t>(n));
+  if (first.first == 0) {
+    used_ -= first.second;
+    portions_.pop_front();
+  }
+  return n;
+}
 
 size_t Channel::room() const {
   if (!mux_->may_queue() || finished_) return 0;
@@ -16,6 +56,12 @@ void Channel::reply(std::string_view bytes) { mux_->put(id_, Type::reply, bytes)
 void Channel::send(std::string_view a, std::string_view b) {
   credit_ -= std::min<uint64_t>(credit_, a.size() + b.size());
   mux_->put(id_, Type::data, a, b);
+}
+
+ssize_t Channel::send_file(int fd, uint64_t at, size_t most) {
+  ssize_t n = mux_->put_file(id_, fd, at, most);
+  if (n > 0) credit_ -= std::min<uint64_t>(credit_, static_cast<uint64_t>(n));
+  return n;
 }
 
 void Channel::send_eof() { mux_->put(id_, Type::eof, {}); }
@@ -48,6 +94,9 @@ void Mux::begin(std::string_view sandbox_id, uint32_t generation, std::string_vi
   pending_bytes_ = 0;
   out_ = preface;
   held_.clear();
+  tails_.clear();
+  stage_.close();
+  after_ = 0;
   out_at_ = 0;
   broken_ = quiesced_ = false;
   put_frame(out_, 0, Type::hello, encode(Hello{.id = std::string(sandbox_id), .generation = generation}));
@@ -64,7 +113,23 @@ void Mux::feed(std::string_view bytes) {
 }
 
 void Mux::put(uint32_t channel, Type type, std::string_view a, std::string_view b) {
-  if (!broken_) put_frame(quiesced_ ? held_ : out_, channel, type, a, b);
+  if (broken_) return;
+  put_frame(quiesced_ ? held_ : queue(), channel, type, a, b);
+  if (!quiesced_ && !tails_.empty()) after_ += kHeader + a.size() + b.size();
+}
+
+ssize_t Mux::put_file(uint32_t channel, int fd, uint64_t at, size_t most) {
+  if (!files_ || broken_ || quiesced_) return -1;
+  if (!stage_.has_room(most)) {
+    files_ = tails_.empty() && stage_.open();
+    if (!files_) return -1;
+  }
+  ssize_t n = stage_.take(fd, at, std::min(most, kMaxPayload));
+  if (n <= 0) return n;
+  put_head(queue(), channel, Type::data, static_cast<size_t>(n));
+  if (!tails_.empty()) after_ += kHeader;
+  tails_.push_back({static_cast<size_t>(n), {}});
+  return n;
 }
 
 void Mux::handle(const Frame& frame) {
@@ -158,7 +223,8 @@ void Mux::open(uint32_t id, Op op, uint32_t window, std::string_view args) {
   }
   if (op == Op::go_on) {
     quiesced_ = false;
-    out_ += held_;
+    queue() += held_;
+    if (!tails_.empty()) after_ += held_.size();
     held_ = {};
     return end_with(id, std::string());
   }
@@ -208,9 +274,20 @@ void Mux::run_ready() {
 
 void Mux::relax() {
   if (out_.empty() && out_.capacity() > (16 << 10)) out_.shrink_to_fit();
+  if (tails_.empty()) stage_.close();
 }
 
 void Mux::sent(size_t bytes) {
+  if (out().empty() && !tails_.empty()) {
+    auto& tail = tails_.front();
+    tail.left -= std::min(tail.left, bytes);
+    if (tail.left > 0) return;
+    out_ = std::move(tail.after);
+    out_at_ = 0;
+    after_ -= out_.size();
+    tails_.pop_front();
+    return;
+  }
   out_at_ += bytes;
   if (out_at_ == out_.size()) {
     out_.clear();

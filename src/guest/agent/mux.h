@@ -5,6 +5,9 @@
 // round, so no call keeps the loop for long and no channel starves another. Control frames (reply, end, credit) are
 // always queued: there are at most a few per channel, and channels are bounded.
 //
+// What a file holds goes out without being copied, where the link is a pipe: its pages wait in a pipe of our own
+// (Stage) and are moved from there into the link's, each portion behind the head of its frame.
+//
 // finish() ends a channel at once for the host; the object itself goes when the round is over (sweep), so a channel may
 // finish itself or another in the middle of a callback.
 #pragma once
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "guest/link.h"
 #include "guest/messages.h"
 
@@ -39,6 +43,8 @@ class Channel {
   size_t room() const;  // how much data may be sent in one frame now; 0 = wait, step() is called when that changes
   void reply(std::string_view bytes);
   void send(std::string_view a, std::string_view b = {});
+  // At most so many bytes of a file, within room(): how many it were, 0 at its end, -1: send() has to do it.
+  ssize_t send_file(int fd, uint64_t at, size_t most);
   void send_eof();
   void grant(uint32_t bytes);  // consumed: told to the host in portions of half a window
   void schedule();
@@ -53,6 +59,21 @@ class Channel {
   uint64_t window_ = kGuestWindow;  // what we let the host send
   uint32_t owed_ = 0;
   bool ready_ = false, finished_ = false, host_eof_ = false;
+};
+
+class Stage {
+ public:
+  bool open();  // false: there is none to be had that would be worth it
+  void close() { *this = Stage(); }
+  bool has_room(size_t bytes) const { return used_ + slots(bytes) <= slots_; }
+  ssize_t take(int file, uint64_t at, size_t most);  // as splice()
+  ssize_t move(int out, size_t most);                // the same
+
+ private:
+  static size_t slots(size_t bytes) { return bytes / 4096 + 2; }  // pages that it may touch
+  Fd read_, write_;
+  size_t slots_ = 0, used_ = 0;
+  std::deque<std::pair<size_t, size_t>> portions_;  // bytes left, slots
 };
 
 class Mux {
@@ -79,9 +100,13 @@ class Mux {
   bool has_ready() const { return !ready_.empty() && may_queue(); }
   void sweep() { graveyard_.clear(); }
 
+  // What is to be sent next: bytes, or where there are none, portions of files (by move_file()).
   std::string_view out() const { return std::string_view(out_).substr(out_at_); }
+  bool has_file() const { return !tails_.empty(); }
+  ssize_t move_file(int out) { return stage_.move(out, tails_.front().left); }
   void sent(size_t bytes);
-  void relax();  // nothing is under way: give back what a burst left over
+  void allow_files(bool allow) { files_ = allow; }  // the link is a pipe
+  void relax();                                     // nothing is under way: give back what a burst left over
   size_t channels() const { return channels_.size(); }
 
  private:
@@ -93,7 +118,16 @@ class Mux {
     std::string args;
   };
 
-  bool may_queue() const { return !quiesced_ && out_.size() - out_at_ < kOutSoft; }
+  struct Tail {   // comes behind out_, and behind the tails before it
+    size_t left;  // bytes of a file
+    std::string after;
+  };
+
+  bool may_queue() const {
+    return !quiesced_ && out_.size() - out_at_ + after_ < kOutSoft && (tails_.empty() || stage_.has_room(kMaxPayload));
+  }
+  std::string& queue() { return tails_.empty() ? out_ : tails_.back().after; }
+  ssize_t put_file(uint32_t channel, int fd, uint64_t at, size_t most);
   void put(uint32_t channel, Type type, std::string_view a, std::string_view b = {});
   void handle(const Frame& frame);
   void open(uint32_t id, Op op, uint32_t window, std::string_view args);
@@ -111,7 +145,10 @@ class Mux {
   std::string out_;
   std::string held_;  // control frames of a quiesced link, for when it goes on
   size_t out_at_ = 0;
-  bool broken_ = false, quiesced_ = false;
+  std::deque<Tail> tails_;
+  size_t after_ = 0;  // bytes behind tails
+  Stage stage_;
+  bool broken_ = false, quiesced_ = false, files_ = false;
 };
 
 }  // namespace isola::guest

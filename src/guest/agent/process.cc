@@ -151,6 +151,26 @@ void Process::take(Fd& fd, Source& source, Stream stream, size_t most) {
   }
 }
 
+bool Process::lags() const {
+  return std::ranges::any_of(readers_, [this](const ReaderChannel* reader) {
+    return reader->reads_ == ReaderChannel::Reads::held && log_.end() - reader->cursor_.seq > kMostUnread;
+  });
+}
+
+bool Process::hold_back() {
+  if (!lags()) return false;
+  held_ = true;
+  if (out_fd_) loop_.remove(out_fd_.get(), &out_source_);
+  if (err_fd_) loop_.remove(err_fd_.get(), &err_source_);
+  return true;
+}
+
+void Process::let_on() {
+  if (!std::exchange(held_, false)) return;
+  if (out_fd_) (void)loop_.add(out_fd_.get(), EPOLLIN, &out_source_);
+  if (err_fd_) (void)loop_.add(err_fd_.get(), EPOLLIN, &err_source_);
+}
+
 // What is in the pipe now, and no more: somebody who keeps writing must not keep the end from being told.
 void Process::drain(Fd& fd, Source& source, Stream stream) {
   int left = 0;
@@ -176,6 +196,7 @@ void Process::wake_readers() {
 }
 
 void Process::exited(int status) {
+  let_on();
   drain(out_fd_, out_source_, pty_ ? Stream::pty : Stream::out);
   drain(err_fd_, err_source_, Stream::err);
   running_ = false;
@@ -283,7 +304,7 @@ ProcessInfo Process::info() const {
 }
 
 bool Process::is_read() const {
-  return std::ranges::any_of(readers_, [](const ReaderChannel* reader) { return !reader->quiet_; });
+  return std::ranges::any_of(readers_, [](const auto* reader) { return reader->reads_ != ReaderChannel::Reads::end; });
 }
 
 void Process::forget_reader(ReaderChannel* reader) {
@@ -291,10 +312,11 @@ void Process::forget_reader(ReaderChannel* reader) {
   for (auto& chunk : stdin_) {
     if (chunk.from == reader) chunk.from = nullptr;
   }
+  if (held_ && !lags()) let_on();
 }
 
-ReaderChannel::ReaderChannel(std::shared_ptr<Process> process, OutputLog::Cursor cursor, bool quiet)
-    : process_(std::move(process)), cursor_(cursor), quiet_(quiet) {
+ReaderChannel::ReaderChannel(std::shared_ptr<Process> process, OutputLog::Cursor cursor, Reads reads)
+    : process_(std::move(process)), cursor_(cursor), reads_(reads) {
   if (!process_->running()) until_ = process_->log().end();
   process_->readers_.push_back(this);
 }
@@ -302,7 +324,8 @@ ReaderChannel::ReaderChannel(std::shared_ptr<Process> process, OutputLog::Cursor
 ReaderChannel::~ReaderChannel() { process_->forget_reader(this); }
 
 Channel::Step ReaderChannel::step() {
-  if (!quiet_) {
+  const bool quiet = reads_ == Reads::end;
+  if (!quiet) {
     for (int i = 0; i < 4; ++i) {  // then it is somebody else's turn
       size_t space = room();
       if (space <= kPieceHeader + sizeof(uint64_t)) {
@@ -317,10 +340,11 @@ Channel::Step ReaderChannel::step() {
       header.u64(piece->seq);
       if (piece->stream == Stream::gap) header.u64(piece->lost);
       send(header.data(), piece->bytes);
+      if (process_->held_ && !process_->lags()) process_->let_on();
       if (i == 3) return Step::again;
     }
   }
-  if (process_->running() || (!quiet_ && cursor_.seq < until_)) return Step::idle;
+  if (process_->running() || (!quiet && cursor_.seq < until_)) return Step::idle;
   finish(encode(process_->exit()));
   return Step::idle;
 }

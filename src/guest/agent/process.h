@@ -1,9 +1,11 @@
 // The processes that the guest started, and who reads them.
 //
 // Output always goes into the process's OutputLog, whether somebody reads or not; each reader follows the log with its
-// own cursor and its own credit. So a reader that is slow, gone or back again is nobody's problem but its own.
-// The end is told when the process has exited and what it left in its pipes has been taken over; a background
-// grandchild that holds the pipe open delays nothing, and what it writes later is still logged.
+// own cursor and its own credit. So a reader that is slow, gone or back again is nobody's problem but its own; only one
+// that asked for it holds the process up: what it has not read yet stays in the log, and when half of what that can
+// keep is such output, the process finds its pipe full. The end is told when the process has exited and what it left in
+// its pipes has been taken over; a background grandchild that holds the pipe open delays nothing, and what it writes
+// later is still logged.
 #pragma once
 
 #include <sys/types.h>
@@ -54,16 +56,24 @@ class Process {
 
  private:
   friend class ReaderChannel;
-  void on_out(uint32_t) { take(out_fd_, out_source_, pty_ ? Stream::pty : Stream::out, kTake); }
-  void on_err(uint32_t) { take(err_fd_, err_source_, Stream::err, kTake); }
+  void on_out(uint32_t) {
+    if (!hold_back()) take(out_fd_, out_source_, pty_ ? Stream::pty : Stream::out, kTake);
+  }
+  void on_err(uint32_t) {
+    if (!hold_back()) take(err_fd_, err_source_, Stream::err, kTake);
+  }
   void on_in(uint32_t);
   void take(Fd& fd, Source& source, Stream stream, size_t most);
   void drain(Fd& fd, Source& source, Stream stream);
   void close(Fd& fd, Source& source);
+  bool lags() const;  // somebody for whom the process waits
+  bool hold_back();
+  void let_on();
   void wake_readers();
   void forget_reader(ReaderChannel* reader);
 
   static constexpr size_t kTake = 64 << 10;
+  static constexpr uint64_t kMostUnread = OutputLog::kBlock * OutputLog::kSlots / 2;
   Loop& loop_;
   MemberSource<Process, &Process::on_out> out_source_{this};
   MemberSource<Process, &Process::on_err> err_source_{this};
@@ -80,6 +90,7 @@ class Process {
   std::vector<ReaderChannel*> readers_;
   std::string tag_, command_, cwd_, user_;
   bool pty_, running_ = false, killed_by_us_ = false, timed_out_ = false;
+  bool held_ = false;  // nobody looks at its pipes: they fill
   pid_t pid_ = 0;
   uint32_t grace_ms_;
   uint64_t timeout_ms_;
@@ -91,8 +102,9 @@ class Process {
 // run, attach and wait: follows one process.
 class ReaderChannel : public Channel {
  public:
-  // quiet: no output, only the end.
-  ReaderChannel(std::shared_ptr<Process> process, OutputLog::Cursor cursor, bool quiet = false);
+  // Output and the end; the same, and the process waits for this reader; the end alone.
+  enum class Reads : uint8_t { output, held, end };
+  ReaderChannel(std::shared_ptr<Process> process, OutputLog::Cursor cursor, Reads reads);
   ~ReaderChannel() override;
   void on_data(std::string_view bytes) override { process_->write_stdin(this, bytes); }
   void on_eof() override { process_->close_stdin(); }
@@ -102,7 +114,7 @@ class ReaderChannel : public Channel {
   friend class Process;
   std::shared_ptr<Process> process_;
   OutputLog::Cursor cursor_;
-  bool quiet_;
+  Reads reads_;
   uint64_t until_ = UINT64_MAX;  // known once the process has exited
 };
 

@@ -10,8 +10,10 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +42,7 @@ struct Stream {
 
 // How long a line of packets may be silent before the other end is reminded; doubled each time, up to the other.
 constexpr int kPatienceMs = 200, kMostPatienceMs = 10'000;
+constexpr size_t kMostGiven = 8;
 
 // Bytes on their way in one direction: read only when all of the last piece was written.
 class Flow {
@@ -84,7 +87,12 @@ class Relay {
  private:
   Result<void> connect(const RelayOptions& options);
   Result<void> connect_by_packets(const RelayOptions& options);
-  Result<void> start(const RelayOptions& options, int in, int out);
+  Result<void> connect_machine(const RelayOptions& options);
+  // `given`: descriptors of ours, and the numbers under which the engine knows them.
+  Result<void> start(const RelayOptions& options, const std::vector<std::pair<int, int>>& given);
+  Result<void> name(const RelayOptions& options);
+  void hear_machine();
+  void hear_console();
   void on_signal();
   void reattach();
   void pump();
@@ -97,6 +105,11 @@ class Relay {
   Stream from() { return {from_engine_.get(), line_ ? &*line_ : nullptr}; }
 
   Fd epoll_, signals_, to_engine_, from_engine_;
+  MachineEnds machine_;  // until it is started
+  Fd console_;           // of a machine, until it has said enough
+  size_t console_heard_ = 0;
+  std::string machine_says_;               // while it is restored
+  const RelayOptions* unnamed_ = nullptr;  // a machine whose guest cannot hear its name yet
   std::optional<PacketLine> line_;
   int patience_ms_ = kPatienceMs;
   pid_t engine_ = -1;
@@ -106,6 +119,7 @@ class Relay {
   bool awaiting_ = false;  // until it came back, what the engine says is of an older generation, and it is told nothing
   Flow in_, out_;
   bool engine_silent_ = false;
+  bool reading_monitor_ = false, reading_console_ = false;
   bool reading_host_ = false, reading_engine_ = false, writing_host_ = false, writing_engine_ = false;
 };
 
@@ -118,6 +132,9 @@ Result<void> Relay::begin(const RelayOptions& options) {
   for (int fd : {kFdInRead, kFdOutWrite, kFdInWrite, kFdOutRead})
     if (::fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return sys_error("the link's file descriptors are missing");
   for (int fd : {kFdInRead, kFdOutWrite}) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  if (options.machine.on) {  // before anything else takes its numbers
+    ISOLA_TRY(machine_, MachineEnds::make(options.machine, kFdNetwork));
+  }
   sigset_t all, ours;
   ::sigfillset(&all);
   ::sigemptyset(&ours);
@@ -129,7 +146,18 @@ Result<void> Relay::begin(const RelayOptions& options) {
   if (!signals_ || !epoll_) return sys_error("cannot wait for events");
   epoll_event event{.events = EPOLLIN, .data = {.fd = signals_.get()}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, signals_.get(), &event) < 0) return sys_error("cannot read signals");
+  if (options.machine.on) {
+    ISOLA_CHECK(connect_machine(options));
+    unnamed_ = &options;
+    awaiting_ = true;
+    return {};
+  }
   ISOLA_CHECK(options.packets ? connect_by_packets(options) : connect(options));
+  return name(options);
+}
+
+Result<void> Relay::name(const RelayOptions& options) {
+  const std::string& mark = finder_.mark();
   // The first one tells the guest what to listen for; it is not answered. A name is. It comes with another mark, since
   // the guest would take the same one, in the middle of the frame, for what it is.
   if (!options.restored && options.name.empty()) opening_ = mark;
@@ -137,7 +165,16 @@ Result<void> Relay::begin(const RelayOptions& options) {
     ISOLA_TRY(opening_, draw_mark());
   }
   if (!options.name.empty()) {
-    put_frame(opening_, 0, kNaming, encode(Naming{.mark = mark, .id = options.name}));
+    Naming naming{.mark = mark, .id = options.name};
+    if (options.machine.on) {
+      timespec now{};
+      naming.randomness.resize(kRandomness);
+      if (::clock_gettime(CLOCK_REALTIME, &now) < 0 ||
+          ::getrandom(naming.randomness.data(), kRandomness, 0) != static_cast<ssize_t>(kRandomness))
+        return sys_error("cannot tell the guest the time");
+      naming.time = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    }
+    put_frame(opening_, 0, kNaming, encode(naming));
     awaiting_ = true;
   }
   return {};
@@ -149,7 +186,7 @@ Result<void> Relay::connect(const RelayOptions& options) {
   Fd its_in(in[0]), its_out(out[1]);
   to_engine_ = Fd(in[1]);
   from_engine_ = Fd(out[0]);
-  ISOLA_CHECK(start(options, its_in.get(), its_out.get()));
+  ISOLA_CHECK(start(options, {{its_in.get(), 0}, {its_out.get(), 1}}));
   for (const Fd* fd : {&to_engine_, &from_engine_}) ::fcntl(fd->get(), F_SETFL, O_NONBLOCK);
   return {};
 }
@@ -174,11 +211,48 @@ Result<void> Relay::connect_by_packets(const RelayOptions& options) {
   const int room = 4 * static_cast<int>(PacketLine::kWindow);
   for (int fd : {pair[0], pair[1]}) (void)::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
   line_.emplace(from_engine_.get(), PacketLine::End::waits);
-  return start(options, its.get(), kFdNetwork);
+  return start(options, {{its.get(), kEngineLine}, {kFdNetwork, kEngineNetwork}});
 }
 
-// `in` and `out` are the engine's, under the numbers that it knows.
-Result<void> Relay::start(const RelayOptions& options, int in, int out) {
+Result<void> Relay::connect_machine(const RelayOptions& options) {
+  if (::fcntl(kFdNetwork, F_SETFD, FD_CLOEXEC) < 0) return sys_error("the sandbox's network is missing");
+  MachineEnds ends = std::move(machine_);
+  from_engine_ = std::move(ends.line);
+  to_engine_ = Fd(::fcntl(from_engine_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!to_engine_) return sys_error("cannot make a line to the machine");
+  console_ = std::move(ends.console);
+  return start(options, ends.take);
+}
+
+// Says when the machine goes on, or why it does not. From then on it is somebody else's to listen to.
+void Relay::hear_machine() {
+  constexpr size_t kMost = 64 << 10;
+  char some[4096];
+  ssize_t n = ::recv(kFdMonitor, some, sizeof some, MSG_DONTWAIT);
+  if (n > 0) machine_says_.append(some, static_cast<size_t>(n));
+  if (machine_says_.find("\"error\"") != std::string::npos || machine_says_.size() > kMost) {
+    std::fprintf(stderr, "the machine cannot be restored: %s\n", machine_says_.substr(0, 1000).c_str());
+    ::_exit(1);
+  }
+  if (machine_says_.find("\"RESUME\"") == std::string::npos) return;
+  machine_says_.clear();
+  if (!name(*std::exchange(unnamed_, nullptr))) ::_exit(1);
+}
+
+// What a kernel says that does not come up is why; later on nobody wants to know, and there may be no end of it.
+void Relay::hear_console() {
+  constexpr size_t kMost = 16 << 10;
+  char some[1024];
+  ssize_t n = ::read(console_.get(), some, sizeof some);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) (void)!::write(2, some, static_cast<size_t>(n));
+  console_heard_ += n > 0 ? static_cast<size_t>(n) : 0;
+  if (n > 0 && console_heard_ < kMost) return;
+  reading_console_ = false;
+  console_.reset();
+}
+
+Result<void> Relay::start(const RelayOptions& options, const std::vector<std::pair<int, int>>& given) {
   std::vector<char*> argv;
   for (const auto& word : options.engine) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -191,13 +265,18 @@ Result<void> Relay::start(const RelayOptions& options, int in, int out) {
   if (engine_ > 0) return {};
   sigset_t none;
   ::sigemptyset(&none);
-  const int first = options.packets ? kEngineLine : 0;
-  // Out of the way of each other first.
-  in = ::fcntl(in, F_DUPFD_CLOEXEC, 100);
-  out = ::fcntl(out, F_DUPFD_CLOEXEC, 100);
-  if (in < 0 || out < 0 || ::dup2(in, first) < 0 || ::dup2(out, first + 1) < 0 ||
-      ::syscall(SYS_close_range, options.packets ? 5U : 3U, ~0U, 0U) < 0)
-    ::_exit(126);
+  // Out of the way of each other first; then there is nothing between them and behind them.
+  constexpr int kParking = 100;
+  int parked[kMostGiven], last = 2;
+  if (given.size() > kMostGiven) ::_exit(126);
+  for (size_t i = 0; i < given.size(); ++i)
+    if ((parked[i] = ::fcntl(given[i].first, F_DUPFD_CLOEXEC, kParking)) < 0) ::_exit(126);
+  if (::syscall(SYS_close_range, 3U, static_cast<unsigned>(kParking - 1), 0U) < 0) ::_exit(126);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (::dup2(parked[i], given[i].second) < 0) ::_exit(126);
+    last = std::max(last, given[i].second);
+  }
+  if (::syscall(SYS_close_range, static_cast<unsigned>(last + 1), ~0U, 0U) < 0) ::_exit(126);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execve(program, argv.data(), environ);
   std::fprintf(stderr, "cannot start %s: %s\n", program, std::strerror(errno));
@@ -246,6 +325,8 @@ void Relay::watch() {
   // (A line is always listened to: it also tells what the guest has taken.)
   set(from_engine_.get(), reading_engine_, !engine_silent_ && (out_.empty() || line_), EPOLLIN);
   set(kFdOutWrite, writing_host_, !out_.empty(), EPOLLOUT);
+  set(kFdMonitor, reading_monitor_, unnamed_ && unnamed_->restored, EPOLLIN);
+  if (console_) set(console_.get(), reading_console_, true, EPOLLIN);
 }
 
 void Relay::pump() {
@@ -270,6 +351,8 @@ void Relay::pump_out() {
   out_.drain({.fd = kFdOutWrite});
   if (!out_.empty() || (engine_silent_ && !line_)) return;
   if (!out_.fill(from())) engine_silent_ = true;
+  // It says that it is there: it can be told who it is.
+  if (unnamed_ && !unnamed_->restored && !out_.empty() && !name(*std::exchange(unnamed_, nullptr))) ::_exit(1);
   while (awaiting_ && !out_.empty()) {
     size_t end = finder_.find(out_.bytes());
     awaiting_ = end == MarkFinder::npos;
@@ -289,6 +372,8 @@ void Relay::wait() {
   for (int i = 0; i < n; ++i) {
     if (events[i].data.fd == from_engine_.get()) patience_ms_ = kPatienceMs;
     if (events[i].data.fd == signals_.get()) on_signal();
+    if (unnamed_ && events[i].data.fd == kFdMonitor) hear_machine();
+    if (console_ && events[i].data.fd == console_.get()) hear_console();
   }
 }
 

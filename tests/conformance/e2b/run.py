@@ -89,7 +89,7 @@ class World:
     def __init__(self):
         # Outside: a server that demands a key, under the only name that there is.
         self.outside = Demanding(OUTSIDE)
-        self.plain = island.Server(*standing_for_images(), env=self.outside.environment)
+        self.plain = island.Server("--issuer", "https://isola.conformance.example", *standing_for_images(), env=self.outside.environment)
         self.template = "base" if provide_base(self.plain) else "minimal"
         self.limited = limited_key(self.plain)
         provide_base(self.plain, self.limited)

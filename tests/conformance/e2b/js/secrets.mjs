@@ -2,7 +2,7 @@
 // which is nowhere inside. The server is run.py's (tests/server/demanding.py).
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { absent, rejects, skip, test } from './harness.mjs'
+import { absent, partly, rejects, skip, test } from './harness.mjs'
 import { atLeast, own, sdk, using } from './sdk.mjs'
 
 const { ALL_TRAFFIC, Sandbox, Secret } = sdk
@@ -65,15 +65,12 @@ test('Secret.fill', 'needs no server', async () => {
   if (!Secret?.fill) skip('this line has no such helper')
   assert.equal(Secret.fill('x'), '${e2b.secrets.x}')
 })
-absent(['Secret.iamToken', 'Sandbox.create with iam'], 'there is no workload identity here', async () => {
-  if (!Secret?.iamToken) skip('this line has no workload identity')
-  const tokens = { aws: Secret.iamToken({ audience: 'sts.example', tokenType: 'JWT-SVID' }) }
-  await rejects(own({ iam: { tokens } }), sdk.SandboxError, /501.*identity/)
-})
 absent('Sandbox.create with network.egressProxy', 'this server passes traffic on to no other proxy', async () => {
   if (!atLeast('2.45.0')) skip('this line has no such option')
   await rejects(own({ network: { egressProxy: { address: 'proxy.example:1080' } } }), sdk.SandboxError, /501.*egressProxy/)
 })
+
+const IDENTITY = 'where the operator sets `issuer`; the subject is `project:P:sandbox:ID`, not a SPIFFE ID'
 
 // ---- rules -----------------------------------------------------------------------------------------------------------
 
@@ -127,6 +124,16 @@ test('Sandbox.create with network.rules', 'a secret that is not there rejects', 
   await rejects(own({ network: network(rule({ A: '${e2b.secrets.nobody-has-this}' })) }), sdk.SandboxError, /400/)
   await rejects(own({ network: { rules: { '*': [{ transform: { headers: { A: 'b' } } }] } } }), sdk.SandboxError, /400/)
 })
+partly(['Secret.iamToken', 'Sandbox.create with iam'], IDENTITY, 'a token that is made when a request needs it', async () => {
+  rules()
+  if (!Secret?.iamToken) skip('this line has no workload identity')
+  const tokens = { aws: Secret.iamToken({ audience: 'sts.example', tokenType: 'JWT-SVID' }) }
+  const transform = ({ iam }) => ({ headers: { Authorization: `Bearer ${iam.tokens.aws}` } })
+  await using({ iam: { tokens }, network: network({ [name]: [{ transform }] }) }, async (sandbox) => {
+    const claims = JSON.parse(await fetched(sandbox, '/claims'))
+    assert.deepEqual([claims.aud, claims.sandbox], ['sts.example', sandbox.sandboxId])
+  })
+}, { timeout: 60_000 })
 test('Sandbox.updateNetwork', 'sets rules and takes them away', async () => {
   rules()
   await using({ network: network({}) }, async (sandbox) => {

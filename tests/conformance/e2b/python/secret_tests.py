@@ -3,6 +3,7 @@ nowhere inside. The server is run.py's (tests/server/demanding.py)."""
 import contextlib
 import hashlib
 import itertools
+import json
 import os
 
 import e2b
@@ -100,14 +101,6 @@ def _():
     assert Secret.fill("x") == "${e2b.secrets.x}"
 
 
-@test(["Secret.iam_token", "Sandbox.create with iam"], "says that it is not there", absent="there is no workload identity here")
-def _():
-    if not hasattr(Secret, "iam_token"):
-        raise Skip("this line has no workload identity")
-    with raises(e2b.SandboxException, "identity"):
-        own(iam={"tokens": {"aws": Secret.iam_token(audience="sts.example", token_type="JWT-SVID")}})
-
-
 # ---- rules -----------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +142,19 @@ def _():
     rules()
     with raises(e2b.SandboxException, "400"):
         own(network=network({"A": "${e2b.secrets.nobody-has-this}"}))
+
+
+@test(["Secret.iam_token", "Sandbox.create with iam"], "a token that is made when a request needs it",
+      partly="where the operator sets `issuer`; the subject is `project:P:sandbox:ID`, not a SPIFFE ID")
+def _():
+    rules()
+    if not hasattr(Secret, "iam_token"):
+        raise Skip("this line has no workload identity")
+    tokens = {"aws": Secret.iam_token(audience="sts.example", token_type="JWT-SVID")}
+    headers = {"Authorization": "Bearer ${e2b.identity.tokens.aws}"}
+    with using(iam={"tokens": tokens}, network=network(headers)) as sandbox:
+        claims = json.loads(fetched(sandbox, "/claims"))
+        assert (claims["aud"], claims["sandbox"]) == ("sts.example", sandbox.sandbox_id), claims
 
 
 @test("Sandbox.update_network", "sets rules and takes them away")

@@ -1,8 +1,8 @@
-#include "boundary/uml/archive.h"
+#include "boundary/box/archive.h"
 
 #include <fmt/format.h>
 
-namespace isola::boundary::uml {
+namespace isola::boundary::box {
 
 void Archive::add(std::string_view name, std::string_view bytes, uint32_t mode) {
   auto pad = [&] { out_.append((4 - out_.size() % 4) % 4, '\0'); };
@@ -21,4 +21,4 @@ std::string Archive::take() {
   return std::move(out_);
 }
 
-}  // namespace isola::boundary::uml
+}  // namespace isola::boundary::box

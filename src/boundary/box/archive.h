@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace isola::boundary::uml {
+namespace isola::boundary::box {
 
 class Archive {
  public:
@@ -24,4 +24,4 @@ class Archive {
   uint32_t inode_ = 1;
 };
 
-}  // namespace isola::boundary::uml
+}  // namespace isola::boundary::box

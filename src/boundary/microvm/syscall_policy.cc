@@ -1,0 +1,105 @@
+#include "boundary/microvm/syscall_policy.h"
+
+#include <asm/unistd.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "boundary/core_limit.h"
+
+namespace isola::boundary::microvm {
+
+namespace {
+
+using kernel::ArgumentTest;
+using kernel::SeccompAction;
+using kernel::SeccompCall;
+
+constexpr uint32_t kNewest = 466;
+
+// clang-format off
+constexpr uint32_t kAllowed[] = {
+    // files of the box, and those that are open
+    __NR_openat, __NR_close, __NR_close_range, __NR_read, __NR_write, __NR_readv, __NR_writev, __NR_pread64,
+    __NR_pwrite64, __NR_preadv, __NR_pwritev, __NR_lseek, __NR_fallocate, __NR_ftruncate, __NR_fsync, __NR_fdatasync,
+    __NR_sync_file_range, __NR_dup, __NR_dup3, __NR_pipe2, __NR_newfstatat, __NR_fstat, __NR_statx, __NR_statfs,
+    __NR_fstatfs, __NR_faccessat, __NR_faccessat2, __NR_readlinkat, __NR_getcwd, __NR_umask, __NR_getdents64,
+    // the guest's memory, which the relay makes
+    __NR_memfd_create,
+    // waiting for things
+    __NR_ppoll, __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_eventfd2, __NR_signalfd4,
+    // memory
+    __NR_brk, __NR_mmap, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise, __NR_mincore, __NR_membarrier,
+    // threads, and one program (clone has rules)
+    __NR_execve, __NR_exit, __NR_exit_group, __NR_wait4, __NR_waitid, __NR_kill, __NR_tkill, __NR_tgkill,
+    __NR_set_tid_address, __NR_set_robust_list, __NR_rseq, __NR_futex, __NR_getpid, __NR_gettid, __NR_getppid,
+    __NR_getpgid, __NR_setpgid, __NR_setsid, __NR_prctl, __NR_restart_syscall, __NR_sched_yield,
+    __NR_sched_getaffinity, __NR_getrlimit, __NR_getrusage,
+    // signals
+    __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_rt_sigpending, __NR_rt_sigsuspend,
+    __NR_rt_sigtimedwait, __NR_sigaltstack,
+    // identity: reading it, and giving up the last capabilities, which happens behind this filter
+    __NR_capget, __NR_capset, __NR_getuid, __NR_geteuid, __NR_getgid, __NR_getegid,
+    // time
+    __NR_gettimeofday, __NR_clock_gettime, __NR_clock_getres, __NR_clock_nanosleep, __NR_nanosleep,
+    __NR_timer_create, __NR_timer_settime, __NR_timer_gettime, __NR_timer_delete, __NR_timer_getoverrun,
+    // the sockets that it was given (socketpair has rules)
+    __NR_getsockopt, __NR_setsockopt, __NR_getsockname, __NR_getpeername, __NR_sendto, __NR_sendmsg, __NR_recvfrom,
+    __NR_recvmsg, __NR_shutdown,
+    // the machine
+    __NR_uname, __NR_getrandom, __NR_sysinfo,
+#if defined(__x86_64__)
+    __NR_open, __NR_stat, __NR_lstat, __NR_access, __NR_readlink, __NR_pipe, __NR_dup2, __NR_poll, __NR_epoll_create,
+    __NR_epoll_wait, __NR_fork, __NR_vfork, __NR_getpgrp, __NR_arch_prctl, __NR_time,
+#endif
+};
+// clang-format on
+
+constexpr uint32_t kNamespaces =
+    CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+
+constexpr uint32_t kKvm = 0xae00;  // the second byte of each of KVM's own
+
+}  // namespace
+
+kernel::SeccompPolicy machine_syscall_policy(bool kvm) {
+  kernel::SeccompPolicy policy{.newest = kNewest};
+  for (uint32_t number : kAllowed) policy.calls.push_back({.number = number});
+  for (auto& call : core_limit_calls()) policy.calls.push_back(std::move(call));
+  const auto refuse = SeccompAction::error(EPERM);
+  policy.calls.push_back({.number = __NR_clone,
+                          .rules = {{{ArgumentTest::masked(0, kNamespaces, 0)}, SeccompAction::allow()}},
+                          .otherwise = refuse});
+  policy.calls.push_back({.number = __NR_socketpair,
+                          .rules = {{{ArgumentTest::is(0, AF_UNIX)}, SeccompAction::allow()}},
+                          .otherwise = SeccompAction::error(EAFNOSUPPORT)});
+  // Descriptors and their flags; no leases, no locks, no signals for others.
+  SeccompCall flags{.number = __NR_fcntl, .rules = {}, .otherwise = SeccompAction::error(EINVAL)};
+  for (uint32_t command : {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_ADD_SEALS, F_GET_SEALS})
+    flags.rules.push_back({{ArgumentTest::is(1, command)}, SeccompAction::allow()});
+  policy.calls.push_back(std::move(flags));
+  // Whoever asks for a terminal or a disk is told that it is none. Of the network device it may learn what it can do;
+  // nobody changes what it is.
+  SeccompCall control{.number = __NR_ioctl, .rules = {}, .otherwise = SeccompAction::error(ENOTTY)};
+  for (uint32_t command : {uint32_t{FIONBIO}, uint32_t{FIONREAD}, uint32_t{TUNGETIFF}, uint32_t{TUNGETFEATURES}})
+    control.rules.push_back({{ArgumentTest::is(1, command)}, SeccompAction::allow()});
+  // (What QEMU takes for a kernel that knows nothing of it, and is content with.)
+  control.rules.push_back({{ArgumentTest::is(1, TUNSETOFFLOAD)}, SeccompAction::error(EINVAL)});
+  if (kvm) control.rules.push_back({{ArgumentTest::masked(1, 0xff00, kKvm)}, SeccompAction::allow()});
+  policy.calls.push_back(std::move(control));
+  // C libraries then use clone, whose flags a filter can see; and QEMU goes on without io_uring.
+  for (uint32_t absent : {__NR_clone3, __NR_io_uring_setup})
+    policy.calls.push_back({.number = absent, .rules = {}, .otherwise = SeccompAction::error(ENOSYS)});
+  return policy;
+}
+
+Result<kernel::SeccompProgram> machine_syscall_program(bool kvm) {
+  return kernel::SeccompProgram::compile(machine_syscall_policy(kvm));
+}
+
+}  // namespace isola::boundary::microvm

@@ -1,0 +1,157 @@
+"""kill -9 of server, gate and launcher while requests go out with a secret: each use that the upstream saw is in the
+ledger, or an entry there says that something may be missing; and the chain verifies."""
+import http.server
+import os
+import secrets
+import signal
+import subprocess
+import threading
+import unittest
+
+from island import FULL, ISOLA, Server, built, eventually
+from tls_world import Authority, Names
+
+TEMPLATE = next((name for name in ("base", "code-interpreter") if built(name)), None)  # with Python inside
+NAME = "api.kill.example"
+ROUNDS = 20 if FULL else 3
+# Requests one after the other, for ever, each with a path of its own.
+LOOP = """
+import http.client, itertools, ssl, sys
+for n in itertools.count():
+    try:
+        there = http.client.HTTPSConnection(sys.argv[1], int(sys.argv[2]), timeout=5, context=ssl.create_default_context())
+        for m in range(20):
+            there.request("GET", f"/{n}/{m}")
+            there.getresponse().read()
+    except OSError:
+        pass
+    except http.client.HTTPException:
+        pass
+"""
+
+
+class Upstream(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    lock = threading.Lock()
+    seen = 0
+
+    def do_GET(self):
+        if self.headers.get("Authorization", "") == "Bearer " + Kill.value:
+            with self.lock:
+                type(self).seen += 1
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@unittest.skipUnless(TEMPLATE, "no template with Python is built")
+class Kill(unittest.TestCase):
+    value = "kill-" + secrets.token_hex(16)
+
+    @classmethod
+    def setUpClass(cls):
+        if not FULL:
+            print(f"reduced: kills of each process ({ROUNDS} of 20)")
+        cls.authority = Authority(NAME)
+        cls.web = cls.authority.serve(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream))
+        cls.port = cls.web.server_port
+        cls.server = Server(env={"ISOLA_NAME_SERVERS": f"127.0.0.1:{Names().port}",
+                                 "ISOLA_AUTHORITIES": cls.authority.ca})
+        name = "k" + secrets.token_hex(4)
+        cls.server.post("/v1/secrets", {"name": name, "value": cls.value})
+        cls.name = name
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+        cls.web.shutdown()
+        cls.authority.close()
+
+    def setUp(self):
+        Upstream.seen = 0
+        self.box = self.server.create(network=f"allow {NAME}:{self.port}\nallow 127.0.0.1/32:{self.port}\n",
+                                      template=TEMPLATE)["id"]
+        reply = self.server.post(f"/v1/sandboxes/{self.box}/bindings",
+                                 {"secret": self.name, "names": [NAME], "ports": str(self.port)})
+        self.assertEqual(reply.status, 201, reply)
+        reply = self.server.post(f"/v1/sandboxes/{self.box}/commands",
+                                 {"argv": ["python3", "-c", LOOP, NAME, str(self.port)], "background": True})
+        self.assertEqual(reply.status, 202, reply)
+
+    def some_more(self):
+        now = Upstream.seen
+        eventually(lambda: Upstream.seen > now + 50, seconds=60, what="more requests")
+
+    def entries(self, kind):
+        found, after = [], 0
+        while True:
+            page = self.server.get(f"/v1/ledger?sandbox={self.box}&kind={kind}&limit=1000&after={after}").json["events"]
+            if not page:
+                return found
+            found += page
+            after = page[-1]["seq"]
+
+    def used(self):
+        return sum(e["data"].get("count", 1) for e in self.entries("secret.used"))
+
+    def gate_pid(self):
+        out = subprocess.run(["pgrep", "-P", str(self.server.launcher_pid()), "-x", "isola-gate"], capture_output=True,
+                             text=True).stdout.split()
+        return int(out[0]) if out else 0
+
+    def end(self):
+        self.assertEqual(self.server.delete(f"/v1/sandboxes/{self.box}").status, 204)
+        done = subprocess.run([ISOLA, "audit", "verify", "--data", self.server.data], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_of_the_server_takes_nothing(self):
+        for _ in range(ROUNDS):
+            self.some_more()
+            self.server.stop(signal.SIGKILL)
+            self.some_more()
+            self.server.start()
+        self.some_more()
+        self.end()
+        eventually(lambda: self.used() >= Upstream.seen, what=f"all of {Upstream.seen} uses")
+        self.assertLessEqual(self.used(), Upstream.seen + 1, "none twice; the last one may have been cut off on its way")
+        self.assertEqual(self.entries("gate.restarted") + self.entries("egress.lost"), [])
+
+    def test_of_the_gate_leaves_the_word_that_something_may_be_missing(self):
+        for _ in range(ROUNDS):
+            self.some_more()
+            os.kill(self.gate_pid(), signal.SIGKILL)
+            self.some_more()
+        self.end()
+        eventually(lambda: len(self.entries("gate.restarted")) == ROUNDS, what="an entry for each")
+        # At most what it had not told within its last second.
+        self.assertGreater(self.used(), Upstream.seen / 10)
+
+    def test_of_the_launcher_leaves_that_word_too(self):
+        for _ in range(ROUNDS):
+            self.some_more()
+            os.kill(self.server.launcher_pid(), signal.SIGKILL)
+            eventually(lambda: self.server.get("/readyz", key="").status == 200, what="the next launcher")
+            self.some_more()
+        self.end()
+        eventually(lambda: len(self.entries("gate.restarted")) == ROUNDS, what="an entry for each")
+        # Those that were told before the kills, whoever had them then.
+        self.assertGreater(self.used(), Upstream.seen / 10)
+
+    def test_of_both_at_once(self):
+        for _ in range(ROUNDS):
+            self.some_more()
+            launcher = self.server.launcher_pid()
+            self.server.process.send_signal(signal.SIGKILL)
+            os.kill(launcher, signal.SIGKILL)
+            self.server.stop()
+            self.server.start()
+            self.some_more()
+        self.end()
+        eventually(lambda: len(self.entries("gate.restarted")) == ROUNDS, what="an entry for each")
+
+
+if __name__ == "__main__":
+    unittest.main()
