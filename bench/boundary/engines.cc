@@ -12,8 +12,8 @@
 
 #include "base/file.h"
 #include "bench/peers.h"
+#include "boundary/box/archive.h"
 #include "boundary/gvisor/runsc.h"
-#include "boundary/uml/archive.h"
 #include "boundary/uml/uml_kernel.h"
 #include "image/tree.h"
 #include "kernel/process.h"
@@ -150,7 +150,7 @@ Result<std::vector<std::string>> ByHand::command(const std::string& script) {
     words.insert(words.end(), {"run", "--bundle", folder_, id});
     return words;
   }
-  boundary::uml::Archive archive;
+  boundary::box::Archive archive;
   ISOLA_TRY(std::string init, read_file(own_folder() + "isola-bench-init", 16 << 20));
   archive.file("init", init, 0755);
   if (!script.empty()) archive.file("script", script, 0644);
