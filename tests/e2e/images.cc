@@ -1,12 +1,17 @@
 #include "e2e/images.h"
 
 #include "boundary/gvisor/runsc.h"
+#include "boundary/microvm/machine.h"
 
 namespace isola::e2e {
 
 std::string lacks_memory(BoundaryKind kind) {
   if (kind == BoundaryKind::jail)
     return boundary::jail::Criu::find().program.empty() ? "no criu here; `./dev criu` provides one" : "";
+  if (kind == BoundaryKind::microvm) {
+    auto machine = boundary::microvm::Machine::find();
+    return machine ? "" : machine.error().message;
+  }
   auto runsc = boundary::gvisor::Runsc::find();
   if (!runsc) return runsc.error().message;
   auto keeps = runsc->keeps_memory();

@@ -1,5 +1,5 @@
-// The memory of a virtual machine: two files, `ram` with what is in it, byte for byte and with holes where there is
-// nothing, and `state` with that of the processors and devices, as QEMU writes it.
+// The memory of a virtual machine: two files, `ram.img` with what is in it, byte for byte and with holes where there is
+// nothing, and `state.img` with that of the processors and devices, as QEMU writes it.
 //
 // The launcher's helper takes the two descriptors that the relay keeps for it (guest/agent/machine_ends.h): the
 // monitor, over which it tells QEMU to save itself, and the memory. QEMU writes into a pipe that the helper reads; it

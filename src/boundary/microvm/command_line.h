@@ -21,7 +21,7 @@ namespace isola::boundary::microvm {
 inline constexpr char kEngine[] = "engine", kKernel[] = "kernel", kInitrd[] = "initrd", kImage[] = "image",
                       kDisk[] = "disk", kMemory[] = "memory";
 // Of an image, in its folder.
-inline constexpr char kRamFile[] = "ram", kStateFile[] = "state", kShapeFile[] = "machine";
+inline constexpr char kRamFile[] = "ram.img", kStateFile[] = "state.img", kShapeFile[] = "machine.img";
 
 // With less, the guest's kernel does not come up beside QEMU.
 inline constexpr uint64_t kLeastMemory = 192 << 20;

@@ -91,7 +91,7 @@ TEST_F(MicrovmCommandLine, HasWhatTheGuestNeedsAndNothingOfTheHost) {
 TEST_F(MicrovmCommandLine, OneThatIsRestoredMapsTheImagesMemoryPrivately) {
   spec_.memory = MemoryImage{};
   words_ = command_line(machine_, shape_, spec_, true);
-  EXPECT_TRUE(has("mem-path=/memory/ram,share=off"));
+  EXPECT_TRUE(has("mem-path=/memory/ram.img,share=off"));
   EXPECT_TRUE(has("-incoming"));
 }
 

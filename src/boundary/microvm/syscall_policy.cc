@@ -27,8 +27,9 @@ constexpr uint32_t kAllowed[] = {
     // files of the box, and those that are open
     __NR_openat, __NR_close, __NR_close_range, __NR_read, __NR_write, __NR_readv, __NR_writev, __NR_pread64,
     __NR_pwrite64, __NR_preadv, __NR_pwritev, __NR_lseek, __NR_fallocate, __NR_ftruncate, __NR_fsync, __NR_fdatasync,
-    __NR_sync_file_range, __NR_dup, __NR_dup3, __NR_pipe2, __NR_newfstatat, __NR_fstat, __NR_statx, __NR_statfs,
-    __NR_fstatfs, __NR_faccessat, __NR_faccessat2, __NR_readlinkat, __NR_getcwd, __NR_umask, __NR_getdents64,
+    __NR_sync_file_range, __NR_fadvise64, __NR_dup, __NR_dup3, __NR_pipe2, __NR_newfstatat, __NR_fstat, __NR_statx,
+    __NR_statfs, __NR_fstatfs, __NR_faccessat, __NR_faccessat2, __NR_readlinkat, __NR_getcwd, __NR_chdir, __NR_fchdir,
+    __NR_umask, __NR_getdents64,
     // the guest's memory, which the relay makes
     __NR_memfd_create,
     // waiting for things

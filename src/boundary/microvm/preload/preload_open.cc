@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr char kMemory[] = "/memory/ram";  // boundary/microvm/command_line.h
+constexpr char kMemory[] = "/memory/ram.img";  // boundary/microvm/command_line.h
 int memory_fd = -1;
 
 int open_with(const char* symbol, const char* path, int flags, mode_t mode) {
