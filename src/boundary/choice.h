@@ -32,7 +32,7 @@ struct Choice {
   bool operator==(const Choice&) const = default;
 };
 
-// `automatic` is a microvm that the processor accelerates, else the weakest that is enough; `strongest` is the
+// `automatic` is the weakest that is enough; `strongest` is the
 // strongest that there is.
 Result<BoundaryKind> choose(const Choice& choice, std::span<const Offer> offers);
 

@@ -23,10 +23,10 @@ Error refused(Choice choice, std::vector<Offer> offers) {
   return kind ? Error{} : kind.error();
 }
 
-TEST(Choice, AutomaticIsTheJailUnlessAVmIsAccelerated) {
+TEST(Choice, AutomaticIsTheJailUnlessMoreIsAskedFor) {
   EXPECT_EQ(chosen({}, {kJail, kGvisor}), BoundaryKind::jail);
   EXPECT_EQ(chosen({}, {kJail, kGvisor, kSlowVm}), BoundaryKind::jail);
-  EXPECT_EQ(chosen({}, {kJail, kFastVm}), BoundaryKind::microvm);
+  EXPECT_EQ(chosen({}, {kJail, kFastVm}), BoundaryKind::jail);
 }
 
 TEST(Choice, StrongestIsTheStrongestThereIs) {
