@@ -230,9 +230,8 @@ TEST_F(InterceptTest, APolicyIsInForceWhateverItsBindingsAre) {
   Box box = inside(kAllow, {bearer()});
   EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 200 OK");
   EXPECT_NE(world->set_policy(box, kAllow, false, "[{"), "") << "it says what is wrong";
-  EXPECT_EQ(box.run([&] { return secure_talk("a.example", kSecurePort, trusted->path(), get("/")); }).substr(0, 12),
-            "HTTP/1.1 401")
-      << "without the credential";
+  // Still looked into, since the server may say what it was once sent.
+  EXPECT_EQ(status(ask(box, get("/"))).substr(0, 12), "HTTP/1.1 401") << "without the credential";
   EXPECT_NE(world->set_policy(box, "allow b.example:9443\n", false, "[{]"), "");
   EXPECT_EQ(box.run([&] { return resolve("a.example"); }), "code 3");
   ASSERT_EQ(world->add(box, "allow b.example:9443\n", "", "[{"), "");

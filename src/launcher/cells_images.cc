@@ -12,7 +12,6 @@
 #include <ctime>
 #include <fstream>
 #include <system_error>
-#include <thread>
 
 #include "base/file.h"
 #include "base/ids.h"
@@ -81,39 +80,9 @@ bool decode_made(std::string_view bytes, Made& made) {
   return in.done();
 }
 
-// What goes on in the helper while the memory is being saved, so that little is left to do when everything stands
-// still: checksums, and the files' way to the disk.
-class Ahead {
- public:
-  explicit Ahead(const std::string& memory) : sums_(memory, "pages-") {}  // criu appends to these, and only that
-  ~Ahead() { (void)finish(); }
-  Ahead(const Ahead&) = delete;
-  Ahead& operator=(const Ahead&) = delete;
-  void start(image::LayerStore& layers, const std::string& layer) {
-    sums_.start();
-    auto path = layers.path(layer);
-    if (!path) return;
-    try {
-      sync_ = std::thread([path = *path] {
-        // Whether it went well is asked when it counts.
-        if (Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); folder) (void)::syncfs(folder.get());
-      });
-    } catch (const std::system_error&) {  // no thread to be had: everything is done later
-    }
-  }
-  image::KnownSums finish() {
-    if (sync_.joinable()) sync_.join();
-    return sums_.finish();
-  }
-
- private:
-  image::SumsAhead sums_;
-  std::thread sync_;
-};
-
 // In the helper, while nothing in the sandbox moves.
 Result<std::string> keep_files(image::Image image, const image::ImageStore& store, image::LayerStore& layers,
-                               const std::string& layer, Ahead& ahead) {
+                               const std::string& layer, image::SumsAhead& ahead) {
   auto last = std::chrono::steady_clock::now();
   auto lap = [&] {
     auto now = std::chrono::steady_clock::now();
@@ -429,8 +398,11 @@ Result<void> Cells::start_work(One& one) {
                                 .largest_deleted_file = one.limits.disk,
                                 .keep = parts_.layers.descriptors()};
   spec.keep.push_back(imaging.draft.lock.get());
-  auto ahead = std::make_shared<Ahead>(imaging.draft.memory);
-  spec.begun = [this, ahead, layer = layer_of(one.entry)] { ahead->start(parts_.layers, layer); };
+  // Only checksums are made ahead. The layer goes to the disk when the memory is there: on a full disk a sync before
+  // that fails below the store's filesystem, which is read-only from then on, for everybody.
+  auto ahead =
+      std::make_shared<image::SumsAhead>(imaging.draft.memory, "pages-");  // criu appends to these, and only that
+  spec.begun = [ahead] { ahead->start(); };
   spec.at_rest = [this, &imaging, ahead, layer = layer_of(one.entry)] {
     return keep_files(imaging.image, store_, parts_.layers, layer, *ahead);
   };

@@ -11,9 +11,9 @@
 //      return ok();
 //    }},
 //
-// Each runs in a process, a session and an empty folder of its own, and is ended after fifteen seconds: so a check closes
-// nothing, may die, and leaves nothing behind. What it says must be the same each time: no numbers of processes, no
-// addresses, no times. It may do nothing that the host would feel, since it is run there as root, too.
+// Each runs in a process, a session and an empty folder of its own, and is ended after fifteen seconds: so a check
+// closes nothing, may die, and leaves nothing behind. What it says must be the same each time: no numbers of processes,
+// no addresses, no times. It may do nothing that the host would feel, since it is run there as root, too.
 #pragma once
 
 #include <errno.h>

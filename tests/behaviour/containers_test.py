@@ -60,9 +60,6 @@ podman inspect -f '{{.State.Status}}' sleeper
     def test_uml(self):
         self.works("uml")
 
-    def test_microvm(self):
-        self.works("microvm")
-
     def test_refused_elsewhere(self):
         """Where it does not work, podman says so at once, and what it says is what the documentation says."""
         with open(boundaries.os.path.join(boundaries.HERE, "../../docs/boundaries.md")) as file:

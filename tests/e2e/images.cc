@@ -10,7 +10,8 @@ std::string lacks_memory(BoundaryKind kind) {
     return boundary::jail::Criu::find().program.empty() ? "no criu here; `./dev criu` provides one" : "";
   if (kind == BoundaryKind::microvm) {
     auto machine = boundary::microvm::Machine::find();
-    return machine ? "" : machine.error().message;
+    if (!machine) return machine.error().message;
+    return machine->keeps_memory ? "" : "this version cannot keep it";
   }
   auto runsc = boundary::gvisor::Runsc::find();
   if (!runsc) return runsc.error().message;

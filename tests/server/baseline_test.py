@@ -109,8 +109,8 @@ class Baseline(unittest.TestCase):
         box = self.create()
         made = self.server.post(f"/v1/sandboxes/{box}/snapshot", {"memory": False}, key=self.key)
         self.assertEqual(made.status, 201, made)
+        self.server.stop()  # first: it would start another launcher
         subprocess.run([ISOLA, "launcher", "stop", "--all", "--data", self.server.data], capture_output=True)
-        self.server.stop()
         out = subprocess.run([ISOLA, "audit", "baseline", self.project, "--json", "--data", self.server.data],
                              capture_output=True, text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         stands = {point["point"]: point["stand"] for point in json.loads(out.stdout)["points"]}

@@ -97,13 +97,6 @@ class Boundaries(unittest.TestCase):
         self.assertLess(server.delete(box).status, 300)
         self.skipTest("memory with the boundary gvisor: " + paused.json["error"]["message"])
 
-    def test_microvm_keeps_memory(self):
-        if not offers["microvm"]["offered"]:
-            self.skipTest("boundary microvm: " + offers["microvm"]["missing"])
-        if not offers["microvm"]["accelerated"] and not os.environ.get("ISOLA_TEST_FULL"):
-            self.skipTest("boundary microvm without KVM: only in the full run (ISOLA_TEST_FULL)")
-        self.keeps_memory("microvm", "qemu")
-
     def keeps_memory(self, boundary, engine):
         made = server.create(boundary=boundary)
         box = "/v1/sandboxes/" + made["id"]
