@@ -220,6 +220,30 @@ class Audit(unittest.TestCase):
         self.assertEqual(revoked - told, set())
         self.assertTrue(verified(self.server)["good"])
 
+    def test_what_was_answered_a_moment_before_the_kill(self):
+        """Of secrets and revocations: the answer is the last thing that the server does."""
+        box = self.server.create(network="allow a.example:443")["id"]
+
+        def told(kind, field):
+            return {json.loads(line)["data"][field]
+                    for line in audit(self.server, "export", "--kind", kind).stdout.splitlines()}
+
+        def and_kill(reply, status):
+            self.server.stop(signal.SIGKILL)
+            self.assertEqual(reply.status, status, reply)
+            self.server.start()
+        for number in range(3):
+            name = f"s{number}"
+            and_kill(self.server.post("/v1/secrets", {"name": name, "value": "one value"}), 201)
+            self.assertIn(name, told("secret.created", "secret"))
+            and_kill(self.server.request("PUT", f"/v1/secrets/{name}", {"value": "another value"}), 200)
+            self.assertIn(name, told("secret.rotated", "secret"))
+            made = self.server.post(f"/v1/sandboxes/{box}/bindings", {"secret": name, "names": ["a.example"]}).json["id"]
+            and_kill(self.server.delete(f"/v1/bindings/{made}"), 204)
+            self.assertIn(made, told("grant.revoked", "binding"))
+            and_kill(self.server.delete(f"/v1/secrets/{name}"), 204)
+            self.assertIn(name, told("secret.deleted", "secret"))
+
     def test_secret(self):
         """Entries as the gate makes them, here by hand: who used it, for which task, where, when."""
         self.assertIn("knows nothing", audit(self.server, "secret", "github").stdout)
