@@ -13,7 +13,7 @@ namespace isola::bench {
 
 namespace {
 
-const char* const kGroup = "Living side by side";
+const char* const kDensityGroup = "Living side by side";
 
 // A line "Name:   123 kB" of /proc/meminfo and its like, in KiB.
 double field(const std::string& path, const std::string& name) {
@@ -111,7 +111,7 @@ Result<void> count_mounts(Stage& stage, const std::string& id) {
     mounts = read(fmt::format("/proc/{}/mountinfo", one.pid), own);
     std::erase_if(own, [&](const auto& device) { return outside.contains(device); });
     stage.report().value(
-        kGroup, "mounts in a jail", static_cast<double>(mounts), "",
+        kDensityGroup, "mounts in a jail", static_cast<double>(mounts), "",
         fmt::format("{} file systems of its own (superblocks; mqueue, unmounted, is one more)", own.size()));
     return {};
   }
@@ -144,7 +144,7 @@ Result<void> bench_density(Stage& stage) {
   auto before = Memory::now();
   auto start = Clock::now();
   ISOLA_CHECK(grow(stage, crowd, many));
-  report.value(kGroup, "creates per second of one client, one after the other",
+  report.value(kDensityGroup, "creates per second of one client, one after the other",
                static_cast<double>(many - 10) / micros_since(start) * 1e6, "/s", "cold; without running anything");
   ISOLA_CHECK(stage.settle(0));
   auto after = Memory::now();
@@ -156,15 +156,15 @@ Result<void> bench_density(Stage& stage) {
   };
   double whole = each(&Memory::available, -1);
   report.value(
-      kGroup, fmt::format("memory per idle sandbox ({} of them)", many), whole, "KiB",
+      kDensityGroup, fmt::format("memory per idle sandbox ({} of them)", many), whole, "KiB",
       fmt::format("by MemAvailable; of it the guest {:.0f} (PSS), slab {:.0f}, kernel stacks {:.0f}, page tables "
                   "{:.0f}, per-cpu {:.0f}",
                   pss, each(&Memory::slab, 1), each(&Memory::stacks, 1), each(&Memory::tables, 1),
                   each(&Memory::percpu, 1)));
-  report.timing(kGroup, "cold create with 10 alive: first output", few.cold);
-  report.timing(kGroup, fmt::format("cold create with {} alive: first output", many), crowded.cold);
-  report.timing(kGroup, "bare process with 10 alive", few.bare);
-  report.timing(kGroup, fmt::format("bare process with {} alive", many), crowded.bare);
+  report.timing(kDensityGroup, "cold create with 10 alive: first output", few.cold);
+  report.timing(kDensityGroup, fmt::format("cold create with {} alive: first output", many), crowded.cold);
+  report.timing(kDensityGroup, "bare process with 10 alive", few.bare);
+  report.timing(kDensityGroup, fmt::format("bare process with {} alive", many), crowded.bare);
 
   start = Clock::now();
   crowd.sandboxes.clear();
@@ -176,11 +176,11 @@ Result<void> bench_density(Stage& stage) {
     if (Clock::now() > give_up) return fail(Code::timeout, "the sandboxes do not go away");
     ::usleep(10000);
   }
-  report.value(kGroup, fmt::format("ending all {}", many), micros_since(start) / 1e6, "s");
+  report.value(kDensityGroup, fmt::format("ending all {}", many), micros_since(start) / 1e6, "s");
   ISOLA_CHECK(stage.settle(0));
   double dying = dying_groups() - dying_before;
   report.value(
-      kGroup, "dying memory control groups left", dying, "",
+      kDensityGroup, "dying memory control groups left", dying, "",
       fmt::format("after {} ended sandboxes; {:.0f} before, whoever's they are", many + 4 * rounds, dying_before));
 
   double factor = crowded.cold.p50() / few.cold.p50(), noise = crowded.bare.p50() / few.bare.p50();

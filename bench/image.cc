@@ -23,7 +23,7 @@ namespace isola::bench {
 
 namespace {
 
-const char* const kGroup = "Images";
+const char* const kImageGroup = "Images";
 
 struct Workload {
   std::string name;
@@ -37,23 +37,23 @@ struct Workload {
 };
 
 // One sandbox in which the workload is ready.
-struct Box {
+struct Subject {
   std::string id;
   std::unique_ptr<guest::PipeClient> guest;
   std::shared_ptr<guest::Run> run = {};
   double program = 0;  // microseconds from its start until it was ready
 };
 
-Result<Box> adopt(launcher::Sandbox sandbox) {
-  return Box{sandbox.reply.id,
-             std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
+Result<Subject> adopt(launcher::Sandbox sandbox) {
+  return Subject{sandbox.reply.id, std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest),
+                                                                       std::move(sandbox.link.to_guest))};
 }
 
-Result<Box> start(launcher::Client& client, const Workload& work) {
+Result<Subject> start(launcher::Client& client, const Workload& work) {
   launcher::LaunchRequest request{.digest = work.digest, .cold = true, .allow_unquotaed = true};
   request.limits.memory = work.memory;
   ISOLA_TRY(auto sandbox, client.launch(request));
-  ISOLA_TRY(Box box, adopt(std::move(sandbox)));
+  ISOLA_TRY(Subject box, adopt(std::move(sandbox)));
   auto heard = std::make_shared<std::string>();
   auto begun = Clock::now();
   box.run = box.guest->begin_run(
@@ -166,7 +166,7 @@ Result<void> forks(Stage& stage, const Workload& work, const std::string& image,
   Report& report = stage.report();
   std::atomic<int> left = count;
   const unsigned threads = std::min<unsigned>(2 * stage.cores(), static_cast<unsigned>(count));
-  std::vector<std::vector<Box>> boxes(threads);
+  std::vector<std::vector<Subject>> boxes(threads);
   std::vector<launcher::Client> clients;
   for (unsigned i = 0; i < threads; ++i) {
     ISOLA_TRY(auto client, stage.connect());
@@ -177,14 +177,14 @@ Result<void> forks(Stage& stage, const Workload& work, const std::string& image,
   ISOLA_CHECK(in_parallel(threads, [&](unsigned thread) -> Result<void> {
     while (left.fetch_sub(1) > 0) {
       ISOLA_TRY(auto sandbox, clients[thread].launch(from_image(image, work, true)));
-      ISOLA_TRY(Box box, adopt(std::move(sandbox)));
+      ISOLA_TRY(Subject box, adopt(std::move(sandbox)));
       ISOLA_CHECK(run_in(*box.guest, work.probe, kHelloSays));
       boxes[thread].push_back(std::move(box));
     }
     return {};
   }));
   double all = micros_since(begun);
-  report.value(kGroup, fmt::format("{}: fork {}, all answer", work.name, count), all / 1000, "ms",
+  report.value(kImageGroup, fmt::format("{}: fork {}, all answer", work.name, count), all / 1000, "ms",
                fmt::format("{:.1f} ms each, {:.2f}× a cold start; {} at a time", all / 1000 / count, all / count / cold,
                            threads));
   if (count >= 20) {
@@ -195,7 +195,7 @@ Result<void> forks(Stage& stage, const Workload& work, const std::string& image,
         charged += static_cast<double>(usage.memory_bytes) / (1 << 20) / count;
       }
     report.value(
-        kGroup, fmt::format("{}: memory per fork ({} alive)", work.name, count), charged, "MiB",
+        kImageGroup, fmt::format("{}: memory per fork ({} alive)", work.name, count), charged, "MiB",
         fmt::format("its control group: its own copy of what its processes had in memory, and the kernel's own; "
                     "MemAvailable fell by {:.2f} each",
                     (before - available_mib()) / count));
@@ -221,7 +221,7 @@ struct DumpAndRestore {
 // The same processes in the same jail, by criu's command line.
 Result<void> by_hand(Stage& stage, const Workload& work, JailPeer& peer, double& dumped, double& restored) {
   ISOLA_CHECK(stage.settle(0));
-  ISOLA_TRY(Box box, start(stage.launcher(), work));
+  ISOLA_TRY(Subject box, start(stage.launcher(), work));
   ISOLA_CHECK(box.guest->quiesce());
   ISOLA_TRY(pid_t pid, first_process(stage.launcher(), box.id));
   ISOLA_TRY(dumped, peer.dump(pid));
@@ -248,7 +248,7 @@ Result<void> measure_pooled(Stage& stage, const Workload& work, const std::strin
       request.limits.memory = work.memory;
       ISOLA_TRY(auto sandbox, client.launch(request));
       const Birth birth = sandbox.reply.birth;
-      ISOLA_TRY(Box box, adopt(std::move(sandbox)));
+      ISOLA_TRY(Subject box, adopt(std::move(sandbox)));
       ISOLA_TRY(auto timing, run_in(*box.guest, work.probe, kHelloSays, begun));
       if (birth != Birth::pooled) return fail(Code::internal, "the pool was empty");
       if (round >= 0) (started ? warm : plain).add(timing.first);
@@ -257,8 +257,8 @@ Result<void> measure_pooled(Stage& stage, const Workload& work, const std::strin
       ISOLA_CHECK(stage.settle_with_none_parked());
     }
   }
-  report.timing(kGroup, work.name + ": pooled, plain → first output", plain);
-  report.timing(kGroup, work.name + ": pooled, with it started → first output", warm,
+  report.timing(kImageGroup, work.name + ": pooled, plain → first output", plain);
+  report.timing(kImageGroup, work.name + ": pooled, with it started → first output", warm,
                 fmt::format("{:.2f}× a plain one", paired_ratio(warm, plain)));
   report.goal(work.name + ": pooled with it started, against a plain pooled create", paired_ratio(warm, plain), 1.5);
   return {};
@@ -277,7 +277,7 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
   for (int round = -1; round < work.rounds; ++round) {
     ISOLA_CHECK(stage.settle(0));
     auto begun = Clock::now();
-    ISOLA_TRY(Box box, start(client, work));
+    ISOLA_TRY(Subject box, start(client, work));
     double cold_time = micros_since(begun), program_time = box.program;
 
     ISOLA_CHECK(box.guest->quiesce());
@@ -298,7 +298,7 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
     begun = Clock::now();
     ISOLA_TRY(auto sandbox, client.launch(from_image(saved.image, work, false)));
     auto latency = sandbox.reply.latency;
-    ISOLA_TRY(Box next, adopt(std::move(sandbox)));
+    ISOLA_TRY(Subject next, adopt(std::move(sandbox)));
     ISOLA_TRY(auto first, run_in(*next.guest, work.probe, kHelloSays, begun));
     ISOLA_CHECK(client.kill(next.id));
     if (!kept.empty()) ISOLA_CHECK(client.drop_image(kept));
@@ -327,19 +327,20 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
     std::string words = fmt::format("{:.2f}× criu's own of the jail", paired_ratio(ours, theirs)), size = per_gib(ours);
     return size.empty() ? words : words + ", " + size;
   };
-  report.value(kGroup, work.name + ": memory image", bytes / (1 << 20), "MiB");
-  report.timing(kGroup, work.name + ": cold start, ready", cold);
-  report.timing(kGroup, work.name + ": of that, the program", program);
-  report.timing(kGroup, work.name + ": pause", pause, beside(pause, jail.dump));
-  report.timing(kGroup, work.name + ": snapshot", snapshot);
-  report.timing(kGroup, work.name + ": resume → first output", resume,
+  report.value(kImageGroup, work.name + ": memory image", bytes / (1 << 20), "MiB");
+  report.timing(kImageGroup, work.name + ": cold start, ready", cold);
+  report.timing(kImageGroup, work.name + ": of that, the program", program);
+  report.timing(kImageGroup, work.name + ": pause", pause, beside(pause, jail.dump));
+  report.timing(kImageGroup, work.name + ": snapshot", snapshot);
+  report.timing(kImageGroup, work.name + ": resume → first output", resume,
                 fmt::format("{}, {:.2f}× a cold start", beside(resume, jail.restore), paired_ratio(resume, cold)));
-  report.timing(kGroup, work.name + ": criu dump (command line, the jail)", jail.dump, per_gib(jail.dump));
-  report.timing(kGroup, work.name + ": criu restore (command line, the jail)", jail.restore, per_gib(jail.restore));
+  report.timing(kImageGroup, work.name + ": criu dump (command line, the jail)", jail.dump, per_gib(jail.dump));
+  report.timing(kImageGroup, work.name + ": criu restore (command line, the jail)", jail.restore,
+                per_gib(jail.restore));
   if (work.on_host) {
-    report.timing(kGroup, work.name + ": criu dump (command line, a bare process)", bare.dump,
+    report.timing(kImageGroup, work.name + ": criu dump (command line, a bare process)", bare.dump,
                   "one process in no namespace of its own");
-    report.timing(kGroup, work.name + ": criu restore (command line, a bare process)", bare.restore);
+    report.timing(kImageGroup, work.name + ": criu restore (command line, a bare process)", bare.restore);
   }
   pause_steps.print(report, "Where a pause goes: " + work.name);
   resume_steps.print(report, "Where a resume goes: " + work.name);
@@ -392,19 +393,19 @@ Result<void> measure_files(Stage& stage) {
     ISOLA_CHECK(stage.settle(0));
     auto begun = Clock::now();
     ISOLA_TRY(auto sandbox, client.launch({.allow_unquotaed = true, .image = empty}));
-    ISOLA_TRY(Box box, adopt(std::move(sandbox)));
+    ISOLA_TRY(Subject box, adopt(std::move(sandbox)));
     ISOLA_TRY(auto timing, run_in(*box.guest, {kHello}, kHelloSays, begun));
     resumed.add(timing.first);
     ISOLA_CHECK(client.kill(box.id));
     for (const auto& image : {empty, just_written, unchanged}) ISOLA_CHECK(client.drop_image(image));
   }
-  report.timing(kGroup, "files only: plain create → first output", plain);
-  report.timing(kGroup, "files only: resume → first output", resumed,
+  report.timing(kImageGroup, "files only: plain create → first output", plain);
+  report.timing(kImageGroup, "files only: resume → first output", resumed,
                 fmt::format("{:.2f}× a plain create", paired_ratio(resumed, plain)));
-  report.timing(kGroup, "files only: snapshot of an empty layer", small);
-  report.timing(kGroup, "files only: snapshot of a layer with 300 MiB that did not change", large,
+  report.timing(kImageGroup, "files only: snapshot of an empty layer", small);
+  report.timing(kImageGroup, "files only: snapshot of a layer with 300 MiB that did not change", large,
                 fmt::format("{:.2f}× an empty one", paired_ratio(large, small)));
-  report.timing(kGroup, "files only: snapshot of a layer with 300 MiB just written", fresh,
+  report.timing(kImageGroup, "files only: snapshot of a layer with 300 MiB just written", fresh,
                 "most of it: they are put on disk");
   report.goal("files only: resume, against a plain create", paired_ratio(resumed, plain), 3);
   report.goal("files only: snapshot with 300 MiB that did not change, against an empty one", paired_ratio(large, small),

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -165,7 +166,12 @@ Result<void> Stage::settle(uint32_t least, uint32_t most) {
   auto give_up = Clock::now() + kPatience;
   for (;;) {
     ISOLA_TRY(auto info, launcher_->info());
-    if (info.cleaning == 0 && info.parked >= least && info.parked <= most) break;
+    bool rests = info.cleaning == 0 && info.parked >= least && info.parked <= most;
+    if (rests && most == 0) {  // nor is one being made, which was wanted a moment ago
+      ISOLA_TRY(auto all, launcher_->list());
+      rests = std::ranges::none_of(all, [](const auto& one) { return one.parked; });
+    }
+    if (rests) break;
     if (Clock::now() > give_up) return fail(Code::timeout, "the launcher does not come to rest");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

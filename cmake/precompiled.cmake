@@ -2,7 +2,7 @@
 # clang builds, finds sources that do not name what they need.
 #
 # A precompiled header serves only those who are compiled exactly like it, so there is one for libraries (-fPIC) and one for
-# programs (-fPIE).
+# programs (-fPIE). The programs are tests, and are compiled as tests are (isola_quick_to_compile in rooms.cmake).
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   function(isola_precompile)
   endfunction()
@@ -21,6 +21,10 @@ foreach(kind library program)
 endforeach()
 set_target_properties(isola_precompiled_program PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 target_compile_options(isola_precompiled_program PRIVATE -fPIE)
+find_package(GTest REQUIRED)
+target_link_libraries(isola_precompiled_program PRIVATE GTest::gtest)
+target_precompile_headers(isola_precompiled_program PRIVATE <gtest/gtest.h>)
+isola_quick_to_compile(isola_precompiled_program)
 
 function(isola_precompile)
   foreach(target ${ARGN})

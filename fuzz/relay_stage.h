@@ -10,7 +10,7 @@
 
 #include "gate/inspector.h"
 #include "gate/relay.h"
-#include "vault/binding.h"
+#include "vault/binding_wire.h"
 #include "vault/seal.h"
 
 namespace isola::gate {
@@ -42,7 +42,7 @@ class StagedPremises : public Premises {
     vault::Binding binding;
     binding.id = "b", binding.secret = "s", binding.names = {"a.example"}, binding.path_prefix = "/key";
     binding.sealed = vault::seal(key.open_key(), kFuzzValue).value();
-    bindings_ = Bindings::make(vault::to_json({binding}), &key).value();
+    bindings_ = Bindings::make(vault::encode_bindings({binding}), &key).value();
     searches_->set(*bindings_);
     egress_ = std::make_shared<const Egress>(
         parse_policy("deny a.example paths /secret\ndeny a.example methods DELETE\nallow a.example\n").value());

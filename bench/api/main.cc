@@ -23,7 +23,9 @@ Result<void> measure(Mode mode, Report& report) {
     std::snprintf(text, sizeof text, "the machine was busy when this began (load %.2f)", load[0]);
     report.note(text);
   }
-  ISOLA_TRY(World world, World::start(path.substr(0, path.rfind('/')) + "/isola"));
+  const std::string isola = path.substr(0, path.rfind('/')) + "/isola";
+  ISOLA_CHECK(bench_start(isola, report, mode));
+  ISOLA_TRY(World world, World::start(isola));
   ISOLA_CHECK(bench_create(world, report, mode));
   ISOLA_CHECK(bench_requests(world, report, mode));
   return bench_previews(world, report, mode);

@@ -74,6 +74,7 @@ inline int times(Mode mode, int quick, int normal, int full) {
   return mode == Mode::quick ? quick : mode == Mode::normal ? normal : full;
 }
 
+Result<void> bench_start(const std::string& isola, Report& report, Mode mode);  // with servers of its own
 Result<void> bench_create(const World& world, Report& report, Mode mode);
 Result<void> bench_requests(const World& world, Report& report, Mode mode);
 Result<void> bench_previews(const World& world, Report& report, Mode mode);

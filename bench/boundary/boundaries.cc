@@ -22,7 +22,7 @@ namespace {
 constexpr char kAddress[] = "203.0.113.10";
 constexpr uint32_t kAddressNumber = 0xcb00710a;
 constexpr uint16_t kPort = 9000;
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kEnginePatience = std::chrono::seconds(120);
 
 struct Box {
   std::string id;
@@ -70,7 +70,7 @@ class Boundaries {
     ISOLA_TRY(auto sandbox, client().launch(request));
     Box box{sandbox.reply.id,
             std::make_unique<guest::PipeClient>(std::move(sandbox.link.from_guest), std::move(sandbox.link.to_guest))};
-    box.guest->set_patience(kPatience);
+    box.guest->set_patience(kEnginePatience);
     return box;
   }
   Result<void> end(const Box& box) {
@@ -131,7 +131,7 @@ class Boundaries {
   };
   static Result<void> echo(Cat& cat, const std::string& word) {
     ISOLA_CHECK(cat.box.guest->write_stdin(cat.run, word));
-    return cat.box.guest->pump_until([&] { return cat.heard->find(word) != std::string::npos; }, kPatience);
+    return cat.box.guest->pump_until([&] { return cat.heard->find(word) != std::string::npos; }, kEnginePatience);
   }
 
   Result<void> images() {

@@ -20,7 +20,7 @@ namespace isola::bench {
 namespace {
 
 constexpr size_t kPiece = 64 << 10;
-constexpr int kValues = 10, kLength = 40, kThreads = 16;
+constexpr int kValues = 10, kLength = 40, kShort = 6, kThreads = 16;
 
 std::string log_lines(size_t size) {
   std::mt19937 random(7);
@@ -33,13 +33,13 @@ std::string log_lines(size_t size) {
   return out;
 }
 
-std::shared_ptr<const scan::Automaton> automaton() {
+std::shared_ptr<const scan::Automaton> automaton(size_t length) {
   static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
   std::mt19937 random(11);
   std::vector<std::string> texts(kValues);
   std::vector<scan::Value> values;
   for (auto& text : texts) {
-    while (text.size() < kLength) text += kLetters[random() % kLetters.size()];
+    while (text.size() < length) text += kLetters[random() % kLetters.size()];
     values.push_back({"v", text});
   }
   return scan::Automaton::make(values).value();
@@ -52,7 +52,7 @@ Result<double> through_sockets(const std::string& text, const std::shared_ptr<co
   Fd in(ends[0]), out(ends[1]);
   int size = 1 << 20;
   ::setsockopt(in.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-  std::string buffer(kPiece, '\0'), clean;
+  std::string buffer(kPiece, '\0');
   std::vector<scan::Hit> hits;
   scan::Stream stream(values);
   const auto start = Clock::now();
@@ -63,10 +63,19 @@ Result<double> through_sockets(const std::string& text, const std::shared_ptr<co
       if (n <= 0) return sys_error("cannot read");
       got += static_cast<size_t>(n);
     }
-    if (!values) continue;
-    clean.clear();
-    stream.feed(buffer, clean, hits);
+    if (values) stream.feed(buffer, hits);  // as the gate does: whoever asks it keeps the bytes
   }
+  return static_cast<double>(text.size()) / micros_since(start);
+}
+
+// The same without the sockets, of bytes that are in the near caches, as those are that were just received.
+double in_memory(const std::string& text, const std::shared_ptr<const scan::Automaton>& values) {
+  constexpr size_t kNear = 4 * kPiece;
+  std::vector<scan::Hit> hits;
+  scan::Stream stream(values);
+  const auto start = Clock::now();
+  for (size_t at = 0; at < text.size(); at += kPiece)
+    stream.feed(std::string_view(text).substr(at % kNear, kPiece), hits);
   return static_cast<double>(text.size()) / micros_since(start);
 }
 
@@ -96,7 +105,7 @@ Result<double> entries_a_second(int threads, int entries) {
   Place place;
   const std::string path = place.folder + "/ledger.db";
   ISOLA_CHECK(ledger::provide_key(path, place.folder + "/ledger.key", ::getuid(), ::getgid()));
-  ISOLA_TRY(auto ledger, ledger::Ledger::open(path, {.sync = sqlite::Sync::full}));
+  ISOLA_TRY(auto ledger, ledger::Ledger::open(path, {.awaited_on_disk = true}));  // as `isola serve` has it
   const auto start = Clock::now();
   if (threads == 0) {
     for (int i = 0; i < entries; ++i) ISOLA_CHECK(ledger->append(entry()));
@@ -118,23 +127,35 @@ Result<double> entries_a_second(int threads, int entries) {
 
 Result<void> bench_scanner(int rounds, size_t bytes, Report& report) {
   const std::string text = log_lines(bytes);
-  auto values = automaton();
-  Samples plain, scanned;
+  // The time depends on the shortest value: those of usual tokens, and the shortest that are granted at all.
+  auto values = automaton(kLength), shortest = automaton(kShort);
+  Samples plain, scanned, short_ones, alone, alone_short;
   for (int round = 0; round < rounds; ++round) {
     ISOLA_TRY(double without, through_sockets(text, nullptr));
     ISOLA_TRY(double with, through_sockets(text, values));
-    plain.add(without), scanned.add(with);
+    ISOLA_TRY(double with_short, through_sockets(text, shortest));
+    plain.add(without), scanned.add(with), short_ones.add(with_short);
+    alone.add(in_memory(text, values)), alone_short.add(in_memory(text, shortest));
   }
-  const std::string group = fmt::format("A stream of {} MiB, searched for {} values", bytes >> 20, kValues);
-  report.value(group, "through a pair of sockets", plain.p50(), "MB/s");
-  report.value(group, "the same, and the scanner", scanned.p50(), "MB/s");
-  report.goal("stream / stream with the scanner (it takes ≤ 10 %)", paired_ratio(plain, scanned), 1 / 0.9,
-              fmt::format("it takes {:.0f} %", 100 * (1 - paired_ratio(scanned, plain))));
+  // No goal: nothing of a sandbox comes out as fast as one thread talks to itself. The goal is held against streams of
+  // sandboxes (bench/scan/stream.py).
+  const std::string group =
+      fmt::format("The scanner in one thread, {} MiB in pieces of 64 KiB, {} values", bytes >> 20, kValues);
+  auto takes = [&](const Samples& with) {
+    return fmt::format("takes {:.0f} %", 100 * (1 - paired_ratio(with, plain)));
+  };
+  report.value(group, "a pair of sockets, nothing searched", plain.p50(), "MB/s");
+  report.value(group, fmt::format("a pair of sockets and the scanner, values of {} bytes", kLength), scanned.p50(),
+               "MB/s", takes(scanned));
+  report.value(group, fmt::format("a pair of sockets and the scanner, values of {} bytes", kShort), short_ones.p50(),
+               "MB/s", takes(short_ones) + ": the worst case");
+  report.value(group, fmt::format("the scanner alone, values of {} bytes", kLength), alone.p50(), "MB/s");
+  report.value(group, fmt::format("the scanner alone, values of {} bytes", kShort), alone_short.p50(), "MB/s");
   return {};
 }
 
 Result<void> bench_ledger(int rounds, int entries, Report& report) {
-  const std::string group = "Entries of the ledger, each commit on the disk";
+  const std::string group = "Entries of the ledger, on the disk where they are waited for";
   struct Way {
     int threads, entries;
     const char* name;

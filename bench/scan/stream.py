@@ -1,10 +1,11 @@
+#!/usr/bin/env python3
 """What the search for bound values costs a stream: the output of a command, a file and a port, of a sandbox with a
 binding and of one without, in turns within one run.
 
-    ISOLA_BINARY=build/bin/isola python3 bench/scan/stream.py [--quick]
+    ISOLA_BINARY=build/bin/isola python3 bench/scan/stream.py [--quick|--full] [--json FILE] [--table FILE]
 
-Must be root; needs the template `minimal`. Prints a table of medians and exits with 1 if a command's output loses more
-than the goal."""
+Must be root; needs the template `minimal`. `./dev bench --gate` runs it."""
+import argparse
 import os
 import secrets
 import socket
@@ -12,10 +13,17 @@ import statistics
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/server"))
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+os.environ.setdefault("ISOLA_BINARY", os.path.join(ROOT, "build/bin/isola"))
+sys.path[:0] = [os.path.join(ROOT, "tests/server"), os.path.join(ROOT, "bench")]
 from island import Server  # noqa: E402
+from report import Report  # noqa: E402
 
 GOAL = 0.10
+# A sample is so many connections, in turn to each of so many sandboxes: which of the server's threads takes a connection
+# is chance, which has a sandbox is settled at its birth, and whether they are the same one matters more than the search.
+PARTS, BOXES = 8, 2
+ROADS = ("output of a command", "a file", "a port")
 MIB = 1 << 20
 # Text as programs print it, with beginnings of the value among it, as any text has.
 WRITER = """
@@ -52,11 +60,12 @@ def drain(server, method, path, body=b""):
         return total, time.perf_counter() - begin
 
 
-def make(server, size, bound):
+def make(server, size, secret=None):
     box = server.create(timeout=3600, network="allow api.example.org:443", disk="4G")["id"]
-    if bound:
-        server.post("/v1/secrets", {"name": "bench", "value": "k3y-" + secrets.token_hex(20)})
-        made = server.post(f"/v1/sandboxes/{box}/bindings", {"secret": "bench", "names": ["api.example.org"]})
+    if secret:
+        made = server.post("/v1/secrets", {"name": secret, "value": "k3y-" + secrets.token_hex(20)})
+        assert made.status == 201, made
+        made = server.post(f"/v1/sandboxes/{box}/bindings", {"secret": secret, "names": ["api.example.org"]})
         assert made.status == 201, made
     for path, program in (("/tmp/writer.py", WRITER), ("/tmp/port.py", PORT)):
         server.request("PUT", f"/v1/sandboxes/{box}/files?path={path}", program.encode())
@@ -68,42 +77,76 @@ def make(server, size, bound):
     return box, lines
 
 
-def main():
-    quick = "--quick" in sys.argv[1:]
-    size, rounds = (32 * MIB, 3) if quick else (256 * MIB, 9)
+def sample(server, road, boxes, size):
+    """MiB a second, over all connections of one sample."""
+    total, time_taken = 0, 0.0
+    for part in range(PARTS):
+        at = f"/v1/sandboxes/{boxes[part % BOXES][0]}"
+        run = b'{"command": "python3 /tmp/writer.py %d", "stream": true}' % size
+        asked = {ROADS[0]: ("POST", f"{at}/commands", run), ROADS[1]: ("GET", f"{at}/files?path=/tmp/file", b""),
+                 ROADS[2]: ("GET", f"{at}/ports/8000/", b"")}[road]
+        got, seconds = drain(server, *asked)
+        # A command does not wait for whoever reads: what came too fast is left out, and is not counted.
+        assert got >= size or road == ROADS[0], (road, got)
+        total, time_taken = total + got, time_taken + seconds
+    return total / time_taken / MIB
+
+
+def measure(size, rounds, report):
     server = Server()
+    part = size // PARTS
     try:
-        boxes = {"without": make(server, size, False), "with": make(server, size, True)}
-
-        def roads(box):
-            run = b'{"command": "python3 /tmp/writer.py %d", "stream": true}' % size
-            return {"output of a command": ("POST", f"/v1/sandboxes/{box}/commands", run),
-                    "a file": ("GET", f"/v1/sandboxes/{box}/files?path=/tmp/file", b""),
-                    "a port": ("GET", f"/v1/sandboxes/{box}/ports/8000/", b"")}
-
+        boxes = {"without": [], "with": []}
+        for i in range(BOXES):
+            boxes["without"].append(make(server, part))
+            boxes["with"].append(make(server, part, f"bench-{i}"))
         rates = {}
         for turn in range(rounds + 1):
-            for road in ("output of a command", "a file", "a port"):
-                order = list(boxes) if turn % 2 else list(boxes)[::-1]
-                for which in order:
-                    got, seconds = drain(server, *roads(boxes[which][0])[road])
-                    # A command does not wait for whoever reads: what came too fast is left out, and is not counted.
-                    assert got >= size or road == "output of a command", (road, which, got)
+            for road in ROADS:
+                for which in list(boxes) if turn % 2 else list(boxes)[::-1]:
+                    rate = sample(server, road, boxes[which], part)
                     if turn:  # the first one warms up
-                        rates.setdefault((road, which), []).append(got / seconds / MIB)
-        print(f"{size // MIB} MiB, {rounds} rounds, MiB/s (median)\n")
-        print("| stream | without a binding | with one | lost |\n| --- | ---: | ---: | ---: |")
-        worst = 0.0
-        for road in ("output of a command", "a file", "a port"):
-            without, with_one = (statistics.median(rates[road, which]) for which in ("without", "with"))
-            lost = statistics.median(1 - b / a for a, b in zip(rates[road, "without"], rates[road, "with"]))
-            print(f"| {road} | {without:.0f} | {with_one:.0f} | {lost:.1%} |")
-            if road == "output of a command":
-                worst = lost
-        print(f"\ngoal: output of a command loses at most {GOAL:.0%}: {'held' if worst <= GOAL else 'MISSED'}")
-        return 0 if worst <= GOAL else 1
+                        rates.setdefault((road, which), []).append(rate)
     finally:
         server.close()
+    group = f"Streams out of a sandbox, read over HTTP, {PARTS} of {part // MIB} MiB in a sample"
+    for road in ROADS:
+        # What slowed one round down slowed both.
+        kept = statistics.median(b / a for a, b in zip(rates[road, "without"], rates[road, "with"]))
+        for which, name in (("without", "nothing bound"), ("with", "searched for a value")):
+            all_of = rates[road, which]
+            report.value(group, f"{road}, {name}", statistics.median(all_of), "MiB/s",
+                         f"{min(all_of):.0f} to {max(all_of):.0f}" + (f"; loses {1 - kept:.1%}" if which == "with" else ""))
+        report.goal(f"{road}, not searched / searched (it loses ≤ {GOAL:.0%})", 1 / kept, 1 / (1 - GOAL),
+                    f"it loses {1 - kept:.1%}")
+
+
+def main():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--quick", action="store_const", const="quick", dest="mode", default="normal")
+    parser.add_argument("--full", action="store_const", const="full", dest="mode")
+    parser.add_argument("--json")
+    parser.add_argument("--table")
+    asked = parser.parse_args()
+    size, rounds = {"quick": (64 * MIB, 3), "normal": (256 * MIB, 9), "full": (256 * MIB, 25)}[asked.mode]
+    report = Report()
+    report.note("boundary: jail (a shared kernel); template minimal; one binding with a value of 44 bytes")
+    if os.getloadavg()[0] > 0.5:
+        report.note(f"the machine was busy when this began (load {os.getloadavg()[0]:.2f})")
+    failed = 0
+    try:
+        measure(size, rounds, report)
+    except Exception as error:
+        report.note(f"failed: {error}")
+        failed = 1
+    table = report.table()
+    if asked.table:
+        with open(asked.table, "w") as file:
+            file.write(table)
+    if asked.json:
+        report.write_json(asked.json, asked.mode)
+    print(table, end="")
+    return failed
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ git_here() { git -c safe.directory='*' "$@"; }
 commit_name() {
   local name
   name=$(git_here rev-parse --short=10 HEAD 2>/dev/null) || { echo unknown; return; }
-  [[ -z $(git_here status --porcelain --untracked-files=no 2>/dev/null) ]] || name+=-modified
+  # Documents do not count: a benchmark before this one has written its numbers there.
+  [[ -z $(git_here status --porcelain --untracked-files=no -- . ':!docs' 2>/dev/null) ]] || name+=-modified
   echo "$name"
 }
 results_stem() { echo "docs/results/$(date -u +%F)-$(commit_name)"; }
@@ -52,11 +53,16 @@ full_part() {
     FULL_FAILED=$((FULL_FAILED + 1))
   fi
 }
+# The sentence of each case that was skipped: GoogleTest's message begins with the line in the source, which says nothing.
+skip_reasons() {  # skip_reasons XML…
+  sed -nE 's/.*<skipped message="[^"&]*&#x0A;([^"]*)".*/\1/p' "$@" 2>/dev/null |
+    sed -E 's/&#x0A;.*//; s/i[a-z0-9]{20}/…/g; s/&apos;|&quot;/"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g'
+}
 # What this machine could not run stands beside what passed: a suite that skipped is not one that passed.
 results_end() {
   local skipped
   skipped=$({
-    sed -nE 's/.*<skipped message="([^"]*)".*/- \1/p' build/*/Testing/gtest/*.xml 2>/dev/null | sed 's/&#x0A;.*//'
+    skip_reasons build/*/Testing/gtest/*.xml | sed 's/^/- /'
     sed -nE 's/^skipped: /- /p' build/*/Testing/Temporary/LastTest.log 2>/dev/null
   } | sort -u || true)
   printf '\nCases that this machine could not run:\n\n%s\n' "${skipped:-- none}" >>"$RESULTS"
@@ -78,6 +84,12 @@ bench_api_run() {
 bench_gate() {
   build release isola-gate-bench
   bench_program isola-gate-bench gate-bench "gate results" "$@"
+  bench_scan "$@"
+}
+bench_scan() {
+  build release isola isola-guest
+  template release minimal
+  PYTHONDONTWRITEBYTECODE=1 bench_program bench/scan/stream.py scan-bench "scan results" "$@"
 }
 bench_interpreter() {
   build release isola isola-guest

@@ -104,4 +104,15 @@ Result<void> make_dirs(const std::string& path, int mode) {
   return {};
 }
 
+bool is_there(const std::string& path) {
+  struct stat status{};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+Result<void> sync_folder(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) < 0) return sys_error("cannot put " + path + " on disk");
+  return {};
+}
+
 }  // namespace isola

@@ -17,6 +17,10 @@ Result<void> write_file_at(int dir, const std::string& path, std::string_view te
 // Writes path.tmp, fsyncs, renames over path, fsyncs the folder.
 Result<void> replace_file(const std::string& path, std::string_view text, int mode = 0644);
 Result<void> make_dirs(const std::string& path, int mode = 0755);
+// Whatever it is, a link that leads nowhere, too.
+bool is_there(const std::string& path);
+// Names that came and went in a folder are on disk.
+Result<void> sync_folder(const std::string& path);
 Result<void> write_all(int fd, std::string_view bytes);
 
 }  // namespace isola

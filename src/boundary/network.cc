@@ -57,7 +57,8 @@ struct IslandNetwork::Messages {
   NetlinkBatch route;
   NetlinkBatch rules;
   NetlinkBatch wire;  // for the engine's end
-  Fd home;            // the network namespace that we live in
+  NetlinkBatch hold, release;
+  Fd home;  // the network namespace that we live in
   bool ipv6 = true;
   std::string expected;  // empty: not learnt yet
   Switches switches;
@@ -242,6 +243,16 @@ NetlinkBatch wired_rule_messages() {
   return nft.take();
 }
 
+constexpr char kHold[] = "isola-hold";
+
+NetlinkBatch hold_messages() {
+  kernel::NftBatch nft(kHold);
+  const char* hold = "hold";
+  nft.chain({.name = hold, .kind = NftChain::Kind::filter_output});
+  nft.rule(hold, NftRule().protocol(IPPROTO_TCP).not_marked(IslandNetwork::kRestorersMark).drop());
+  return nft.take();
+}
+
 struct SocketAddress {
   SocketAddress(const char* text, uint16_t port) {
     if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
@@ -280,6 +291,8 @@ Result<Fd> bound_socket(IslandNetwork::Shape shape, int family, int type, uint16
   // Redirected packets go to exactly this address; and a UDP answer must come from it, else connection tracking would
   // not know it for the answer and would not turn it back.
   SocketAddress address(places_of(shape, family).home, port);
+  if (int e = kernel::fault::at("island_bind"))
+    return sys_error("cannot take port " + std::to_string(port) + " inside the sandbox", e);
   if (::bind(fd.get(), address.get(), address.size) < 0) {
     // Connections of an earlier gate linger on the port for a minute. Shared with those, and with nobody who comes
     // later.
@@ -321,6 +334,7 @@ Result<Fd> open_own_netns() {
 Result<void> IslandSockets::start_answering() {
   for (const Fd* fd : {&tcp4, &tcp6, &dns_tcp4, &dns_tcp6}) {
     if (!fd->valid()) continue;
+    if (int e = kernel::fault::at("island_listen")) return sys_error("cannot listen inside the sandbox", e);
     // Shared with what lingers of earlier connections, and by those that will be accepted, so that reopen() can have
     // the port. Nobody inside gains by it: a port that somebody listens on is never shared.
     if (!set_reuse(*fd, 1) || ::listen(fd->get(), kBacklog) < 0) return sys_error("cannot listen inside the sandbox");
@@ -345,6 +359,8 @@ Result<IslandNetwork> IslandNetwork::prepare(Shape shape) {
   } else {
     ISOLA_TRY(messages->route, route_messages(messages->ipv6));
     messages->rules = rule_messages();
+    messages->hold = hold_messages();
+    messages->release = kernel::remove_table(kHold);
   }
   ISOLA_TRY(messages->home, open_own_netns());
   return IslandNetwork(std::move(messages));
@@ -434,6 +450,18 @@ Result<std::string> IslandNetwork::configure_wire(int wire) const {
 Result<IslandSockets> IslandNetwork::reopen(int netns_fd) const {
   ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
   return open_sockets(messages_->shape, messages_->ipv6);
+}
+
+Result<void> IslandNetwork::hold_connections(int netns_fd) const {
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+  ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
+  return netfilter.run(messages_->hold);
+}
+
+Result<void> IslandNetwork::release_connections(int netns_fd) const {
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
+  ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
+  return netfilter.run(messages_->release);
 }
 
 Result<std::string> IslandNetwork::describe(int netns_fd) const {

@@ -93,6 +93,12 @@ class IslandNetwork {
   // whoever takes over a sandbox from a process that died.
   Result<IslandSockets> reopen(int netns_fd) const;
 
+  // Between the two, no TCP packet leaves any socket there but those with that mark: for a restore, which makes the
+  // ends of a connection one after the other. describe() shows it.
+  Result<void> hold_connections(int netns_fd) const;
+  Result<void> release_connections(int netns_fd) const;
+  static constexpr uint32_t kRestorersMark = 0xC114;  // criu's (libsoccr)
+
   // What is installed there now, one line per link, address, route, chain, rule and switch; the same text for every
   // namespace that make() configured. Compare it with expected().
   // Of a wired one: without the other end of the cable, which is the engine's as soon as it runs.

@@ -522,6 +522,18 @@ TEST_F(Island, DescriptionIsTheSameForEveryIslandAndShowsChanges) {
   EXPECT_NE(network_->describe(two.netns()).value(), *expected);
 }
 
+TEST_F(Island, ConnectionsCanBeHeldBackAndReleased) {
+  Guest guest([] { return ""; });
+  if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";
+  auto sockets = network_->make(guest.netns());
+  ASSERT_TRUE(sockets) << sockets.error().message;
+  const std::string before = network_->describe(guest.netns()).value();
+  ASSERT_TRUE(network_->hold_connections(guest.netns()));
+  EXPECT_NE(network_->describe(guest.netns()).value(), before);
+  ASSERT_TRUE(network_->release_connections(guest.netns()));
+  EXPECT_EQ(network_->describe(guest.netns()).value(), before);
+}
+
 TEST_F(Island, DescriptionShowsSwitches) {
   Guest guest([] { return ""; });
   if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";

@@ -129,7 +129,8 @@ Task<Result<std::string>> BuildRun::kept_step(std::string key) {
   if (!known) co_return std::unexpected(known.error());
   auto there = co_await parts_.service.check_image(known->id);
   if (there) co_return known->id;
-  if (there.error().code != Code::not_found && there.error().code != Code::corrupt)
+  const Code why = there.error().code;
+  if (why != Code::not_found && why != Code::corrupt && why != Code::unsupported)
     co_return std::unexpected(there.error());
   log::warn("builder", "image {} of a step is lost and made anew: {}", known->id, there.error().message);
   ISOLA_CO_CHECK(parts_.service.store().spend_step(known->id));
@@ -295,6 +296,7 @@ Task<Result<guest::Exit>> BuildRun::follow(const sandbox::BoxPtr& box, sandbox::
   log_.end_output(step_);
   ISOLA_CO_TRY(std::string bytes, co_await running.channel->end());
   ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(bytes));
+  exit = co_await parts_.service.judged(box, running.info.id, exit);
   parts_.service.command_ended(box, running.info.id, exit);
   co_return exit;
 }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kAtOnce = 4, kAtOnceOfOne = 2;  // of all projects, of one
 constexpr size_t kMostText = 1 << 20;            // of all steps together
-constexpr size_t kMostSteps = 1000;
+constexpr size_t kMostBuildSteps = 1000;
 constexpr size_t kMostWaiting = 32;      // of a project
 constexpr size_t kMostTemplates = 1000;  // likewise
 constexpr size_t kBuildsKept = 20;       // of a template, beside those that tags mean
@@ -31,7 +31,7 @@ Result<void> check(const Spec& spec) {
   for (const auto& step : spec.steps) steps.push_back(&step);
   for (const auto& part : spec.parts)
     for (const auto& step : part.steps) steps.push_back(&step);
-  if (steps.size() > kMostSteps) return fail(Code::invalid, fmt::format("at most {} steps", kMostSteps));
+  if (steps.size() > kMostBuildSteps) return fail(Code::invalid, fmt::format("at most {} steps", kMostBuildSteps));
   size_t all = spec.start.size() + spec.ready.size(), variables = 0;
   auto bad = [](const std::string& text) { return text.find('\0') != std::string::npos; };
   bool nul = bad(spec.start) || bad(spec.ready);

@@ -7,19 +7,19 @@
 namespace isola::builder {
 namespace {
 
-Devcontainer parsed(const std::string& text, const DevcontainerPlace& place = {.workspace = "app"}) {
+Devcontainer parsed_container(const std::string& text, const DevcontainerPlace& place = {.workspace = "app"}) {
   auto dev = parse_devcontainer(text, place);
   EXPECT_TRUE(dev) << dev.error().message;
   return dev ? *dev : Devcontainer();
 }
-Error error_of(const std::string& text) {
+Error container_error(const std::string& text) {
   auto dev = parse_devcontainer(text, {});
   EXPECT_FALSE(dev) << text;
   return dev ? Error() : dev.error();
 }
 
 TEST(Devcontainer, AWholeOne) {
-  auto dev = parsed(R"({
+  auto dev = parsed_container(R"({
     // what it is
     "name": "App", /* shown by editors */
     "image": "python:3.12",
@@ -54,11 +54,12 @@ TEST(Devcontainer, AWholeOne) {
 }
 
 TEST(Devcontainer, ADockerfileAndItsFolder) {
-  auto dev = parsed(R"({"build": {"dockerfile": "Dockerfile", "context": "..", "args": {"V": "1"}, "target": "dev"}})");
+  auto dev = parsed_container(
+      R"({"build": {"dockerfile": "Dockerfile", "context": "..", "args": {"V": "1"}, "target": "dev"}})");
   EXPECT_EQ(dev.dockerfile, ".devcontainer/Dockerfile");
   EXPECT_EQ(dev.build_folder, "");
   EXPECT_EQ(dev.target, "dev");
-  auto here = parsed(R"({"dockerFile": "D", "remoteUser": "u"})");
+  auto here = parsed_container(R"({"dockerFile": "D", "remoteUser": "u"})");
   EXPECT_EQ(here.build_folder, ".devcontainer");
   auto written = to_written(here, "FROM base\nCOPY a b /c/\nCOPY . /d\n", std::string(64, 'a'));
   ASSERT_TRUE(written);
@@ -79,7 +80,7 @@ TEST(Devcontainer, WhatIsWrongIsNamed) {
                             std::pair(R"({"image": "a", "workspaceFolder": "x"})", "workspaceFolder"),
                             std::pair(R"({"image": "a", "features": {"../../x": {}}})", "leads out"),
                             std::pair(R"({"build": {"dockerfile": "../../D"}})", "leads out")}) {
-    auto error = error_of(text);
+    auto error = container_error(text);
     EXPECT_EQ(error.code, Code::invalid) << text;
     EXPECT_NE(error.message.find(word), std::string::npos) << error.message;
   }
@@ -87,7 +88,7 @@ TEST(Devcontainer, WhatIsWrongIsNamed) {
                             std::pair(R"({"image": "a", "features": {"ghcr.example/x/y:1": {}}})", "registry"),
                             std::pair(R"({"image": "a", "initializeCommand": "x"})", "your own machine"),
                             std::pair(R"({"image": "a", "remoteEnv": {"A": "${localEnv:HOME}"}})", "localEnv")}) {
-    auto error = error_of(text);
+    auto error = container_error(text);
     EXPECT_EQ(error.code, Code::unsupported) << text;
     EXPECT_NE(error.message.find(word), std::string::npos) << error.message;
   }

@@ -62,6 +62,12 @@ Code code_of_status(int status) {
 
 }  // namespace
 
+std::string nobody_answers(const Server& server) {
+  std::string where = server.idle_data.empty() ? "no server answers at " + server.url
+                                               : "no server runs on " + server.idle_data + ", nor at " + server.url;
+  return where + ": `isola up` starts one";
+}
+
 Result<Server> find_server(const Common& common) {
   Server server;
   // It is the one that runs on --data, or the user says where it is. A guess is not told the key that opens everything:
@@ -76,6 +82,7 @@ Result<Server> find_server(const Common& common) {
     own = true;
   } else {
     server.url = kDefaultUrl;
+    server.idle_data = common.data_dir;
     meant = false;
   }
   if (auto parsed = http::parse_url(server.url); !parsed) return std::unexpected(parsed.error().in(server.url));
@@ -145,8 +152,7 @@ Result<http::ClientReply> Api::request(http::ClientRequest request) {
   refusal_.clear();
   auto reply = client_.send(request);
   if (!reply && reply.error().sys_errno == ECONNREFUSED) {
-    Error error{Code::unavailable, "no server answers at " + server_.url + ": `isola up` starts one", ECONNREFUSED};
-    return std::unexpected(error);
+    return fail(Code::unavailable, nobody_answers(server_), ECONNREFUSED);
   }
   if (!reply) return std::unexpected(reply.error().in(server_.url));
   if (reply->ok()) return reply;
@@ -186,7 +192,7 @@ Result<std::unique_ptr<http::WebSocketClient>> Api::websocket(const std::string&
     int status = digits == std::string::npos ? 500 : std::atoi(error.message.c_str() + digits);
     error = api_error(status, std::string_view(error.message).substr(brace + 2), server_);
   } else if (error.sys_errno == ECONNREFUSED) {
-    error.message = "no server answers at " + server_.url + ": `isola up` starts one";
+    error.message = nobody_answers(server_);
   }
   return std::unexpected(error);
 }
@@ -197,7 +203,7 @@ Result<std::string> Api::sandbox_id(const std::string& text) {
   auto found = get("/v1/sandboxes/" + http::percent_encode(text));
   if (found) return text_of(*found, "id", text);
   if (found.error().code != Code::not_found) return std::unexpected(found.error());
-  if (text[0] != 'i' || text.size() < 2) return std::unexpected(found.error());
+  if (text[0] != 'i') return std::unexpected(found.error());
   // Not a name: the beginning of an id, then.
   std::string match, cursor;
   do {
@@ -207,7 +213,8 @@ Result<std::string> Api::sandbox_id(const std::string& text) {
     for (const auto& one : page.value("sandboxes", json::array())) {
       std::string id = text_of(one, "id", "");
       if (!id.starts_with(text)) continue;
-      if (!match.empty()) return fail(Code::invalid, "several sandboxes begin with " + text + ": write more of the id");
+      if (!match.empty())
+        return fail(Code::invalid, text + " is ambiguous: several sandboxes begin with it; write more of the id");
       match = id;
     }
     cursor = text_of(page, "next", "");
@@ -223,7 +230,8 @@ Result<std::string> Api::command_id(const std::string& sandbox, const std::strin
     std::string id = text_of(one, "id", "");
     if (id == text) return id;
     if (!id.starts_with(text)) continue;
-    if (!match.empty()) return fail(Code::invalid, "several commands begin with " + text + ": write more of the id");
+    if (!match.empty())
+      return fail(Code::invalid, text + " is ambiguous: several commands begin with it; write more of the id");
     match = id;
   }
   if (match.empty()) return fail(Code::not_found, "there is no command " + text + " in sandbox " + sandbox);

@@ -27,8 +27,11 @@ namespace isola::cli {
 
 struct Server {
   std::string url, key;
-  std::string key_from;  // for people: "ISOLA_API_KEY", "/var/lib/isola/key"; empty: there is no key
+  std::string key_from;        // for people: "ISOLA_API_KEY", "/var/lib/isola/key"; empty: there is no key
+  std::string idle_data = {};  // nobody said where the server is, and none runs on this folder: `url` is a guess
 };
+// Why a connection to it is refused.
+std::string nobody_answers(const Server& server);
 Result<Server> find_server(const Common& common);
 
 // What a reply that is not a success says.

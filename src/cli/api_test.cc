@@ -57,6 +57,8 @@ TEST_F(FindServer, DefaultsToThisMachine) {
   ASSERT_TRUE(server);
   EXPECT_EQ(server->url, "http://127.0.0.1:8080");
   EXPECT_EQ(server->key, "") << "whoever listens there, no server of ours runs";
+  EXPECT_EQ(nobody_answers(*server),
+            "no server runs on " + common_.data_dir + ", nor at http://127.0.0.1:8080: `isola up` starts one");
 }
 
 TEST_F(FindServer, TheServerOfTheFolderGetsItsKey) {

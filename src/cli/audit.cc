@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "cli/api.h"
 #include "cli/baseline.h"
@@ -55,10 +56,10 @@ namespace {
 struct AuditOptions {
   std::string key_file, checkpoint, begins_at, kind, project, sandbox, secret;
   uint64_t after = 0;
-  bool new_key = false;
+  bool new_key = false, unkeyed = false;
 };
 
-constexpr int kNotWhole = 1;
+constexpr int kNotWhole = 1, kNotChecked = 2;
 
 Result<std::optional<ledger::Head>> head_in(const std::string& text) {
   if (text.empty()) return std::nullopt;
@@ -80,7 +81,9 @@ Result<int> audit_verify(const Common& common, const AuditOptions& options) {
   ISOLA_TRY(auto files, ledger::segments_of(place.ledger));
   ISOLA_TRY(auto verdict, ledger::verify_living(place.ledger, how));
   if (common.json) {
-    print_json({{"good", verdict.good()},
+    // Hashes anybody can make anew: without the key it is not known to be good.
+    print_json({{"good", keys || !verdict.good() ? json(verdict.good()) : json(nullptr)},
+                {"hashes_fit", verdict.good()},
                 {"entries", verdict.entries},
                 {"keyed", verdict.keyed},
                 {"files", files.size()},
@@ -88,18 +91,27 @@ Result<int> audit_verify(const Common& common, const AuditOptions& options) {
                 {"broken", verdict.broken ? json(*verdict.broken) : json(nullptr)},
                 {"what", verdict.what},
                 {"checkpoint", how.expected ? json(to_text(*how.expected)) : json(nullptr)}});
+  } else if (verdict.good() && !keys) {
+    print(fmt::format("NOT CHECKED WITH THE KEY: the hashes of {} entries in {} file{} fit; head {}\n", verdict.entries,
+                      files.size(), files.size() == 1 ? "" : "s", to_text(verdict.head)));
   } else if (verdict.good()) {
     print(fmt::format("whole: {} entries in {} file{}, {} of them checked with the key; head {}\n", verdict.entries,
                       files.size(), files.size() == 1 ? "" : "s", verdict.keyed, to_text(verdict.head)));
   } else {
     print(fmt::format("NOT WHOLE: {}; {} entries before it are as they were written\n", verdict.what, verdict.entries));
   }
-  if (!keys) std::fprintf(stderr, "isola: without the ledger's key only the hashes were checked: --ledger-key FILE\n");
+  if (!keys)
+    std::fprintf(
+        stderr,
+        "isola: without the ledger's key only the hashes were checked, which whoever changed it can make anew: "
+        "--ledger-key FILE%s\n",
+        options.unkeyed ? "" : ", or --unkeyed if that is enough");
   if (!how.expected && !common.json)
     std::fprintf(stderr,
                  "isola: an older state of all files, put back together, is told only by a checkpoint that was kept "
                  "elsewhere: --checkpoint FILE\n");
-  return verdict.good() ? 0 : kNotWhole;
+  if (!verdict.good()) return kNotWhole;
+  return keys || options.unkeyed ? 0 : kNotChecked;
 }
 
 Result<int> audit_checkpoint(const Common& common, const AuditOptions& options) {
@@ -113,7 +125,7 @@ Result<int> audit_checkpoint(const Common& common, const AuditOptions& options) 
     complain("no checkpoint is made of a ledger that is not whole: " + verdict.what);
     return kNotWhole;
   }
-  ISOLA_TRY(std::string text, to_text(ledger::Checkpoint{.head = verdict.head, .time = now_ms()}, *keys));
+  ISOLA_TRY(std::string text, to_text(ledger::Checkpoint{.head = verdict.head, .time = milliseconds_now()}, *keys));
   print(text);
   return 0;
 }
@@ -164,7 +176,7 @@ Result<void> each_entry(const AuditPlace& place, ledger::EventFilter filter,
       ISOLA_TRY(auto events, ledger::query_events(db, filter));
       for (const auto& event : events) use(event);
       if (!events.empty()) filter.after = events.back().seq;
-      if (events.size() < filter.limit) break;
+      if (!ledger::goes_on(events, filter)) break;
     }
   }
   return {};
@@ -226,6 +238,7 @@ void add_audit(CLI::App& app, Common& common, int& code) {
   };
   auto* verify = group->add_subcommand("verify", "Find the first entry that was changed, removed or moved");
   verify->add_option("--checkpoint", options->checkpoint, "What `audit checkpoint` printed once, kept elsewhere");
+  verify->add_flag("--unkeyed", options->unkeyed, "Hashes that fit are enough where the ledger's key is not here");
   auto* checkpoint = group->add_subcommand("checkpoint", "Print where the ledger stands, to be kept elsewhere");
   for (auto* one : {verify, checkpoint})
     one->add_option("--ledger-key", options->key_file, "The ledger's first key (default: DATA/ledger.key)");

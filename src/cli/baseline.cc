@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "base/clock.h"
 #include "boundary/state.h"
 #include "cli/audit.h"
 #include "cli/image_files.h"
@@ -130,7 +131,7 @@ class Baseline {
   Result<Point> fresh() {
     ISOLA_TRY(auto worked, ledger_rows(fmt::format("SELECT DISTINCT sandbox, task FROM events WHERE project LIKE ? AND "
                                                    "kind = 'command.started' AND time > {}",
-                                                   now_ms() - kLookBack),
+                                                   milliseconds_now() - kLookBack),
                                        2));
     std::map<std::string, std::set<std::string>> shared;  // work without a task is some task's that nobody named
     for (auto& row : worked) shared[row[0]].insert(row[1]);
@@ -292,9 +293,9 @@ class Baseline {
     std::vector<std::string> endless, idle, loose, asleep;
     for (const auto& row : boxes) {
       if (row[1] == "1") endless.push_back(row[0]);
-      if (row[2] == "1" && std::stoll("0" + row[3]) < now_ms() - kIdleTooLong) idle.push_back(row[0]);
+      if (row[2] == "1" && std::stoll("0" + row[3]) < milliseconds_now() - kIdleTooLong) idle.push_back(row[0]);
       const int64_t since = std::max(std::stoll("0" + row[3]), std::stoll("0" + row[5]));
-      if (row[4] == "1" && since < now_ms() - kAsleepTooLong) asleep.push_back(row[0]);
+      if (row[4] == "1" && since < milliseconds_now() - kAsleepTooLong) asleep.push_back(row[0]);
     }
     ISOLA_TRY(auto projects,
               rows(store_,
@@ -384,7 +385,7 @@ class Baseline {
     if (told) {
       ISOLA_TRY(users, ledger_rows(fmt::format("SELECT DISTINCT key FROM events WHERE project LIKE ? AND kind IN "
                                                "('sandbox.created', 'command.started') AND time > {}",
-                                               now_ms() - kLookBack),
+                                               milliseconds_now() - kLookBack),
                                    1));
     }
     std::set<std::string> at_work;
@@ -393,7 +394,7 @@ class Baseline {
     for (const auto& row : all) {
       if (row[1] == "admin" && at_work.contains(row[0])) mighty.push_back(row[0]);
       int64_t last = std::max(std::stoll("0" + row[2]), std::stoll("0" + row[3]));
-      if (last < now_ms() - kStaleKey) stale.push_back(row[0]);
+      if (last < milliseconds_now() - kStaleKey) stale.push_back(row[0]);
     }
     std::vector<std::string> why;
     if (!mighty.empty())
@@ -451,7 +452,7 @@ class Baseline {
     int64_t when = std::stoll("0" + last[0][1]);
     std::string by = fmt::format("{}: {}", format_moment(when), shown(text_of(data, "why", "")));
     if (last[0][0] != "prove.passed") return broken(by);
-    if (when < now_ms() - kFreshProof) return broken("the last one is older than a week, " + by);
+    if (when < milliseconds_now() - kFreshProof) return broken("the last one is older than a week, " + by);
     return held(by);
   }
 

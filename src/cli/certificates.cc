@@ -22,14 +22,14 @@ struct Free {
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 
-constexpr long kDay = 24 * 3600;
+constexpr long kDaySeconds = 24 * 3600;
 constexpr long kAuthorityDays = 3650, kLeafDays = 825;  // clients refuse leaves that live longer
 
 std::unexpected<Error> failed(const char* what) {
   return fail(Code::internal, std::string("OpenSSL could not ") + what);
 }
 
-std::string text_of(BIO* bio) {
+std::string pem_of(BIO* bio) {
   char* data = nullptr;
   long size = BIO_get_mem_data(bio, &data);
   return std::string(data, static_cast<size_t>(size));
@@ -40,7 +40,7 @@ Result<Certificate> to_pem(X509* certificate, EVP_PKEY* key) {
   if (!first || !second || !::PEM_write_bio_X509(first.get(), certificate) ||
       !::PEM_write_bio_PrivateKey(second.get(), key, nullptr, nullptr, 0, nullptr, nullptr))
     return failed("write a certificate");
-  return Certificate{text_of(first.get()), text_of(second.get())};
+  return Certificate{pem_of(first.get()), pem_of(second.get())};
 }
 
 Result<void> extend(X509* certificate, X509* issuer, int what, const std::string& value) {
@@ -60,8 +60,8 @@ Result<Owned<X509>> blank(EVP_PKEY* key, const std::string& name, long days) {
       !::BN_to_ASN1_INTEGER(serial.get(), ::X509_get_serialNumber(certificate.get())))
     return failed("make a serial number");
   ::X509_set_version(certificate.get(), 2);
-  ::X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -kDay);  // clocks differ
-  ::X509_gmtime_adj(X509_getm_notAfter(certificate.get()), days * kDay);
+  ::X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -kDaySeconds);  // clocks differ
+  ::X509_gmtime_adj(X509_getm_notAfter(certificate.get()), days * kDaySeconds);
   ::X509_set_pubkey(certificate.get(), key);
   // A common name holds 64 characters; what counts stands in the alternative names.
   std::string shown = name.substr(0, 64);

@@ -38,14 +38,14 @@ namespace {
 
 enum class Verdict { works, note, warns, fails };
 
-struct Finding {
+struct Remark {
   std::string about;
   Verdict verdict;
   std::string what;    // one sentence
   std::string advice;  // what to do; may be empty
 };
 
-using Findings = std::vector<Finding>;
+using Remarks = std::vector<Remark>;
 
 // In a child, so that nothing of a trial stays in this process.
 bool succeeds_in_child(const std::function<bool()>& trial) {
@@ -62,21 +62,21 @@ std::string first_line(const std::string& path) {
   return text ? text->substr(0, text->find('\n')) : "";
 }
 
-void check_privileges(Findings& out) {
+void check_privileges(Remarks& out) {
   if (::geteuid() != 0) {
     out.push_back({"privileges", Verdict::fails, "this is not root",
                    "run `isola` as root: the launcher makes namespaces, mounts and control groups"});
     return;
   }
   bool mounts = succeeds_in_child([] { return ::unshare(CLONE_NEWNS) == 0; });
-  out.push_back(mounts ? Finding{"privileges", Verdict::works, "root, and mounts can be made", ""}
-                       : Finding{"privileges", Verdict::fails, "root, but without CAP_SYS_ADMIN",
-                                 "in a container: run it privileged, or on the host"});
+  out.push_back(mounts ? Remark{"privileges", Verdict::works, "root, and mounts can be made", ""}
+                       : Remark{"privileges", Verdict::fails, "root, but without CAP_SYS_ADMIN",
+                                "in a container: run it privileged, or on the host"});
 }
 
 // By asking for it, as a launch does: a module that is not loaded yet is in no list, and is loaded then. What stays of
 // the trial is that module.
-void check_filesystem(Findings& out, const std::string& type) {
+void check_filesystem(Remarks& out, const std::string& type) {
   auto opened = kernel::open_filesystem_type(type);
   if (opened)
     out.push_back({type, Verdict::works, "the kernel has it", ""});
@@ -87,21 +87,21 @@ void check_filesystem(Findings& out, const std::string& type) {
                    fmt::format("modprobe {}", type)});
 }
 
-void check_kernel(Findings& out) {
+void check_kernel(Remarks& out) {
   utsname name{};
   ::uname(&name);
   int major = 0, minor = 0;
   std::sscanf(name.release, "%d.%d", &major, &minor);
   bool enough = major > 5 || (major == 5 && minor >= 19);
-  out.push_back(enough ? Finding{"kernel", Verdict::works, fmt::format("Linux {}", name.release), ""}
-                       : Finding{"kernel", Verdict::fails, fmt::format("Linux {} is too old", name.release),
-                                 "5.19 or newer is needed (overlay on idmapped layers)"});
+  out.push_back(enough ? Remark{"kernel", Verdict::works, fmt::format("Linux {}", name.release), ""}
+                       : Remark{"kernel", Verdict::fails, fmt::format("Linux {} is too old", name.release),
+                                "5.19 or newer is needed (overlay on idmapped layers)"});
   bool namespaces = succeeds_in_child(
       [] { return ::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNS) == 0; });
   out.push_back(
-      namespaces ? Finding{"namespaces", Verdict::works, "user, network, mount, ipc and uts namespaces can be made", ""}
-                 : Finding{"namespaces", Verdict::fails, "a user namespace with its own network cannot be made",
-                           "raise user.max_user_namespaces and user.max_net_namespaces (sysctl)"});
+      namespaces ? Remark{"namespaces", Verdict::works, "user, network, mount, ipc and uts namespaces can be made", ""}
+                 : Remark{"namespaces", Verdict::fails, "a user namespace with its own network cannot be made",
+                          "raise user.max_user_namespaces and user.max_net_namespaces (sysctl)"});
   for (const char* type : {"overlay", "erofs"}) check_filesystem(out, type);
   bool files = enough && (major > 6 || (major == 6 && minor >= 12));
   out.push_back({"image mounts", files ? Verdict::works : Verdict::note,
@@ -109,7 +109,7 @@ void check_kernel(Findings& out) {
                  ""});
 }
 
-void check_cgroups(Findings& out, const std::string& data_dir, const std::string& cache_dir) {
+void check_cgroups(Remarks& out, const std::string& data_dir, const std::string& cache_dir) {
   auto tree = kernel::CgroupTree::detect({.disks = {data_dir, cache_dir + "/blobs"}});
   if (!tree) {
     out.push_back({"control groups", Verdict::fails, tree.error().message, "mount the cgroup hierarchies"});
@@ -129,11 +129,10 @@ void check_cgroups(Findings& out, const std::string& data_dir, const std::string
     return;
   }
   out.push_back({"control groups", Verdict::works, version + ": cpu, memory and pids are limited", ""});
-  out.push_back({"disk traffic", tree->version() == kernel::CgroupVersion::v2 ? Verdict::works : Verdict::note,
-                 tree->io_note(), ""});
+  out.push_back({"disk traffic", tree->layout().limits_all_io() ? Verdict::works : Verdict::note, tree->io_note(), ""});
 }
 
-void check_disk(Findings& out, const std::string& data_dir) {
+void check_disk(Remarks& out, const std::string& data_dir) {
   if (auto made = make_dirs(data_dir, 0700); !made) {
     out.push_back({"disk limits", Verdict::fails, made.error().message, "give a writable --data"});
     return;
@@ -159,15 +158,15 @@ void check_disk(Findings& out, const std::string& data_dir) {
                    "install btrfs-progs or e2fsprogs; or accept the risk with --allow-unquotaed-disk"});
 }
 
-void check_network(Findings& out) {
+void check_network(Remarks& out) {
   auto network = boundary::IslandNetwork::prepare();
   auto tried = network ? network->expected() : Result<std::string>(std::unexpected(network.error()));
-  out.push_back(tried ? Finding{"network", Verdict::works, "an island's redirect rules can be installed (nftables)", ""}
-                      : Finding{"network", Verdict::fails, tried.error().message,
-                                "the kernel needs nf_tables with nat and redirect (modprobe nft_redir)"});
+  out.push_back(tried ? Remark{"network", Verdict::works, "an island's redirect rules can be installed (nftables)", ""}
+                      : Remark{"network", Verdict::fails, tried.error().message,
+                               "the kernel needs nf_tables with nat and redirect (modprobe nft_redir)"});
 }
 
-void check_host(Findings& out) {
+void check_host(Remarks& out) {
   std::string pattern = first_line("/proc/sys/kernel/core_pattern");
   if (pattern.starts_with('|'))
     out.push_back({"core dumps", Verdict::note,
@@ -180,11 +179,16 @@ void check_host(Findings& out) {
 }
 
 // That it is there says little: the one of Debian 12 fails on newer kernels.
-Finding checkpoint_check() {
-  const std::string criu = boundary::jail::Criu::find().program;
+Remark checkpoint_check() {
+  const auto found = boundary::jail::Criu::find();
+  const std::string& criu = found.program;
   if (criu.empty())
     return {"checkpoint", Verdict::note, "criu is not installed: only the files of a sandbox can be kept",
             "./dev criu provides one"};
+  if (!found.complete())
+    return {"checkpoint", Verdict::note,
+            std::string(found.kPreload) + " is not beside isola: only the files of a sandbox can be kept",
+            "it is built with isola, and belongs into the same folder"};
   if (::geteuid() != 0)
     return {"checkpoint", Verdict::note, criu + " is there; whether it works, only root can try", ""};
   auto tried = image::run({.argv = {"timeout", "20", criu, "check"}, .what = criu + " does not work with this kernel"});
@@ -194,7 +198,7 @@ Finding checkpoint_check() {
   return {"checkpoint", Verdict::works, criu + ": sandboxes can be paused and forked with their memory", ""};
 }
 
-void check_microvm(Findings& out, bool jail) {
+void check_microvm(Remarks& out, bool jail) {
   auto machine = boundary::microvm::Machine::find();
   if (!machine) {
     out.push_back({"boundary microvm", Verdict::note, machine.error().message, ""});
@@ -209,7 +213,7 @@ void check_microvm(Findings& out, bool jail) {
     out.push_back({"QEMU of microvm", Verdict::warns, machine->concern(), "./dev up --boundary microvm"});
 }
 
-void check_boundaries(Findings& out, bool jail) {
+void check_boundaries(Remarks& out, bool jail) {
   out.push_back(
       {"boundary jail", jail ? Verdict::works : Verdict::fails,
        jail ? "namespaces, seccomp, capabilities and control groups; it shares this machine's kernel" : "see above",
@@ -238,7 +242,7 @@ void check_boundaries(Findings& out, bool jail) {
 }
 
 // Which versions are in use; of an old one, what is known against it.
-void check_versions(Findings& out) {
+void check_versions(Remarks& out) {
   using boundary::Program;
   auto tell = [&](Program program, const std::string& shown, const std::string& version) {
     std::string why = known_concern(program, version);
@@ -260,7 +264,7 @@ void check_versions(Findings& out) {
     tell(Program::qemu, machine->qemu_version, machine->qemu_version);
 }
 
-void check_templates(Findings& out, const Common& common) {
+void check_templates(Remarks& out, const Common& common) {
   auto all = image::TemplateCache(common.cache_dir).list();
   if (!all || all->empty()) {
     out.push_back({"templates", Verdict::note, "none is built yet", "isola template build base"});
@@ -284,31 +288,31 @@ const char* word(Verdict verdict) {
 }  // namespace
 
 int doctor(const Common& common) {
-  Findings findings;
-  check_privileges(findings);
-  check_kernel(findings);
-  check_cgroups(findings, common.data_dir, common.cache_dir);
+  Remarks remarks;
+  check_privileges(remarks);
+  check_kernel(remarks);
+  check_cgroups(remarks, common.data_dir, common.cache_dir);
   if (::geteuid() == 0) {
-    check_disk(findings, common.data_dir);
-    check_network(findings);
+    check_disk(remarks, common.data_dir);
+    check_network(remarks);
   }
-  check_host(findings);
+  check_host(remarks);
   bool good =
-      std::none_of(findings.begin(), findings.end(), [](const Finding& f) { return f.verdict == Verdict::fails; });
-  check_boundaries(findings, good);
-  check_versions(findings);
-  check_templates(findings, common);
+      std::none_of(remarks.begin(), remarks.end(), [](const Remark& one) { return one.verdict == Verdict::fails; });
+  check_boundaries(remarks, good);
+  check_versions(remarks);
+  check_templates(remarks, common);
 
   if (common.json) {
     nlohmann::json out = nlohmann::json::array();
-    for (const auto& f : findings)
-      out.push_back({{"about", f.about}, {"verdict", word(f.verdict)}, {"what", f.what}, {"advice", f.advice}});
+    for (const auto& one : remarks)
+      out.push_back({{"about", one.about}, {"verdict", word(one.verdict)}, {"what", one.what}, {"advice", one.advice}});
     std::puts(out.dump(2).c_str());
     return good ? 0 : 1;
   }
-  for (const auto& f : findings) {
-    std::printf("%-6s %-28s %s\n", word(f.verdict), f.about.c_str(), f.what.c_str());
-    if (!f.advice.empty()) std::printf("%-35s → %s\n", "", f.advice.c_str());
+  for (const auto& one : remarks) {
+    std::printf("%-6s %-28s %s\n", word(one.verdict), one.about.c_str(), one.what.c_str());
+    if (!one.advice.empty()) std::printf("%-35s → %s\n", "", one.advice.c_str());
   }
   std::puts(good ? "\nSandboxes can run here." : "\nSandboxes cannot run here yet: mend what FAILS.");
   return good ? 0 : 1;

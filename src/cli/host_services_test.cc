@@ -29,13 +29,13 @@ std::string value_of(const HostServices& services, const std::string& name) {
   return "";
 }
 
-struct Place {
+struct ServicePlace {
   std::string address;
   uint16_t port = 0;
 };
 
-std::vector<Place> places(const std::string& list) {
-  std::vector<Place> all;
+std::vector<ServicePlace> places(const std::string& list) {
+  std::vector<ServicePlace> all;
   for (size_t at = 0; at < list.size();) {
     size_t end = std::min(list.find(',', at), list.size()), gap = list.find(' ', at);
     all.push_back({list.substr(at, gap - at), static_cast<uint16_t>(std::stoi(list.substr(gap + 1)))});
@@ -45,7 +45,7 @@ std::vector<Place> places(const std::string& list) {
 }
 
 // A socket of this type that is connected there, after one question; invalid if it was refused.
-Fd ask(const Place& place, int type, int protocol = 0, std::string question = "who are you?") {
+Fd ask(const ServicePlace& place, int type, int protocol = 0, std::string question = "who are you?") {
   sockaddr_in four{.sin_family = AF_INET, .sin_port = htons(place.port), .sin_addr = {}, .sin_zero = {}};
   sockaddr_in6 six{};
   six.sin6_family = AF_INET6, six.sin6_port = htons(place.port);

@@ -6,6 +6,7 @@
 #include "cli/certs.h"
 #include "cli/code.h"
 #include "cli/commands.h"
+#include "cli/complaint.h"
 #include "cli/inner_command.h"
 #include "cli/register.h"
 #include "cli/table.h"
@@ -66,18 +67,6 @@ void add_commands(CLI::App& app, Common& common, int& code) {
   }
 }
 
-// What was wrong with the command line, in one line.
-std::string complaint(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  std::string message = error.what();
-  for (int i = 1; i < argc && app.get_subcommands().empty(); ++i)
-    if (argv[i][0] != '-' &&
-        app.get_subcommands([&](const CLI::App* one) { return one->get_name() == argv[i]; }).empty()) {
-      message = "there is no command '" + std::string(argv[i]) + "'";
-      break;
-    }
-  return message.substr(0, message.find('\n')) + " (see isola --help)";
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -101,7 +90,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help, version
-    return isola::cli::complain(complaint(app, error, argc, argv));
+    return isola::cli::complain(isola::cli::complaint(app, error.what(), {argv + 1, argv + argc}));
   }
   return code;
 }

@@ -27,7 +27,7 @@ int digit(char c) {
   return -1;
 }
 
-uint64_t number(const json& object, const char* name) {
+uint64_t count_of(const json& object, const char* name) {
   auto at = object.find(name);
   return at != object.end() && at->is_number_unsigned() ? at->get<uint64_t>() : 0;
 }
@@ -64,7 +64,7 @@ Result<OutputEvent> parse_output(std::string_view line, bool encoded) {
   if (!parsed.is_object()) return fail(Code::corrupt, "the server sent a line that is not JSON");
   OutputEvent event;
   std::string type = text_of(parsed, "type", "");
-  event.seq = number(parsed, "seq");
+  event.seq = count_of(parsed, "seq");
   if (type == "start") {
     event.kind = OutputEvent::start;
     event.command_id = text_of(parsed, "command_id", "");
@@ -77,11 +77,11 @@ Result<OutputEvent> parse_output(std::string_view line, bool encoded) {
     }
   } else if (type == "gap") {
     event.kind = OutputEvent::gap;
-    event.lost = number(parsed, "lost_bytes");
+    event.lost = count_of(parsed, "lost_bytes");
   } else if (type == "exit") {
     event.kind = OutputEvent::exit;
-    event.exit_code = static_cast<int>(number(parsed, "exit_code"));
-    event.signal = static_cast<int>(number(parsed, "signal"));
+    event.exit_code = static_cast<int>(count_of(parsed, "exit_code"));
+    event.signal = static_cast<int>(count_of(parsed, "signal"));
     event.timed_out = flag(parsed, "timed_out");
     event.out_of_memory = flag(parsed, "killed_by_memory_limit");
   } else if (type == "error") {

@@ -69,6 +69,17 @@ class Runners {
   std::optional<Result<ProveRunner>> plain_, outside_;
 };
 
+// For `isola prove --help`: what --program takes.
+std::string programs_for_help() {
+  auto programs = list_programs(hostile_beside_this_program());
+  if (!programs) return "The programs cannot be listed: " + programs.error().message;
+  std::map<std::string, std::string> by_class;
+  for (const auto& one : *programs) by_class[one.group] += " " + one.name;
+  std::string out = "Programs, by what they attack:";
+  for (const auto& [group, names] : by_class) out += "\n  " + group + ":" + names;
+  return out;
+}
+
 }  // namespace
 
 int prove(const Common& common, const ProveOptions& options) {
@@ -165,6 +176,7 @@ void add_prove(CLI::App& app, Common& common, int& code) {
       ->allow_extra_args(false);
   prove->add_option("--boundary", options->boundary, "Sandboxes with this boundary (default: jail)");
   prove->add_flag("--verbose,-v", options->verbose, "Print what each program found");
+  prove->footer(programs_for_help);
   prove->callback([&, options] { code = isola::cli::prove(common, *options); });
 }
 

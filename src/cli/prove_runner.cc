@@ -236,6 +236,7 @@ bool ProveRunner::offers(Birth birth) {
     auto runsc = boundary::gvisor::Runsc::find();
     return runsc && runsc->keeps_memory();
   }
+  if (kind_ == BoundaryKind::microvm) return true;
   auto info = launcher_.info();
   return kind_ == BoundaryKind::jail && info && !info->checkpointer.empty();
 }

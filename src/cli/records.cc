@@ -40,7 +40,7 @@ Result<http::Pairs> query_of(Api& api, const Filter& filter) {
   return query;
 }
 
-double number(const json& object, const char* name) {
+double amount(const json& object, const char* name) {
   auto at = object.find(name);
   return at != object.end() && at->is_number() ? at->get<double>() : 0;
 }
@@ -50,6 +50,14 @@ Result<void> usage(const Common& common, const Filter& filter) {
   ISOLA_TRY(http::Pairs query, query_of(api, filter));
   query.emplace_back("by", filter.by);
   ISOLA_TRY(json all, api.get("/v1/usage?" + http::to_query(query)));
+  for (json next = all.value("next", json()); next.is_string();) {
+    http::Pairs rest = query;
+    rest.emplace_back("after", next.get<std::string>());
+    ISOLA_TRY(json more, api.get("/v1/usage?" + http::to_query(rest)));
+    for (auto& one : more["usage"]) all["usage"].push_back(std::move(one));
+    next = more.value("next", json());
+  }
+  all.erase("next");
   if (common.json) {
     print_json(all);
     return {};
@@ -58,19 +66,22 @@ Result<void> usage(const Common& common, const Filter& filter) {
   for (char& c : head) c = static_cast<char>(c - 'a' + 'A');
   std::vector<std::string> heads = {head, "LIVED", "CPU", "IDLE", "MEMORY", "DISK", "OUT", "COMMANDS"};
   const json list = all.value("usage", json::array());
+  bool named = std::any_of(list.begin(), list.end(), [](const json& one) { return one.contains("name"); });
+  if (named) heads.insert(heads.begin() + 1, "NAME");
   bool money = std::any_of(list.begin(), list.end(), [](const json& one) { return one.contains("cost"); });
   if (money) heads.emplace_back("COST");
   Table table(heads);
   for (const auto& one : list) {
     std::vector<std::string> row = {text_of(one, "group"),
-                                    short_span(static_cast<int64_t>(number(one, "wall_seconds") * 1000)),
-                                    fmt::format("{:.1f} s", number(one, "cpu_seconds")),
-                                    fmt::format("{:.0f}%", number(one, "idle_ratio") * 100),
-                                    fmt::format("{:.3f} GiB h", number(one, "memory_gib_hours")),
-                                    fmt::format("{:.3f} GiB h", number(one, "disk_gib_hours")),
-                                    format_size(static_cast<uint64_t>(number(one, "bytes_out"))),
+                                    short_span(static_cast<int64_t>(amount(one, "wall_seconds") * 1000)),
+                                    fmt::format("{:.1f} s", amount(one, "cpu_seconds")),
+                                    fmt::format("{:.0f}%", amount(one, "idle_ratio") * 100),
+                                    fmt::format("{:.3f} GiB h", amount(one, "memory_gib_hours")),
+                                    fmt::format("{:.3f} GiB h", amount(one, "disk_gib_hours")),
+                                    format_size(static_cast<uint64_t>(amount(one, "bytes_out"))),
                                     text_of(one, "commands")};
-    if (money) row.push_back(fmt::format("{:.4f} {}", number(one, "cost"), text_of(one, "currency", "")));
+    if (named) row.insert(row.begin() + 1, text_of(one, "name", ""));
+    if (money) row.push_back(fmt::format("{:.4f} {}", amount(one, "cost"), text_of(one, "currency", "")));
     table.add(row);
   }
   print(table.text());

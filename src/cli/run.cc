@@ -21,6 +21,7 @@
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "guest/client.h"
+#include "image/recipes.h"
 #include "image/template_cache.h"
 #include "kernel/mount.h"
 #include "launcher/client.h"
@@ -54,9 +55,9 @@ Result<launcher::LaunchRequest> request_of(const Common& common, const RunOption
   std::string name = options.template_name.empty() ? "base" : options.template_name;
   auto found = image::TemplateCache(common.cache_dir).find(name);
   if (!found && found.error().code == Code::not_found)
-    return fail(Code::not_found, "there is no template '" + name +
-                                     "' here; `isola template ls` shows what there is, `isola template build " + name +
-                                     "` makes it");
+    return fail(Code::not_found,
+                "there is no template '" + name + "' here; `isola template ls` shows what there is" +
+                    (image::find_recipe(name) ? ", `isola template build " + name + "` makes it" : ""));
   if (!found) return std::unexpected(found.error());
   request.digest = found->digest;
   return request;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "cli/api.h"
 #include "cli/register.h"
@@ -102,8 +103,8 @@ std::string state_of(const json& sandbox) {
   std::string state = text_of(sandbox, "state");
   if (state == "ended") return "ended (" + text_of(sandbox, "end_reason") + ")";
   auto used = parse_moment(text_of(sandbox, "last_active"));
-  if (state == "running" && used && now_ms() - *used >= kIdle)
-    return "running (idle " + short_span(now_ms() - *used) + ")";
+  if (state == "running" && used && milliseconds_now() - *used >= kIdle)
+    return "running (idle " + short_span(milliseconds_now() - *used) + ")";
   return state;
 }
 

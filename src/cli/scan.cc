@@ -28,7 +28,7 @@ struct ScanOptions {
   bool staged = false, push = false;
 };
 
-Result<std::string> read_input() {
+Result<std::string> read_scan_input() {
   std::string all;
   char buffer[4096];
   for (;;) {
@@ -46,7 +46,7 @@ Result<std::shared_ptr<const scan::Automaton>> automaton_of(const std::string& f
   std::string text;
   std::vector<scan::Value> values;
   if (!file.empty()) {
-    auto read = file == "-" ? read_input() : read_file(file);
+    auto read = file == "-" ? read_scan_input() : read_file(file);
     if (!read) return std::unexpected(read.error());
     text = std::move(*read);
     size_t number = 0;
@@ -80,7 +80,7 @@ Result<int> scan_all(const Common& common, const ScanOptions& options) {
     ISOLA_TRY(objects, staged_objects());
   }
   if (options.push) {
-    ISOLA_TRY(std::string lines, read_input());
+    ISOLA_TRY(std::string lines, read_scan_input());
     ISOLA_TRY(auto pushed, pushed_objects(lines, options.remote));
     objects.insert(objects.end(), pushed.begin(), pushed.end());
   }

@@ -87,6 +87,14 @@ int serve(const Common& common, const Options& options) {
   return 0;
 }
 
+// One that a failed start left behind would wait a minute for somebody to speak to it. If somebody has come meanwhile
+// and has a sandbox there, it stays, and ends by itself after that.
+void end_unused_launcher(const std::string& data) {
+  auto left = launcher::Client::connect(data);
+  if (!left) return;
+  if (auto info = left->info(); info && info->live == 0) (void)left->shutdown(false);
+}
+
 // The server as a daemon: waits for its word, prints where it is.
 int up(const Common& common, const Options& options) {
   auto config = load(common, options);
@@ -99,6 +107,7 @@ int up(const Common& common, const Options& options) {
   if (!log) return complain(sys_error("cannot open " + log_path).error().message);
   const std::string key_file = config->data + "/key";
   const bool first = ::access(key_file.c_str(), F_OK) != 0;
+  const bool launcher_ran = launcher::Client::connect(config->data).has_value();
   pid_t pid = ::fork();
   if (pid < 0) return complain("cannot go into the background");
   if (pid == 0) {
@@ -123,8 +132,10 @@ int up(const Common& common, const Options& options) {
     answer.append(buffer, static_cast<size_t>(n));
   }
   while (answer.ends_with('\n')) answer.pop_back();
-  if (!answer.starts_with("ready "))
+  if (!answer.starts_with("ready ")) {
+    if (!launcher_ran) end_unused_launcher(config->data);
     return complain("the server did not start: " + (answer.empty() ? "see " + log_path : answer));
+  }
   std::string url = answer.substr(6);
   if (common.json) {
     print_json({{"url", url}, {"key_file", config->data + "/key"}, {"log", log_path}});

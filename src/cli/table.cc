@@ -9,6 +9,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/text_feed.h"
 #include "base/units.h"
 #include "boundary/state.h"
@@ -85,11 +86,6 @@ void print(std::string_view text) { (void)put_out(1, text); }
 
 void print_json(const json& value) { print(value.dump(2, ' ', false, json::error_handler_t::replace) + "\n"); }
 
-int64_t now_ms() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
-
 std::optional<int64_t> parse_moment(std::string_view text) {
   std::string copy(text);
   tm parts{};
@@ -105,11 +101,12 @@ std::optional<int64_t> parse_moment(std::string_view text) {
 }
 
 std::string short_span(int64_t ms) {
-  int64_t s = ms / 1000;
-  if (s < 60) return fmt::format("{}s", s);
-  if (s < 3600) return fmt::format("{}m", s / 60);
-  if (s < 2 * 86400) return fmt::format("{}h", s / 3600);
-  return fmt::format("{}d", s / 86400);
+  auto whole = [&](int64_t unit) { return (ms + unit / 2) / unit; };  // rounded
+  constexpr int64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute, kDay = 24 * kHour;
+  if (whole(kSecond) < 60) return fmt::format("{}s", whole(kSecond));
+  if (whole(kMinute) < 60) return fmt::format("{}m", whole(kMinute));
+  if (whole(kHour) < 48) return fmt::format("{}h", whole(kHour));
+  return fmt::format("{}d", whole(kDay));
 }
 
 std::string relative(int64_t now, int64_t moment) {
@@ -122,13 +119,13 @@ std::string when_of(const json& object, const char* name, std::string otherwise)
   std::string text = text_of(object, name, "");
   if (text.empty()) return otherwise;
   auto moment = parse_moment(text);
-  return moment ? relative(now_ms(), *moment) : text;
+  return moment ? relative(milliseconds_now(), *moment) : text;
 }
 
 Result<std::string> query_moment(const std::string& text) {
   if (text.find('-') != std::string::npos) return text;  // a date; the server knows what it takes
   ISOLA_TRY(auto ago, parse_duration(text));
-  return format_moment(now_ms() - ago.count());
+  return format_moment(milliseconds_now() - ago.count());
 }
 
 std::string format_moment(int64_t ms) {

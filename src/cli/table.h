@@ -1,7 +1,7 @@
 // What people read: aligned tables, short times, JSON values as words.
 //
 //   Table table({"ID", "STATE", "CREATED"});
-//   table.add({"i3f…", "running", relative(now_ms(), *parse_moment("2026-01-31T12:00:00.000Z"))});
+//   table.add({"i3f…", "running", relative(milliseconds_now(), *parse_moment("2026-01-31T12:00:00.000Z"))});
 //   print(table.text());
 #pragma once
 
@@ -37,7 +37,6 @@ std::string join_labels(const nlohmann::json& object);  // a=1,b=2
 void print(std::string_view text);
 void print_json(const nlohmann::json& value);
 
-int64_t now_ms();
 std::optional<int64_t> parse_moment(std::string_view text);  // milliseconds since 1970
 std::string format_moment(int64_t ms);                       // 2026-01-31T12:00:00Z
 std::string short_span(int64_t ms);                          // 45s, 3m, 2h, 5d

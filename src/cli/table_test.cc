@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
+
 namespace isola::cli {
 namespace {
 
@@ -29,11 +31,17 @@ TEST(Table, AStrangersTextNeitherSteersTheTerminalNorBreaksTheLine) {
 
 TEST(Times, Short) {
   EXPECT_EQ(short_span(0), "0s");
-  EXPECT_EQ(short_span(59'999), "59s");
+  EXPECT_EQ(short_span(59'499), "59s");
+  EXPECT_EQ(short_span(59'999), "1m");
   EXPECT_EQ(short_span(60'000), "1m");
+  EXPECT_EQ(short_span(89'000), "1m");
+  EXPECT_EQ(short_span(119'000), "2m");
+  EXPECT_EQ(short_span(3'599'000), "1h");
+  EXPECT_EQ(short_span(7'100'000), "2h");
   EXPECT_EQ(short_span(3'600'000), "1h");
   EXPECT_EQ(short_span(47 * 3'600'000LL), "47h");
   EXPECT_EQ(short_span(48 * 3'600'000LL), "2d");
+  EXPECT_EQ(short_span(71 * 3'600'000LL), "3d");
   EXPECT_EQ(relative(200'000, 20'000), "3m ago");
   EXPECT_EQ(relative(20'000, 200'000), "in 3m");
   EXPECT_EQ(relative(1500, 1000), "now");
@@ -49,7 +57,7 @@ TEST(Times, Parse) {
   ASSERT_TRUE(hour);
   auto moment = parse_moment(*hour);
   ASSERT_TRUE(moment);
-  EXPECT_NEAR(static_cast<double>(now_ms() - *moment), 3'600'000, 60'000);
+  EXPECT_NEAR(static_cast<double>(milliseconds_now() - *moment), 3'600'000, 60'000);
   EXPECT_FALSE(query_moment("soon"));
 }
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "cli/audit.h"
 #include "cli/register.h"
+#include "cli/source_place.h"
 #include "cli/table.h"
 #include "gate/address.h"
 #include "http/client.h"
@@ -163,12 +164,9 @@ http::ClientOptions options_for(const vault::Source& source, const std::string& 
   http::ClientOptions options{.connect_time = std::chrono::milliseconds(3000),
                               .io_time = std::chrono::milliseconds(3000),
                               .more_authorities = authorities};
-  options.may_dial = [inside = source.inside](const sockaddr* to) {
+  options.may_dial = [&source](const sockaddr* to) {
     auto address = gate::Address::of(to);
-    if (!address) return false;
-    using enum gate::Place;
-    auto place = gate::place_of(*address).place;
-    return place == open || (inside && (place == local || place == loopback || place == link_local));
+    return address && may_lead_to(source, gate::place_of(*address).place);
   };
   return options;
 }

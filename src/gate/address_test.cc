@@ -2,10 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "gate/test_address.h"
+
 namespace isola::gate {
 namespace {
 
-Address at(std::string_view text) { return Address::parse(text).value(); }
 Network net(std::string_view text) { return Network::parse(text).value(); }
 
 TEST(Address, ReadsPlainNotationsOnly) {

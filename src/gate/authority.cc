@@ -163,4 +163,13 @@ Result<std::shared_ptr<const Leaf>> Authority::leaf(const std::string& name) {
   return leaf;
 }
 
+Result<std::string> hashed_name(const std::string& pem) {
+  Held<BIO, BIO_free_all> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  CertificatePointer certificate(text ? PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr) : nullptr);
+  if (!certificate) return std::unexpected(failed("this is no certificate"));
+  char name[16];
+  std::snprintf(name, sizeof name, "%08lx.0", X509_subject_name_hash(certificate.get()));
+  return std::string(name);
+}
+
 }  // namespace isola::gate

@@ -58,4 +58,7 @@ class Authority {
   std::map<std::string, Kept> leaves_;
 };
 
+// The name by which OpenSSL finds a certificate in a folder of them: eight digits of its subject, and ".0".
+Result<std::string> hashed_name(const std::string& pem);
+
 }  // namespace isola::gate

@@ -4,8 +4,9 @@
 #include <set>
 #include <utility>
 
-#include "gate/http1_head.h"
+#include "base/field_value.h"
 #include "gate/request_path.h"
+#include "vault/binding_wire.h"
 
 namespace isola::gate {
 
@@ -25,17 +26,20 @@ Result<Bound> prepare(vault::Binding binding, const vault::KeyPair* key) {
   if (!binding.path_prefix.empty()) {
     ISOLA_TRY(binding.path_prefix, normal_path(binding.path_prefix));
   }
-  if (!key) {
+  if (binding.sealed.empty()) {
+    out.trouble = "the vault could not open it";
+  } else if (!key) {
     out.trouble = "the vault's key is not here yet";
     out.closed = true;
   } else if (auto opened = vault::open_sealed(*key, binding.sealed); !opened) {
     out.trouble = opened.error().message;
     out.closed = true;
-  } else if (opened->empty() || !is_field_value(opened->view())) {
-    // With a line's end in it one header would become two.
-    out.trouble = "the value is empty, or has characters that cannot stand in a request";
+  } else if (opened->empty()) {
+    out.trouble = "the value is empty";
   } else {
     out.value = std::move(*opened);
+    out.unsendable = vault::stands_in_header(binding.place) && !is_field_value(out.value.view());
+    if (out.unsendable) out.trouble = vault::kUnsendable;
   }
   binding.sealed.clear();
   // Another value, or one that lives longer, is no other binding.
@@ -43,6 +47,7 @@ Result<Bound> prepare(vault::Binding binding, const vault::KeyPair* key) {
   out.due = std::exchange(binding.due, 0);
   binding.serial.clear();
   binding.mark.clear();
+  binding.print.clear();
   out.binding = std::move(binding);
   return out;
 }
@@ -73,9 +78,9 @@ bool Bound::fits(std::string_view method, std::string_view path) const {
          is_under(path, binding.path_prefix);
 }
 
-Result<std::shared_ptr<const Bindings>> Bindings::make(const std::string& json, const vault::KeyPair* key) {
+Result<std::shared_ptr<const Bindings>> Bindings::make(const std::string& encoded, const vault::KeyPair* key) {
   auto out = std::make_shared<Bindings>();
-  ISOLA_TRY(auto list, vault::parse_bindings(json));
+  ISOLA_TRY(auto list, vault::decode_bindings(encoded));
   std::vector<scan::Value> values;
   std::set<std::string_view> known;  // in what `all_` holds
   size_t total = 0;

@@ -24,7 +24,8 @@ struct Bound {
   Ports ports;
   vault::Secret value;
   std::string trouble;         // why there is no value
-  bool closed = false;         // there is one, and it could not be opened
+  bool closed = false;         // there is one here, and it could not be opened
+  bool unsendable = false;     // it cannot stand where it should: searched for, and never sent
   int64_t until = 0, due = 0;  // of a value that does not last (vault/minting.h)
 
   bool is_for(std::string_view name, uint16_t port) const;
@@ -39,7 +40,7 @@ struct Bound {
 class Bindings {
  public:
   // Values are opened at once; without a key they stay closed, and whoever needs one is refused.
-  static Result<std::shared_ptr<const Bindings>> make(const std::string& json, const vault::KeyPair* key);
+  static Result<std::shared_ptr<const Bindings>> make(const std::string& encoded, const vault::KeyPair* key);
 
   const std::vector<std::shared_ptr<const Bound>>& all() const { return all_; }
   bool any_for(std::string_view name, uint16_t port) const;

@@ -14,9 +14,9 @@ constexpr size_t kMaxRecords = 4096;  // one byte a record is silly, but a hello
 constexpr uint16_t kServerName = 0, kAlpn = 16, kEch = 0xfe0d, kEsni = 0xffce;
 
 // Big-endian fields of a bounded text; sticky when one does not fit.
-class Fields {
+class HelloFields {
  public:
-  explicit Fields(std::string_view in) : in_(in) {}
+  explicit HelloFields(std::string_view in) : in_(in) {}
   size_t number(size_t bytes) {
     if (in_.size() < bytes) return ok_ = false, in_ = {}, 0;
     size_t value = 0;
@@ -49,8 +49,8 @@ bool could_be_tls(std::string_view head) {
 }
 
 const char* read_server_name(std::string_view body, ClientHello& hello) {
-  Fields outer(body);
-  Fields list(outer.vector(2));
+  HelloFields outer(body);
+  HelloFields list(outer.vector(2));
   if (!outer.done()) return "an unreadable server name";
   size_t kind = list.number(1);
   auto name = list.vector(2);
@@ -63,8 +63,8 @@ const char* read_server_name(std::string_view body, ClientHello& hello) {
 }
 
 const char* read_alpn(std::string_view body, ClientHello& hello) {
-  Fields outer(body);
-  Fields list(outer.vector(2));
+  HelloFields outer(body);
+  HelloFields list(outer.vector(2));
   if (!outer.done()) return "an unreadable list of protocols";
   while (list.more()) {
     auto protocol = list.vector(1);
@@ -75,7 +75,7 @@ const char* read_alpn(std::string_view body, ClientHello& hello) {
 }
 
 const char* read_hello(std::string_view body, ClientHello& hello) {
-  Fields in(body);
+  HelloFields in(body);
   size_t version = in.number(2);
   in.take(32);  // random
   auto session = in.vector(1);
@@ -85,7 +85,7 @@ const char* read_hello(std::string_view body, ClientHello& hello) {
       compressions.empty())
     return "an unreadable hello";
   if (in.done()) return nullptr;  // no extensions: TLS 1.0 could
-  Fields list(in.vector(2));
+  HelloFields list(in.vector(2));
   if (!in.done()) return "bytes behind the extensions";
   std::vector<uint16_t> seen;
   while (list.more()) {
@@ -150,7 +150,7 @@ ClientHelloReader::State ClientHelloReader::read(std::string_view& bytes) {
 ClientHelloReader::State ClientHelloReader::parse() {
   if (message_[0] != kClientHello) return bad("another message instead of a hello");
   if (message_.size() < kMessageHead) return state_;
-  Fields head(std::string_view(message_).substr(1, 3));
+  HelloFields head(std::string_view(message_).substr(1, 3));
   size_t size = head.number(3);
   if (size > kMaxHello) return bad("a hello that is too large");
   if (message_.size() < kMessageHead + size) return state_;

@@ -10,6 +10,7 @@ void encode(Writer& out, const AddSandbox& v) {
   out.str(v.ceiling);
   out.u8(v.sockets);
   out.str(v.bindings);
+  out.str(v.past);
   out.u8(v.incomplete);
   out.str(v.birth);
 }
@@ -19,6 +20,7 @@ void decode(Reader& in, AddSandbox& v) {
   v.ceiling = in.str();
   v.sockets = in.u8();
   v.bindings = in.str();
+  v.past = in.str();
   v.incomplete = in.u8() != 0;
   v.birth = in.str();
 }

@@ -35,7 +35,8 @@ struct AddSandbox {
   std::string id;
   std::string policy, ceiling;  // as text; an empty ceiling is none
   uint8_t sockets = 0;
-  std::string bindings;  // vault::to_json, with what is sealed; empty: none
+  std::string bindings;  // vault::encode_bindings, with what is sealed; empty: none
+  std::string past;      // the same of those that were revoked: their values are searched for, and never sent
   std::string birth;     // tells apart two lives of one id: each has an authority of its own
   // Bindings that an earlier gate may have used are missing: streams of this sandbox wait for them.
   bool incomplete = false;

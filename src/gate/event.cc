@@ -1,7 +1,8 @@
 #include "gate/event.h"
 
-#include <chrono>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace isola::gate {
 
@@ -69,14 +70,12 @@ void Lost::add(const Event& event) {
 
 Event Lost::take(const std::string& sandbox) {
   const Lost all = std::exchange(*this, {});
-  return {
-      .sandbox = sandbox,
-      .kind = Event::Kind::lost,
-      .up = all.up,
-      .down = all.down,
-      .count = all.count,
-      .when = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-                  .count()};
+  return {.sandbox = sandbox,
+          .kind = Event::Kind::lost,
+          .up = all.up,
+          .down = all.down,
+          .count = all.count,
+          .when = milliseconds_now()};
 }
 
 }  // namespace isola::gate

@@ -523,6 +523,7 @@ void Flow::bindings_changed() {
     return deny({Reason::policy_changed, "a credential was bound"}, connected_ ? to_.text() : "");
   if (!inside_) return;
   if (inside_->is_revoked()) return deny({Reason::revoked, ""}, to_.text());
+  if (inside_->is_over()) return deny({Reason::binding_expired, ""}, to_.text());
   if (inside_->waits_for_value()) sandbox_.loop().again(*this);
 }
 

@@ -49,7 +49,7 @@ class Flow : public Handler {
   void on_ready(uint32_t) override { pump(); }  // again, or tokens came
   // The policy has changed: ends if it would not be let through now.
   void judge_again();
-  // The bindings have: ends if one that was used here is gone.
+  // The bindings have, or the time of one is over: ends if one that was used here is gone.
   void bindings_changed();
   // Takes too long to begin, or is idle.
   void expire();

@@ -87,9 +87,9 @@ class Gate {
         ISOLA_TRY(auto egress, read_egress(request.policy, request.ceiling));
         ISOLA_TRY(auto sockets, sockets_from(std::move(fds), request.sockets));
         sandboxes_.erase(request.id);
-        ISOLA_TRY(auto sandbox,
-                  Sandbox::make(shared_, request.id, std::move(sockets),
-                                {std::move(egress), request.bindings, request.birth, request.incomplete}));
+        ISOLA_TRY(auto sandbox, Sandbox::make(shared_, request.id, std::move(sockets),
+                                              {std::move(egress), request.bindings, request.past, request.birth,
+                                               request.incomplete}));
         sandboxes_[request.id] = std::move(sandbox);
         share_descriptors();
         return "";

@@ -36,6 +36,8 @@ class Crowd {
         if (::write(ready_[1], &begun, sizeof begun) != sizeof begun) return ""s;
         for (int i = 0; i < count; ++i) {
           held.push_back(dial(address, port));
+          timeval patience{60, 0};  // a crowd on a busy machine takes longer than one
+          ::setsockopt(held.back().get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
           if (held.back()) (void)!::send(held.back().get(), first.data(), first.size(), MSG_NOSIGNAL);
         }
         int good = 0;

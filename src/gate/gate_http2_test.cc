@@ -1,4 +1,6 @@
 // HTTP/2 through the gate: streams one by one, by real clients and against a server of Node's.
+#include <fmt/format.h>
+
 #include "gate/tls_world.h"
 
 namespace isola::gate::testing {
@@ -34,6 +36,7 @@ server.on('stream', (stream, headers) => {
     return next();
   }
   if (path === '/gzip') return stream.respond({':status': 200, 'content-encoding': 'gzip'}), stream.end('x');
+  if (path === '/coding') return stream.respond({':status': 200, 'content-encoding': told.slice(7)}), stream.end('x');
   if (path === '/trailers') {
     stream.respond({':status': 200, 'content-type': 'application/grpc'}, {waitForTrailers: true});
     stream.on('wantTrailers', () => stream.sendTrailers({'grpc-status': '0', 'grpc-message': told}));
@@ -48,6 +51,14 @@ server.on('stream', (stream, headers) => {
     const more = () => {
       while (left > 0) { left -= 50000; if (!stream.write(Buffer.alloc(50000, 'm'))) return stream.once('drain', more); }
       stream.end();
+    };
+    return more();
+  }
+  if (path === '/endless') {
+    stream.respond({':status': 200});
+    const more = () => {
+      while (!stream.destroyed && stream.write(Buffer.alloc(50000, 'm'))) {}
+      if (!stream.destroyed) stream.once('drain', more);
     };
     return more();
   }
@@ -186,11 +197,13 @@ TEST_F(Http2Test, WhatIsReflectedIsBlottedOut) {
       const a = await ask(path);
       console.log(a[0], path === '/gzip' ? '' : a[1], a[3] || '');
     }
+    const c = await ask('/coding');
+    console.log(c[0], c[1].includes('encoded'), c[1].includes('hunter2'));
     const t = await ask('/trailers', 'x'.repeat(100000));
     console.log(t[0], t[1], t[2]['grpc-status'], t[2]['grpc-message']);
   )js"),
             "200 you said Bearer " + stars + " Bearer " + stars + "\n200 Bearer " + stars +
-                " \n502  \n200 got 100000 0 Bearer " + stars + "\n");
+                " \n502  \n502 true false\n200 got 100000 0 Bearer " + stars + "\n");
 }
 
 TEST_F(Http2Test, NamesOfFieldsAreSearchedToo) {
@@ -220,6 +233,33 @@ TEST_F(Http2Test, WhatIsNotToComeBackEndsItsStream) {
     console.log(...(await ask('/goaway')).slice(0, 2));
   )js"),
             "200 true false\n502\n200 bye\n");
+}
+
+TEST_F(Http2Test, RevocationCutsADownload) {
+  Box box = inside("allow a.example\n", {bearer()});
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  std::string how;
+  std::thread downloading([&] {
+    how = script_in(box, fmt::format(R"js(
+      const r = session.request({{':path': '/endless'}});
+      r.on('error', () => {{}});
+      r.once('data', () => fs.writeSync({}, 'x'));
+      r.resume();
+      setTimeout(() => {{ console.log('goes on'); process.exit(0); }}, 20000);
+      await new Promise(done => r.on('close', done));
+      console.log('over');
+    )js",
+                                     told[1]));
+  });
+  char c = 0;
+  EXPECT_EQ(::read(told[0], &c, 1), 1);
+  EXPECT_EQ(world->set_policy(box, "allow a.example\n", false, encoded({bearer()})), "") << "the same one, sealed anew";
+  EXPECT_EQ(world->set_policy(box, "allow a.example\n"), "");
+  downloading.join();
+  EXPECT_TRUE(how == "over\n" || how.starts_with("session error")) << how << "; the server never ends it";
+  EXPECT_EQ(world->next_denial(), "revoked a.example:9443");
+  ::close(told[0]), ::close(told[1]);
 }
 
 TEST_F(Http2Test, MuchBothWays) {
@@ -278,7 +318,7 @@ TEST_F(Http2Test, ARequestWaitsForAValueThatIsBeingMade) {
     )js");
   });
   EXPECT_EQ(world->next_wanted(), box.id);
-  EXPECT_EQ(world->set_policy(box, "allow a.example\n", false, json({fresh})), "");
+  EXPECT_EQ(world->set_policy(box, "allow a.example\n", false, encoded({fresh})), "");
   asking.join();
   EXPECT_EQ(said, "200 200 200\n");
 }

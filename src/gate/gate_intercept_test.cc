@@ -1,10 +1,10 @@
 // Connections that are looked into: credentials are set outside, and nowhere inside.
+#include "base/clock.h"
+#include "gate/bindings.h"
 #include "gate/tls_world.h"
 
 namespace isola::gate::testing {
 namespace {
-
-constexpr char kAllow[] = "allow a.example:9443,9444,9080\nallow b.example:9443\n";
 
 TEST_F(InterceptTest, AKeyIsSetThatIsNowhereInside) {
   serve_key();
@@ -34,7 +34,7 @@ TEST_F(InterceptTest, ARequestWaitsForAValueThatIsBeingMade) {
   std::string said;
   std::thread asking([&] { said = ask(box, get("/")); });
   EXPECT_EQ(world->next_wanted(), box.id);
-  EXPECT_EQ(world->set_policy(box, kAllow, false, json({fresh})), "");
+  EXPECT_EQ(world->set_policy(box, kAllow, false, encoded({fresh})), "");
   asking.join();
   EXPECT_EQ(status(said), "HTTP/1.1 200 OK");
   EXPECT_EQ(seen().size(), 1u);
@@ -146,6 +146,46 @@ TEST_F(InterceptTest, AServerMustProveItself) {
   EXPECT_EQ(event->rule, "hostname mismatch");
 }
 
+// A certificate that has its name as its subject alone, as no authority makes them any more.
+std::shared_ptr<Leaf> leaf_without_alternatives(const std::string& name) {
+  auto out = std::make_shared<Leaf>();
+  out->key.reset(EVP_EC_gen("P-256"));
+  out->certificate.reset(X509_new());
+  X509* made = out->certificate.get();
+  X509_NAME* subject = X509_get_subject_name(made);
+  X509_set_version(made, X509_VERSION_3);
+  ASN1_INTEGER_set(X509_get_serialNumber(made), 7);
+  X509_gmtime_adj(X509_getm_notBefore(made), -3600);
+  X509_gmtime_adj(X509_getm_notAfter(made), 3600);
+  X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
+                             0);
+  X509_set_issuer_name(made, subject);
+  X509_set_pubkey(made, out->key.get());
+  X509_sign(made, out->key.get(), EVP_sha256());
+  return out;
+}
+
+TEST_F(InterceptTest, ACommonNameProvesNothing) {
+  auto leaf = leaf_without_alternatives("a.example");
+  BIO* text = BIO_new(BIO_s_mem());
+  PEM_write_bio_X509(text, leaf->certificate.get());
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(text, &data);
+  Scrap believed(std::string(data, static_cast<size_t>(size)));
+  BIO_free(text);
+  world->stop_gate();
+  world->start_gate({.authorities = believed.path()});
+  ASSERT_EQ(world->give_key(key->secret_key().view()), "");
+  servers.push_back(std::make_unique<SecureServer>(world->outside_netns(), "203.0.113.10", kSecurePort, leaf,
+                                                   [](Talk& talk) { talk.rest(); }));
+  Box box = inside(kAllow, {bearer()});
+  EXPECT_EQ(ask(box, get("/")).substr(0, 4), "tls:");
+  auto event = world->next(Event::Kind::denied);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(to_string(event->reason), "upstream-tls");
+  EXPECT_EQ(event->rule, "hostname mismatch");
+}
+
 TEST_F(InterceptTest, AServerOfAnUnknownAuthorityIsRefused) {
   auto stranger = Authority::make(std::string(32, 's'), "stranger").value();
   servers.push_back(std::make_unique<SecureServer>(world->outside_netns(), "203.0.113.10", kSecurePort,
@@ -165,13 +205,55 @@ TEST_F(InterceptTest, TlsMustSayTheNameToo) {
   EXPECT_EQ(world->next_denial(), "sni-differs a.example:9443");
 }
 
+// A vault that is locked, a source that is away: what the binding is for is refused, and never passes by unseen.
+TEST_F(InterceptTest, WithoutItsValueABindingClosesItsName) {
+  auto& server = serve_key();
+  auto closed = vault::without_value(bearer());
+  auto made = Bindings::make(encoded({closed}), &*key).value();
+  EXPECT_FALSE(made->all().at(0)->closed) << "nothing of it is here that streams should have been searched for";
+  Box box = inside(kAllow, {closed});
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(world->next_denial(), "locked a.example:9443");
+  EXPECT_TRUE(seen().empty());
+  EXPECT_EQ(world->set_policy(box, kAllow, false, encoded({bearer()})), "");
+  EXPECT_EQ(status(ask(box, get("/"))), "HTTP/1.1 200 OK");
+  EXPECT_GE(server.connections(), 1u);
+}
+
+// A key of several lines cannot stand in a header; it is a value all the same, and is not to come back.
+TEST_F(InterceptTest, AValueOfSeveralLinesIsSearchedForAndStandsInNoHeader) {
+  const std::string pem = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n";
+  serve_requests(
+      [&](const std::string& request) { return reply(request.starts_with("GET /echo") ? "<" + pem + ">" : "ok"); });
+  auto with = [&](const char* id, vault::Place place, const char* field, const char* path) {
+    auto out = bearer();
+    out.id = id, out.place = place, out.field = field, out.path_prefix = path;
+    out.sealed = vault::seal(key->open_key(), pem).value();
+    return out;
+  };
+  Box box = inside(
+      kAllow, {with("b1", vault::Place::bearer, "", "/bearer"), with("b2", vault::Place::header, "X-Key", "/header"),
+               with("b3", vault::Place::basic, "me", "/basic"), with("b4", vault::Place::query, "key", "/query")});
+  for (const char* path : {"/bearer", "/header"}) {
+    EXPECT_EQ(status(ask(box, get(path))), "HTTP/1.1 403 Forbidden");
+    EXPECT_EQ(world->next_denial(), "locked a.example:9443");
+  }
+  EXPECT_TRUE(seen().empty());
+  ASSERT_EQ(status(ask(box, get("/basic"))), "HTTP/1.1 200 OK");
+  EXPECT_NE(seen().back().find("Authorization: Basic " + vault::to_base64("me:" + pem) + "\r\n"), std::string::npos);
+  ASSERT_EQ(status(ask(box, get("/query"))), "HTTP/1.1 200 OK");
+  EXPECT_NE(seen().back().find("key=-----BEGIN%20KEY-----%0A"), std::string::npos) << seen().back();
+  auto back = ask(box, get("/echo"));
+  EXPECT_NE(back.find("<" + std::string(pem.size(), '*') + ">"), std::string::npos) << back;
+}
+
 TEST_F(InterceptTest, WithoutTheVaultsKeyNothingPasses) {
   serve_key();
   Box other = inside(kAllow, {bearer()});
   auto pem = world->certificate(other);
   world->stop_gate();
   world->start_gate({.authorities = trusted->path()});
-  ASSERT_EQ(world->add(other, kAllow, "", json({bearer()})), "");
+  ASSERT_EQ(world->add(other, kAllow, "", encoded({bearer()})), "");
   EXPECT_NE(world->certificate(other).find("not here yet"), std::string::npos);
   EXPECT_EQ(ask(other, get("/")).substr(0, 4), "tls:");
   EXPECT_EQ(world->next_denial(), "locked a.example:9443");
@@ -180,47 +262,89 @@ TEST_F(InterceptTest, WithoutTheVaultsKeyNothingPasses) {
   EXPECT_EQ(status(ask(other, get("/"))), "HTTP/1.1 200 OK");
   EXPECT_NE(pem, "");
   // Another birth of the same id has another one.
-  ASSERT_EQ(world->add(other, kAllow, "", json({bearer()}), "again"), "");
+  ASSERT_EQ(world->add(other, kAllow, "", encoded({bearer()}), "again"), "");
   EXPECT_EQ(ask(other, get("/")).substr(0, 4), "tls:");
 }
 
-TEST_F(InterceptTest, RevocationCutsADownload) {
+void serve_without_end(Talk& talk) {
+  talk.request();
+  talk.say("HTTP/1.1 200 OK\r\nContent-Length: 100000000000\r\n\r\n");
+  while (talk.say(std::string(16384, 'x'))) {
+  }
+}
+
+// Inside: how that ends for whoever reads it. `told` gets a byte when it has begun.
+std::string download(const std::string& request, int told) {
+  Fd fd = dial(resolve("a.example"), kSecurePort);
+  patience(fd);
+  SSL_CTX* context = SSL_CTX_new(TLS_client_method());
+  SSL* ssl = SSL_new(context);
+  SSL_set_tlsext_host_name(ssl, "a.example");
+  SSL_set_fd(ssl, fd.get());
+  if (SSL_connect(ssl) != 1) return "no tls";
+  (void)SSL_write(ssl, request.data(), static_cast<int>(request.size()));
+  const auto enough = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  char buffer[16384];
+  bool first = true;
+  int n;
+  while ((n = SSL_read(ssl, buffer, sizeof buffer)) > 0) {
+    if (std::exchange(first, false)) (void)!::write(told, "x", 1);
+    if (std::chrono::steady_clock::now() > enough) return "goes on";
+  }
+  return SSL_get_error(ssl, n) == SSL_ERROR_ZERO_RETURN ? "ended" : "cut";
+}
+
+class RevocationTest : public InterceptTest {
+ protected:
+  // What becomes of the answer to this request when its binding goes while it comes.
+  std::string revoked_meanwhile(const std::string& request) {
+    Box box = inside(kAllow, {bearer()});
+    int told[2];
+    if (::pipe(told) < 0) return "no pipe";
+    std::string how;
+    std::thread downloading([&] { how = box.run([&] { return download(request, told[1]); }); });
+    char c = 0;
+    EXPECT_EQ(::read(told[0], &c, 1), 1);
+    EXPECT_EQ(world->set_policy(box, kAllow, false, encoded({bearer()})), "") << "the same one, sealed anew";
+    EXPECT_EQ(world->set_policy(box, kAllow), "");
+    downloading.join();
+    EXPECT_EQ(world->next_denial(), "revoked a.example:9443");
+    ::close(told[0]), ::close(told[1]);
+    return how;
+  }
+};
+
+TEST_F(RevocationTest, CutsADownload) {
+  serve("a.example", kSecurePort, serve_without_end);
+  EXPECT_EQ(revoked_meanwhile(get("/")), "cut");
+}
+
+TEST_F(RevocationTest, CutsAWebsocket) {
   serve("a.example", kSecurePort, [](Talk& talk) {
     talk.request();
-    talk.say("HTTP/1.1 200 OK\r\nContent-Length: 100000000000\r\n\r\n");
+    talk.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
     while (talk.say(std::string(16384, 'x'))) {
     }
   });
-  Box box = inside(kAllow, {bearer()});
+  EXPECT_EQ(revoked_meanwhile("GET / HTTP/1.1\r\nHost: a.example:9443\r\nConnection: Upgrade\r\n"
+                              "Upgrade: websocket\r\n\r\n"),
+            "cut");
+}
+
+// Its time is over, and nobody says so to the gate.
+TEST_F(InterceptTest, ExpiryCutsADownload) {
+  serve("a.example", kSecurePort, serve_without_end);
+  auto soon = bearer(), later = bearer();
+  soon.expires = milliseconds_now() + 5000;
+  later.id = "b2", later.path_prefix = "/later", later.expires = soon.expires + 3'600'000;
+  Box box = inside(kAllow, {later, soon});
   int told[2];
   ASSERT_EQ(::pipe(told), 0);
-  std::string how;
-  std::thread downloading([&] {
-    how = box.run([&] {
-      Fd fd = dial(resolve("a.example"), kSecurePort);
-      patience(fd);
-      SSL_CTX* context = SSL_CTX_new(TLS_client_method());
-      SSL* ssl = SSL_new(context);
-      SSL_set_tlsext_host_name(ssl, "a.example");
-      SSL_set_fd(ssl, fd.get());
-      if (SSL_connect(ssl) != 1) return "no tls"s;
-      auto text = get("/");
-      (void)SSL_write(ssl, text.data(), static_cast<int>(text.size()));
-      char buffer[16384];
-      bool first = true;
-      int n;
-      while ((n = SSL_read(ssl, buffer, sizeof buffer)) > 0)
-        if (std::exchange(first, false)) (void)!::write(told[1], "x", 1);
-      return SSL_get_error(ssl, n) == SSL_ERROR_ZERO_RETURN ? "ended"s : "cut"s;
-    });
-  });
+  EXPECT_EQ(box.run([&] { return download(get("/"), told[1]); }), "cut");
   char c = 0;
-  ASSERT_EQ(::read(told[0], &c, 1), 1);
-  EXPECT_EQ(world->set_policy(box, kAllow, false, json({bearer()})), "") << "the same one, sealed anew";
-  EXPECT_EQ(world->set_policy(box, kAllow), "");
-  downloading.join();
-  EXPECT_EQ(how, "cut");
-  EXPECT_EQ(world->next_denial(), "revoked a.example:9443");
+  EXPECT_EQ(::read(told[0], &c, 1), 1) << "it had begun";
+  EXPECT_GE(milliseconds_now(), soon.expires);
+  EXPECT_EQ(world->next_denial(), "binding-expired a.example:9443");
   ::close(told[0]), ::close(told[1]);
 }
 
@@ -319,7 +443,7 @@ TEST_F(InterceptTest, PlaceholdersAreRefusedAtOtherNames) {
   auto through = box.run([&] { return secure_talk("a.example", kOtherPort, trusted->path(), there); });
   EXPECT_EQ(status(through), "HTTP/1.1 200 OK") << "TLS that nobody looks into";
   held.guards = true;
-  ASSERT_EQ(world->set_policy(box, kAllow, false, json({held})), "");
+  ASSERT_EQ(world->set_policy(box, kAllow, false, encoded({held})), "");
   EXPECT_EQ(status(ask(box, there, "a.example", kOtherPort)), "HTTP/1.1 403 Forbidden");
   EXPECT_EQ(status(ask(box, get("/", field))), "HTTP/1.1 200 OK") << "and at its own place it is replaced";
 }

@@ -3,6 +3,9 @@
 
 #include "base/file.h"
 #include "gate/gate_fixture.h"
+#include "gate/scan_frames.h"
+#include "vault/binding_wire.h"
+#include "vault/seal.h"
 
 namespace isola::gate::testing {
 namespace {
@@ -39,6 +42,43 @@ TEST_F(GateTest, KilledAndBackWithTheSameSockets) {
   EXPECT_EQ(box.run([] { return talk("b.example", kEchoPort, "x"); }), "x");
   EXPECT_EQ(box.run([&] { return talk_to(address, kEchoPort, "x"); }), "ECONNRESET") << "old answers mean nothing";
   for (int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
+}
+
+// Values that an earlier gate had and that this one cannot open: nobody can say what comes out of the sandbox then.
+TEST_F(GateTest, WithoutAllThatAnEarlierGateHadNothingPasses) {
+  auto key = vault::KeyPair::make().value(), another = vault::KeyPair::make().value();
+  auto sealed_to = [](const vault::KeyPair& whose) {
+    vault::Binding one{.id = "b1", .secret = "s", .names = {"a.example"}};
+    one.sealed = vault::seal(whose.open_key(), "correct-horse").value();
+    return vault::encode_bindings({one});
+  };
+  Box box = world->box("allow a.example");
+  auto pair = kernel::socket_pair().value();
+  ASSERT_EQ(world->call(ControlOp::scan, "", {pair.second.get()}), "");
+  uint64_t stream = 0;
+  auto answer = [&](const std::string& past) {
+    EXPECT_EQ(world->add(box, "allow a.example", "", "", "", past), "");
+    ++stream;
+    EXPECT_TRUE(kernel::send_message(pair.first.get(), encode_open({.stream = stream, .sandboxes = {box.id}})));
+    EXPECT_TRUE(kernel::send_message(pair.first.get(),
+                                     encode_data_head({.stream = stream, .flags = ScanData::kEnd}) + "correct-horse"));
+    ScanReply reply;
+    while (reply.stream != stream) {
+      auto message = kernel::receive_message(pair.first.get(), kMaxScanMessage);
+      if (!message || message->bytes.empty()) return ScanReply{};
+      Reader in(message->bytes);
+      while (in.ok() && !in.done() && reply.stream != stream) decode(in, reply);
+    }
+    return reply;
+  };
+  EXPECT_EQ(answer(sealed_to(key)).what, ScanAnswer::unready) << "the key is not here yet";
+  ASSERT_EQ(world->give_key(key.secret_key().view()), "");
+  auto found = answer(sealed_to(key));
+  EXPECT_EQ(found.what, ScanAnswer::decided);
+  EXPECT_EQ(found.blots.size(), 1u);
+  EXPECT_EQ(answer(sealed_to(another)).what, ScanAnswer::unready);
+  EXPECT_EQ(answer("no list").what, ScanAnswer::unready);
+  EXPECT_EQ(answer("").what, ScanAnswer::decided);
 }
 
 TEST_F(GateTest, NoneOfItsMemoryIsSwapped) {

@@ -4,7 +4,6 @@
 namespace isola::gate::testing {
 namespace {
 
-constexpr char kAllow[] = "allow a.example:9443,9444,9080\nallow b.example:9443\n";
 constexpr char kHost[] = "Host: a.example:9443\r\n";
 
 class SmugglingTest : public InterceptTest {
@@ -189,6 +188,8 @@ TEST_F(SmugglingTest, WhatAServerReflectsIsBlottedOut) {
       talk.say(reply("<" + encoded + ">"));
     } else if (line.find("/gzip") != std::string::npos) {
       talk.say(reply(said, "Content-Encoding: gzip\r\n"));
+    } else if (line.find("/coding") != std::string::npos) {
+      talk.say(reply("x", "Content-Encoding: "s + kValue + "\r\n"));
     } else if (line.find("/close") != std::string::npos) {
       talk.say("HTTP/1.1 200 OK\r\n\r\n" + said);
     } else {
@@ -213,6 +214,9 @@ TEST_F(SmugglingTest, WhatAServerReflectsIsBlottedOut) {
   EXPECT_EQ(status(ask(box, get("/gzip"))), "HTTP/1.1 502 Bad Gateway");
   while (auto denied = world->next(Event::Kind::denied))
     if (denied->reason == Reason::encoded) break;
+  auto named = ask(box, get("/coding"));
+  EXPECT_EQ(status(named), "HTTP/1.1 502 Bad Gateway");
+  EXPECT_EQ(named.find("hunter2"), std::string::npos) << named;
 }
 
 // What was bound and is not any more went out, and may come back; and where a binding says so, nothing follows it.
@@ -238,11 +242,27 @@ TEST_F(SmugglingTest, AnswersAreSearchedAsEverythingElseIs) {
   auto blocks = bearer();
   blocks.id = "b2";
   blocks.blocks = true;
-  ASSERT_EQ(world->set_policy(box, kAllow, false, json({blocks})), "");
+  ASSERT_EQ(world->set_policy(box, kAllow, false, encoded({blocks})), "");
   auto blocked = ask(box, get("/body"));
   EXPECT_EQ(blocked.find(" after"), std::string::npos) << blocked;
   EXPECT_EQ(blocked.find(kValue), std::string::npos) << blocked;
   EXPECT_EQ(status(ask(box, get("/head"))), "HTTP/1.1 502 Bad Gateway");
+}
+
+// … nor is it forgotten by the gate that comes after a kill.
+TEST_F(SmugglingTest, WhatWasRevokedIsSearchedForByTheNextGateToo) {
+  serve("a.example", kSecurePort, [](Talk& talk) {
+    talk.request();
+    talk.say(reply("before "s + kValue + " after"));
+  });
+  Box box = inside(kAllow, {});
+  world->stop_gate();
+  world->start_gate({.authorities = trusted->path()});
+  ASSERT_EQ(world->give_key(key->secret_key().view()), "");
+  ASSERT_EQ(world->add(box, kAllow, "", "", "", encoded({bearer()})), "");
+  auto answer = ask(box, get("/"));
+  EXPECT_EQ(answer.find(kValue), std::string::npos) << answer;
+  EXPECT_NE(answer.find(" after"), std::string::npos) << answer;
 }
 
 // … also where nothing but the binding was a reason to look into the connection.
@@ -261,7 +281,7 @@ TEST_F(SmugglingTest, WhatWasBoundOnceIsSearchedForAtItsNameWithoutAnyRule) {
   // The same value for somebody else: who had it before still has.
   auto other = bearer("b.example");
   other.id = "b2";
-  ASSERT_EQ(world->set_policy(box, kAllow, false, json({other})), "");
+  ASSERT_EQ(world->set_policy(box, kAllow, false, encoded({other})), "");
   EXPECT_EQ(ask(box, get("/")).find(kValue), std::string::npos);
 }
 
@@ -281,7 +301,7 @@ TEST_F(SmugglingTest, AConnectionFromBeforeTheBindingDoesNotOutliveIt) {
         [&] { return secure_talk("a.example", kSecurePort, trusted->path(), "GET / HTTP/1.1\r\n"s + kHost + "\r\n"); });
   });
   while (asked == 0) std::this_thread::yield();
-  ASSERT_EQ(world->set_policy(box, kAllow, false, json({bearer()})), "");
+  ASSERT_EQ(world->set_policy(box, kAllow, false, encoded({bearer()})), "");
   client.join();  // cut: else it would wait for what the server says next, which is nothing
   EXPECT_EQ(world->next_denial(), "policy-changed a.example:9443");
   EXPECT_EQ(ask(box, get("/")).find(kValue), std::string::npos);
@@ -301,7 +321,7 @@ TEST_F(SmugglingTest, AValueThatIsBoundWhileAnAnswerComesIsFoundInTheRestOfIt) {
   std::thread binder([&] {
     while (!asked) std::this_thread::yield();
     auto other = bearer("b.example");
-    EXPECT_EQ(world->set_policy(box, "allow a.example:9443 methods GET\n", false, json({other})), "");
+    EXPECT_EQ(world->set_policy(box, "allow a.example:9443 methods GET\n", false, encoded({other})), "");
     bound = true;
   });
   auto answer = ask(box, get("/"));

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint8_t kChange = 20, kAlert = 21, kHandshake = 22, kData = 23;
 constexpr uint8_t kServerHello = 2;
-constexpr size_t kRecordHead = 5, kMostRecord = (1 << 14) + 256;
+constexpr size_t kWalkedHead = 5, kMostRecord = (1 << 14) + 256;
 
 // What stands for a random number in a hello that asks for another one (RFC 8446, 4.1.3).
 constexpr unsigned char kRetry[32] = {0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c,
@@ -49,7 +49,7 @@ void HelloWalk::client(std::string_view bytes) {
     uint8_t kind = at(head_, 0);
     if (kind != kChange && kind != kAlert && kind != kData) return wrong(Problem::bad, "not a record behind the hello");
     if (head_.size() == 2 && at(head_, 1) != 3) return wrong(Problem::bad, "an odd version behind the hello");
-    if (head_.size() < kRecordHead) continue;
+    if (head_.size() < kWalkedHead) continue;
     skip_ = size_t{at(head_, 3)} << 8 | at(head_, 4);
     if (skip_ > kMostRecord) return wrong(Problem::bad, "a record of odd size behind the hello");
     head_.clear();
@@ -79,13 +79,13 @@ void HelloWalk::server(std::string_view beginning, bool all) {
     answer_ = Answer::taken;  // an alert, or no TLS at all: there is no second hello to this
     return;
   }
-  if (beginning.size() >= kRecordHead + 1) {
-    if (at(beginning, kRecordHead) != kServerHello) {
+  if (beginning.size() >= kWalkedHead + 1) {
+    if (at(beginning, kWalkedHead) != kServerHello) {
       answer_ = Answer::taken;
       return;
     }
     // No server cuts its hello up before the random bytes; one that did would hide from us what it says.
-    if ((size_t{at(beginning, 3)} << 8 | at(beginning, 4)) < kServerBytes - kRecordHead)
+    if ((size_t{at(beginning, 3)} << 8 | at(beginning, 4)) < kServerBytes - kWalkedHead)
       return wrong(Problem::bad, "the server's hello is in pieces");
   }
   if (beginning.size() < kServerBytes) {

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/field_value.h"
+
 namespace isola::gate {
 
 namespace {
@@ -130,13 +132,6 @@ void remove_field(Fields& fields, std::string_view name) {
 }
 
 bool is_field_name(std::string_view name) { return is_token(name); }
-
-bool is_field_value(std::string_view value) {
-  return std::all_of(value.begin(), value.end(), [](char one) {
-    auto c = static_cast<unsigned char>(one);
-    return c == '\t' || (c >= ' ' && c != 0x7f);
-  });
-}
 
 bool has_word(std::string_view list, std::string_view word) {
   while (!list.empty()) {

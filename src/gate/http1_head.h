@@ -62,9 +62,7 @@ const std::string* find_field(const Fields& fields, std::string_view name);
 // Of an answer that is not plain, whichever of several fields says so; null: it is.
 const std::string* encoding_of(const Fields& fields);
 void remove_field(Fields& fields, std::string_view name);
-// What may stand in a field: no CR, no LF, no NUL, nothing that could be taken for one.
-bool is_field_name(std::string_view name);
-bool is_field_value(std::string_view value);
+bool is_field_name(std::string_view name);  // of a value: base/field_value.h
 // "a, b" has the word b, whatever the case.
 bool has_word(std::string_view list, std::string_view word);
 // Those that are between two neighbours only and never passed on: Connection, what it names, and a few more.

@@ -334,10 +334,8 @@ bool Http1Relay::take_answer_head() {
     answer_ = BodyReader::of_length(*head->length);
   else
     answer_ = BodyReader::until_end();
-  const auto* coding = encoding_of(head->fields);
-  if (coding && !answer_.done() && decision_.searched)
-    return bad_answer(Reason::encoded, "the answer is encoded (" + coding->substr(0, 40) +
-                                           ") and cannot be searched for the sandbox's credentials");
+  if (encoding_of(head->fields) && !answer_.done() && decision_.searched)
+    return bad_answer(Reason::encoded, kEncodedAnswer);
   // Until its end, a body that has no length of its own has one as chunks; HTTP/1.0 knows none.
   answer_chunked_ = !answer_.done() && !head->length && minor_ == 1 && head->chunked;
   if (!head->keep_alive || !keeps_ || (!answer_.done() && !head->length && !answer_chunked_)) keeps_ = false;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "gate/name.h"
 #include "gate/request_path.h"
 #include "gate/sigv4.h"
@@ -30,11 +31,6 @@ bool begins_alike(std::string_view name, std::string_view with) {
 }
 bool alike(std::string_view one, std::string_view other) {
   return one.size() == other.size() && begins_alike(one, other);
-}
-
-int64_t milliseconds_now() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 const char* header_of(const Bound& bound) {
@@ -191,7 +187,7 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
       over = bound.get();
       continue;
     }
-    if (bound->value.empty()) closed = bound.get();
+    if (bound->value.empty() || bound->unsendable) closed = bound.get();
     if (bound->is_stale(now)) stale = bound.get();
     if (bound->is_due(now) && !cleartext_) premises_.want_values();
     decision.bound.push_back(bound);
@@ -207,7 +203,10 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
     return refuse(403, Reason::binding_expired, "the time of this credential is over", &request, over);
   if (!decision.bound.empty() && cleartext_)
     return refuse(403, Reason::cleartext, "a credential is for TLS alone", &request, decision.bound[0].get());
-  if (closed) return refuse(403, Reason::locked, "the credential cannot be opened", &request, closed, closed->trouble);
+  if (closed)
+    return refuse(403, Reason::locked,
+                  closed->unsendable ? "the credential cannot stand in a header" : "the credential cannot be opened",
+                  &request, closed, closed->trouble);
   if (stale) {
     if (request.waits_since == 0) request.waits_since = now;
     if (now - request.waits_since >= kLongestWait)
@@ -309,6 +308,11 @@ Screen Inspector::screen() {
                               .secret = target.secret});
             return target.blocks;
           }};
+}
+
+bool Inspector::is_over() const {
+  const int64_t now = milliseconds_now();
+  return std::any_of(used_.begin(), used_.end(), [&](const auto& bound) { return bound->is_over(now); });
 }
 
 bool Inspector::is_revoked() const {

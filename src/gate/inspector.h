@@ -46,6 +46,10 @@ struct Decision {
 // The answer to a request that does not pass: JSON in one line.
 std::string refusal_body(const Decision& decision);
 
+// Without the server's word for how: it is as little searched as the rest.
+inline constexpr const char* kEncodedAnswer =
+    "the answer is encoded and cannot be searched for the sandbox's credentials";
+
 class Inspector {
  public:
   static constexpr size_t kMaxSignedBody = 1 << 20;
@@ -67,6 +71,7 @@ class Inspector {
   // Bindings whose values went out here, and one of them that is not in force any more.
   const std::vector<std::shared_ptr<const Bound>>& used() const { return used_; }
   bool is_revoked() const;
+  bool is_over() const;  // the time of one of them is
   const std::string& name() const { return name_; }
   uint16_t port() const { return port_; }
   bool cleartext() const { return cleartext_; }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gate/control.h"
+#include "vault/binding_wire.h"
 
 namespace isola::gate {
 namespace {
@@ -39,7 +40,7 @@ class InspectorTest : public ::testing::Test {
     return out;
   }
   std::shared_ptr<const Bindings> made(const std::vector<vault::Binding>& all) {
-    return Bindings::make(vault::to_json(all), &key).value();
+    return Bindings::make(vault::encode_bindings(all), &key).value();
   }
   void SetUp() override {
     grounds.egress_now = read_egress("allow a.example\n", "").value();

@@ -53,6 +53,7 @@ class Interception {
   void let_go() { relay_->let_go(); }
   bool waits_for_value() const { return relay_ && !closing_ && relay_->waits_for_value(); }
   bool is_revoked() const { return inspector_.is_revoked(); }
+  bool is_over() const { return inspector_.is_over(); }
 
   // Of the protocols that a client offers, those that can be looked into; none where it offers only others.
   static std::vector<std::string> protocols_of(const std::vector<std::string>& offered);

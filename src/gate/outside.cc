@@ -23,7 +23,7 @@ constexpr char kGateAddress4[] = "192.0.2.1", kOutsideAddress4[] = "192.0.2.2";
 constexpr char kGateAddress6[] = "2001:db8:1::1", kOutsideAddress6[] = "2001:db8:1::2";
 constexpr char kOtherEnd[] = "o";
 constexpr uint16_t kDnsPort = 53;
-constexpr int kPatience = 20;  // seconds; only a hang takes that long
+constexpr int kAskPatience = 20;  // seconds; only a hang takes that long
 
 Result<Fd> bound(const std::string& at, uint16_t port, int type) {
   ISOLA_TRY(Address parsed, Address::parse(at));
@@ -69,7 +69,7 @@ void pour(const Fd& fd) {
 }
 
 void be_patient(const Fd& fd) {
-  timeval limit{kPatience, 0};
+  timeval limit{kAskPatience, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }

@@ -18,7 +18,7 @@ struct Question {
 };
 static_assert(sizeof(Question) == sizeof(nlmsghdr) + sizeof(rtmsg) + sizeof(rtattr) + 16);
 
-constexpr auto kLongest = std::chrono::seconds(1);
+constexpr auto kLongestLook = std::chrono::seconds(1);
 
 // Whatever can make another route the right one. An address brings its route with it; a link or a nexthop that goes
 // takes routes with it without a word about them.
@@ -47,7 +47,7 @@ Result<OwnAddresses> OwnAddresses::open() {
 
 bool OwnAddresses::contains(const Address& address) {
   auto now = Clock::now();
-  if (changed() || now - known_since_ > kLongest || known_.size() >= kMost) known_.clear(), known_since_ = now;
+  if (changed() || now - known_since_ > kLongestLook || known_.size() >= kMost) known_.clear(), known_since_ = now;
   if (auto it = known_.find(address); it != known_.end()) return it->second;
   auto own = ask(address);
   if (own) known_.emplace(address, *own);

@@ -6,13 +6,12 @@
 #include <cstdlib>
 
 #include "gate/outside.h"
+#include "gate/test_address.h"
 
 namespace isola::gate {
 namespace {
 
 using namespace std::string_literals;
-
-Address at(std::string_view text) { return Address::parse(text).value(); }
 
 // In a namespace with an address and a way out.
 class OwnAddressesTest : public ::testing::Test {

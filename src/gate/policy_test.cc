@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "gate/test_address.h"
+
 namespace isola::gate {
 namespace {
 
@@ -13,7 +15,6 @@ Policy policy(std::string_view text) {
 Egress egress(std::string_view text, std::optional<std::string_view> ceiling = std::nullopt) {
   return ceiling ? Egress(policy(text), policy(*ceiling)) : Egress(policy(text));
 }
-Address at(std::string_view text) { return Address::parse(text).value(); }
 Reason by_name(const Egress& e, std::string_view name, uint16_t port) { return e.connect_name(name, port).reason; }
 Reason by_address(const Egress& e, std::string_view address, uint16_t port, std::string_view name = "") {
   return e.connect_address(name, at(address), port).reason;

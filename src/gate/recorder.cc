@@ -4,6 +4,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
+
 namespace isola::gate {
 
 namespace {
@@ -20,11 +22,6 @@ bool same(const Event& a, const Event& b) {
   return a.name == b.name && a.port == b.port && a.reason == b.reason && a.protocol == b.protocol &&
          a.address == b.address && a.rule == b.rule && a.method == b.method && a.path == b.path &&
          a.binding == b.binding;
-}
-
-int64_t milliseconds_now() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ using nlohmann::json;
 constexpr char kBundleInside[] = "/etc/ssl/isola-registries.pem";
 constexpr char kMavenInside[] = "/etc/isola/maven-settings.xml", kNpmInside[] = "/etc/isola/npmrc";
 
-std::string trimmed(std::string_view text) {
+std::string trimmed_copy(std::string_view text) {
   size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
   return first == std::string_view::npos ? "" : std::string(text.substr(first, last - first + 1));
 }
@@ -258,7 +258,7 @@ std::map<std::string, std::string> settings_in(std::string_view text) {
     auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     bool indented = !line.empty() && (line[0] == ' ' || line[0] == '\t');
-    auto plain = trimmed(line);
+    auto plain = trimmed_copy(line);
     if (plain.empty() || plain[0] == '#' || plain[0] == ';' || plain[0] == '[') continue;
     size_t equals = plain.find('=');
     if (indented && !last.empty() && (equals == std::string::npos || plain.find("://") < equals)) {
@@ -266,8 +266,8 @@ std::map<std::string, std::string> settings_in(std::string_view text) {
       continue;
     }
     if (equals == std::string::npos) continue;
-    last = trimmed(std::string_view(plain).substr(0, equals));
-    auto value = trimmed(std::string_view(plain).substr(equals + 1));
+    last = trimmed_copy(std::string_view(plain).substr(0, equals));
+    auto value = trimmed_copy(std::string_view(plain).substr(equals + 1));
     if (value.size() >= 2 && (value[0] == '"' || value[0] == '\'') && value.back() == value[0])
       value = value.substr(1, value.size() - 2);
     out[last] = value;

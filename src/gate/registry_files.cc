@@ -11,7 +11,7 @@ namespace {
 // In the text of a key a dot ends a part; in a quoted part it does not. This one stands for a dot within a part.
 constexpr char kInnerDot = '\x1f';
 
-std::string_view trimmed(std::string_view text) {
+std::string_view trimmed_line(std::string_view text) {
   size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
   return first == std::string_view::npos ? "" : text.substr(first, last - first + 1);
 }
@@ -51,17 +51,17 @@ std::optional<std::string> take_key(std::string_view& in, char end) {
 }
 
 void take_value(std::string_view in, const std::string& key, std::map<std::string, std::string>& out) {
-  in = trimmed(in);
+  in = trimmed_line(in);
   if (auto text = take_string(in)) {
     out[key] = *text;
     return;
   }
   if (in.empty() || in[0] != '{') return;
   in.remove_prefix(1);
-  while (!(in = trimmed(in)).empty() && in[0] != '}') {
+  while (!(in = trimmed_line(in)).empty() && in[0] != '}') {
     auto inner = take_key(in, '=');
     if (!inner) return;
-    in = trimmed(in);
+    in = trimmed_line(in);
     if (auto text = take_string(in)) out[key + "." + *inner] = *text;
     size_t comma = in.find_first_of(",}");
     if (comma == std::string_view::npos || in[comma] == '}') return;
@@ -69,7 +69,7 @@ void take_value(std::string_view in, const std::string& key, std::map<std::strin
   }
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_value(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) continue;
@@ -92,7 +92,7 @@ std::optional<std::string> middle(std::string_view key, std::string_view first, 
 std::string child(std::string_view element, std::string_view tag) {
   auto found = xml_elements(element, tag);
   if (found.empty() || found[0].find('<') != std::string::npos) return "";
-  return std::string(trimmed(found[0]));
+  return std::string(trimmed_line(found[0]));
 }
 
 std::string element(std::string_view tag, std::string_view text) {
@@ -108,7 +108,7 @@ std::map<std::string, std::string> toml_strings(std::string_view text) {
   while (!text.empty()) {
     auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    line = trimmed(line);
+    line = trimmed_line(line);
     if (line.empty() || line[0] == '#') continue;
     if (line[0] == '[') {
       line.remove_prefix(1);
@@ -130,15 +130,17 @@ std::string cargo_config(std::string_view toml) {
     auto address = without_password(value);
     auto source = middle(key, "source.", ".registry"), registry = middle(key, "registries.", ".index");
     if ((source || registry) && address.find("://") == std::string::npos) continue;
-    if (source) sources.insert(*source), out += "source." + quoted(*source) + ".registry = " + quoted(address) + "\n";
-    if (registry) out += "registries." + quoted(*registry) + ".index = " + quoted(address) + "\n";
-    if (key == "registry.default") out += "registry.default = " + quoted(value) + "\n";
-    if (key == "http.proxy" && value.find('@') == std::string::npos) out += "http.proxy = " + quoted(value) + "\n";
+    if (source)
+      sources.insert(*source), out += "source." + quoted_value(*source) + ".registry = " + quoted_value(address) + "\n";
+    if (registry) out += "registries." + quoted_value(*registry) + ".index = " + quoted_value(address) + "\n";
+    if (key == "registry.default") out += "registry.default = " + quoted_value(value) + "\n";
+    if (key == "http.proxy" && value.find('@') == std::string::npos)
+      out += "http.proxy = " + quoted_value(value) + "\n";
   }
   // A folder of the host instead of a registry is nothing that a sandbox could use.
   for (const auto& [key, value] : all)
     if (auto source = middle(key, "source.", ".replace-with"); source && sources.contains(value))
-      out += "source." + quoted(*source) + ".replace-with = " + quoted(value) + "\n";
+      out += "source." + quoted_value(*source) + ".replace-with = " + quoted_value(value) + "\n";
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include "gate/control.h"
 #include "gate/http1_relay.h"
 #include "gate/http2_relay.h"
+#include "vault/binding_wire.h"
 
 namespace isola::gate {
 namespace {
@@ -46,15 +47,15 @@ class StringLeg : public Leg {
   void finish() override {}
 };
 
-class Grounds : public Premises {
+class RelayGrounds : public Premises {
  public:
-  Grounds() {
+  RelayGrounds() {
     auto key = vault::KeyPair::make().value();
     vault::Binding aws;
     aws.id = "b1", aws.secret = "aws", aws.names = {"a.example"};
     aws.place = vault::Place::sigv4, aws.field = "eu-central-1/execute-api";
     aws.sealed = vault::seal(key.open_key(), "AKIAEXAMPLE:wJalrXUtnFEMI-example-key").value();
-    bindings_ = Bindings::make(vault::to_json({aws}), &key).value();
+    bindings_ = Bindings::make(vault::encode_bindings({aws}), &key).value();
     egress_ = read_egress("allow a.example\n", "").value();
   }
   std::shared_ptr<const Egress> egress() const override { return egress_; }
@@ -76,7 +77,7 @@ class RelayTest : public ::testing::Test {
   size_t used = 0, most = 1 << 20;
   Budget budget{.more = [this](size_t bytes) { return used + bytes <= most ? used += bytes, true : false; },
                 .less = [this](size_t bytes) { used -= bytes; }};
-  Grounds grounds;
+  RelayGrounds grounds;
   Inspector inspector{grounds, "a.example", Address::parse("203.0.113.10").value(), 443, false};
   StringLeg client, server;
 };

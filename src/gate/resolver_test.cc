@@ -4,14 +4,13 @@
 
 #include <map>
 
+#include "gate/test_address.h"
 #include "hostile/dialog.h"
 
 namespace isola::gate {
 namespace {
 
 using namespace std::string_literals;
-
-Address at(std::string_view text) { return Address::parse(text).value(); }
 
 class FakeUpstream : public Upstream {
  public:

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "gate/dns_stream.h"
 
@@ -19,7 +20,8 @@ namespace {
 
 constexpr int kAtOnce = 64;  // connections or datagrams per event: then it is somebody else's turn
 constexpr auto kWantPause = std::chrono::milliseconds(500);
-constexpr size_t kMaxStreams = 16;  // DNS over TCP
+constexpr auto kExpiryPause = std::chrono::minutes(1);  // the longest between two looks at what expires
+constexpr size_t kMaxStreams = 16;                      // DNS over TCP
 constexpr double kSmallestBurst = 128 << 10;
 constexpr Share::Quota kFlows{.little = 32}, kHelloBytes{.little = 64 << 10, .most = 4 << 20},
     kInsideBytes{.little = 4 << 20, .most = 96 << 20}, kPipes{.little = 16, .most = PipePool::kMost / 4};
@@ -43,6 +45,10 @@ std::optional<std::pair<Address, uint16_t>> destination_of(const Fd& fd, bool si
   return std::pair(*address, ntohs(reinterpret_cast<const sockaddr_in*>(&to.storage)->sin_port));
 }
 
+bool has_closed(const Bindings& bindings) {
+  return std::ranges::any_of(bindings.all(), [](const auto& bound) { return bound->closed; });
+}
+
 void refuse(Fd fd) {
   linger now{.l_onoff = 1, .l_linger = 0};
   (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
@@ -64,6 +70,7 @@ Sandbox::Sandbox(Shared& shared, std::string id, boundary::IslandSockets sockets
       id_(id),
       sockets_(std::move(sockets)),
       egress_(std::move(terms.egress)),
+      past_json_(std::move(terms.past)),
       birth_(std::move(terms.birth)),
       incomplete_(terms.incomplete),
       recorder_(std::move(id), shared.sink),
@@ -94,7 +101,7 @@ Sandbox::~Sandbox() {
     shared_.loop.remove(fd);
     shared_.loop.retire(std::move(handler));
   }
-  for (const auto& timer : {tokens_timer_, rest_timer_})
+  for (const auto& timer : {tokens_timer_, rest_timer_, expiry_timer_})
     if (timer) shared_.loop.cancel(*timer);
   // Flows and streams refer to us, so they go before us, and no event of this turn may find them.
   while (!flows_.empty()) flows_.begin()->first->stop();
@@ -136,18 +143,55 @@ void Sandbox::apply_limits() {
   new_connections_.set(limits_.connections_per_second, std::max(limits_.connections_per_second, 16u));
 }
 
+// Once, when there is a key. What an earlier gate had and this one has not is searched for by nobody: then nothing can
+// be said of what comes out.
+void Sandbox::read_past() {
+  if (!shared_.key || past_json_.empty()) return;
+  auto past = Bindings::make(std::exchange(past_json_, ""), &*shared_.key);
+  if (past) searches_->set(**past);
+  if (past && !has_closed(**past)) return;
+  past_lost_ = "values that were bound to the sandbox could not be opened";
+  log::error("gate", "{}: {}{}", id_, past_lost_, past ? "" : ": " + past.error().message);
+}
+
 std::string Sandbox::set_bindings(const std::string& json) {
   bindings_json_ = json;
   auto made = Bindings::make(json, shared_.key ? &*shared_.key : nullptr);
   bindings_ = made ? std::move(*made) : std::make_shared<const Bindings>();
-  const bool closed = std::ranges::any_of(bindings_->all(), [](const auto& bound) { return bound->closed; });
-  searches_->set_missing(!made                   ? made.error().message
-                         : closed || incomplete_ ? "values that are bound to the sandbox could not be opened"
-                                                 : "");
+  read_past();
   searches_->set(*bindings_);
+  searches_->set_missing(!made ? made.error().message
+                         : has_closed(*bindings_) || incomplete_
+                             ? "values that are bound to the sandbox could not be opened"
+                         : !past_json_.empty() ? "the vault's key is not here yet"
+                                               : past_lost_);
+  watch_expiry();
   if (made) return "";
   log::error("gate", "{} goes without its bindings: {}", id_, made.error().message);
   return made.error().message;
+}
+
+// Nobody has to say so: connections that a credential went out on do not outlive it, whoever else runs.
+void Sandbox::watch_expiry() {
+  if (expiry_timer_) shared_.loop.cancel(*std::exchange(expiry_timer_, std::nullopt));
+  const int64_t now = milliseconds_now();
+  int64_t next = 0;
+  for (const auto& bound : bindings_->all())
+    if (bound->binding.expires > now && (next == 0 || bound->binding.expires < next)) next = bound->binding.expires;
+  if (next == 0) return;
+  // The machine's clock may be set meanwhile.
+  const auto pause = std::min<Clock::duration>(std::chrono::milliseconds(next - now), kExpiryPause);
+  expiry_timer_ = shared_.loop.after(pause, [this] {
+    expiry_timer_.reset();
+    watch_expiry();
+    tell_flows();
+  });
+}
+
+void Sandbox::tell_flows() {
+  std::vector<Flow*> all;
+  for (auto& [flow, owned] : flows_) all.push_back(flow);
+  for (auto* flow : all) flow->bindings_changed();
 }
 
 void Sandbox::key_came() { (void)set_bindings(std::string(bindings_json_)); }
@@ -162,11 +206,10 @@ std::string Sandbox::set_terms(std::shared_ptr<const Egress> egress, const std::
   apply_limits();
   const std::string trouble = others ? set_bindings(bindings) : "";
   tokens_came();
+  if (others) tell_flows();
+  if (!cut) return trouble;
   std::vector<Flow*> all;
   for (auto& [flow, owned] : flows_) all.push_back(flow);
-  if (others)
-    for (auto* flow : all) flow->bindings_changed();
-  if (!cut) return trouble;
   // Flows that ended just now are still there until the turn is over, and do nothing any more.
   for (auto* flow : all)
     if (flows_.contains(flow)) flow->judge_again();

@@ -45,6 +45,7 @@ class Sandbox : public Premises {
   struct Terms {
     std::shared_ptr<const Egress> egress;
     std::string bindings;  // as they came
+    std::string past;      // those that were revoked before this gate
     std::string birth;
     bool incomplete = false;  // bindings that an earlier gate had are missing
   };
@@ -104,12 +105,16 @@ class Sandbox : public Premises {
   Result<void> listen(const Fd& fd, std::function<void()> action);
   void apply_limits();
   void tokens_came();
+  void tell_flows();
+  void read_past();
+  void watch_expiry();
 
   Shared& shared_;
   std::string id_;
   boundary::IslandSockets sockets_;
   std::shared_ptr<const Egress> egress_;
-  std::string bindings_json_, birth_;
+  std::string bindings_json_, past_json_, birth_;
+  std::string past_lost_;  // why some of those cannot be searched for; empty: all can
   bool incomplete_ = false;
   std::shared_ptr<const Bindings> bindings_;
   std::shared_ptr<Searches> searches_ = std::make_shared<Searches>();
@@ -126,7 +131,7 @@ class Sandbox : public Premises {
   std::unordered_map<Flow*, std::unique_ptr<Flow>> flows_;
   std::unordered_map<DnsStream*, std::unique_ptr<DnsStream>> streams_;
   std::vector<Flow*> waiting_;  // for tokens
-  std::optional<Loop::TimerId> tokens_timer_, rest_timer_;
+  std::optional<Loop::TimerId> tokens_timer_, rest_timer_, expiry_timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -11,7 +11,7 @@ namespace isola::gate {
 
 namespace {
 
-constexpr int kAtOnce = 32;               // messages; then it is somebody else's turn
+constexpr int kFramesAtOnce = 32;         // messages; then it is somebody else's turn
 constexpr size_t kAnswerSize = 32 << 10;  // a message of answers that is as long is not added to
 constexpr size_t kMostRanges = 4096;      // in one answer
 constexpr size_t kMostAnswers = 256;      // messages that wait to be taken
@@ -162,7 +162,7 @@ void ScanChannel::on_ready(uint32_t events) {
 
 // Whether there may be more.
 bool ScanChannel::read_some() {
-  for (int i = 0; i < kAtOnce; ++i) {
+  for (int i = 0; i < kFramesAtOnce; ++i) {
     if (answers_.size() >= kMostAnswers) return true;
     ssize_t n = ::recv(socket_.get(), buffer_.get(), kMaxScanMessage + kMaxScanContext, MSG_TRUNC);
     if (n < 0 && errno == EINTR) continue;

@@ -8,15 +8,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <random>
 #include <thread>
 
 #include "kernel/process.h"
+#include "vault/binding_wire.h"
 
 namespace isola::gate {
 namespace {
 
 constexpr const char* kValue = "correct-horse-batter!";
 constexpr const char* kOther = "tr0ub4dor-and-three";
+
+std::string text_of_chance(size_t size) {
+  static std::mt19937 chance(7);
+  std::string out(size, 'x');
+  for (char& c : out) c = static_cast<char>('a' + chance() % 26);
+  return out;
+}
 
 class Values {
  public:
@@ -30,7 +39,7 @@ class Values {
     return out;
   }
   void set(Searches& searches, const std::vector<vault::Binding>& all) {
-    searches.set(*Bindings::make(vault::to_json(all), &key_).value());
+    searches.set(*Bindings::make(vault::encode_bindings(all), &key_).value());
   }
 
  private:
@@ -126,6 +135,31 @@ TEST_F(ScanJobTest, ABindingCountsForWhatIsOpen) {
   uint64_t covered = 0;
   for (const auto& blot : rest.blots) covered += blot.length;
   EXPECT_GE(covered, 21u + 19u + 21u);
+}
+
+// Several times the same large value is one, and leaves room for what was revoked.
+TEST_F(ScanJobTest, AValueThatIsBoundOftenCountsOnce) {
+  const std::string large = text_of_chance(4 << 10);
+  std::vector<vault::Binding> all;
+  for (int i = 0; i < 5; ++i) all.push_back(values.binding("l" + std::to_string(i), large));
+  values.set(*searches, all);  // and b1 is revoked
+  ScanJob job({searches}, 0, "");
+  auto reply = feed(job, kValue, ScanData::kEnd);
+  ASSERT_EQ(reply.found.size(), 1u);
+  EXPECT_EQ(reply.found[0].binding, "b1");
+}
+
+// Tokens that were over long ago do not push out a key that was revoked.
+TEST_F(ScanJobTest, TokensThatAreOverMakeRoom) {
+  for (int i = 0; i < 40; ++i) {
+    auto token = values.binding("t", text_of_chance(1 << 10));
+    token.until = token.due = 1;
+    values.set(*searches, {token});  // and b1 is revoked
+  }
+  ScanJob job({searches}, 0, "");
+  auto reply = feed(job, kValue, ScanData::kEnd);
+  ASSERT_EQ(reply.found.size(), 1u);
+  EXPECT_EQ(reply.found[0].binding, "b1");
 }
 
 TEST_F(ScanJobTest, OfSeveralSandboxesAllValuesCount) {

@@ -1,7 +1,9 @@
 #include "gate/searches.h"
 
 #include <algorithm>
+#include <set>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "gate/name.h"
 #include "gate/screen.h"
@@ -53,10 +55,15 @@ void Searches::set(const Bindings& bindings) {
   for (const auto& bound : bindings.all())
     if (!bound->value.empty()) now.push_back(bound);
   size_t total = 0;
-  for (const auto& bound : now) total += bound->value.size();
+  std::set<std::string_view> different;
+  for (const auto& bound : now)
+    if (different.insert(bound->value.view()).second) total += bound->value.size();
+  const int64_t moment = milliseconds_now();
   for (const auto* list : {&now_, &past_})
     for (const auto& bound : *list) {
       if (among(now, *bound) || among(past, *bound)) continue;
+      // A token that opens nothing any more must not take the room of a key that still does.
+      if (bound->until != 0 && bound->until + vault::kStaysKnown < moment) continue;
       if (total + bound->value.size() > kMostValues) continue;  // the oldest are forgotten
       total += bound->value.size();
       past.push_back(bound);

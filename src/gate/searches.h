@@ -1,5 +1,6 @@
 // What the streams of one sandbox are searched for: the values that are bound to it, and those that were. A value that
-// was revoked went out, and may come back: it stays in the search for as long as this gate knows the sandbox.
+// was revoked went out, and may come back: it stays in the search for as long as this gate knows the sandbox, unless it
+// was a token and has been over for ten minutes, or newer ones need the room.
 //
 //   searches->set(*bindings);                       // whenever they change
 //   stream = scan::Stream(searches->automaton());   // null: there is nothing to search for

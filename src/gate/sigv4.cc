@@ -16,7 +16,7 @@ constexpr const char* kHeaders[] = {"Authorization", "X-Amz-Date", "X-Amz-Securi
 constexpr const char* kParameters[] = {"X-Amz-Algorithm", "X-Amz-Credential",    "X-Amz-Date",          "X-Amz-Expires",
                                        "X-Amz-Signature", "X-Amz-SignedHeaders", "X-Amz-Security-Token"};
 
-std::string lowered(std::string_view text) {
+std::string lowered_name(std::string_view text) {
   std::string out(text);
   for (char& c : out)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
@@ -95,7 +95,7 @@ Result<void> sign(Request& request, const AwsKey& key, const std::string& payloa
 
   std::map<std::string, std::string> headers{{"host", request.authority}};
   for (const auto& field : request.fields) {
-    auto name = lowered(field.name);
+    auto name = lowered_name(field.name);
     if (!name.starts_with("x-amz-") && name != "content-type" && name != "content-md5") continue;
     auto& value = headers[name];
     value += (value.empty() ? "" : ",") + squeezed(field.value);

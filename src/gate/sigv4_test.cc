@@ -5,11 +5,11 @@
 namespace isola::gate {
 namespace {
 
-constexpr char kValue[] = "AKIDEXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+constexpr char kPair[] = "AKIDEXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 constexpr time_t kNow = 1440938160;  // 2015-08-30 12:36:00
 
 std::string signature_of(Request request, const std::string& payload, const char* field = "us-east-1/service") {
-  auto key = AwsKey::of(kValue, field);
+  auto key = AwsKey::of(kPair, field);
   EXPECT_TRUE(key && sign(request, *key, payload, kNow));
   auto text = *find_field(request.fields, "Authorization");
   return text.substr(text.find("Signature=") + 10);
@@ -18,7 +18,7 @@ std::string signature_of(Request request, const std::string& payload, const char
 // A request of the same form is signed as AWS's documents say, checked with an independent implementation.
 TEST(Sigv4, KnownSignatures) {
   Request request{.method = "GET", .target = "/?Param2=value2&Param1=value1", .authority = "example.amazonaws.com"};
-  auto key = AwsKey::of(kValue, "us-east-1/service");
+  auto key = AwsKey::of(kPair, "us-east-1/service");
   ASSERT_TRUE(key);
   ASSERT_TRUE(sign(request, *key, payload_hash(""), kNow));
   auto text = *find_field(request.fields, "Authorization");

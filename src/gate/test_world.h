@@ -211,8 +211,9 @@ class World {
   }
   // "" or why not.
   std::string add(const Box& box, const std::string& policy, const std::string& ceiling = "",
-                  const std::string& bindings = "", const std::string& birth = "") {
-    AddSandbox request{.id = box.id, .policy = policy, .ceiling = ceiling, .bindings = bindings, .birth = birth};
+                  const std::string& bindings = "", const std::string& birth = "", const std::string& past = "") {
+    AddSandbox request{
+        .id = box.id, .policy = policy, .ceiling = ceiling, .bindings = bindings, .past = past, .birth = birth};
     auto fds = descriptors_of(box.sockets, request.sockets);
     Writer out;
     encode(out, request);

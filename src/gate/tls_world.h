@@ -15,10 +15,13 @@
 #include "base/file.h"
 #include "gate/authority.h"
 #include "gate/gate_fixture.h"
-#include "vault/binding.h"
+#include "vault/binding_wire.h"
 #include "vault/seal.h"
 
 namespace isola::gate::testing {
+
+// What most tests of the interception allow.
+inline constexpr char kAllow[] = "allow a.example:9443,9444,9080\nallow b.example:9443\n";
 
 inline constexpr uint16_t kSecurePort = 9443, kOtherPort = 9444, kClearPort = 9080;
 inline constexpr char kValue[] = "hunter2-the-real-key-0123456789";
@@ -231,7 +234,7 @@ class InterceptTest : public GateTest {
     out.sealed = vault::seal(key->open_key(), kValue).value();
     return out;
   }
-  static std::string json(const std::vector<vault::Binding>& bindings) { return vault::to_json(bindings); }
+  static std::string encoded(const std::vector<vault::Binding>& bindings) { return vault::encode_bindings(bindings); }
 
   SecureServer& serve(const std::string& name, uint16_t port, SecureServer::Serve how) {
     auto leaf = name.empty() ? nullptr : upstream_authority->leaf(name).value();
@@ -265,7 +268,7 @@ class InterceptTest : public GateTest {
   }
   // A box whose authority's certificate is in a file.
   Box inside(const std::string& policy, const std::vector<vault::Binding>& bindings = {}) {
-    Box box = world->box(policy, "", json(bindings));
+    Box box = world->box(policy, "", encoded(bindings));
     authority.emplace(world->certificate(box));
     return box;
   }

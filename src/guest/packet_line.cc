@@ -13,7 +13,7 @@ namespace isola::guest {
 namespace {
 
 // Both ends are the same machine: its own order of bytes.
-struct Header {
+struct PacketHeader {
   uint8_t to[6], from[6];
   uint16_t type;
   uint8_t flag, reserved;
@@ -29,14 +29,14 @@ PacketLine::PacketLine(int socket, End end) : socket_(socket), heard_(end == End
 }
 
 bool PacketLine::send(uint64_t at, const char* bytes, size_t size, Flag flag) {
-  Header header{.to = {2, 'i', 's', 'o', 'l', 'a'},
-                .from = {2, 'i', 's', 'o', 'l', 'a'},
-                .type = htons(kType),
-                .flag = flag,
-                .reserved = 0,
-                .at = at,
-                .taken = expected_ - pending_.size(),
-                .size = static_cast<uint32_t>(size)};
+  PacketHeader header{.to = {2, 'i', 's', 'o', 'l', 'a'},
+                      .from = {2, 'i', 's', 'o', 'l', 'a'},
+                      .type = htons(kType),
+                      .flag = flag,
+                      .reserved = 0,
+                      .at = at,
+                      .taken = expected_ - pending_.size(),
+                      .size = static_cast<uint32_t>(size)};
   iovec parts[2] = {{&header, sizeof header}, {const_cast<char*>(bytes), size}};
   msghdr message{};
   message.msg_iov = parts;
@@ -68,7 +68,7 @@ ssize_t PacketLine::write(const char* bytes, size_t size) {
 }
 
 void PacketLine::take_in(const char* packet, size_t length) {
-  Header header;
+  PacketHeader header;
   if (length < sizeof header) return;
   std::memcpy(&header, packet, sizeof header);
   if (header.type != htons(kType) || header.size > length - sizeof header) return;

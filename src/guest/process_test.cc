@@ -170,6 +170,28 @@ TEST(GuestProcess, GroupsAndSessionsAreKilledWhole) {
   EXPECT_EQ(guest->signal(99999, SIGTERM).error().code, Code::not_found);
 }
 
+// Signals of real time are queued, so that one that was sent twice is there twice.
+TEST(GuestProcess, ASessionIsSignalledOnce) {
+  TestGuest guest;
+  std::string out;
+  auto run = guest->begin_run({.argv = {"python3", "-c",
+                                        "import signal, sys\n"
+                                        "one = {signal.SIGRTMIN}\n"
+                                        "signal.pthread_sigmask(signal.SIG_BLOCK, one)\n"
+                                        "print('up', flush=True)\n"
+                                        "sys.stdin.readline()\n"
+                                        "print(sum(signal.sigtimedwait(one, 0) is not None for _ in range(3)))\n"},
+                               .stdin_mode = Stdin::pipe},
+                              {.out = [&](std::string_view s) { out += s; }});
+  ASSERT_TRUE(guest->pump_until([&] { return out == "up\n"; }));
+  ASSERT_TRUE(guest->signal(run->pid(), SIGRTMIN, Target::session));
+  ASSERT_TRUE(guest->write_stdin(run, "count\n"));
+  guest->close_stdin(run);
+  auto exit = guest->finish(run);
+  ASSERT_OK(exit);
+  EXPECT_EQ(out, "up\n1\n");
+}
+
 TEST(GuestProcess, BackgroundProcessSurvivesAndDelaysNothing) {
   TestGuest guest;
   TempDir dir;

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kPiece = 64 << 10;
+constexpr size_t kClientPiece = 64 << 10;
 constexpr size_t kMaxHead = 256 << 10;
 
 bool clean(const Pairs& headers) {
@@ -29,7 +29,7 @@ bool clean(const Pairs& headers) {
 
 // `ours` when the source failed, not the connection.
 Result<void> send_source(BlockingStream& stream, const ClientRequest& request, milliseconds time, bool& ours) {
-  std::vector<char> piece(kPiece);
+  std::vector<char> piece(kClientPiece);
   uint64_t sent = 0;
   for (;;) {
     ours = true;
@@ -115,17 +115,17 @@ Result<ClientReply> Client::attempt(const ClientRequest& request, bool& any_repl
   }
   if (!request.body.empty() || request.source) head.append("Content-Type: ").append(request.type).append("\r\n");
   head += "\r\n";
-  if (!request.source && request.body.size() < kPiece) head += request.body;
+  if (!request.source && request.body.size() < kClientPiece) head += request.body;
   Result<void> sent = stream_->write(head, time);
   if (sent && request.source) {
     bool ours = false;
     sent = send_source(*stream_, request, time, ours);
     if (!sent && ours) return std::unexpected(sent.error());
-  } else if (sent && request.body.size() >= kPiece) {
+  } else if (sent && request.body.size() >= kClientPiece) {
     sent = stream_->write(request.body, time);
   }
   // A server that did not want the whole body has said why: its word is better than our broken pipe.
-  std::vector<char> piece(kPiece);
+  std::vector<char> piece(kClientPiece);
   auto read = [&]() -> Result<size_t> {
     ISOLA_TRY(size_t n, stream_->read(piece, time));
     rest_.append(piece.data(), n);

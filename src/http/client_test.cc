@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void routes(Router& r) {
+void client_routes(Router& r) {
   r.add("GET", "/", [](Exchange& ex) -> Task<void> {
     ex.reply(200, ex.secure() ? "secure" : "plain", "text/plain");
     co_return;
@@ -47,7 +47,7 @@ void routes(Router& r) {
 }
 
 TEST(Client, SendsAndKeepsItsConnection) {
-  TestServer server(routes);
+  TestServer server(client_routes);
   Client client(*parse_url(server.url()));
   for (int i = 0; i < 3; i++) {
     auto reply = client.send({});
@@ -63,7 +63,7 @@ TEST(Client, SendsAndKeepsItsConnection) {
 }
 
 TEST(Client, StreamsBothWays) {
-  TestServer server(routes);
+  TestServer server(client_routes);
   Client client(*parse_url(server.url()));
   for (bool with_length : {true, false}) {
     uint64_t left = 20 << 20, got = 0;
@@ -105,7 +105,7 @@ TEST(Client, StreamsBothWays) {
 TEST(Client, SaysWhatWentWrong) {
   uint16_t port;
   {
-    TestServer server(routes);
+    TestServer server(client_routes);
     port = server.port();
     Client client(*parse_url(server.url()));
     EXPECT_FALSE(client.send({.headers = {{"X-A", "a\r\nb"}}}));
@@ -123,7 +123,7 @@ TEST(Client, SaysWhatWentWrong) {
 TEST(Client, ReconnectsWhenTheServerHungUp) {
   ServerOptions options;
   options.limits.idle_time = 20ms;
-  TestServer server(routes, options);
+  TestServer server(client_routes, options);
   Client client(*parse_url(server.url()));
   for (int i = 0; i < 3; i++) {
     ASSERT_TRUE(client.send({}));
@@ -150,7 +150,7 @@ TEST(Tls, ServesVerifiesAndReloads) {
   Certificates certificates;
   ServerOptions options;
   options.tls = certificates.make("first");
-  TestServer server(routes, options);
+  TestServer server(client_routes, options);
   Url url = *parse_url("https://127.0.0.1:" + std::to_string(server.port()));
   Client trusting(url, {.ca_file = options.tls->certificate});
   auto reply = trusting.send({});

@@ -17,8 +17,6 @@ using error_code = boost::system::error_code;
 using namespace std::chrono_literals;
 
 namespace {
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
-constexpr size_t kBodyBuffer = 64 << 10;
 constexpr size_t kDrain = 64 << 10;  // of an unread body, for the sake of keeping a connection
 constexpr size_t kLinger = 4 << 20;  // of whatever comes after our last word
 constexpr unsigned kStreak = 32;     // pipelined requests in a row before others get their turn

@@ -14,6 +14,8 @@
 
 namespace isola::http {
 
+inline constexpr size_t kBodyBuffer = 64 << 10;
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,7 +39,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<Result<void>> send_reply(Exchange::State& s);
   Task<Result<void>> send_piece(Exchange::State& s, std::string_view bytes);
   Task<Result<void>> send_end(Exchange::State& s);
-  Task<void> gone(Exchange::State& s);
+  enum class Gone : uint8_t { silent, unreachable };  // sends no more; or takes no more either
+  Task<void> gone(Exchange::State& s, Gone when);
   void reset();
 
   // The bytes, with deadlines.

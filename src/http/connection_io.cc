@@ -17,7 +17,6 @@ using error_code = boost::system::error_code;
 using namespace std::chrono_literals;
 
 namespace {
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kAhead = 64 << 10;  // of pipelined bytes read while an exchange runs
 }  // namespace
 
@@ -139,7 +138,7 @@ Task<Result<void>> Connection::send_tls(std::string_view a, std::string_view b, 
   co_return Result<void>();
 }
 
-Task<void> Connection::gone(Exchange::State& s) {
+Task<void> Connection::gone(Exchange::State& s, Gone when) {
   if (s.taken || s.aborted || cut_) co_return;
   if (parser_.done()) buffer_.consume(std::exchange(s.held, 0));
   if (transport_.tls) {
@@ -151,7 +150,8 @@ Task<void> Connection::gone(Exchange::State& s) {
       bool keep = std::exchange(keep_, false);
       auto room = buffer_.prepare(kAhead);
       auto [ec, n] = co_await transport_.tls->async_read_some(asio::buffer(room.data(), room.size()), kUse);
-      if (ec) co_return;
+      if (ec && (when == Gone::silent || ec != asio::error::eof)) co_return;
+      if (ec) break;
       buffer_.commit(n);
       keep_ = keep;
     }
@@ -162,7 +162,9 @@ Task<void> Connection::gone(Exchange::State& s) {
       auto room = buffer_.prepare(kAhead);
       if (room.empty()) break;
       ssize_t n = ::recv(transport_.socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
-      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) co_return;
+      if (n < 0 && errno != EAGAIN && errno != EINTR) co_return;
+      if (n == 0 && when == Gone::silent) co_return;
+      if (n == 0) break;
       if (n > 0) buffer_.commit(static_cast<size_t>(n));  // the next request, early
     }
   }

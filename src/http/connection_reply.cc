@@ -14,7 +14,6 @@ namespace isola::http {
 
 namespace {
 
-constexpr size_t kBodyBuffer = 64 << 10;
 constexpr size_t kSmall = 1 << 10;    // smaller replies are not worth compressing
 constexpr size_t kLarge = 1 << 20;    // larger ones take long enough for others to wait: they go out in pieces
 constexpr size_t kPiece = 128 << 10;  // of those: about a millisecond of packing

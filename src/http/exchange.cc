@@ -182,6 +182,7 @@ void Exchange::abort() {
   state_->connection.reset();
 }
 
-Task<void> Exchange::gone() { return state_->connection.gone(*state_); }
+Task<void> Exchange::gone() { return state_->connection.gone(*state_, Connection::Gone::silent); }
+Task<void> Exchange::cut_off() { return state_->connection.gone(*state_, Connection::Gone::unreachable); }
 
 }  // namespace isola::http

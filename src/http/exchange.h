@@ -112,6 +112,9 @@ class Exchange {
   void abort();
   // Completes when the client has hung up. For waits: co_await (ex.gone() || events.next()).
   Task<void> gone();
+  // Completes when nothing can reach the client any more: its connection was reset, or failed. One that has only ended
+  // its side (`nc -N`) waits for the answer. Who hung up looks the same until something is sent: for short waits alone.
+  Task<void> cut_off();
 
   // ---- leaving HTTP. After either, this exchange has no reply of its own.
   Task<Result<std::unique_ptr<WebSocket>>> upgrade(const WebSocketOptions& options);

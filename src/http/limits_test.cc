@@ -17,11 +17,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Task<void> hello(Exchange& ex) {
+Task<void> greet(Exchange& ex) {
   ex.reply(200, "hello\n", "text/plain");
   co_return;
 }
-Task<void> count(Exchange& ex) {
+Task<void> count_bytes(Exchange& ex) {
   uint64_t n = 0;
   for (;;) {
     auto piece = co_await ex.read_some();
@@ -31,9 +31,9 @@ Task<void> count(Exchange& ex) {
   }
   ex.reply(200, std::to_string(n), "text/plain");
 }
-void routes(Router& r) {
-  r.add("GET", "/", hello);
-  r.add("POST", "/", count).body_limit = Exchange::kNoLimit;
+void limited_routes(Router& r) {
+  r.add("GET", "/", greet);
+  r.add("POST", "/", count_bytes).body_limit = Exchange::kNoLimit;
 }
 
 struct Shape {
@@ -42,7 +42,7 @@ struct Shape {
 };
 
 TEST(Smuggling, ShapesAreRefusedAndTheConnectionEnds) {
-  TestServer server(routes);
+  TestServer server(limited_routes);
   const std::string post = "POST / HTTP/1.1\r\nHost: x\r\n";
   const std::string next = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
   std::vector<Shape> shapes = {
@@ -109,7 +109,7 @@ TEST(Smuggling, ShapesAreRefusedAndTheConnectionEnds) {
 }
 
 TEST(Smuggling, BadChunksAreRefusedAndTheConnectionEnds) {
-  TestServer server(routes);
+  TestServer server(limited_routes);
   const std::string post = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   const std::string next = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
   std::vector<Shape> shapes = {
@@ -153,7 +153,7 @@ TEST(Smuggling, TrailersDoNotBecomeHeaders) {
 }
 
 TEST(Limits, TooLargeAHeadIs431) {
-  TestServer server(routes);
+  TestServer server(limited_routes);
   {
     RawClient client(server.port());
     client.send("GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + std::string(70'000, 'a') + "\r\n\r\n");
@@ -183,7 +183,7 @@ TEST(Limits, ASlowHeadIs408AndAnIdleConnectionIsClosed) {
   ServerOptions options;
   options.limits.header_time = 50ms;
   options.limits.idle_time = 50ms;
-  TestServer server(routes, options);
+  TestServer server(limited_routes, options);
   RawClient slow(server.port());
   slow.send("GET / HTTP/1.1\r\nHo");
   EXPECT_EQ(slow.reply().status, 408);
@@ -191,7 +191,7 @@ TEST(Limits, ASlowHeadIs408AndAnIdleConnectionIsClosed) {
   RawClient idle(server.port());
   EXPECT_TRUE(idle.at_end());
   options.limits.idle_time = 1s;  // enough for a first request on a busy machine
-  TestServer patient(routes, options);
+  TestServer patient(limited_routes, options);
   RawClient kept(patient.port());
   EXPECT_EQ(kept.get("/").status, 200);
   EXPECT_TRUE(kept.at_end());
@@ -200,7 +200,7 @@ TEST(Limits, ASlowHeadIs408AndAnIdleConnectionIsClosed) {
 TEST(Limits, AHeadThatDripsDoesNotGetMoreTime) {
   ServerOptions options;
   options.limits.header_time = 100ms;
-  TestServer server(routes, options);
+  TestServer server(limited_routes, options);
   RawClient client(server.port());
   std::string head = "GET / HTTP/1.1\r\nHost: x\r\nX-Drip: ";
   client.send(head);
@@ -217,7 +217,7 @@ TEST(Limits, AHeadThatDripsDoesNotGetMoreTime) {
 TEST(Limits, ASlowBodyIs408) {
   ServerOptions options;
   options.limits.body_time = 50ms;
-  TestServer server(routes, options);
+  TestServer server(limited_routes, options);
   RawClient client(server.port());
   client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
   RawReply reply = client.reply();
@@ -256,7 +256,7 @@ TEST(Limits, AClientThatDoesNotReadIsCut) {
 TEST(Limits, AFullServerSays503) {
   ServerOptions options;
   options.limits.connections = 3;
-  TestServer server(routes, options);
+  TestServer server(limited_routes, options);
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 3; i++) {
     clients.push_back(std::make_unique<RawClient>(server.port()));
@@ -280,7 +280,7 @@ uint64_t resident_kib() {
 }
 
 TEST(Limits, ALargeUploadTakesLittleMemory) {
-  TestServer server(routes);
+  TestServer server(limited_routes);
   RawClient client(server.port());
   const uint64_t size = 512ull << 20;
   std::string piece(256 << 10, 'x');
@@ -300,11 +300,11 @@ TEST(Limits, ALargeUploadTakesLittleMemory) {
 }
 
 // The clients live in a process of their own, so that each side has its own descriptors.
-int be_many_clients(size_t count, int from_parent, int to_parent) {
+int be_many_clients(size_t count_bytes, int from_parent, int to_parent) {
   uint16_t port = 0;
   if (::read(from_parent, &port, sizeof port) != sizeof port) return 1;
   std::vector<std::unique_ptr<RawClient>> idle;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < count_bytes; i++) {
     idle.push_back(std::make_unique<RawClient>(port));
     if (idle.back()->get("/").status != 200) return 2;
   }
@@ -320,12 +320,13 @@ int be_many_clients(size_t count, int from_parent, int to_parent) {
 }
 
 TEST(Limits, ManyIdleConnectionsLeaveRoomForOthers) {
-  const size_t count = std::getenv("ISOLA_TEST_FULL") ? 15'000 : 1'500;
+  const size_t count_bytes = std::getenv("ISOLA_TEST_FULL") ? 15'000 : 1'500;
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
-  if (files.rlim_max < count + 500) GTEST_SKIP() << "this process may have " << files.rlim_max << " descriptors only";
+  if (files.rlim_max < count_bytes + 500)
+    GTEST_SKIP() << "this process may have " << files.rlim_max << " descriptors only";
   rlimit more = files;
-  more.rlim_cur = std::max<rlim_t>(files.rlim_cur, count + 500);
+  more.rlim_cur = std::max<rlim_t>(files.rlim_cur, count_bytes + 500);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &more), 0);
   int down[2], up[2];
   ASSERT_EQ(::pipe2(down, O_CLOEXEC), 0);
@@ -334,7 +335,7 @@ TEST(Limits, ManyIdleConnectionsLeaveRoomForOthers) {
   if (child == 0) {
     int code = 9;
     try {
-      code = be_many_clients(count, down[0], up[1]);
+      code = be_many_clients(count_bytes, down[0], up[1]);
     } catch (const std::exception&) {
     }
     ::_exit(code);
@@ -344,16 +345,16 @@ TEST(Limits, ManyIdleConnectionsLeaveRoomForOthers) {
   ::close(down[0]);
   {
     ServerOptions options;
-    options.limits.connections = count + 1;
-    TestServer server(routes, options);
+    options.limits.connections = count_bytes + 1;
+    TestServer server(limited_routes, options);
     uint64_t before = resident_kib();
     uint16_t port = server.port();
     ASSERT_EQ(::write(to_child.get(), &port, sizeof port), ssize_t{sizeof port});
     char word;
     if (::read(from_child.get(), &word, 1) == 1) {
-      std::printf("[ %zu connections%s ] %.1f KiB each\n", count, count < 15'000 ? ", reduced" : "",
-                  static_cast<double>(resident_kib() - before) / static_cast<double>(count));
-      EXPECT_EQ(server.server().connections(), count);
+      std::printf("[ %zu connections%s ] %.1f KiB each\n", count_bytes, count_bytes < 15'000 ? ", reduced" : "",
+                  static_cast<double>(resident_kib() - before) / static_cast<double>(count_bytes));
+      EXPECT_EQ(server.server().connections(), count_bytes);
       ASSERT_EQ(::write(to_child.get(), &word, 1), 1);
     }
     int status = 0;

@@ -5,10 +5,10 @@
 namespace isola::http {
 namespace {
 
-struct Seen {
+struct Parts {
   std::string text;
   MultipartParser parser;
-  explicit Seen(std::string_view boundary = "B", size_t max_parts = 1000)
+  explicit Parts(std::string_view boundary = "B", size_t max_parts = 1000)
       : parser(boundary,
                {.part =
                     [this](const Part& part) {
@@ -36,7 +36,7 @@ const std::string kForm =
 TEST(Multipart, ReadsPartsTornAnywhere) {
   const std::string wanted = "[a|-|]one;[f|x \"y\".txt|text/plain]two\r\n--";
   for (size_t size : {1ul, 2ul, 3ul, 7ul, 50ul, kForm.size()}) {
-    Seen seen;
+    Parts seen;
     std::string form = kForm;
     form.replace(form.find("\r\n--Bx"), 6, "\r\n-Bx-");  // what only looks like a boundary
     for (size_t i = 0; i < form.size(); i += size)
@@ -62,17 +62,17 @@ TEST(Multipart, RefusesWhatIsMalformed) {
            std::string(10'000, 'x'),
            "--B\r\nX: " + std::string(10'000, 'x'),
        }) {
-    Seen seen;
+    Parts seen;
     auto fed = seen.parser.feed(bad);
     EXPECT_FALSE(fed && seen.parser.finish()) << bad.substr(0, 100);
   }
-  Seen few("B", 2);
+  Parts few("B", 2);
   EXPECT_TRUE(few.parser.feed(head + "\r\n" + head + "\r\n"));
   EXPECT_FALSE(few.parser.feed(head));
 }
 
 TEST(Multipart, HoldsLittle) {
-  Seen seen;
+  Parts seen;
   ASSERT_TRUE(seen.parser.feed("--B\r\nContent-Disposition: form-data; name=a\r\n\r\n"));
   std::string piece(1 << 20, '\r');
   for (int i = 0; i < 8; i++) {

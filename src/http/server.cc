@@ -25,7 +25,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 constexpr int kBacklog = 4096;
 constexpr size_t kTurnedAway = 64;  // at a time and worker: beyond it a full server only hangs up
 

@@ -282,6 +282,53 @@ TEST(Server, GoneTellsOfAClientThatHungUp) {
   EXPECT_EQ(gone, 1);
 }
 
+// `printf … | nc -N`: it has said all, and waits for the answer.
+TEST(Server, AClientThatOnlyEndedItsSideIsNotCutOff) {
+  std::atomic<int> cut_off = 0;
+  std::atomic<bool> seen = false;
+  TestServer server([&](Router& r) {
+    r.add("GET", "/wait", [&](Exchange& ex) -> Task<void> {
+      using namespace boost::asio::experimental::awaitable_operators;
+      ex.begin(200, "text/plain");
+      (void)co_await ex.write("x");
+      boost::asio::steady_timer forever(co_await boost::asio::this_coro::executor, 1h);
+      co_await (ex.cut_off() || forever.async_wait(boost::asio::use_awaitable));
+      cut_off++;
+    });
+    r.add("GET", "/answer", [&](Exchange& ex) -> Task<void> {
+      using namespace boost::asio::experimental::awaitable_operators;
+      co_await ex.gone();  // its end has come
+      boost::asio::steady_timer soon(co_await boost::asio::this_coro::executor, 5ms);
+      auto first = co_await (ex.cut_off() || soon.async_wait(boost::asio::use_awaitable));
+      ex.reply(first.index() == 1 ? 200 : 500);
+    });
+    r.add("GET", "/seen", [&](Exchange& ex) -> Task<void> {
+      seen = true;
+      ex.reply(200);
+      co_return;
+    });
+  });
+  RawClient patient(server.port());
+  patient.send("GET /answer HTTP/1.1\r\nHost: x\r\n\r\n");
+  patient.shutdown_write();
+  EXPECT_EQ(patient.reply().status, 200);
+  EXPECT_TRUE(patient.at_end());
+  // What came before the end is answered, too.
+  RawClient quick(server.port());
+  quick.send("GET /answer HTTP/1.1\r\nHost: x\r\n\r\nGET /seen HTTP/1.1\r\nHost: x\r\n\r\n");
+  quick.shutdown_write();
+  EXPECT_EQ(quick.reply().status, 200);
+  EXPECT_EQ(quick.reply().status, 200);
+  EXPECT_TRUE(seen);
+  RawClient broken(server.port());
+  broken.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_FALSE(broken.some().empty());
+  linger reset{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(broken.fd(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  broken.close();
+  while (cut_off == 0) std::this_thread::yield();
+}
+
 TEST(Server, AWaitThatEndsBeforeTheClientDoesKeepsTheConnection) {
   TestServer server([&](Router& r) {
     r.add("GET", "/", [&](Exchange& ex) -> Task<void> {

@@ -2,16 +2,21 @@
 // what Beast asks of an asynchronous stream.
 #pragma once
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/core/role.hpp>
 #include <memory>
 
 namespace isola::http {
+
+// Errors of streams are values, not exceptions.
+inline constexpr auto kUse = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 class Transport {
  public:

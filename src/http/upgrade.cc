@@ -20,8 +20,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
-
 // Operations that the end of a stream cancels still complete, and look at the connection when they do: it goes after
 // them.
 void let_go(std::shared_ptr<Connection> connection) {

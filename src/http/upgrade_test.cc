@@ -30,14 +30,14 @@ Task<void> echo_socket(Exchange& ex) {
     if (!sent) co_return;
   }
 }
-void routes(Router& r) { r.add("GET", "/ws", echo_socket); }
+void upgrade_routes(Router& r) { r.add("GET", "/ws", echo_socket); }
 
 Result<std::unique_ptr<WebSocketClient>> open(TestServer& server, std::vector<std::string> subprotocols = {}) {
   return WebSocketClient::connect(*parse_url(server.url("/ws")), {}, subprotocols);
 }
 
 TEST(WebSocket, EchoesTextAndBytesOfAnySize) {
-  TestServer server(routes);
+  TestServer server(upgrade_routes);
   auto socket = open(server);
   ASSERT_TRUE(socket) << socket.error().text();
   for (size_t size : {0, 1, 125, 126, 65535, 65536, 100'000}) {
@@ -55,13 +55,13 @@ TEST(WebSocket, EchoesTextAndBytesOfAnySize) {
 }
 
 TEST(WebSocket, ChoosesTheFirstCommonSubprotocol) {
-  TestServer server(routes);
+  TestServer server(upgrade_routes);
   EXPECT_EQ((*open(server, {"other", "v1.echo", "v2.echo"}))->subprotocol(), "v1.echo");
   EXPECT_EQ((*open(server, {"other"}))->subprotocol(), "");
 }
 
 TEST(WebSocket, ClosesWithACode) {
-  TestServer server(routes);
+  TestServer server(upgrade_routes);
   auto socket = open(server);
   ASSERT_TRUE((*socket)->write("bye", true));
   auto event = (*socket)->next(10s);
@@ -71,7 +71,7 @@ TEST(WebSocket, ClosesWithACode) {
 }
 
 TEST(WebSocket, TheServerNoticesAClose) {
-  TestServer server(routes);
+  TestServer server(upgrade_routes);
   {
     auto socket = open(server);
     ASSERT_TRUE((*socket)->close(1000));
@@ -83,7 +83,7 @@ TEST(WebSocket, TheServerNoticesAClose) {
 }
 
 TEST(WebSocket, RefusesAMessageThatIsTooLarge) {
-  TestServer server(routes);
+  TestServer server(upgrade_routes);
   auto socket = open(server);
   ASSERT_TRUE((*socket)->write(std::string(100'001, 'x'), false));
   auto event = (*socket)->next(10s);
@@ -91,7 +91,7 @@ TEST(WebSocket, RefusesAMessageThatIsTooLarge) {
 }
 
 TEST(WebSocket, RequestsThatAreNoneGetAnError) {
-  TestServer server(routes);
+  TestServer server(upgrade_routes);
   RawClient client(server.port());
   EXPECT_EQ(client.get("/ws").status, 400);
   EXPECT_EQ(client

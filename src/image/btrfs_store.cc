@@ -97,6 +97,7 @@ class BtrfsStore : public LayerStore {
 
   std::string_view name() const override { return "btrfs"; }
   bool enforces() const override { return true; }
+  const std::string& place() const override { return root_; }
   bool slow_destroy() const override { return false; }
   std::vector<int> descriptors() const override { return {fd_.get()}; }
 
@@ -167,9 +168,12 @@ class BtrfsStore : public LayerStore {
   }
 
   // A limit is not in what fsync writes: it takes a commit.
+  // (By a descriptor of its own: helpers have none of ours.)
   Result<void> settle(const std::string& id) override {
-    ISOLA_CHECK(path(id));
-    return btrfs::commit(fd_.get());
+    ISOLA_TRY(std::string layer, path(id));
+    Fd fd(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd) return sys_error("cannot open the layer " + id);
+    return btrfs::commit(fd.get());
   }
 
   Sharing sharing() const override { return Sharing::snapshot; }

@@ -8,7 +8,6 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/fd.h"
@@ -28,7 +27,7 @@ namespace {
 
 namespace fault = kernel::fault;
 
-constexpr uint64_t kBlock = 4096;
+constexpr uint64_t kFileBlock = 4096;
 constexpr uint64_t kBytesPerInode = 16384;
 constexpr size_t kMostTemplates = 32;
 constexpr uint64_t kAlwaysSensible = uint64_t{16} << 30;
@@ -46,7 +45,8 @@ class Ext4FileStore : public LayerStore {
   Ext4FileStore(std::string dir, StoreOptions options)
       : layers_(dir + "/layers"), files_(dir + "/files"), options_(std::move(options)) {}
   ~Ext4FileStore() override {
-    for (const auto& id : mounted_) ::umount2(folder(id).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+    auto ids = list();
+    for (const auto& id : ids.value_or(std::vector<std::string>{})) let_go(id);
   }
 
   Result<void> start() {
@@ -58,6 +58,7 @@ class Ext4FileStore : public LayerStore {
 
   std::string_view name() const override { return "ext4-file"; }
   bool enforces() const override { return true; }
+  const std::string& place() const override { return files_; }
   bool slow_destroy() const override { return false; }
   bool can_shrink() const override { return false; }
 
@@ -93,7 +94,7 @@ class Ext4FileStore : public LayerStore {
     if (limits.inodes) return fail(Code::unsupported, "an ext4-file layer cannot change its number of files");
     struct stat st;
     if (::stat(file(id).c_str(), &st) < 0) return sys_error("cannot look at the layer " + id);
-    uint64_t now = static_cast<uint64_t>(st.st_size), wanted = limits.bytes / kBlock * kBlock;
+    uint64_t now = static_cast<uint64_t>(st.st_size), wanted = limits.bytes / kFileBlock * kFileBlock;
     if (wanted == now) return {};
     if (wanted < now) return fail(Code::unsupported, "an ext4-file layer cannot shrink");
     ISOLA_TRY(auto loop, find_loop(file(id)));
@@ -123,7 +124,6 @@ class Ext4FileStore : public LayerStore {
   Result<void> destroy(const std::string& id) override {
     ISOLA_CHECK(check_layer_id(id));
     if (is_mount_point(folder(id))) ISOLA_CHECK(kernel::detach(folder(id)));
-    mounted_.erase(id);
     if (::rmdir(folder(id).c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove the layer " + id);
     if (::unlink(file(id).c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove the layer " + id);
     return {};
@@ -192,7 +192,7 @@ class Ext4FileStore : public LayerStore {
 
   // An empty filesystem of that size, made once per size (about 10 ms).
   Result<std::string> template_for(const LayerLimits& limits) {
-    uint64_t bytes = limits.bytes / kBlock * kBlock;
+    uint64_t bytes = limits.bytes / kFileBlock * kFileBlock;
     uint64_t inodes = limits.inodes ? limits.inodes : std::max<uint64_t>(bytes / kBytesPerInode, 64);
     std::string path = files_ + "/template-" + std::to_string(bytes) + "-" + std::to_string(inodes);
     if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0) return path;  // it is there, and in use
@@ -200,9 +200,9 @@ class Ext4FileStore : public LayerStore {
     std::string tmp = path + ".tmp";
     ::unlink(tmp.c_str());
     // No journal: what a crash of the machine tears is a sandbox that died with it.
-    auto made = run({.argv = {"mkfs.ext4", "-q", "-F", "-b", std::to_string(kBlock), "-m", "0", "-O", "^has_journal",
-                              "-N", std::to_string(inodes), "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", tmp,
-                              std::to_string(bytes / 1024) + "k"},
+    auto made = run({.argv = {"mkfs.ext4", "-q", "-F", "-b", std::to_string(kFileBlock), "-m", "0", "-O",
+                              "^has_journal", "-N", std::to_string(inodes), "-E",
+                              "lazy_itable_init=1,nodiscard,root_owner=0:0", tmp, std::to_string(bytes / 1024) + "k"},
                      .env = {},
                      .what = "cannot format a layer"});
     if (made && ::rename(tmp.c_str(), path.c_str()) < 0) made = sys_error("cannot rename " + tmp);
@@ -231,7 +231,6 @@ class Ext4FileStore : public LayerStore {
     Fd parent(::open(layers_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!parent) return sys_error("cannot open " + layers_);
     ISOLA_CHECK(kernel::attach(mount.get(), parent.get(), id));
-    mounted_.insert(id);
     return {};
   }
 
@@ -241,16 +240,19 @@ class Ext4FileStore : public LayerStore {
     if (int e = fault::at("truncate")) return sys_error("cannot size its file", e);
     if (::truncate(file.c_str(), static_cast<off_t>(bytes)) < 0) return sys_error("cannot size its file");
     ISOLA_CHECK(grow_loop(loop));
-    uint64_t blocks = bytes / kBlock;
+    uint64_t blocks = bytes / kFileBlock;
     if (int e = fault::at("ext4_resize")) return sys_error("ext4 refuses", e);
     if (::ioctl(fd.get(), kResizeFs, &blocks) < 0)
       return sys_error(errno == EPERM ? "ext4 refuses (growing needs CAP_SYS_RESOURCE)" : "ext4 refuses");
     return {};
   }
 
+  void let_go(const std::string& id) {
+    if (is_mount_point(folder(id))) ::umount2(folder(id).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  }
   // Undoes a create that failed half way.
   void drop(const std::string& id) {
-    if (mounted_.erase(id)) ::umount2(folder(id).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+    let_go(id);
     ::rmdir(folder(id).c_str());
     ::unlink(file(id).c_str());
   }
@@ -258,7 +260,6 @@ class Ext4FileStore : public LayerStore {
   std::string layers_, files_;
   StoreOptions options_;
   Sharing sharing_ = Sharing::copies;
-  std::set<std::string> mounted_;
 };
 
 }  // namespace

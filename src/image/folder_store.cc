@@ -37,6 +37,7 @@ class FolderStore : public LayerStore {
 
   std::string_view name() const override { return quota_ ? "project-quota" : "unquotaed"; }
   bool enforces() const override { return quota_; }
+  const std::string& place() const override { return root_; }
   bool slow_destroy() const override { return true; }
 
   Result<std::string> create(const std::string& id, const LayerLimits& limits,

@@ -21,12 +21,6 @@ namespace fault = kernel::fault;
 
 constexpr char kManifest[] = "/manifest.json";
 
-Result<void> sync_folder(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) < 0) return sys_error("cannot put " + path + " on disk");
-  return {};
-}
-
 Result<Fd> open_lock(const std::string& folder) {
   Fd lock(::open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return sys_error("cannot open the lock of an image");
@@ -75,17 +69,21 @@ Result<std::vector<ImageFile>> ImageStore::sum_up(const std::string& id, const K
     files.push_back(std::move(file));
   }
   // All of them are on their way by now.
-  std::vector<std::string> paths = {place};
+  std::vector<std::string> paths = {place, folder(id), root_};
   for (const auto& file : files) paths.push_back(place + "/" + file.name);
   ISOLA_CHECK(sync_all(paths));
   return files;
 }
 
 Result<void> ImageStore::commit(const Image& image) const {
-  std::string place = folder(image.id);
-  ISOLA_CHECK(sync_all({place, root_}));
+  // With memory, sum_up() has done so along with its files: one more would be one more wait for the disk.
+  if (!image.memory) ISOLA_CHECK(sync_all({folder(image.id), root_}));
+  return write_manifest(image);
+}
+
+Result<void> ImageStore::write_manifest(const Image& image) const {
   if (int e = fault::at("commit_image")) return sys_error("cannot write the manifest of an image", e);
-  return replace_file(place + kManifest, to_json(image), 0600);
+  return replace_file(folder(image.id) + kManifest, to_json(image), 0600);
 }
 
 // Whoever removes an image waits for this lock.
@@ -98,7 +96,8 @@ Result<Fd> ImageStore::lock_manifest(const std::string& id) const {
 
 Result<void> ImageStore::change(const Image& image) const {
   ISOLA_TRY(Fd lock, lock_manifest(image.id));
-  return commit(image);
+  ISOLA_CHECK(sync_all({folder(image.id)}));
+  return write_manifest(image);
 }
 
 Result<Image> ImageStore::find(const std::string& id) const {
@@ -192,7 +191,9 @@ Result<std::vector<std::string>> ImageStore::leftovers() const {
   ISOLA_TRY(auto names, list_dir(root_));
   std::vector<std::string> found;
   for (const auto& name : names) {
-    if (!is_image_id(name) || ::access((folder(name) + kManifest).c_str(), F_OK) == 0) continue;
+    if (!is_image_id(name)) continue;
+    // Not to be able to look is not to know that there is none.
+    if (::access((folder(name) + kManifest).c_str(), F_OK) == 0 || errno != ENOENT) continue;
     if (!busy(name)) found.push_back(name);
   }
   return found;

@@ -37,7 +37,7 @@ class ImageStore {
   Result<Draft> begin(const std::string& id = new_image_id());  // Code::exists
   // Of everything in its memory folder; each is on disk when this returns. Logs of criu's are removed.
   Result<std::vector<ImageFile>> sum_up(const std::string& id, const KnownSums& known = {}) const;
-  Result<void> commit(const Image& image) const;
+  Result<void> commit(const Image& image) const;  // one with memory: after sum_up()
   // The same for one that is there: its manifest is another from now on. One that was dropped is not brought back.
   Result<void> change(const Image& image) const;  // Code::not_found
 
@@ -62,6 +62,7 @@ class ImageStore {
 
  private:
   std::string folder(const std::string& id) const { return root_ + "/" + id; }
+  Result<void> write_manifest(const Image& image) const;
   Result<void> verify_archives(const Image& image) const;
   Result<Fd> lock_manifest(const std::string& id) const;  // Code::not_found
   std::string root_;

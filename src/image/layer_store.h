@@ -53,6 +53,7 @@ class LayerStore {
   virtual ~LayerStore() = default;
   virtual std::string_view name() const = 0;  // "btrfs", "project-quota", "ext4-file", "unquotaed"
   virtual bool enforces() const = 0;
+  virtual const std::string& place() const = 0;  // a folder on the filesystem that the layers lie on, all of them
   // True when destroy walks a tree: then call it from a helper process, not from the launcher's loop.
   virtual bool slow_destroy() const = 0;
   // An empty writable layer: a folder with `upper` and `work` in it, both 0755 root; ids on disk are canonical

@@ -25,8 +25,8 @@ namespace isola::image {
 
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{64} << 30, kMostEntries = 4'000'000;
-constexpr const char* kPatience = "1800";  // seconds, for a layer
+constexpr uint64_t kMostBytes = uint64_t{64} << 30, kMostMembers = 4'000'000;
+constexpr const char* kLayerPatience = "1800";  // seconds, for a layer
 // Of its digest in a name: so many that nobody finds a second image for them. Older names have fewer.
 constexpr size_t kPulledDigits = 40, kFewestDigits = 16;
 constexpr std::string_view kPulled = "oci-", kImported = "disk-";
@@ -49,7 +49,7 @@ Error unpack_error(const Error& error) {
   if (ended_with("3:")) return {Code::exhausted, "the image is too large: " + last};
   if (ended_with("4:")) return {Code::invalid, "a layer of the image cannot be unpacked: " + last};
   if (ended_with("124") || ended_with("137"))
-    return {Code::timeout, fmt::format("a layer of the image was not unpacked within {} seconds", kPatience)};
+    return {Code::timeout, fmt::format("a layer of the image was not unpacked within {} seconds", kLayerPatience)};
   return error;
 }
 
@@ -57,12 +57,12 @@ Error unpack_error(const Error& error) {
 Result<void> apply(const std::string& root, int layer, uint64_t& bytes, uint64_t& entries, const std::string& log) {
   ISOLA_TRY(std::string program, unpack_program());
   if (::lseek(layer, 0, SEEK_SET) < 0) return sys_error("cannot read a layer");
-  auto said = run_output(
-      {.argv = {"timeout", "--kill-after=5", kPatience, program, root, std::to_string(bytes), std::to_string(entries)},
-       .what = "cannot unpack a layer of the image",
-       .log = log,
-       .contained = true,
-       .input = layer});
+  auto said = run_output({.argv = {"timeout", "--kill-after=5", kLayerPatience, program, root, std::to_string(bytes),
+                                   std::to_string(entries)},
+                          .what = "cannot unpack a layer of the image",
+                          .log = log,
+                          .contained = true,
+                          .input = layer});
   if (!said) return std::unexpected(unpack_error(said.error()));
   unsigned long done = 0, files = 0;
   if (std::sscanf(said->c_str(), "%lu %lu", &done, &files) != 2)
@@ -91,7 +91,7 @@ Result<void> furnish(const RootTree& root) {
 Result<void> make_tree(const BuildPlace& place, const OciImage& image, uint64_t most, const Reporter& report) {
   if (::mkdir(place.root().c_str(), 0755) < 0 || ::chmod(place.root().c_str(), 0755) < 0)
     return sys_error("cannot make the root of the template");
-  uint64_t bytes = most, entries = kMostEntries;
+  uint64_t bytes = most, entries = kMostMembers;
   for (size_t i = 0; i < image.layers.size(); ++i) {
     report("unpack", fmt::format("layer {} of {}", i + 1, image.layers.size()));
     ISOLA_CHECK(check_layer(image.layers[i]));

@@ -17,45 +17,43 @@ namespace isola::image {
 
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kLargestJson = 4 << 20;
 constexpr size_t kMostLayers = 200, kDeepestIndex = 4;
 
-Result<Json> parse(std::string_view text, const std::string& what) {
+Result<nlohmann::json> parse(std::string_view text, const std::string& what) {
   ISOLA_CHECK(check_json_bound(text));
-  Json json = Json::parse(text, nullptr, false);
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (json.is_discarded()) return fail(Code::corrupt, what + " is not JSON");
   return json;
 }
 
-std::string text_at(const Json& json, const char* name) {
+std::string text_at(const nlohmann::json& json, const char* name) {
   auto found = json.is_object() ? json.find(name) : json.end();
   return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-const Json& at(const Json& json, const char* name) {
-  static const Json none;
+const nlohmann::json& at(const nlohmann::json& json, const char* name) {
+  static const nlohmann::json none;
   if (!json.is_object()) return none;
   auto found = json.find(name);
   return found == json.end() ? none : *found;
 }
 
-Result<OciDescriptor> descriptor(const Json& json) {
+Result<OciDescriptor> descriptor(const nlohmann::json& json) {
   std::string digest = text_at(json, "digest");
-  const Json& size = at(json, "size");
+  const nlohmann::json& size = at(json, "size");
   if (!digest.starts_with("sha256:") || !is_digest(digest.substr(7)) || !size.is_number_unsigned())
     return fail(Code::corrupt, "a manifest of the image names something without a SHA-256 and a size");
   return OciDescriptor{digest.substr(7), size.get<uint64_t>()};
 }
 
 // A folder that somebody else filled: links in it stay inside.
-class Folder {
+class LayoutFolder {
  public:
-  static Result<Folder> open(const std::string& path) {
+  static Result<LayoutFolder> open(const std::string& path) {
     Fd fd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!fd) return sys_error("cannot open " + path);
-    return Folder(std::move(fd));
+    return LayoutFolder(std::move(fd));
   }
   Result<Fd> file(const std::string& name) const {
     open_how how{
@@ -73,20 +71,20 @@ class Folder {
   bool has(const std::string& name) const { return file(name).has_value(); }
 
  private:
-  explicit Folder(Fd fd) : fd_(std::move(fd)) {}
+  explicit LayoutFolder(Fd fd) : fd_(std::move(fd)) {}
   Fd fd_;
 };
 
 std::string blob(const std::string& digest) { return "blobs/sha256/" + digest; }
 
-Result<std::string> checked_text(const Folder& folder, const std::string& digest) {
+Result<std::string> checked_text(const LayoutFolder& folder, const std::string& digest) {
   ISOLA_TRY(std::string text, folder.text(blob(digest)));
   ISOLA_TRY(std::string sum, sha256(text));
   if (sum != digest) return fail(Code::corrupt, "the image is damaged: " + blob(digest) + " is not what its name says");
   return text;
 }
 
-Result<OciLayer> layer_in(const Folder& folder, const std::string& name, const std::string& digest) {
+Result<OciLayer> layer_in(const LayoutFolder& folder, const std::string& name, const std::string& digest) {
   OciLayer layer{.name = name, .digest = digest};
   ISOLA_TRY(layer.file, folder.file(name));
   struct stat st;
@@ -95,15 +93,15 @@ Result<OciLayer> layer_in(const Folder& folder, const std::string& name, const s
   return layer;
 }
 
-Result<void> take_config(OciImage& image, const std::string& text, Json& whole) {
+Result<void> take_config(OciImage& image, const std::string& text, nlohmann::json& whole) {
   ISOLA_TRY(whole, parse(text, "the configuration of the image"));
   std::string system = text_at(whole, "os"), machine = text_at(whole, "architecture");
   if ((!system.empty() && system != "linux") || (!machine.empty() && machine != "amd64"))
     return fail(Code::unsupported, "the image is for " + system + "/" + machine + ", this machine is linux/amd64");
-  const Json& config = at(whole, "config");
+  const nlohmann::json& config = at(whole, "config");
   image.user = text_at(config, "User");
   image.cwd = text_at(config, "WorkingDir");
-  if (const Json& env = at(config, "Env"); env.is_array())
+  if (const nlohmann::json& env = at(config, "Env"); env.is_array())
     for (const auto& one : env) {
       std::string pair = one.is_string() ? one.get<std::string>() : "";
       size_t equals = pair.find('=');
@@ -113,7 +111,7 @@ Result<void> take_config(OciImage& image, const std::string& text, Json& whole) 
   return {};
 }
 
-Result<OciImage> read_layout(const Folder& folder) {
+Result<OciImage> read_layout(const LayoutFolder& folder) {
   ISOLA_TRY(std::string text, folder.text("index.json"));
   OciImage image;
   OciManifest manifest;
@@ -128,7 +126,7 @@ Result<OciImage> read_layout(const Folder& folder) {
     ISOLA_TRY(image.digest, sha256(text));
   }
   ISOLA_TRY(std::string config, checked_text(folder, manifest.config.digest));
-  Json whole;
+  nlohmann::json whole;
   ISOLA_CHECK(take_config(image, config, whole));
   for (const auto& one : manifest.layers) {
     ISOLA_TRY(OciLayer layer, layer_in(folder, blob(one.digest), one.digest));
@@ -140,17 +138,17 @@ Result<OciImage> read_layout(const Folder& folder) {
 
 // `docker save`: a list of images with the names of their files. Layers are plain tars, whose digests the configuration
 // has.
-Result<OciImage> read_docker_archive(const Folder& folder) {
+Result<OciImage> read_docker_archive(const LayoutFolder& folder) {
   ISOLA_TRY(std::string text, folder.text("manifest.json"));
-  ISOLA_TRY(Json all, parse(text, "manifest.json"));
+  ISOLA_TRY(nlohmann::json all, parse(text, "manifest.json"));
   if (!all.is_array() || all.empty()) return fail(Code::corrupt, "manifest.json names no image");
   if (all.size() > 1) return fail(Code::unsupported, "the archive holds several images: save one of them alone");
   OciImage image;
   ISOLA_TRY(std::string config, folder.text(text_at(all[0], "Config")));
-  Json whole;
+  nlohmann::json whole;
   ISOLA_CHECK(take_config(image, config, whole));
   ISOLA_TRY(image.digest, sha256(config));
-  const Json &layers = at(all[0], "Layers"), &digests = at(at(whole, "rootfs"), "diff_ids");
+  const nlohmann::json &layers = at(all[0], "Layers"), &digests = at(at(whole, "rootfs"), "diff_ids");
   if (!layers.is_array() || layers.size() > kMostLayers || !digests.is_array() || digests.size() != layers.size())
     return fail(Code::corrupt, "manifest.json and the configuration of the image disagree about its layers");
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -170,12 +168,12 @@ Result<OciImage> read_docker_archive(const Folder& folder) {
 }  // namespace
 
 Result<OciManifest> read_manifest(std::string_view text) {
-  ISOLA_TRY(Json json, parse(text, "the manifest of the image"));
+  ISOLA_TRY(nlohmann::json json, parse(text, "the manifest of the image"));
   OciManifest out;
-  if (const Json& list = at(json, "manifests"); list.is_array()) {
+  if (const nlohmann::json& list = at(json, "manifests"); list.is_array()) {
     // Of several, the one for this machine; attestations and the like are for no machine at all.
     for (const auto& one : list) {
-      const Json& platform = at(one, "platform");
+      const nlohmann::json& platform = at(one, "platform");
       std::string system = text_at(platform, "os"), machine = text_at(platform, "architecture");
       bool fits = platform.is_null() ? list.size() == 1 : system == "linux" && machine == "amd64";
       if (!fits) continue;
@@ -185,7 +183,7 @@ Result<OciManifest> read_manifest(std::string_view text) {
     }
     return fail(Code::unsupported, "the image is not there for linux/amd64");
   }
-  const Json& layers = at(json, "layers");
+  const nlohmann::json& layers = at(json, "layers");
   if (!layers.is_array() || layers.size() > kMostLayers)
     return fail(Code::corrupt, "the image has no manifest that is understood here");
   ISOLA_TRY(out.config, descriptor(at(json, "config")));
@@ -197,7 +195,7 @@ Result<OciManifest> read_manifest(std::string_view text) {
 }
 
 Result<OciImage> read_image_folder(const std::string& path) {
-  ISOLA_TRY(Folder folder, Folder::open(path));
+  ISOLA_TRY(LayoutFolder folder, LayoutFolder::open(path));
   if (folder.has("oci-layout")) return read_layout(folder);
   if (folder.has("manifest.json")) return read_docker_archive(folder);
   return fail(Code::corrupt, path + " is neither an OCI layout nor what `docker save` writes");

@@ -120,6 +120,19 @@ Result<void> configure(const RootTree& root, const HostSources& host) {
   return {};
 }
 
+// The locale that everything starts with is a dozen small files, which every shell and every interpreter opens one by
+// one: a quarter of what a shell takes to start. In an archive it is one.
+Result<void> gather_locale(const BuildPlace& place, const RootTree& root) {
+  const std::string folder = "/usr/lib/locale/C.utf8";
+  if (!root.exists(folder) || !root.exists("/usr/bin/localedef")) return {};
+  return run({.argv = {"chroot", place.root(), "/usr/bin/localedef", "--add-to-archive", folder},
+              .env = {},
+              .what = "cannot gather the locale of the template",
+              .log = place.log(),
+              .contained = true,
+              .tick = {}});
+}
+
 // There is no systemd inside, and no journal. The root is an overlay, on which another one cannot write: fuse-overlayfs
 // can.
 Result<void> set_up_containers(const RootTree& root) {
@@ -179,6 +192,7 @@ Result<std::vector<std::string>> make_rootfs(const BuildPlace& place, const Reci
   ISOLA_CHECK(settle_shadow(root));
   ISOLA_CHECK(add_guest_user(root));
   ISOLA_CHECK(configure(root, host));
+  ISOLA_CHECK(gather_locale(place, root));
   if (recipe.containers) ISOLA_CHECK(set_up_containers(root));
   ISOLA_CHECK(tidy(root));
   if (recipe.interpreter) ISOLA_CHECK(warm_interpreter(place, report));

@@ -14,7 +14,7 @@ namespace isola::image {
 namespace {
 
 constexpr unsigned kNobody = 65534;
-constexpr const char* kPatience = "1800";  // seconds, for all of an image
+constexpr const char* kFetchPatience = "1800";  // seconds, for all of an image
 
 Result<void> give(const std::string& path, mode_t mode) {
   if (::chown(path.c_str(), kNobody, kNobody) < 0 || ::chmod(path.c_str(), mode) < 0)
@@ -80,7 +80,7 @@ Result<std::string> Skopeo::run(std::vector<std::string> words, const ImageRefer
                                    "--clear-groups",    "--no-new-privs",
                                    "--inh-caps=-all",   "--bounding-set=-all",
                                    "timeout",           "--kill-after=5",
-                                   kPatience,           "skopeo"};
+                                   kFetchPatience,      "skopeo"};
   ISOLA_CHECK(find_program("skopeo"));
   if (const char* named = std::getenv("CONTAINERS_REGISTRIES_CONF"); named && *named)
     argv.insert(argv.end(), {"--registries-conf", named});

@@ -39,12 +39,6 @@ Result<void> make_layout(const std::string& root) {
   return {};
 }
 
-Result<void> sync_folder(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) < 0) return sys_error("cannot sync " + path);
-  return {};
-}
-
 Result<uint64_t> size_of(const std::string& path) {
   struct stat st;
   if (::stat(path.c_str(), &st) < 0) return sys_error("cannot find " + path);

@@ -137,6 +137,19 @@ TEST_F(TreeTest, PipesInTheRootAreNotWaitedFor) {
   EXPECT_FALSE(add_guest_user(*root));
 }
 
+// sudo empties the environment; this part of it keeps the random numbers of two forks apart.
+TEST_F(TreeTest, SudoKeepsWhatMakesForksDiffer) {
+  ASSERT_TRUE(make_dirs(dir_ + "/root/usr/bin"));
+  ASSERT_TRUE(replace_file(dir_ + "/root/usr/bin/sudo", ""));
+  auto root = RootTree::open(dir_ + "/root");
+  ASSERT_TRUE(root);
+  auto added = add_guest_user(*root);
+  ASSERT_TRUE(added) << added.error().message;
+  auto rules = root->read("/etc/sudoers.d/user");
+  ASSERT_TRUE(rules) << rules.error().message;
+  EXPECT_EQ(*rules, "Defaults env_keep += \"OPENSSL_CONF\"\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n");
+}
+
 TEST_F(TreeTest, SparseCopiesStaySparse) {
   std::string from = dir_ + "/from", to = dir_ + "/to";
   {

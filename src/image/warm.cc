@@ -30,6 +30,7 @@ constexpr const char* kFolders[] = {"etc",
                                     "usr/lib/aarch64-linux-gnu",
                                     "bin",
                                     "usr/bin",
+                                    "usr/lib/locale",
                                     "usr/lib/locale/C.utf8",
                                     "usr/local/bin"};
 constexpr const char* kCore[] = {"bin/bash",
@@ -52,7 +53,7 @@ constexpr const char* kCore[] = {"bin/bash",
                                  "home/user/.bashrc",
                                  "root/.profile",
                                  "root/.bashrc"};
-constexpr const char* kCoreTrees[] = {"usr/lib/locale/C.utf8", "etc/profile.d", "home/user"};
+constexpr const char* kCoreTrees[] = {"usr/lib/locale", "etc/profile.d", "home/user"};
 constexpr const char* kCoreFolders[] = {"lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"};
 constexpr const char* kCoreLibraries[] = {
     "libc.so.6",   "libtinfo.so.6", "libselinux.so.1", "libpcre2-8.so.0", "libm.so.6",
@@ -61,7 +62,7 @@ constexpr uint64_t kMostCore = 16 << 20;
 constexpr size_t kMostCoreEntries = 2000, kMostEntries = 50'000;  // looked at, whoever made the image
 constexpr int kDeepest = 3;                                       // below a folder of Python's own library
 
-using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
+using OpenDir = std::unique_ptr<DIR, int (*)(DIR*)>;
 
 // As it looks from inside: a link on the way leads nowhere else. `at`: the root, or a folder below it for a plain name.
 Fd open_inside(int at, const char* path, int flags) {
@@ -71,11 +72,11 @@ Fd open_inside(int at, const char* path, int flags) {
   return Fd(static_cast<int>(::syscall(SYS_openat2, at, path, &how, sizeof how)));
 }
 
-Folder open_folder(int at, const char* path) {
+OpenDir open_folder(int at, const char* path) {
   Fd fd = open_inside(at, path, O_DIRECTORY | O_NOFOLLOW);
   DIR* folder = fd ? ::fdopendir(fd.get()) : nullptr;
   if (folder) (void)fd.release();
-  return Folder(folder, ::closedir);
+  return OpenDir(folder, ::closedir);
 }
 
 struct File {
@@ -89,7 +90,7 @@ class Warmer {
   Warmer(uint64_t most, size_t entries) : left_(most), entries_(entries), buffer_(256 << 10) {}
 
   void folder(int at, const char* path, int depth) {
-    Folder folder = open_folder(at, path);
+    OpenDir folder = open_folder(at, path);
     if (!folder) return;
     int fd = ::dirfd(folder.get());
     std::vector<File> files;
@@ -181,7 +182,7 @@ Result<uint64_t> warm(const std::string& root, uint64_t most) {
   Warmer warmer(most, kMostEntries);
   for (const char* path : kFolders) warmer.folder(at.get(), path, 0);
   // Last, because it is the largest: an interpreter's library.
-  Folder lib = open_folder(at.get(), "usr/lib");
+  OpenDir lib = open_folder(at.get(), "usr/lib");
   while (const dirent* entry = lib && warmer.may_look() ? ::readdir(lib.get()) : nullptr)
     if (std::string_view(entry->d_name).starts_with("python3."))
       warmer.folder(::dirfd(lib.get()), entry->d_name, kDeepest);

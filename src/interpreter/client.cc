@@ -90,6 +90,7 @@ Task<Result<void>> start(sandbox::Service& service, sandbox::BoxPtr box) {
   }
   ISOLA_CO_TRY(std::string end, co_await running.channel->end());
   ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(end));
+  exit = co_await service.judged(box, running.info.id, exit);
   service.command_ended(box, running.info.id, exit);
   if (exit.code != 0 || exit.signal != 0)
     co_return fail(Code::internal, "the interpreter inside does not start: " + log::quoted(said));

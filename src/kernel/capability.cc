@@ -34,6 +34,33 @@ Result<void> set_capabilities(uint64_t permitted, uint64_t effective, uint64_t i
   return {};
 }
 
+namespace {
+
+// Takes from the effective set what is in `take`, adds what is in `add`; gives what was there before.
+Result<uint64_t> change_effective(uint64_t take, uint64_t add) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  if (int e = fault::at("capget")) return sys_error("cannot read the capabilities", e);
+  if (::syscall(SYS_capget, &header, data) < 0) return sys_error("cannot read the capabilities");
+  uint64_t before = data[0].effective | (uint64_t{data[1].effective} << 32);
+  uint64_t after = (before & ~take) | add;
+  data[0].effective = static_cast<uint32_t>(after);
+  data[1].effective = static_cast<uint32_t>(after >> 32);
+  if (::syscall(SYS_capset, &header, data) < 0) return sys_error("cannot change the capabilities in force");
+  return before;
+}
+
+}  // namespace
+
+Result<Without> Without::begin(int number) {
+  ISOLA_TRY(uint64_t before, change_effective(capability(number), 0));
+  return Without(before & capability(number));
+}
+
+Without::~Without() {
+  if (mask_) (void)change_effective(0, mask_);  // the permitted set still has it
+}
+
 Result<void> keep_capabilities_across_setuid() {
   if (::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
     return sys_error("cannot set the secure bits (is this process root?)");

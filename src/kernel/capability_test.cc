@@ -54,6 +54,22 @@ TEST(Capability, HighOnesToo) {
             0);
 }
 
+TEST(Capability, WithoutOneForAWhile) {
+  EXPECT_EQ(in_child([] {
+              uint64_t some = capability(CAP_KILL) | capability(CAP_BPF);
+              if (!set_capabilities(some, some, 0)) return 1;
+              {
+                auto without = Without::begin(CAP_KILL);
+                if (!without) return 2;
+                if (!status_says("CapEff:\t0000008000000000")) return 3;
+                auto never_there = Without::begin(CAP_CHOWN);
+                if (!never_there) return 4;
+              }
+              return status_says("CapEff:\t0000008000000020") ? 0 : 5;
+            }),
+            0);
+}
+
 TEST(Capability, KeptAcrossAChangeOfUser) {
   EXPECT_EQ(in_child([] {
               if (::setresuid(-1, 1000, -1) < 0) return 1;

@@ -218,6 +218,11 @@ Result<void> Cgroup::set_cpus(double cpus) {
   return apply_cpus(cpus);
 }
 
+Result<void> Cgroup::set_io(const CgroupLimits& limits) {
+  ISOLA_CHECK(check(limits, *layout_));
+  return apply_io(limits, false);
+}
+
 Result<void> Cgroup::set(const CgroupLimits& limits) {
   ISOLA_CHECK(check(limits, *layout_));
   return apply(limits, false);

@@ -74,7 +74,8 @@ class Cgroup {
   // New limits for a living group. A limit below what is in use now is refused (exhausted); after an error some of
   // them may be new already.
   Result<void> set(const CgroupLimits& limits);
-  Result<void> set_cpus(double cpus);  // that one alone
+  Result<void> set_cpus(double cpus);               // that one alone
+  Result<void> set_io(const CgroupLimits& limits);  // those of io alone
   // The limits as the kernel has them (memory rounded to pages): what a manifest is compared with.
   Result<CgroupLimits> limits() const;
   // Moves a whole process (pid as this process sees it; 0 = itself).

@@ -36,6 +36,8 @@ struct CgroupLayout {
   std::vector<std::string> missing() const;
   std::string io_note() const;
   bool can_limit_io() const { return !io.empty() && !disk_devices.empty(); }
+  // Not only reads, and on all of the disks.
+  bool limits_all_io() const { return version == CgroupVersion::v2 && can_limit_io() && off_disk.empty(); }
 };
 
 Result<CgroupLayout> find_cgroup_layout(const CgroupOptions& options);

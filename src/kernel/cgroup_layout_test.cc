@@ -176,8 +176,91 @@ TEST_F(Machine, IoNoteSaysWhatHolds) {
   EXPECT_NE(v1.io_note().find("reads and direct writes only"), std::string::npos);
   CgroupLayout v2{.version = CgroupVersion::v2, .io = "/x", .disk_devices = {"8:0"}};
   EXPECT_EQ(v2.io_note(), "io limits hold for reads and writes");
+  EXPECT_TRUE(v2.limits_all_io());
   v2.off_disk = "/nfs/blobs";
   EXPECT_NE(v2.io_note().find("not for /nfs/blobs"), std::string::npos) << v2.io_note();
+  EXPECT_FALSE(v2.limits_all_io());
+  EXPECT_FALSE(v1.limits_all_io());
+  EXPECT_FALSE((CgroupLayout{.version = CgroupVersion::v2, .io = "", .disk_devices = {"8:0"}}.limits_all_io()));
+  EXPECT_FALSE((CgroupLayout{.version = CgroupVersion::v2, .io = "/x", .disk_devices = {}}.limits_all_io()));
+}
+
+// What is written where on v2, and what is believed of it. The kernel's part is tried in cgroup_test.cc.
+TEST_F(Machine, V2FreezesByItsOwnFiles) {
+  pure_v2();
+  file("cg/isola/x/cgroup.freeze", "0");
+  file("cg/isola/x/cgroup.events", "populated 1\nfrozen 0\n");
+  auto tree = detect();
+  ASSERT_TRUE(tree);
+  auto group = tree->known("x", false);
+  auto events = group.freeze_events();
+  ASSERT_TRUE(events) << events.error().text();
+  EXPECT_TRUE(events->valid()) << "v2 tells when it is done";
+  ASSERT_TRUE(group.begin_freeze());
+  EXPECT_EQ(text_of("cg/isola/x/cgroup.freeze"), "1");
+  EXPECT_FALSE(group.frozen().value());
+  auto late = group.freeze(std::chrono::milliseconds(10));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::timeout);
+  EXPECT_EQ(text_of("cg/isola/x/cgroup.freeze"), "0") << "what cannot be stopped goes on";
+  file("cg/isola/x/cgroup.events", "populated 1\nfrozen 1\n");
+  EXPECT_TRUE(group.frozen().value());
+  EXPECT_TRUE(group.freeze());
+  EXPECT_EQ(text_of("cg/isola/x/cgroup.freeze"), "1");
+  ASSERT_TRUE(group.thaw());
+  EXPECT_EQ(text_of("cg/isola/x/cgroup.freeze"), "0");
+  fs::remove(root_ / "cg/isola/x/cgroup.events");
+  EXPECT_FALSE(group.freeze_events());
+  EXPECT_FALSE(group.frozen());
+  group.release();
+}
+
+TEST_F(Machine, TheDoorOfV2IsItsFolder) {
+  pure_v2();
+  fs::create_directories(root_ / "cg/isola/x");
+  auto tree = detect();
+  ASSERT_TRUE(tree);
+  auto group = tree->known("x", false);
+  auto doors = group.doors();
+  ASSERT_TRUE(doors) << doors.error().text();
+  EXPECT_TRUE(doors->files.empty()) << "nobody walks in";
+  ASSERT_TRUE(doors->folder.valid());
+  EXPECT_EQ(fs::read_symlink("/proc/self/fd/" + std::to_string(doors->folder.get())), at("cg/isola/x"));
+  EXPECT_TRUE(doors->enter()) << "nothing to do";
+  fs::remove(root_ / "cg/isola/x");
+  EXPECT_FALSE(group.doors());
+  group.release();
+}
+
+TEST_F(Machine, V2GivesMemoryBackBeforeItGoes) {
+  pure_v2();
+  file("cg/isola/x/memory.current", "40960\n");
+  file("cg/isola/x/memory.reclaim");
+  auto tree = detect();
+  ASSERT_TRUE(tree);
+  auto group = tree->known("x", false);
+  EXPECT_FALSE(group.destroy()) << "a folder of files, not of a kernel";
+  EXPECT_EQ(text_of("cg/isola/x/memory.reclaim"), "40960");
+  group.release();
+}
+
+TEST_F(Machine, V2WritesTrafficLimitsOfEachDisk) {
+  pure_v2();
+  file("mountinfo", mountinfo_);
+  auto layout = find_cgroup_layout({.mountinfo = at("mountinfo"), .disks = {"/proc"}});
+  ASSERT_TRUE(layout);
+  layout->disk_devices = {"8:0"};
+  file("cg/isola/x/io.max");
+  auto group = CgroupTree(*layout).known("x", true);
+  ASSERT_TRUE(group.set_io({.io_bytes_per_second = 1048576, .io_operations_per_second = 100}));
+  EXPECT_EQ(text_of("cg/isola/x/io.max"), "8:0 rbps=1048576 wbps=1048576 riops=100 wiops=100");
+  file("cg/isola/x/io.max");
+  ASSERT_TRUE(group.set_io({.io_bytes_per_second = 4096}));
+  EXPECT_EQ(text_of("cg/isola/x/io.max"), "8:0 rbps=4096 wbps=4096 riops=max wiops=max");
+  file("cg/isola/x/io.max");
+  ASSERT_TRUE(group.set_io({}));
+  EXPECT_EQ(text_of("cg/isola/x/io.max"), "8:0 rbps=max wbps=max riops=max wiops=max") << "an old one is taken back";
+  group.release();
 }
 
 TEST_F(Machine, EachDiskIsFoundOnceAndTheFirstPathDecides) {

@@ -3,9 +3,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,15 +22,16 @@
 #include "base/fd.h"
 #include "base/file.h"
 #include "kernel/fault.h"
+#include "kernel/process.h"
 
 namespace isola::kernel {
 namespace {
 
 // A forked child that waits for a byte before it does its work; killed and reaped at the end whatever happens.
-class Child {
+class Sleeper {
  public:
   template <typename F>
-  explicit Child(F work) {
+  explicit Sleeper(F work) {
     int go[2];
     if (::pipe2(go, O_CLOEXEC) < 0) std::abort();
     pid_ = ::fork();
@@ -39,9 +44,9 @@ class Child {
     ::close(go[0]);
     go_ = Fd(go[1]);
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+  ~Sleeper() {
     if (pid_ > 0) ::kill(pid_, SIGKILL), wait();
   }
   pid_t pid() const { return pid_; }
@@ -106,7 +111,7 @@ TEST_F(RealCgroup, LimitsReadBackAsSet) {
 TEST_F(RealCgroup, MemoryBombIsKilledAndCounted) {
   auto group = tree_->create("a", {.memory = 16 << 20});
   ASSERT_TRUE(group);
-  Child bomb([] {
+  Sleeper bomb([] {
     constexpr size_t kSize = 64 << 20;
     void* p = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(p, 1, kSize);
@@ -125,7 +130,7 @@ TEST_F(RealCgroup, MemoryBombIsKilledAndCounted) {
 TEST_F(RealCgroup, ForksStopAtThePidsLimit) {
   auto group = tree_->create("a", {.pids = 3});
   ASSERT_TRUE(group);
-  Child bomb([] {
+  Sleeper bomb([] {
     for (int n = 0; n < 10; ++n) {
       pid_t pid = ::fork();
       if (pid < 0) return errno == EAGAIN ? n : 98;
@@ -149,7 +154,7 @@ TEST_F(RealCgroup, ForksStopAtThePidsLimit) {
 TEST_F(RealCgroup, CpuQuotaThrottles) {
   auto group = tree_->create("a", {.cpus = 0.05});
   ASSERT_TRUE(group);
-  Child spinner([] {
+  Sleeper spinner([] {
     for (;;) asm volatile("");
     return 0;
   });
@@ -165,7 +170,7 @@ TEST_F(RealCgroup, FrozenProcessesDoNotRunUntilThawed) {
   ASSERT_TRUE(group);
   auto* counter =
       static_cast<volatile uint64_t*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  Child spinner([counter] {
+  Sleeper spinner([counter] {
     for (;;) *counter = *counter + 1;
     return 0;
   });
@@ -188,7 +193,7 @@ TEST_F(RealCgroup, FrozenProcessesDoNotRunUntilThawed) {
 TEST_F(RealCgroup, KillsAForkBomb) {
   auto group = tree_->create("a", {.pids = 64});
   ASSERT_TRUE(group);
-  Child bomb([] {
+  Sleeper bomb([] {
     ::signal(SIGCHLD, SIG_IGN);
     for (;;) ::fork();
     return 0;
@@ -212,7 +217,7 @@ TEST_F(RealCgroup, NobodyForksWhileAllAreKilled) {
     for (;;) ::pause();
     return 0;
   };
-  Child victim(waits);
+  Sleeper victim(waits);
   ASSERT_TRUE(group->attach(victim.pid()));
   victim.go();
   // The first thing that is written forbids it: without that, nobody is killed.
@@ -231,7 +236,7 @@ TEST_F(RealCgroup, NobodyForksWhileAllAreKilled) {
 }
 
 TEST_F(RealCgroup, AdoptTakesOverWhatWasReleased) {
-  Child child([] { return 0; });
+  Sleeper child([] { return 0; });
   {
     auto group = tree_->create("a", {.memory = 32 << 20});
     ASSERT_TRUE(group);
@@ -257,7 +262,7 @@ TEST_F(RealCgroup, MemoryLimitBelowUseIsRefused) {
   ASSERT_TRUE(group);
   int ready[2];
   ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
-  Child holder([&] {
+  Sleeper holder([&] {
     constexpr size_t kSize = 32 << 20;
     void* p = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     std::memset(p, 1, kSize);
@@ -288,7 +293,7 @@ TEST_F(RealCgroup, IoLimitsAreSetWhereTheyCanBe) {
   if (!tree_->layout().can_limit_io()) GTEST_SKIP() << tree_->io_note();
   auto group = tree_->create("a", {.pids = 10});
   ASSERT_TRUE(group);
-  Child child([] { return 0; });
+  Sleeper child([] { return 0; });
   ASSERT_TRUE(group->attach(child.pid()));
   CgroupLimits limits{.pids = 10, .io_bytes_per_second = 1 << 20, .io_operations_per_second = 100};
   auto set = group->set(limits);
@@ -315,7 +320,7 @@ TEST_F(RealCgroup, DestroyLeavesNoDyingMemoryGroups) {
       ASSERT_TRUE(group);
       // Page cache of a file stays charged after its process is gone; that is what keeps groups dying.
       std::string path = file_of(i);
-      Child writer([&] {
+      Sleeper writer([&] {
         Fd fd(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
         std::string block(1 << 20, 'x');
         if (!write_all(fd.get(), block)) return 1;
@@ -349,6 +354,91 @@ TEST_F(RealCgroup, AfterAnyFailingStepOfACreateNothingIsLeft) {
     EXPECT_TRUE(tree_->list().empty()) << "step " << nth;
   }
   EXPECT_GE(failures, 4);
+}
+
+// What v2 does without any controller, where a machine has it at all, if only beside v1: the group is real, but for its
+// limit of processes, which is a file of ours.
+class RealV2 : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+    std::string mount;
+    for (const char* place : {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}) {
+      struct statfs type{};
+      if (::statfs(place, &type) == 0 && type.f_type == CGROUP2_SUPER_MAGIC) mount = mount.empty() ? place : mount;
+    }
+    if (mount.empty()) GTEST_SKIP() << "no version 2 of control groups here";
+    const std::string parent = mount + "/isola-test-v2-" + std::to_string(::getpid());
+    if (::mkdir(parent.c_str(), 0755) < 0) GTEST_SKIP() << "version 2 of control groups is not writable here";
+    parent_ = parent;
+    folder_ = parent_ + "/x";
+    ASSERT_EQ(::mkdir(folder_.c_str(), 0755), 0);
+    char pattern[] = "/tmp/isola-v2-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern), nullptr);
+    files_ = pattern;
+    ASSERT_EQ(::mkdir((files_ + "/x").c_str(), 0755), 0);
+    std::ofstream(files_ + "/x/pids.max") << "64";
+    CgroupLayout layout{.version = CgroupVersion::v2, .pids = files_, .freezer = parent_};
+    group_.emplace(CgroupTree(layout).known("x", false));
+  }
+  void TearDown() override {
+    if (group_) group_->release();
+    if (!parent_.empty()) {
+      EXPECT_EQ(::rmdir(folder_.c_str()), 0) << "somebody is left in it";
+      ::rmdir(parent_.c_str());
+    }
+    ::unlink((files_ + "/x/pids.max").c_str());
+    ::rmdir((files_ + "/x").c_str());
+    ::rmdir(files_.c_str());
+  }
+  // Born into the group, counting.
+  Result<Child> counting(volatile uint64_t* counter) {
+    ISOLA_TRY(auto doors, group_->doors());
+    return spawn(
+        0,
+        [counter] {
+          for (;;) *counter = *counter + 1;
+          return 0;
+        },
+        doors.folder.get());
+  }
+  std::string parent_, folder_, files_;
+  std::optional<Cgroup> group_;
+};
+
+TEST_F(RealV2, BornInsideFrozenThawedAndKilledFrozen) {
+  auto* counter =
+      static_cast<volatile uint64_t*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto child = counting(counter);
+  ASSERT_TRUE(child) << child.error().text();
+  EXPECT_EQ(group_->processes().value(), std::vector<pid_t>{child->pid}) << "it never was anywhere else";
+  while (*counter == 0) ::sched_yield();
+
+  auto events = group_->freeze_events();
+  ASSERT_TRUE(events && events->valid());
+  ASSERT_TRUE(group_->begin_freeze());
+  while (!group_->frozen().value()) {
+    pollfd change{events->get(), POLLPRI, 0};
+    ASSERT_EQ(::poll(&change, 1, 20000), 1) << "nobody is told";
+    char text[256];
+    ASSERT_GT(::pread(events->get(), text, sizeof text, 0), 0);
+  }
+  const uint64_t then = *counter;
+  timespec pause{0, 20'000'000};
+  ::nanosleep(&pause, nullptr);  // gives it the chance to run if freezing did not work
+  EXPECT_EQ(*counter, then);
+  ASSERT_TRUE(group_->thaw());
+  while (*counter == then) ::sched_yield();
+
+  auto frozen = group_->freeze();
+  ASSERT_TRUE(frozen) << frozen.error().text();
+  auto killed = group_->kill_all();
+  EXPECT_TRUE(killed) << killed.error().text();
+  int status = 0;
+  EXPECT_EQ(::waitpid(child->pid, &status, 0), child->pid);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  EXPECT_EQ(read_file(files_ + "/x/pids.max").value(), "64") << "the limit of processes is what it was";
+  ::munmap(const_cast<uint64_t*>(counter), 4096);
 }
 
 }  // namespace

@@ -90,6 +90,11 @@ Result<void> Helper::Talk::ask(char kind, std::string_view bytes) const {
   return fail(Code::unavailable, message.bytes == kNo ? "refused" : "whoever asked for it is gone");
 }
 
+Result<void> Helper::Talk::finish(std::string_view bytes) {
+  finished_ = true;
+  return say(kDone, bytes);
+}
+
 Result<Helper> Helper::start(const Options& options, const Body& body) {
   ISOLA_TRY(auto pair, socket_pair());
   ISOLA_TRY(auto child, spawn(
@@ -99,8 +104,10 @@ Result<Helper> Helper::start(const Options& options, const Body& body) {
                               Talk talk(pair.second.get());
                               auto confined = confine(options, pair.second.get());
                               auto done = confined ? body(talk) : std::unexpected(confined.error());
-                              auto said = done ? talk.say(kDone, *done)
-                                               : send_message(pair.second.get(), failed_word(done.error()));
+                              Result<void> said;
+                              if (!talk.finished())
+                                said = done ? talk.say(kDone, *done)
+                                            : send_message(pair.second.get(), failed_word(done.error()));
                               if (int milliseconds = fault::at("helper_end"))
                                 ::poll(nullptr, 0, milliseconds);  // one that dies slowly
                               return said ? 0 : 1;

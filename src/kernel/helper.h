@@ -38,10 +38,14 @@ class Helper {
     explicit Talk(int socket) : socket_(socket) {}
     Result<void> say(char kind, std::string_view bytes) const;
     Result<void> ask(char kind, std::string_view bytes) const;  // an answer of "no" is an error, too
+    // The last word, before the body is at its end: what it does then nobody waits for.
+    Result<void> finish(std::string_view bytes);
+    bool finished() const { return finished_; }
     int socket() const { return socket_; }
 
    private:
     int socket_;
+    bool finished_ = false;
   };
   using Body = std::function<Result<std::string>(Talk&)>;
 

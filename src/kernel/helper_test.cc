@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "kernel/process.h"
 
 namespace isola::kernel {
 namespace {
@@ -25,6 +26,26 @@ TEST_F(HelperTest, SaysWhatItDid) {
   ASSERT_TRUE(word) << word.error().message;
   EXPECT_EQ(word->kind, Helper::kDone);
   EXPECT_EQ(word->bytes, "done it");
+  wait_for(*helper);
+}
+
+// Its last word can come before its end.
+TEST_F(HelperTest, NobodyWaitsForWhatItDoesAfterwards) {
+  auto pipe = make_pipe();
+  ASSERT_TRUE(pipe);
+  auto helper = Helper::start({.keep = {pipe->first.get()}}, [&](Helper::Talk& talk) -> Result<std::string> {
+    ISOLA_CHECK(talk.finish("done it"));
+    char byte = 0;
+    (void)!::read(pipe->first.get(), &byte, 1);
+    return "something else";
+  });
+  ASSERT_TRUE(helper) << helper.error().message;
+  auto word = helper->next();
+  ASSERT_TRUE(word) << word.error().message;
+  EXPECT_EQ(word->kind, Helper::kDone);
+  EXPECT_EQ(word->bytes, "done it");
+  pipe->second.reset();
+  EXPECT_FALSE(helper->next()) << "that was the last one";
   wait_for(*helper);
 }
 

@@ -103,11 +103,13 @@ Result<void> detach(const std::string& path) {
 }
 
 Result<void> make_all_slave() {
+  if (int e = fault::at("isolate_mounts")) return sys_error("cannot isolate the mounts", e);
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) < 0) return sys_error("cannot isolate the mounts");
   return {};
 }
 
 Result<void> make_all_private() {
+  if (int e = fault::at("isolate_mounts")) return sys_error("cannot isolate the mounts", e);
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0) return sys_error("cannot isolate the mounts");
   return {};
 }

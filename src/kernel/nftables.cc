@@ -41,11 +41,15 @@ void compare(nftnl_rule* rule, const void* data, uint32_t size, uint32_t compari
   });
 }
 
-void meta_is(nftnl_rule* rule, uint32_t key, uint8_t value) {
+void load_meta(nftnl_rule* rule, uint32_t key) {
   append(rule, "meta", [&](nftnl_expr* e) {
     nftnl_expr_set_u32(e, NFTNL_EXPR_META_KEY, key);
     nftnl_expr_set_u32(e, NFTNL_EXPR_META_DREG, kRegister);
   });
+}
+
+void meta_is(nftnl_rule* rule, uint32_t key, uint8_t value) {
+  load_meta(rule, key);
   compare(rule, &value, sizeof value);
 }
 
@@ -91,6 +95,13 @@ void tracking_is(nftnl_rule* rule, uint32_t key, uint32_t mask, uint32_t compari
     nftnl_expr_set(e, NFTNL_EXPR_BITWISE_XOR, &zero, sizeof zero);
   });
   compare(rule, &zero, sizeof zero, comparison);
+}
+
+void verdict(nftnl_rule* rule, uint32_t what) {
+  append(rule, "immediate", [&](nftnl_expr* e) {
+    nftnl_expr_set_u32(e, NFTNL_EXPR_IMM_DREG, NFT_REG_VERDICT);
+    nftnl_expr_set_u32(e, NFTNL_EXPR_IMM_VERDICT, what);
+  });
 }
 
 void reject_as(nftnl_rule* rule, uint32_t type, uint8_t code) {
@@ -208,13 +219,17 @@ NftRule NftRule::flows_over(uint32_t count) && {
     });
   });
 }
-NftRule NftRule::accept() && {
+NftRule NftRule::not_marked(uint32_t mark) && {
   ISOLA_NFT_PART({
-    append(rule, "immediate", [](nftnl_expr* e) {
-      nftnl_expr_set_u32(e, NFTNL_EXPR_IMM_DREG, NFT_REG_VERDICT);
-      nftnl_expr_set_u32(e, NFTNL_EXPR_IMM_VERDICT, NF_ACCEPT);
-    });
+    load_meta(rule, NFT_META_MARK);
+    compare(rule, &mark, sizeof mark, NFT_CMP_NEQ);
   });
+}
+NftRule NftRule::accept() && {
+  ISOLA_NFT_PART({ verdict(rule, NF_ACCEPT); });
+}
+NftRule NftRule::drop() && {
+  ISOLA_NFT_PART({ verdict(rule, NF_DROP); });
 }
 NftRule NftRule::do_not_track() && {
   ISOLA_NFT_PART({ append(rule, "notrack", [](nftnl_expr*) {}); });

@@ -36,7 +36,9 @@ class NftRule {
   NftRule rate_over(uint64_t per_second, uint32_t burst) &&;
   // The connection is one more than so many that came by here and are still open (TCP) or remembered (UDP).
   NftRule flows_over(uint32_t count) &&;
+  NftRule not_marked(uint32_t mark) &&;  // the packet's mark (SO_MARK) is another
   NftRule accept() &&;
+  NftRule drop() &&;
   NftRule do_not_track() &&;  // raw chains: the kernel keeps no record of the connection
   // To this port: of the loopback address (nat_output), or of the device that it came by (nat_arriving).
   NftRule redirect(uint16_t port) &&;

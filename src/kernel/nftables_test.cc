@@ -125,6 +125,23 @@ TEST_F(Nftables, RulesCanBeRead) {
   EXPECT_NE(*describe_ruleset(*socket), *before);
 }
 
+TEST_F(Nftables, WhatHasAMarkPasses) {
+  NftBatch nft("t");
+  nft.chain({.name = "out"});
+  nft.rule("out", NftRule().protocol(IPPROTO_UDP).not_marked(0xC114).drop());
+  install(nft);
+  if (HasFatalFailure()) return;
+  Fd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to = local(9);
+  auto send = [&] { return ::sendto(fd.get(), "x", 1, 0, reinterpret_cast<sockaddr*>(&to), sizeof to); };
+  EXPECT_EQ(send(), -1);
+  EXPECT_EQ(errno, EPERM);
+  for (int mark : {0xC114, 0xC115}) {
+    ASSERT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_MARK, &mark, sizeof mark), 0);
+    EXPECT_EQ(send(), mark == 0xC114 ? 1 : -1);
+  }
+}
+
 TEST_F(Nftables, ATableCanBeTakenAway) {
   NftBatch nft("t");
   nft.chain({.name = "out"});

@@ -27,6 +27,7 @@
 #include "kernel/netlink.h"
 #include "kernel/netlink_route.h"
 #include "kernel/process.h"
+#include "launcher/fixed_users.h"
 #include "vault/seal.h"
 
 namespace isola::launcher {
@@ -35,7 +36,6 @@ namespace {
 
 using kernel::Helper;
 
-constexpr uid_t kNobody = 65534;
 constexpr size_t kMostCredentials = 4096;
 constexpr int kCredentialsTime = 10'000;  // milliseconds: whoever opens them has less
 constexpr const char* kScratch = "256m";  // of what is being read and written

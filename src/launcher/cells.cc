@@ -39,6 +39,7 @@ int64_t Cells::boot_clock() {
 
 Cells::Cells(Parts parts)
     : parts_(parts),
+      bounds_(parts.layers.place()),
       janitor_(parts.cgroups, parts.layers, {.images = parts.kept, .scratch = parts.scratch}),
       store_(parts.kept) {}
 Cells::~Cells() = default;
@@ -86,7 +87,7 @@ Result<void> Cells::start() {
   ISOLA_CHECK(clear_unknown_ranges(known));
   ISOLA_TRY(auto layers, parts_.layers.list());
   for (const auto& id : layers) {
-    if (known.contains(id) || is_volume_id(id)) continue;
+    if (known.contains(id) || is_doubtful(id) || is_volume_id(id)) continue;
     // The layer of an image that is packed: its sandbox has long left its group and may be resumed at any moment, under
     // the same name and with this layer. So this is the very job that an unpacking waits for, and no other beside it.
     const bool groups_too = is_sandbox_id(id) && !layer_images_.contains(id);
@@ -94,6 +95,7 @@ Result<void> Cells::start() {
   }
   doubt_undone();
   watch_sockets();
+  watch_locks(std::chrono::milliseconds(0));
   return {};
 }
 
@@ -108,6 +110,20 @@ Result<bool> Cells::keep_ids(JournalEntry& entry) {
   log::warn("launcher", "{}: {}", entry.id, kept.error().message);
   entry.id_base = 0;
   return false;
+}
+
+// Those of one that was adopted, as they are installed: the journal has them not, since they can be changed.
+void Cells::read_limits(One& one) {
+  auto group = parts_.cgroups.known(one.entry.id, false);
+  if (auto now = group.limits()) {
+    one.limits.cpus = now->cpus;
+    one.limits.memory = now->memory;
+    one.limits.pids = now->pids;
+  } else {
+    log::warn("launcher", "{}: {}", one.entry.id, now.error().message);
+  }
+  group.release();
+  if (auto disk = parts_.layers.limit(layer_of(one.entry)); disk && *disk > 0) one.limits.disk = *disk;
 }
 
 Result<void> Cells::adopt(JournalEntry entry) {
@@ -128,6 +144,8 @@ Result<void> Cells::adopt(JournalEntry entry) {
   }
   it.cell = std::move(*cell);
   it.state = State::running;
+  read_limits(it);
+  if (auto so_far = stats(entry.id)) it.old_oom_kills = so_far->oom_kills;
   count_live(it, true);
   ISOLA_CHECK(parts_.loop.watch(it.cell->exit_fd(), EPOLLIN, [this, id = entry.id](uint32_t) { exited(id); }));
   // Parked jails are cheap to make anew; ephemeral ones belonged to a connection that went with the old launcher.
@@ -195,6 +213,10 @@ Result<void> Cells::check(const LaunchRequest& request) const {
   if (limits.pids > most.pids)
     return fail(Code::invalid, fmt::format("a sandbox can have at most {} processes on this machine", most.pids));
   if (limits.disk < image::kSmallestLayer) return fail(Code::invalid, "a sandbox needs at least 1 MiB of disk");
+  // What a sandbox was paused with it may have again: nothing grows by that, and the disk may have been another one.
+  const auto kept = kept_.find(request.image);
+  if (limits.disk > std::max(most.disk, kept == kept_.end() ? 0 : kept->second.disk))
+    return fail(Code::invalid, "the disk limit is more than this machine's disk has (" + format_size(most.disk) + ")");
   if (limits.open_files < 32) return fail(Code::invalid, "a sandbox needs at least 32 open files");
   if (limits.open_files > most.open_files)
     return fail(Code::invalid,
@@ -223,6 +245,7 @@ Result<void> Cells::choose_boundary(LaunchRequest& request) const {
 void Cells::launch(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, Launched done) {
   if (request.image.empty())
     if (auto ok = choose_boundary(request); !ok) return done(std::unexpected(ok.error()));
+  if (!request.image.empty()) look_again(request.image);
   if (!request.image.empty())
     if (auto ok = resolve_image(request); !ok) return done(std::unexpected(ok.error()));
   if (auto ok = check(request); !ok) return done(std::unexpected(ok.error()));
@@ -288,7 +311,11 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   auto at_birth = group_limits(request.limits);
   at_birth.cpus = 0;
   ISOLA_TRY(auto group, parts_.cgroups.create(one.entry.id, at_birth));
+  // Likewise what a restore reads. (Lifted, not left out: on v1 those who are born must be in that group already.)
+  auto lifted =
+      one.restored && one.entry.kind == BoundaryKind::jail && at_birth.wants_io() ? group.set_io({}) : Result<void>();
   group.release();  // from here on it is the janitor's to remove, by name
+  ISOLA_CHECK(lifted);
   watch.lap(Step::cgroups);
   if (!request.buckets.empty()) return mount_buckets(one, std::move(request), std::move(trees), std::move(spec));
   return start_launch(one, request, std::move(trees), std::move(spec));
@@ -465,9 +492,11 @@ void Cells::exited(const std::string& id) {
   EndReason reason = one->reason.value_or(EndReason::exited);
   // Process 1 never leaves by itself unless it was told to: killed from outside, or by the kernel for memory.
   // (An engine that dies of that is told by its relay's exit code, which is then no guest's.)
-  if (!one->reason && one->ended.status != -1 &&
-      (WIFSIGNALED(one->ended.status) || one->entry.kind != BoundaryKind::jail))
-    reason = one->ended.usage.oom_kills > 0 ? EndReason::oom : EndReason::boundary_failure;
+  // Of one that was adopted nobody learns the status, since it is nobody's child: what its group counted tells.
+  const bool unknown = one->ended.status == -1;
+  const bool starved = one->ended.usage.oom_kills > one->old_oom_kills;
+  if (!one->reason && (unknown ? starved : WIFSIGNALED(one->ended.status) || one->entry.kind != BoundaryKind::jail))
+    reason = starved ? EndReason::oom : EndReason::boundary_failure;
   one->ended.reason = reason;
   clear(*one);
 }
@@ -495,7 +524,7 @@ void Cells::clear(One& one) {
   std::string layer = layer_of(one.entry);
   writing_.erase(layer);
   adopt_drafts();
-  one.layer_stays = layer_images_.contains(layer);
+  one.layer_stays = layer_images_.contains(layer) || is_doubtful(layer);
   if (one.layer_stays) layer.clear();
   if (auto told = janitor_.take(Janitor::group_and_layer(one.entry.id, layer, one.entry.has_buckets())); !told)
     log::error("launcher", "{}", told.error().message);

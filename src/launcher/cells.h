@@ -91,7 +91,7 @@ class Cells {
   // Images (cells_images.cc).
   void checkpoint(const CheckpointRequest& request, OwnerId owner, Checkpointed done);
   std::vector<ImageSummary> images(const std::string& after, size_t max, bool for_root = true);
-  bool image_open_to_user(const std::string& id) const;
+  Result<void> image_open_to_user(const std::string& id);  // an error is the user's answer
   Result<void> drop_image(const std::string& id);
   void verify_image(const std::string& id, bool thorough, Done done);
   // Packed, or unpacked (cells_packing.cc).
@@ -99,8 +99,8 @@ class Cells {
   void pack_image(const std::string& id, bool pack, PackDone done);
 
   // Volumes (cells_volumes.cc).
-  Result<void> make_volume(const std::string& id, uint64_t bytes);
-  Result<void> resize_volume(const std::string& id, uint64_t bytes);
+  void make_volume(const std::string& id, uint64_t bytes, Done done);
+  void resize_volume(const std::string& id, uint64_t bytes, Done done);
   Result<void> drop_volume(const std::string& id);
   Result<std::vector<VolumeSummary>> volumes(const std::string& after, size_t max);
 
@@ -196,6 +196,7 @@ class Cells {
     bool layer_stays = false;            // after its end: it is part of an image
     bool held = false;                   // until let_go()
     bool empty = false;                  // nothing of it is left on this machine
+    uint64_t old_oom_kills = 0;          // that its group had counted when it was adopted
     std::string spending;                // the image that its layer is a part of, which goes when it is known to run
   };
   // What is kept parked of one template or image in one boundary. `have` counts those being made too.
@@ -209,6 +210,7 @@ class Cells {
 
   Result<void> adopt(JournalEntry entry);
   Result<bool> keep_ids(JournalEntry& entry);
+  void read_limits(One& one);
   Result<void> clear_unknown_ranges(std::set<std::string>& known);
   Result<void> check(const LaunchRequest& request) const;
   // The boundary is chosen, and the choice then names it.
@@ -217,6 +219,8 @@ class Cells {
   boundary::Boundary* find_boundary(BoundaryKind kind) const;
   boundary::Boundary& boundary_of(const One& one) const { return *find_boundary(one.entry.kind); }
   Result<std::string> mount_image(const std::string& digest);
+  void settle_volume(const std::string& id, Done done);
+  void drop_mount(const std::string& digest);
   void warm(const std::string& digest);
   bool claim(const LaunchRequest& request, OwnerId owner, Launched& done);
   bool fit(One& one, const LaunchRequest& request);
@@ -227,6 +231,7 @@ class Cells {
   void advance(const std::string& id);
   void born(One& one);
   Result<boundary::LaunchSpec> spec_for(One& one, const LaunchRequest& request);
+  Result<void> fits_here(const image::Image& image) const;
   Result<void> resolve_image(LaunchRequest& request) const;
   bool may_spend(const image::Image& image, const LaunchRequest& request) const;
   Result<std::string> take_back(const std::string& layer, uint64_t bytes);
@@ -249,21 +254,32 @@ class Cells {
   void drop_unused(const std::vector<std::string>& layers);
   Result<void> start_images(std::set<std::string>& known);
   void adopt_drafts();
+  void doubt_layers();
+  bool is_doubtful(const std::string& layer) const { return doubts_all_ || doubtful_.contains(layer); }
+  void look_again(const std::string& id);
   void ask_for_drafts();
   void doubt_undone();
   Result<void> begin_image(One& one, const CheckpointRequest& request);
   Result<void> start_work(One& one);
   void advance_image(const std::string& id);
   void image_made(One& one);
+  void image_there(One& one, bool lives);
   void image_failed(One& one, const Error& error);
   void report_image(Imaging& imaging);
   void read_through(const std::string& name, std::function<Result<void>()> body, Done done);
   // What takes long is begun when its turn comes, and says when it is over (cells_aside.cc).
-  void in_turn(std::function<void()> begin);
-  void turn_over();
-  void next_turn();
+  struct Line {
+    size_t under_way = 0;
+    bool giving = false;
+    std::deque<std::function<void()>> waiting;
+  };
+  void in_turn(Line& line, std::function<void()> begin);
+  void turn_over(Line& line);
+  void next_turn(Line& line);
   // A helper that does something at its leisure, for who has a turn.
   void do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done);
+  using Answered = std::function<void(const Result<std::string>&)>;
+  void ask_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Answered done);
   void seal_next();
   void reap_strays();
   void arm_deadline(One& one, std::chrono::milliseconds left);
@@ -282,6 +298,8 @@ class Cells {
   void end(One& one, EndReason reason);
   void watch_sockets();  // cells_watch.cc
   void end_hoarders();
+  void watch_locks(std::chrono::milliseconds pause);
+  void find_locks(std::optional<uint64_t> objects);
   void exited(const std::string& id);
   bool can_be_waited_for(One& one);
   void clear(One& one);
@@ -322,6 +340,7 @@ class Cells {
   struct Kept {
     ImageSummary summary;
     std::vector<std::string> layers;
+    uint64_t disk = 0;  // the limit of the sandbox that it was made of
     bool roots_own = false;
   };
   std::map<std::string, Kept> kept_;              // every image
@@ -329,15 +348,18 @@ class Cells {
   std::map<std::string, uint32_t> layer_users_;   // layer → sandboxes that have it, writable or below
   std::set<std::string> writing_;                 // layers that a living sandbox may write to
   std::set<std::string> drafts_;                  // somebody whom an earlier launcher started is still working on them
+  std::set<std::string> broken_;                  // images whose manifest could not be read
+  std::set<std::string> doubtful_;                // layers that may be a part of those
+  bool doubts_all_ = false;                       // when it cannot be said which there are
   std::set<std::string> to_seal_;
   struct Checking {
     kernel::Helper helper;
-    Done done;
+    Answered done;
   };
   std::map<int, Checking> checking_;  // by descriptor
-  size_t turns_ = 0;                  // that are under way
-  bool giving_turns_ = false;
-  std::deque<std::function<void()>> waiting_turns_;
+  uint64_t calm_locks_ = 0;           // so many of them were there when nobody had too many
+  Line images_line_;                  // reads through images, packs and unpacks them: minutes, maybe
+  Line volumes_line_;                 // puts volumes on disk: behind nobody's image
   std::string sealing_;               // the image that a helper seals, or is about to
   std::function<void()> after_seal_;  // whoever wants to pack that one
   std::set<std::string> packing_;     // images that a helper packs or unpacks

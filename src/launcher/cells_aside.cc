@@ -11,31 +11,31 @@ namespace isola::launcher {
 
 namespace {
 
-constexpr size_t kMostTurns = 4;
+constexpr size_t kMostTurns = 4;  // of each line
 constexpr auto kClearAgain = std::chrono::seconds(2);
 
 }  // namespace
 
-void Cells::in_turn(std::function<void()> begin) {
-  waiting_turns_.push_back(std::move(begin));
-  next_turn();
+void Cells::in_turn(Line& line, std::function<void()> begin) {
+  line.waiting.push_back(std::move(begin));
+  next_turn(line);
 }
 
-void Cells::turn_over() {
-  --turns_;
-  next_turn();
+void Cells::turn_over(Line& line) {
+  --line.under_way;
+  next_turn(line);
 }
 
 // In the order in which they came. One that is over at once is not the end of this loop, nor begins another.
-void Cells::next_turn() {
-  if (std::exchange(giving_turns_, true)) return;
-  while (turns_ < kMostTurns && !waiting_turns_.empty()) {
-    auto begin = std::move(waiting_turns_.front());
-    waiting_turns_.pop_front();
-    ++turns_;
+void Cells::next_turn(Line& line) {
+  if (std::exchange(line.giving, true)) return;
+  while (line.under_way < kMostTurns && !line.waiting.empty()) {
+    auto begin = std::move(line.waiting.front());
+    line.waiting.pop_front();
+    ++line.under_way;
     begin();
   }
-  giving_turns_ = false;
+  line.giving = false;
 }
 
 void Cells::read_through(const std::string& name, std::function<Result<void>()> body, Done done) {
@@ -47,12 +47,18 @@ void Cells::read_through(const std::string& name, std::function<Result<void>()> 
   };
   auto over = [this, name, done = std::move(done)](const Result<void>& result) {
     done(result || result.error().code != Code::internal ? result : std::unexpected(result.error().in(name)));
-    turn_over();
+    turn_over(images_line_);
   };
-  in_turn([this, work, over] { do_aside({.name = "isola-check"}, work, over); });
+  in_turn(images_line_, [this, work, over] { do_aside({.name = "isola-check"}, work, over); });
 }
 
 void Cells::do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done) {
+  ask_aside(options, body, [done = std::move(done)](const Result<std::string>& answer) {
+    done(answer ? Result<void>() : std::unexpected(answer.error()));
+  });
+}
+
+void Cells::ask_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Answered done) {
   auto helper = kernel::Helper::start(options, body);
   if (!helper) return done(std::unexpected(helper.error()));
   int fd = helper->fd();
@@ -65,13 +71,13 @@ void Cells::do_aside(const kernel::Helper::Options& options, const kernel::Helpe
     auto told = std::move(it->second.done);
     checking_.erase(it);
     reap_soon();
-    told(word ? Result<void>() : std::unexpected(word.error()));
+    told(word ? Result<std::string>(std::move(word->bytes)) : std::unexpected(word.error()));
     if (on_change) on_change();
   });
   if (watched) return;
   auto told = std::move(checking_[fd].done);
   checking_.erase(fd);
-  told(watched);
+  told(std::unexpected(watched.error()));
 }
 
 void Cells::verify_image(const std::string& id, bool thorough, Done done) {
@@ -81,6 +87,8 @@ void Cells::verify_image(const std::string& id, bool thorough, Done done) {
   for (const auto& layer : image->layers)
     if (!image->packed() && !parts_.layers.path(layer))
       return done(fail(Code::corrupt, "image " + id + ": its layer " + layer + " is gone"));
+  // A scrub is about what was written, whoever could use it.
+  if (auto usable = thorough ? Result<void>() : fits_here(*image); !usable) return done(usable);
   read_through(
       "image " + id, [store = store_, image = *image, thorough] { return store.verify(image, thorough); },
       [this, id, packed = image->packed(), done = std::move(done)](const Result<void>& result) {

@@ -8,12 +8,9 @@
 #include "base/log.h"
 #include "launcher/bucket.h"
 #include "launcher/cells.h"
+#include "launcher/fixed_users.h"
 
 namespace isola::launcher {
-
-namespace {
-constexpr uint32_t kUser = 1000;  // inside: whom templates run programs as
-}
 
 // Behind everything that a launch makes before its boundary begins.
 Result<void> Cells::mount_buckets(One& one, LaunchRequest request, std::vector<Fd> trees, boundary::LaunchSpec spec) {

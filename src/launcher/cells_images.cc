@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include "image/packed_image.h"
 #include "image/sums_ahead.h"
 #include "image/tree.h"
+#include "kernel/fault.h"
 #include "launcher/cells.h"
 
 namespace isola::launcher {
@@ -103,6 +105,7 @@ Result<std::string> keep_files(image::Image image, const image::ImageStore& stor
   }
   made.sums = lap();
   ISOLA_CHECK(store.commit(image));
+  if (int signal = kernel::fault::at("image_committed")) ::raise(signal);  // whoever keeps it dies, or criu
   made.commit = lap();
   return encode_made(made);
 }
@@ -135,14 +138,14 @@ void Cells::count_image(const image::Image& image, int more) {
       layer_images_.erase(it);
   }
   if (more > 0)
-    kept_[image.id] = {summary_of(image), image.layers, image.roots_own};
+    kept_[image.id] = {summary_of(image), image.layers, image.limits.disk, image.roots_own};
   else
     kept_.erase(image.id);
 }
 
 void Cells::drop_unused(const std::vector<std::string>& layers) {
   for (const auto& layer : layers) {
-    if (layer_images_.contains(layer) || layer_users_.contains(layer)) continue;
+    if (layer_images_.contains(layer) || layer_users_.contains(layer) || is_doubtful(layer)) continue;
     (void)janitor_.take(Janitor::group_and_layer("", layer));
   }
 }
@@ -161,7 +164,9 @@ Result<void> Cells::start_images(std::set<std::string>& known) {
   }
   ISOLA_TRY(auto images, store_.list([&](const std::string& id, const Error& error) {
     log::error("launcher", "image {} cannot be used: {}", id, error.message);
+    broken_.insert(id);
   }));
+  if (!broken_.empty()) doubt_layers();
   for (const auto& image : images) {
     count_image(image, 1);
     // A layer that is in an archive is nowhere else: what is there was left by somebody who was killed.
@@ -170,7 +175,8 @@ Result<void> Cells::start_images(std::set<std::string>& known) {
     if (!sealed(image)) to_seal_.insert(image.id);
   }
   for (const auto& name : names)
-    if (is_image_id(name) && !kept_.contains(name) && std::ranges::find(leftovers, name) == leftovers.end())
+    if (is_image_id(name) && !kept_.contains(name) && !broken_.contains(name) &&
+        std::ranges::find(leftovers, name) == leftovers.end())
       drafts_.insert(name);
   if (!to_seal_.empty()) parts_.loop.after(std::chrono::seconds(1), [this] { seal_next(); });
   if (!drafts_.empty()) ask_for_drafts();
@@ -185,20 +191,47 @@ void Cells::ask_for_drafts() {
   });
 }
 
+// What an image that cannot be read is made of nobody can say: whatever is there now may be a part of it.
+void Cells::doubt_layers() {
+  if (doubtful_.empty() && !doubts_all_)
+    log::error("launcher",
+               "there is an image that cannot be read: no layer that is there now is removed by this launcher");
+  auto layers = parts_.layers.list();
+  if (layers)
+    doubtful_.insert(layers->begin(), layers->end());
+  else
+    doubts_all_ = true;
+}
+
 // A launcher that was killed left somebody behind who finishes its checkpoint.
 void Cells::adopt_drafts() {
   for (auto it = drafts_.begin(); it != drafts_.end();) {
     auto image = store_.find(*it);
+    // Be it written already or not: whoever asked is about to give a layer away.
+    const bool unreadable = !image && image.error().code != Code::not_found;
+    if (unreadable) doubt_layers();
     if (!image && store_.busy(*it)) {
       ++it;
       continue;
     }
     if (image)
       count_image(*image, 1);
-    else if (image.error().code == Code::not_found)
+    else if (unreadable)
+      log::error("launcher", "image {} cannot be used: {}", *it, image.error().message), broken_.insert(*it);
+    else
       (void)janitor_.take(Janitor::image_folder(*it));
     it = drafts_.erase(it);
   }
+}
+
+// Whoever asks for it may have mended it.
+void Cells::look_again(const std::string& id) {
+  if (!broken_.contains(id)) return;
+  auto image = store_.find(id);
+  if (!image) return;
+  broken_.erase(id);
+  count_image(*image, 1);
+  if (!sealed(*image)) to_seal_.insert(id), seal_next();
 }
 
 // A pause that was cut off after its image was written, or a resume before that was used up: the sandbox may be on its
@@ -211,13 +244,28 @@ void Cells::doubt_undone() {
 
 // ---- launching from an image ----------------------------------------------------------------------------------------
 
+// Whether its memory can be restored on this machine, as far as its manifest tells.
+Result<void> Cells::fits_here(const image::Image& image) const {
+  if (!image.memory) return {};
+  auto made_by = parse_boundary(image.boundary);
+  auto* kind = made_by ? find_boundary(*made_by) : nullptr;
+  if (!kind)
+    return fail(Code::unsupported, fmt::format("image {} was made of a sandbox with the boundary {}, which is not here",
+                                               image.id, image.boundary));
+  ISOLA_TRY(auto here, kind->memory_host());
+  return image::check_host(image, {here.checkpointer, here.kernel, here.cpu, here.guest}, image.boundary);
+}
+
 Result<void> Cells::resolve_image(LaunchRequest& request) const {
   if (parts_.kept.empty()) return fail(Code::unsupported, "this launcher keeps no images");
   if (!request.digest.empty())
     return fail(Code::invalid, "a sandbox is made of a template or of an image, not of both");
-  if (is_image_id(request.image) && !kept_.contains(request.image))
+  if (is_image_id(request.image) && !kept_.contains(request.image) && !broken_.contains(request.image))
     return fail(Code::not_found, "there is no image " + request.image);
   ISOLA_TRY(auto image, store_.find(request.image));
+  if (request.by_user && image.roots_own) return fail(Code::not_found, "there is no image " + request.image);
+  // Readable since a moment ago, and so its layers are not counted yet.
+  if (!kept_.contains(image.id)) return fail(Code::unavailable, "image " + image.id + " was just mended: try again");
   for (const auto& layer : image.layers)
     if (writing_.contains(layer))
       return fail(Code::unavailable, "the sandbox that image " + image.id + " was made of has not ended yet");
@@ -230,6 +278,12 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   ISOLA_CHECK(choose_boundary(request));
   auto& kind = *find_boundary(chosen(request));
   std::string_view boundary = to_string(kind.kind());
+  // The files of a virtual machine are one disk; of the others they are a tree, in which a file of that name is
+  // anybody's.
+  if ((kind.kind() == BoundaryKind::microvm) != (image.boundary == to_string(BoundaryKind::microvm)))
+    return fail(Code::unsupported,
+                fmt::format("the files of image {} were made by the boundary {}, and {} cannot read them", image.id,
+                            image.boundary, boundary));
   if (!image.memory || request.files_only) return {};
   ISOLA_TRY(auto here, kind.memory_host());
   ISOLA_CHECK(image::check_host(image, {here.checkpointer, here.kernel, here.cpu, here.guest}, boundary));
@@ -434,6 +488,12 @@ void Cells::image_made(One& one) {
   imaging.latency.add(Step::files, std::chrono::nanoseconds(made.files));
   imaging.latency.add(Step::sums, std::chrono::nanoseconds(made.sums));
   imaging.latency.add(Step::commit, std::chrono::nanoseconds(made.commit));
+  image_there(one, imaging.keep_running || !imaging.image.memory);
+}
+
+// `lives`: who made the image has not ended it.
+void Cells::image_there(One& one, bool lives) {
+  Imaging& imaging = *one.imaging;
   imaging.work.reset();
   imaging.draft.lock.reset();
   count_image(imaging.image, 1);
@@ -451,20 +511,39 @@ void Cells::image_made(One& one) {
     imaging.cleared_from = std::chrono::steady_clock::now();
     if (!one.reason) one.reason = EndReason::killed;
     end_servers_later(one);
-    if (!exited && !imaging.image.memory) end(one, EndReason::killed);
+    if (!exited && lives) end(one, EndReason::killed);
   }
   if (exited) this->exited(id);
 }
 
 void Cells::image_failed(One& one, const Error& error) {
+  // Killed in the middle, it may have left processes half changed: nobody may go on with them.
+  const bool broken = error.code == Code::unavailable && one.imaging->image.memory;
+  bool unknown = false;  // whether there is an image
+  if (broken && !one.imaging->keep_running) {
+    // Unless it was so far that the image is there: then that is what the sandbox is from now on.
+    auto kept = store_.find(one.imaging->image.id);
+    unknown = !kept && kept.error().code != Code::not_found;
+    if (kept) {
+      log::warn("launcher", "{}: whoever paused it died ({}), after its image {} was made", one.entry.id, error.message,
+                kept->id);
+      one.imaging->image = std::move(*kept);
+      return image_there(one, true);
+    }
+  }
   auto imaging = std::move(one.imaging);
   const std::string id = one.entry.id;
   imaging->draft.lock.reset();
-  (void)store_.drop(imaging->image.id);  // it may have come so far
-  (void)janitor_.take(Janitor::image_folder(imaging->image.id));
-  if (imaging->image.layers.front() == imaging->image.id) drop_unused({imaging->image.id});
-  // Killed in the middle, it may have left processes half changed: nobody may go on with them.
-  const bool broken = error.code == Code::unavailable && imaging->image.memory;
+  if (unknown) {
+    // It may be all that is left of the sandbox, and be readable in a moment: nothing of it is removed.
+    log::error("launcher", "{}: its image {} cannot be looked at, and is kept", id, imaging->image.id);
+    broken_.insert(imaging->image.id);
+    doubt_layers();
+  } else {
+    (void)store_.drop(imaging->image.id);  // it may have come so far
+    (void)janitor_.take(Janitor::image_folder(imaging->image.id));
+    if (imaging->image.layers.front() == imaging->image.id) drop_unused({imaging->image.id});
+  }
   if (imaging->froze && one.state == State::frozen) (void)let_go_on(one);
   if (broken) end(one, EndReason::boundary_failure);
   imaging->done(std::unexpected(error));
@@ -493,12 +572,25 @@ std::vector<ImageSummary> Cells::images(const std::string& after, size_t max, bo
   return all;
 }
 
-bool Cells::image_open_to_user(const std::string& id) const {
+Result<void> Cells::image_open_to_user(const std::string& id) {
+  look_again(id);
   auto it = kept_.find(id);
-  return it != kept_.end() && !it->second.roots_own;
+  if (it != kept_.end() && !it->second.roots_own) return {};
+  // Whose it is stands in the manifest, too: of one that cannot be read the user hears why, and changes nothing of it.
+  if (broken_.contains(id)) {
+    ISOLA_CHECK(store_.find(id));
+    return fail(Code::unavailable, "image " + id + " was just mended: try again");
+  }
+  return fail(Code::not_found, "there is no image " + id);
 }
 
 Result<void> Cells::drop_image(const std::string& id) {
+  look_again(id);
+  if (broken_.contains(id)) {
+    ISOLA_CHECK(store_.drop(id));
+    broken_.erase(id);  // its layers go with the next start, if nobody else has them then
+    return janitor_.take(Janitor::image_folder(id));
+  }
   auto it = kept_.find(id);
   if (it == kept_.end() && drafts_.contains(id)) return fail(Code::unavailable, "image " + id + " is still being made");
   if (it == kept_.end()) return fail(Code::not_found, "there is no image " + id);

@@ -14,7 +14,7 @@ namespace isola::launcher {
 namespace {
 
 // Files of any owner with all their attributes, whiteouts (which are device nodes), layers and their limits.
-constexpr uint64_t kCapabilities =
+constexpr uint64_t kPackingCapabilities =
     kernel::capability(CAP_SYS_ADMIN) | kernel::capability(CAP_DAC_OVERRIDE) | kernel::capability(CAP_DAC_READ_SEARCH) |
     kernel::capability(CAP_FOWNER) | kernel::capability(CAP_CHOWN) | kernel::capability(CAP_FSETID) |
     kernel::capability(CAP_MKNOD) | kernel::capability(CAP_SETFCAP) | kernel::capability(CAP_SYS_RESOURCE);
@@ -44,9 +44,9 @@ void Cells::pack_image(const std::string& id, bool pack, PackDone done) {
 void Cells::pack_in_turn(const image::Image& image, bool pack, PackDone done) {
   auto over = [this, done = std::move(done)](const Result<PackReply>& result) {
     done(result);
-    turn_over();
+    turn_over(images_line_);
   };
-  in_turn([this, image, pack, over] { make_room(image, pack, over); });
+  in_turn(images_line_, [this, image, pack, over] { make_room(image, pack, over); });
 }
 
 // Where files are unpacked, for good or on trial, there is a layer first.
@@ -94,7 +94,7 @@ void Cells::pack_aside(const image::Image& image, bool pack, const std::string& 
     if (!now) return done(std::unexpected(now.error()));
     done(sizes_of(*now));
   };
-  do_aside({.name = "isola-pack", .capabilities = kCapabilities, .keep = parts_.layers.descriptors()}, work,
+  do_aside({.name = "isola-pack", .capabilities = kPackingCapabilities, .keep = parts_.layers.descriptors()}, work,
            std::move(over));
 }
 

@@ -248,5 +248,61 @@ TEST_F(CellsPacking, WhoeverWaitsForARemovalHearsThatItFailed) {
   EXPECT_EQ(read_file(layer(image) + "/upper/file").value(), "kept");
 }
 
+// What an image whose manifest cannot be read is made of nobody knows: so nothing is removed that could be a part of
+// it.
+TEST_F(CellsPacking, AManifestThatCannotBeReadCostsNoLayer) {
+  auto image = make(false, true, new_sandbox_id());
+  auto other = make(false);
+  const std::string manifest = folder_ + "/kept/" + image.id + "/manifest.json";
+  const std::string whole = read_file(manifest).value();
+  ASSERT_TRUE(replace_file(manifest, "not " + whole));
+  ASSERT_TRUE(layers_->create("unknown", {.bytes = 16 << 20}));
+  start();
+  ASSERT_TRUE(cells_->drop_image(other.id));  // its layer may be below the broken one
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  EXPECT_EQ(layers_->list()->size(), 3u);
+  EXPECT_EQ(read_file(layer(image) + "/upper/file").value_or("gone"), "kept");
+  EXPECT_EQ(packed(image, true).error().code, Code::corrupt);
+  // Mended, it is an image like any other, and the next start clears up.
+  ASSERT_TRUE(replace_file(manifest, whole));
+  EXPECT_TRUE(cells_->image_open_to_user(image.id));
+  EXPECT_EQ(cells_->images("", 10).size(), 1u);
+  cells_.reset();
+  loop_.emplace(std::move(*EventLoop::make()));
+  start();
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  EXPECT_EQ(layers_->list().value(), image.layers);
+}
+
+TEST_F(CellsPacking, AnImageThatCannotBeReadCanBeDropped) {
+  auto image = make(false);
+  ASSERT_TRUE(replace_file(folder_ + "/kept/" + image.id + "/manifest.json", "{}"));
+  start();
+  // By root: whose it is cannot be said.
+  auto open = cells_->image_open_to_user(image.id);
+  ASSERT_FALSE(open);
+  EXPECT_EQ(open.error().code, Code::corrupt) << open.error().message;
+  ASSERT_TRUE(cells_->drop_image(image.id));
+  EXPECT_EQ(cells_->drop_image(image.id).error().code, Code::not_found);
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  cells_.reset();
+  loop_.emplace(std::move(*EventLoop::make()));
+  start();
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  EXPECT_TRUE(layers_->list()->empty());
+}
+
+// The manifest says whose it is, also when it is read a second time.
+TEST_F(CellsPacking, WhatIsRootsOwnIsNoUsersToLaunch) {
+  auto image = make(false);
+  image.roots_own = true;
+  ASSERT_TRUE(store_->commit(image));
+  start();
+  EXPECT_EQ(cells_->image_open_to_user(image.id).error().code, Code::not_found);
+  std::optional<Code> refused;
+  cells_->launch({.image = image.id, .by_user = true}, {}, 1, [&](const auto& reply) { refused = reply.error().code; });
+  EXPECT_EQ(refused, Code::not_found);
+}
+
 }  // namespace
 }  // namespace isola::launcher

@@ -29,9 +29,28 @@ struct Script {
   BoundaryKind kind = BoundaryKind::jail;
   std::string handle;
   std::optional<boundary::CellName> adopted;
+  std::vector<pid_t> pids;  // of what was adopted, in that order
   int links_prepared = 0, links_taken = 0;
   Fd hang_up;         // closing it lets the link that is being made be taken
   bool dies = false;  // then that was the end of the guest
+  // Whoever makes a checkpoint dies, after this.
+  std::function<void(const boundary::CheckpointSpec&)> before_death;
+};
+
+// Of somebody who is killed at once.
+class FakeCheckpointing : public boundary::Checkpointing {
+ public:
+  FakeCheckpointing() { EXPECT_EQ(::write(word_.second.get(), "x", 1), 1); }
+  int fd() const override { return word_.first.get(); }
+  Result<bool> advance() override { return fail(Code::unavailable, "killed"); }
+  const std::string& result() const override { return result_; }
+  const Latency& latency() const override { return latency_; }
+  pid_t pid() const override { return -1; }
+
+ private:
+  std::pair<Fd, Fd> word_ = kernel::make_pipe().value();
+  std::string result_;
+  Latency latency_;
 };
 
 class FakeCell : public boundary::Cell {
@@ -62,6 +81,7 @@ class FakeCell : public boundary::Cell {
   }
   Result<const boundary::IslandSockets*> sockets() override { return &sockets_; }
   Result<void> kill() override { return kernel::send_signal(child_.pidfd.get(), SIGKILL); }
+  Result<bool> quiesced() override { return true; }
   std::optional<int> exit_status() override { return std::nullopt; }
 
  private:
@@ -118,6 +138,11 @@ class FakeBoundary : public boundary::Boundary {
     return std::make_unique<FakeLaunching>(script_, std::move(child), std::move(word));
   }
   Result<void> verify_limits(const boundary::Limits&, const kernel::CgroupLimits&) const override { return {}; }
+  Result<boundary::MemoryHost> memory_host() override { return boundary::MemoryHost{}; }
+  Result<std::unique_ptr<boundary::Checkpointing>> checkpoint(boundary::Cell&, boundary::CheckpointSpec spec) override {
+    script_.before_death(spec);
+    return std::make_unique<FakeCheckpointing>();
+  }
   Result<std::unique_ptr<boundary::Cell>> adopt(const boundary::CellName& name) override {
     script_.adopted = name;
     if (!script_.lives_on) return fail(Code::not_found, "gone");
@@ -125,6 +150,7 @@ class FakeBoundary : public boundary::Boundary {
                 for (;;) ::pause();
                 return 0;
               }));
+    script_.pids.push_back(child.pid);
     return std::make_unique<FakeCell>(script_, std::move(child));
   }
 
@@ -467,6 +493,70 @@ TEST_F(CellsTest, ADeadlineHoldsForWhatIsAdopted) {
   EXPECT_EQ(state_of(unhurried), State::running);
 }
 
+// A process in the group that takes more memory than that may have.
+void starve(kernel::Cgroup& group) {
+  auto eater = kernel::spawn(0, [] {
+    (void)::raise(SIGSTOP);
+    std::string all(64 << 20, 'x');
+    return all[1000] == 'x' ? 0 : 1;
+  });
+  ASSERT_TRUE(eater);
+  ASSERT_EQ(::waitpid(eater->pid, nullptr, WUNTRACED), eater->pid);
+  ASSERT_TRUE(group.attach(eater->pid));
+  ::kill(eater->pid, SIGCONT);
+  int status = 0;
+  ASSERT_EQ(::waitpid(eater->pid, &status, 0), eater->pid);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the limit does not hold";
+}
+
+// Nobody learns how a process ended that is somebody else's child; that its memory was the reason is still known. What
+// its group counted in its life before that is no reason.
+TEST_F(CellsTest, OneThatWasAdoptedAndRanOutOfMemorySaysSo) {
+  script_.lives_on = true;
+  const std::string hungry = new_sandbox_id(), scarred = new_sandbox_id(), modest = new_sandbox_id();
+  for (const auto& id : {hungry, scarred, modest}) {
+    auto group = cgroups_->create(id, {.memory = 16 << 20});
+    ASSERT_TRUE(group) << group.error().message;
+    if (id == scarred) starve(*group);
+    group->release();
+    ASSERT_TRUE(journal_->write({.id = id, .digest = digest_, .process = {1, 1}}));
+  }
+  std::map<std::string, EndReason> ended;
+  start();
+  cells_->on_ended = [&](OwnerId, const Ended& one) { ended[one.id] = one.reason; };
+  auto group = cgroups_->adopt(hungry);
+  ASSERT_TRUE(group);
+  starve(*group);
+  group->release();
+  for (const auto& id : {hungry, scarred, modest}) {
+    ASSERT_TRUE(cells_->own(id, 1));
+    ::kill(script_.pids.at(0), SIGKILL);
+    script_.pids.erase(script_.pids.begin());
+  }
+  ASSERT_TRUE(until([&] { return ended.size() == 3; }));
+  EXPECT_EQ(ended[hungry], EndReason::oom);
+  EXPECT_EQ(ended[scarred], EndReason::exited);
+  EXPECT_EQ(ended[modest], EndReason::exited);
+}
+
+// What was cleared from the cache is not used from the mount that is still there: nothing that is made of it could be
+// started again.
+TEST_F(CellsTest, AnImageThatIsGoneFromTheCacheIsGone) {
+  start();
+  std::string id = launched();
+  ASSERT_FALSE(id.empty());
+  ASSERT_EQ(::rename((folder_ + "/" + digest_ + ".erofs").c_str(), (folder_ + "/away").c_str()), 0);
+  Reply reply;
+  launch(reply);
+  ASSERT_TRUE(until([&] { return reply.has_value(); }));
+  ASSERT_FALSE(*reply);
+  EXPECT_EQ(reply->error().code, Code::not_found);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/images/" + digest_)) << "its mount is kept";
+  EXPECT_EQ(state_of(id), State::running);
+  ASSERT_EQ(::rename((folder_ + "/away").c_str(), (folder_ + "/" + digest_ + ".erofs").c_str()), 0);
+  EXPECT_FALSE(launched().empty()) << "once it is back";
+}
+
 // An entry as an earlier launcher left it, with ids that another launcher on this machine has taken since.
 class CellsWithAnothersIds : public CellsTest {
  protected:
@@ -632,6 +722,91 @@ TEST_F(CellsTest, AnImageIsSpentByAGuestThatLives) {
     cells_.reset();
     loop_.emplace(std::move(*EventLoop::make()));
   }
+}
+
+// A pause that an earlier launcher had begun comes through, and its manifest cannot be read: the files are in the layer
+// of the sandbox that ends by it.
+TEST_F(CellsTest, ADraftThatCannotBeReadCostsNoLayer) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore store(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  for (bool still_busy : {false, true}) {
+    JournalEntry entry{.id = new_sandbox_id(), .digest = digest_, .process = {::getpid(), 1}};
+    auto draft = store.begin();
+    ASSERT_TRUE(draft);
+    ASSERT_TRUE(layers_->create(entry.id, {.bytes = 16 << 20}));
+    ASSERT_TRUE(journal_->write(entry));
+    script_.lives_on = true;
+    start();
+    const std::string manifest = kept_ + "/" + draft->id + "/manifest.json";
+    ASSERT_TRUE(replace_file(manifest, "not written by us"));
+    if (!still_busy) draft->lock.reset();
+    cells_->kill_all();
+    ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    EXPECT_TRUE(layers_->path(entry.id)) << "its files";
+    EXPECT_TRUE(std::filesystem::exists(manifest));
+    cells_.reset();
+    loop_.emplace(std::move(*EventLoop::make()));
+    ASSERT_TRUE(layers_->destroy(entry.id));
+    std::filesystem::remove_all(kept_ + "/" + draft->id);
+  }
+}
+
+// Whoever paused it was killed, and whether that was before or after the image was there cannot be seen: it may be all
+// that is left of the sandbox.
+TEST_F(CellsTest, AnImageThatCannotBeLookedAtIsNotDropped) {
+  kept_ = folder_ + "/kept";
+  start();
+  const std::string id = launched(), image = new_image_id(), manifest = kept_ + "/" + image + "/manifest.json";
+  std::string whole;
+  script_.before_death = [&](const boundary::CheckpointSpec& spec) {
+    image::Image made{.id = image, .sandbox = id, .verb = "pause", .digest = digest_, .layers = {id}, .memory = true};
+    EXPECT_TRUE(image::ImageStore(kept_).commit(made));
+    whole = read_file(manifest).value_or("");
+    EXPECT_TRUE(spec.memory && replace_file(manifest, "cannot be read now"));
+  };
+  std::optional<Result<CheckpointReply>> made;
+  cells_->checkpoint({.id = id, .image = image}, 1, [&](auto result) { made.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return made && cells_->empty() && cells_->cleaning() == 0; }));
+  EXPECT_FALSE(*made);
+  EXPECT_TRUE(layers_->path(id)) << "its files";
+  ASSERT_TRUE(std::filesystem::exists(manifest));
+  // It was only for a moment.
+  ASSERT_TRUE(replace_file(manifest, whole));
+  EXPECT_TRUE(cells_->image_open_to_user(image));
+  EXPECT_EQ(cells_->images("", 10).size(), 1u);
+}
+
+// On a smaller disk than it was paused on.
+TEST_F(CellsTest, WhatASandboxWasPausedWithItMayHaveAgain) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore store(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  const std::string id = new_sandbox_id();
+  constexpr uint64_t kMuch = uint64_t{1} << 58;
+  auto draft = store.begin();
+  ASSERT_TRUE(draft);
+  ASSERT_TRUE(layers_->create(id, {.bytes = kMuch}));
+  image::Image image{.id = draft->id,
+                     .sandbox = id,
+                     .verb = "pause",
+                     .boundary = "jail",
+                     .digest = digest_,
+                     .layers = {id},
+                     .limits = {.disk = kMuch}};
+  ASSERT_TRUE(store.commit(image));
+  draft->lock.reset();
+  start();
+  auto resumed = [&](uint64_t disk) {
+    LaunchRequest request{.ephemeral = false, .allow_unquotaed = true, .image = image.id, .id = id, .spend = true};
+    request.limits.disk = disk;
+    Reply reply;
+    cells_->launch(request, {}, 1, [&](auto result) { reply.emplace(std::move(result)); });
+    EXPECT_TRUE(until([&] { return reply.has_value(); }));
+    return !reply ? "no answer" : *reply ? "" : reply->error().message;
+  };
+  EXPECT_NE(resumed(2 * kMuch).find("more than this machine's disk"), std::string::npos) << "it would grow";
+  EXPECT_EQ(resumed(kMuch), "");
 }
 
 // The layer of a snapshot that was dropped lives on below the sandboxes that were made from it.

@@ -2,6 +2,7 @@
 // once, and there until it is dropped. Its files have canonical ids, which every sandbox sees through its own map.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,17 +10,16 @@
 #include <set>
 
 #include "base/ids.h"
+#include "base/log.h"
+#include "kernel/capability.h"
 #include "kernel/mount.h"
 #include "launcher/bucket.h"
 #include "launcher/cells.h"
+#include "launcher/fixed_users.h"
 
 namespace isola::launcher {
 
 namespace {
-
-// Whom templates run programs as: a new volume, or a new folder of one, is that user's; the sandbox's root may write
-// everywhere.
-constexpr uid_t kUser = 1000;
 
 Result<void> check_id(const std::string& id) {
   if (is_volume_id(id)) return {};
@@ -39,24 +39,61 @@ Result<void> check_target(const std::string& target) {
 
 }  // namespace
 
-Result<void> Cells::make_volume(const std::string& id, uint64_t bytes) {
-  ISOLA_CHECK(check_id(id));
-  if (!parts_.layers.enforces()) return fail(Code::unsupported, "volumes need a disk limit: " + parts_.no_disk_limit);
-  ISOLA_TRY(std::string layer, parts_.layers.create(id, {.bytes = bytes}));
-  auto made = [&]() -> Result<void> {
-    ISOLA_CHECK(image::verify_limit(parts_.layers, id, bytes));
-    if (::chown((layer + "/upper").c_str(), kUser, kUser) < 0) return sys_error("cannot give the volume away");
-    return parts_.layers.settle(id);
-  }();
-  if (!made) (void)janitor_.take(Janitor::group_and_layer("", id));
-  return made;
+// A limit is on disk after a commit of the whole store, which waits for everybody's writes: not here. Whoever is inside
+// may have closed the volume's folder to all but himself.
+void Cells::settle_volume(const std::string& id, Done done) {
+  auto work = [this, id](kernel::Helper::Talk&) -> Result<std::string> {
+    ISOLA_CHECK(parts_.layers.settle(id));
+    return "";
+  };
+  auto over = [this, done = std::move(done)](const Result<void>& settled) {
+    done(settled);
+    turn_over(volumes_line_);
+  };
+  in_turn(volumes_line_, [this, work, over] {
+    do_aside({.name = "isola-settle", .capabilities = kernel::capability(CAP_DAC_READ_SEARCH)}, work, over);
+  });
 }
 
-Result<void> Cells::resize_volume(const std::string& id, uint64_t bytes) {
-  ISOLA_CHECK(check_id(id));
-  ISOLA_CHECK(parts_.layers.resize(id, {.bytes = bytes}));
-  ISOLA_CHECK(image::verify_limit(parts_.layers, id, bytes));
-  return parts_.layers.settle(id);
+void Cells::make_volume(const std::string& id, uint64_t bytes, Done done) {
+  auto layer = [&]() -> Result<std::string> {
+    ISOLA_CHECK(check_id(id));
+    if (!parts_.layers.enforces()) return fail(Code::unsupported, "volumes need a disk limit: " + parts_.no_disk_limit);
+    return parts_.layers.create(id, {.bytes = bytes});
+  }();
+  if (!layer) return done(std::unexpected(layer.error()));
+  auto over = [this, id, done = std::move(done)](const Result<void>& made) {
+    if (!made) (void)janitor_.take(Janitor::group_and_layer("", id));
+    done(made);
+  };
+  if (auto held = image::verify_limit(parts_.layers, id, bytes); !held) return over(held);
+  // Whom templates run programs as: a new volume, or a new folder of one, is that user's; the sandbox's root may write
+  // everywhere.
+  if (::chown((*layer + "/upper").c_str(), kUser, kUser) < 0) return over(sys_error("cannot give the volume away"));
+  settle_volume(id, over);
+}
+
+void Cells::resize_volume(const std::string& id, uint64_t bytes, Done done) {
+  auto resized = [&]() -> Result<uint64_t> {
+    ISOLA_CHECK(check_id(id));
+    ISOLA_TRY(uint64_t before, parts_.layers.limit(id));
+    ISOLA_CHECK(parts_.layers.resize(id, {.bytes = bytes}));
+    if (auto held = image::verify_limit(parts_.layers, id, bytes); !held) {
+      (void)parts_.layers.resize(id, {.bytes = before});
+      return std::unexpected(held.error());
+    }
+    return before;
+  }();
+  if (!resized) return done(std::unexpected(resized.error()));
+  // Whoever hears of a failure takes the old limit for the one in force.
+  auto over = [this, id, bytes, before = *resized, done = std::move(done)](const Result<void>& settled) {
+    // Else somebody has resized it since.
+    if (!settled && image::verify_limit(parts_.layers, id, bytes))
+      if (auto back = parts_.layers.resize(id, {.bytes = before}); !back)
+        log::error("launcher", "volume {} keeps a limit that was refused: {}", id, back.error().message);
+    done(settled);
+  };
+  settle_volume(id, over);
 }
 
 Result<void> Cells::drop_volume(const std::string& id) {
@@ -122,7 +159,12 @@ Result<Fd> Cells::open_volume(const VolumeMount& volume) {
     std::string name = volume.part.substr(from, slash - from);
     if (name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos)
       return fail(Code::invalid, "not a plain path in a volume: " + volume.part);
-    if (::mkdirat(at.get(), name.c_str(), 0755) == 0) {
+    if (volume.read_only) {
+      // Who may only read does not write, not even a folder.
+      struct stat st{};
+      if (::fstatat(at.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return fail(Code::not_found, "there is no folder " + volume.part + " in the volume, and it is only read");
+    } else if (::mkdirat(at.get(), name.c_str(), 0755) == 0) {
       if (::fchownat(at.get(), name.c_str(), kUser, kUser, AT_SYMLINK_NOFOLLOW) < 0)
         return sys_error("cannot give a folder of the volume away");
     } else if (errno != EEXIST) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/codec.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -20,11 +21,6 @@ namespace {
 constexpr size_t kMostRecord = 256 << 10;
 constexpr size_t kMostCounted = 10'000;  // sandboxes whose losses are told one by one
 constexpr char kAcknowledged[] = "acknowledged";
-
-int64_t milliseconds_now() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // One record: how long the rest is, its number, the event.
 std::optional<EventSpool::Numbered> read_record(int fd, size_t at, size_t& size) {

@@ -15,14 +15,13 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/light_file.h"
 #include "base/log.h"
 #include "gate/control.h"
-#include "vault/binding.h"
+#include "vault/binding_wire.h"
 
 namespace isola::launcher {
 
@@ -34,7 +33,7 @@ constexpr auto kRestartPause = std::chrono::milliseconds(500);  // for one that 
 constexpr auto kSocketPause = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(5);  // of whoever asked
 constexpr auto kHung = std::chrono::seconds(20);     // a gate that leaves something unanswered for so long is replaced
-constexpr size_t kMaxQueued = 65536, kMaxJobs = 64;
+constexpr size_t kMostRequests = 65536, kMaxJobs = 64;  // to the gate, and of one sandbox
 constexpr int kScanBuffer = 1 << 20;  // of streams on their way to the gate, beyond which their reader waits
 
 // In the child: nothing of the launcher's but the conversation.
@@ -59,37 +58,46 @@ int become_gate(int control, const char* servers, const char* authorities) {
   return 1;
 }
 
-constexpr size_t kMostRevoked = 4096;  // that are remembered of one sandbox, the newest
+constexpr size_t kControlSpare = 4096;  // of a message, for what stands around bindings
+constexpr size_t kMostRevoked = 4096;   // that are remembered of one sandbox, the newest
 
 // Of a list of bindings those that still hold.
 std::string without(const std::string& bindings, const std::deque<std::string>& revoked) {
   if (bindings.empty() || revoked.empty()) return bindings;
-  auto list = vault::parse_bindings(bindings);
+  auto list = vault::decode_bindings(bindings);
   if (!list) return bindings;
   auto gone =
       std::erase_if(*list, [&](const auto& one) { return std::ranges::find(revoked, one.id) != revoked.end(); });
-  return gone == 0 ? bindings : vault::to_json(*list);
+  return gone == 0 ? bindings : vault::encode_bindings(*list);
 }
 
 // Of what is open those that a new list still has.
 std::string still_in(const std::string& opened, const std::string& bindings) {
   if (opened.empty()) return opened;
-  auto list = vault::parse_bindings(opened), wanted = vault::parse_bindings(bindings);
+  auto list = vault::decode_bindings(opened), wanted = vault::decode_bindings(bindings);
   if (!list || !wanted) return {};
   std::erase_if(*list, [&](const auto& one) {
     return std::ranges::none_of(*wanted, [&](const auto& other) { return other.id == one.id; });
   });
-  return vault::to_json(*list);
+  return vault::encode_bindings(*list);
 }
 
-// JSON, as Terms::trouble is.
-std::string all_missing(const std::string& bindings, const std::string& why) {
-  nlohmann::json missing = nlohmann::json::object();
-  auto list = vault::parse_bindings(bindings);
+// For the gate: it refuses what they are for.
+std::string all_closed(const std::string& bindings) {
+  auto list = vault::decode_bindings(bindings);
+  if (!list) return {};
+  for (auto& one : *list) one = vault::without_value(std::move(one));
+  return vault::encode_bindings(*list);
+}
+
+// As Terms::trouble is.
+vault::Reasons all_missing(const std::string& bindings, const std::string& why) {
+  vault::Reasons missing;
+  auto list = vault::decode_bindings(bindings);
   if (!list) missing[""] = why;
   if (list)
     for (const auto& one : *list) missing[one.id] = why;
-  return missing.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return missing;
 }
 
 }  // namespace
@@ -263,6 +271,7 @@ void GateKeeper::revoke(const RevokeRequest& request, Done done) {
     // out.
     if (narrower.bindings != entry.kept->bindings) kept = keep(request.id, narrower);
     if (!kept) ::unlink((options_.folder + "/" + request.id).c_str());
+    entry.past.remember(entry.kept->opened, narrower.opened);
     entry.kept = std::move(narrower);
   }
   if (child_.pid <= 0 || !entry.sent) return done(kept ? Result<std::string>("") : std::unexpected(kept.error()));
@@ -284,6 +293,7 @@ void GateKeeper::tell_now(const std::string& id, const Terms& terms, bool cut, D
   now.bindings = without(now.bindings, entry.revoked);
   now.opened = without(now.opened, entry.revoked);
   const bool incomplete = !now.bindings.empty() && (!now.is_open || !now.trouble.empty());
+  if (entry.sent) entry.past.remember(entry.sent->opened, now.opened);
   entry.sent = now;
   Writer out;
   encode(out, gate::SetPolicy{id, now.policy, now.ceiling, cut, now.opened, incomplete});
@@ -324,7 +334,7 @@ void GateKeeper::do_change(const std::string& id, Entry& entry) {
     if (!opened) {
       log::warn("launcher", "the bindings of {} could not be opened: {}", id, opened.error().message);
       const bool same = ready->kept && ready->kept->is_open && ready->kept->bindings == fresh.bindings;
-      fresh.opened = same ? ready->kept->opened : "";
+      fresh.opened = same ? ready->kept->opened : all_closed(fresh.bindings);
       fresh.is_open = same;
       fresh.trouble = same ? ready->kept->trouble : all_missing(fresh.bindings, opened.error().message);
     }
@@ -358,19 +368,19 @@ void GateKeeper::add_kept(const std::string& id) {
       entry->kept->opened = without(entry->kept->opened, entry->revoked);
     }
     if (!opened) log::warn("launcher", "the bindings of {} could not be opened: {}", id, opened.error().message);
-    // Without them, rather than not at all: what it may reach is the same, and no secret goes out.
+    // Without their values, rather than not at all: what it may reach is the same but for what they are for, and no
+    // secret goes out.
     if (!opened || !opened->trouble.empty()) open_again_later(id);
-    put(
-        id, *entry->kept, false, false,
-        [this, id, serial](const Result<std::string>& result) {
-          Entry* added = find(id, serial);
-          if (!added) return;
-          if (!result) return try_again(id);
-          added->told = true;
-          added->busy = false;
-          advance(id);
-        },
-        true);
+    Terms terms = *entry->kept;
+    if (!opened) terms.opened = all_closed(terms.bindings);
+    put(id, terms, false, false, [this, id, serial](const Result<std::string>& result) {
+      Entry* added = find(id, serial);
+      if (!added) return;
+      if (!result) return try_again(id);
+      added->told = true;
+      added->busy = false;
+      advance(id);
+    });
   });
 }
 
@@ -407,7 +417,10 @@ void GateKeeper::took(const std::string& id, Terms terms, const Result<std::stri
     log::error("launcher", "the policy of {} cannot be written down, and is taken back: {}", id, kept.error().message);
     // Without credentials: one of them may be what was to be taken away.
     Terms before = entry.kept.value_or(Terms{});
-    before.bindings = before.opened = before.trouble = "";
+    entry.past.remember(before.opened, "");
+    entry.past.remember(terms.opened, "");  // the gate had them for a moment
+    before.bindings = before.opened = "";
+    before.trouble.clear();
     before.is_open = false;
     if (entry.kept) entry.kept = before;
     // Nor may the next launcher find them. Where not even that can be written, it finds nothing, and lets nothing out.
@@ -417,10 +430,13 @@ void GateKeeper::took(const std::string& id, Terms terms, const Result<std::stri
     });
     return;
   }
-  std::string trouble = terms.trouble;
+  if (!terms.trouble.empty()) open_again_later(id);
+  if (entry.kept) entry.past.remember(entry.kept->opened, terms.opened);
+  vault::Reasons whys = terms.unsent;
+  whys.insert(terms.trouble.begin(), terms.trouble.end());
+  const std::string said = vault::encode_reasons(whys);
   entry.kept = std::move(terms);
-  if (!trouble.empty()) open_again_later(id);
-  finish_job(id, trouble);
+  finish_job(id, said);
 }
 
 void GateKeeper::finish_job(const std::string& id, const Result<std::string>& result) {
@@ -436,8 +452,7 @@ void GateKeeper::finish_job(const std::string& id, const Result<std::string>& re
   advance(id);
 }
 
-// `again`: a gate before this one may have used what is missing now.
-void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool cut, Done done, bool again) {
+void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool cut, Done done) {
   auto& entry = entries_.at(id);
   entry.busy = true;
   if (told) return tell_now(id, terms, cut, std::move(done));
@@ -445,13 +460,20 @@ void GateKeeper::put(const std::string& id, const Terms& terms, bool told, bool 
   const bool incomplete = !terms.bindings.empty() && (!terms.is_open || !terms.trouble.empty());
   auto sockets = sockets_(id);
   if (!sockets) return done(std::unexpected(sockets.error()));
+  // What a change drops was another gate's: this one never sees it, unless it is told.
+  if (entry.kept) entry.past.remember(entry.kept->opened, terms.opened);
   gate::AddSandbox add{id, terms.policy, terms.ceiling};
   auto fds = gate::descriptors_of(**sockets, add.sockets);
   entry.sent = terms;
   add.bindings = entry.sent->opened = without(terms.opened, entry.revoked);
-  add.incomplete = again && incomplete;
+  add.incomplete = entry.had_a_gate && incomplete;  // that one may have used what is missing now
   if (options_.birth) add.birth = options_.birth(id);
   encode(out, add);
+  if (!entry.past.empty() && out.data().size() + kControlSpare < gate::kMaxControl) {
+    add.past = entry.past.text(gate::kMaxControl - kControlSpare - out.data().size());
+    out = Writer();
+    encode(out, add);
+  }
   request(static_cast<uint8_t>(gate::ControlOp::add), out.data(), std::move(done), fds);
 }
 
@@ -496,7 +518,7 @@ void GateKeeper::tell_restarted(const std::string& id) {
 // ---- the conversation -----------------------------------------------------------------------------------------------
 
 void GateKeeper::request(uint8_t op, const std::string& arguments, Done done, std::span<const int> fds) {
-  if (queue_.size() >= kMaxQueued) {
+  if (queue_.size() >= kMostRequests) {
     if (done) done(fail(Code::unavailable, "the gate does not answer"));
     return;
   }
@@ -628,7 +650,12 @@ void GateKeeper::died() {
   for (auto& [id, entry] : entries_) {
     entry.serial = ++last_serial_;
     entry.told = entry.busy = false;
-    entry.sent.reset();
+    if (entry.sent) {
+      entry.had_a_gate = true;
+      // It may have taken a change that it did not answer any more.
+      entry.past.remember(entry.sent->opened, entry.kept ? entry.kept->opened : std::string());
+      entry.sent.reset();
+    }
     std::erase_if(entry.jobs, [](const Job& job) { return !job.done; });  // but for what was given up already
   }
   if (entries_.empty()) return;
@@ -679,7 +706,9 @@ Result<void> GateKeeper::restore() {
       ::unlink(path.c_str());
       continue;
     }
-    entry_for(id).kept = std::move(terms);
+    auto& entry = entry_for(id);
+    entry.kept = std::move(terms);
+    entry.had_a_gate = true;
     tell_restarted(id);  // the gate that had it went with the launcher before this one
   }
   if (entries_.empty()) return {};

@@ -9,8 +9,8 @@
 //
 // Bindings come and are written down as the server has them, sealed to the vault's key; for the gate they are opened
 // and sealed again (Options::open), each time a gate or a change needs it and they are not at hand. Those that cannot
-// be opened are left out: a vault that is locked, or a source that does not answer, holds up neither a policy nor the
-// revocation of another binding.
+// be opened go without their values: a vault that is locked, or a source that does not answer, holds up neither a
+// policy nor the revocation of another binding; what such a binding is for is refused until it can be opened.
 //
 // What is asked about one sandbox is done in the order in which it came, one thing at a time. While the gate is being
 // restarted it waits; after a few seconds the answer is Code::unavailable, "try again". One that allows nothing is in
@@ -29,8 +29,10 @@
 #include "gate/event.h"
 #include "kernel/process.h"
 #include "launcher/event_loop.h"
+#include "launcher/past_bindings.h"
 #include "launcher/protocol.h"
 #include "launcher/vault_keeper.h"
+#include "vault/binding_wire.h"
 #include "vault/seal.h"
 
 namespace isola::launcher {
@@ -87,10 +89,11 @@ class GateKeeper {
  private:
   struct Terms {
     std::string policy, ceiling;
-    std::string bindings;  // sealed to the vault's key
-    std::string opened;    // the same for the gate; never written down
-    std::string trouble;   // JSON: which of them are missing there, and why
-    bool is_open = false;  // whether the two are there
+    std::string bindings;    // sealed to the vault's key
+    std::string opened;      // the same for the gate; never written down
+    vault::Reasons trouble;  // which of them are missing there, and why
+    vault::Reasons unsent;   // which of them are there, and cannot stand where they should
+    bool is_open = false;    // whether the two are there
   };
   // Something that was asked: a change, or (without one) a question to the gate.
   struct Job {
@@ -109,7 +112,9 @@ class GateKeeper {
     std::optional<Terms> kept;                           // in force, and written down
     std::optional<Terms> sent;                           // what the gate that runs now was told last
     std::deque<std::string> revoked;                     // ids that do not come back, be they on their way
+    PastBindings past;                                   // what a gate had and has not any more
     bool told = false;                                   // the gate that runs now has its sockets
+    bool had_a_gate = false;                             // another one had, and may have used its bindings
     bool opens_again = false;                            // a timer runs for bindings that could not be opened
     std::chrono::steady_clock::time_point not_before{};  // the gate may want other values again
     bool busy = false;                                   // something is under way, or is to be tried again soon
@@ -140,7 +145,7 @@ class GateKeeper {
   void add_kept(const std::string& id);
   void took(const std::string& id, Terms terms, const Result<std::string>& result);
   void finish_job(const std::string& id, const Result<std::string>& result);
-  void put(const std::string& id, const Terms& terms, bool told, bool cut, Done done, bool again = false);
+  void put(const std::string& id, const Terms& terms, bool told, bool cut, Done done);
   void tell_now(const std::string& id, const Terms& terms, bool cut, Done done);
   void try_again(const std::string& id);
   void restart_after(std::chrono::milliseconds pause);

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "launcher/gate_keeper.h"
-#include "vault/binding.h"
+#include "vault/binding_wire.h"
 
 namespace isola::launcher {
 
@@ -32,9 +32,11 @@ void GateKeeper::open(const std::string& id, const Terms& terms, bool only_due,
     if (!result) return done(std::unexpected(result.error()));
     Reader in(*result);
     fresh.opened = in.str();
-    fresh.trouble = in.str();
+    auto trouble = vault::decode_reasons(in.view()), unsent = vault::decode_reasons(in.view());
+    if (!in.done() || !trouble || !unsent) return done(fail(Code::corrupt, "unreadable bindings"));
+    fresh.trouble = std::move(*trouble);
+    fresh.unsent = std::move(*unsent);
     fresh.is_open = true;
-    if (!in.done()) return done(fail(Code::corrupt, "unreadable bindings"));
     tell_made(id, before, fresh.opened);
     done(fresh);
   });
@@ -42,7 +44,7 @@ void GateKeeper::open(const std::string& id, const Terms& terms, bool only_due,
 
 // What was made for it, by name: for the records.
 void GateKeeper::tell_made(const std::string& id, const std::string& before, const std::string& now) {
-  auto list = vault::parse_bindings(now), known = vault::parse_bindings(before);
+  auto list = vault::decode_bindings(now), known = vault::decode_bindings(before);
   if (!list) return;
   using namespace std::chrono;
   const int64_t when = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
@@ -109,7 +111,7 @@ void GateKeeper::reseal(const vault::PublicKey& key, Reseal reseal, Done done) {
 
 void GateKeeper::reseal_after(const std::string& last, const std::shared_ptr<Resealing>& work) {
   auto is_old = [&](const std::string& bindings) {
-    auto all = vault::parse_bindings(bindings);
+    auto all = vault::decode_bindings(bindings);
     return all && std::any_of(all->begin(), all->end(), [&](const auto& one) {
              return !one.sealed.empty() && !vault::is_sealed_to(work->key, one.sealed);
            });

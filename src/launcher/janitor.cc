@@ -30,9 +30,9 @@ namespace {
 
 // It removes folders of control groups and subvolumes or trees of layers that hold files of any owner, and kills what
 // is left in a group. Nothing of that needs the network, other users' ids, modules, time or raw devices.
-constexpr uint64_t kCapabilities = kernel::capability(CAP_SYS_ADMIN) | kernel::capability(CAP_DAC_OVERRIDE) |
-                                   kernel::capability(CAP_DAC_READ_SEARCH) | kernel::capability(CAP_FOWNER) |
-                                   kernel::capability(CAP_KILL);
+constexpr uint64_t kJanitorCapabilities = kernel::capability(CAP_SYS_ADMIN) | kernel::capability(CAP_DAC_OVERRIDE) |
+                                          kernel::capability(CAP_DAC_READ_SEARCH) | kernel::capability(CAP_FOWNER) |
+                                          kernel::capability(CAP_KILL);
 
 constexpr size_t kHands = 3;
 constexpr size_t kLongestJob = 160;
@@ -50,8 +50,8 @@ Result<void> confine(int socket, std::vector<int> keep) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ISOLA_CHECK(kernel::limit_bounding_set(kCapabilities));
-  return kernel::set_capabilities(kCapabilities, kCapabilities, 0);
+  ISOLA_CHECK(kernel::limit_bounding_set(kJanitorCapabilities));
+  return kernel::set_capabilities(kJanitorCapabilities, kJanitorCapabilities, 0);
 }
 
 }  // namespace
@@ -181,7 +181,9 @@ Result<void> Janitor::take(const Job& job) {
 void Janitor::drop(std::vector<Fd> fds) {
   Hand* hand = least_busy();
   if (!hand || fds.empty()) return;
-  // Never waits: a janitor that is behind with its work is not worth a delay of ours.
+  // Never waits: a janitor that is behind with its work is not worth a delay of ours. One that is at work reads
+  // nothing, and what piled up there would keep the next job from being handed out: then they close here.
+  if (!hand->jobs.empty()) return;
   int flags = ::fcntl(hand->socket.get(), F_GETFL);
   ::fcntl(hand->socket.get(), F_SETFL, flags | O_NONBLOCK);
   std::vector<int> raw;

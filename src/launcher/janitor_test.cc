@@ -22,6 +22,7 @@ class FakeStore : public image::LayerStore {
   explicit FakeStore(std::string folder) : folder_(std::move(folder)) {}
   std::string_view name() const override { return "fake"; }
   bool enforces() const override { return true; }
+  const std::string& place() const override { return folder_; }
   bool slow_destroy() const override { return true; }
   Result<std::string> create(const std::string& id, const image::LayerLimits&,
                              const std::vector<std::string>& = {}) override {
@@ -204,6 +205,24 @@ TEST_F(JanitorTest, HoldsNothingElse) {
   ASSERT_TRUE(status);
   EXPECT_NE(status->find("NoNewPrivs:\t1"), std::string::npos);
   EXPECT_EQ(status->find("CapEff:\t000001ff"), std::string::npos) << "all capabilities";
+}
+
+// One that takes long reads nothing meanwhile: what is dropped must not fill its line, behind which the next job waits.
+TEST_F(JanitorTest, DropsDoNotFillTheLineOfOneThatIsBusy) {
+  std::set<std::string> all;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_TRUE(store_->create(id(i), {}));
+    ASSERT_TRUE(write_all(Fd(::open((folder_ + "/" + id(i) + "/busy").c_str(), O_CREAT | O_WRONLY, 0600)).get(), "x"));
+    ASSERT_TRUE(janitor_->clear(id(i)));
+    all.insert(id(i));
+    for (int n = 0; n < 2000; ++n) {
+      std::vector<Fd> fds;
+      fds.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      janitor_->drop(std::move(fds));
+    }
+  }
+  for (int i = 0; i < 8; ++i) std::filesystem::remove(folder_ + "/" + id(i) + "/busy");
+  drain(all);
 }
 
 }  // namespace

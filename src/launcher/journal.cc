@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,16 +101,20 @@ Result<Journal> Journal::open(const std::string& folder) {
 
 // An entry that is there is written in place, in one write of always the same length: whoever is killed before or after
 // it leaves a whole entry. Renaming a new file over the old one would be the usual way, but makes ext4 put the data on
-// disk first (milliseconds).
+// disk first (milliseconds). It is the way of the few entries that are longer than a page: a kill is noticed between
+// two pages, and would leave the beginning of one entry with the end of another.
 Result<void> Journal::write(const JournalEntry& entry) {
   if (int e = kernel::fault::at("journal")) return sys_error("cannot write the journal", e);
-  constexpr size_t kLength = 8192;
+  constexpr size_t kPage = 4096, kLongest = 8192;
   std::string line = to_line(entry, boot_);
-  if (line.size() > kLength) return fail(Code::internal, "a journal entry is too long");
-  line.insert(line.size() - 1, kLength - line.size(), ' ');
+  if (line.size() > kLongest) return fail(Code::internal, "a journal entry is too long");
+  const bool fits = line.size() <= kPage;
+  line.insert(line.size() - 1, (fits ? kPage : kLongest) - line.size(), ' ');
   Fd file(::open((files_.folder() + "/" + entry.id).c_str(), O_WRONLY | O_CLOEXEC));
   if (!file && errno == ENOENT) return files_.add(entry.id, line);
-  if (!file) return sys_error("cannot write the journal");
+  struct stat there{};
+  if (!file || ::fstat(file.get(), &there) < 0) return sys_error("cannot write the journal");
+  if (!fits || there.st_size != kPage) return files_.replace(entry.id, line);
   ssize_t n = ::pwrite(file.get(), line.data(), line.size(), 0);
   if (n != static_cast<ssize_t>(line.size())) return sys_error("cannot write the journal", n < 0 ? errno : ENOSPC);
   return {};

@@ -1,6 +1,7 @@
 #include "launcher/journal.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -86,6 +87,41 @@ TEST_F(JournalTest, AsManyLayersFitAsThereMayBe) {
   ASSERT_TRUE(journal_.write(entry));
   EXPECT_TRUE(all()[0].lowers.empty());
   EXPECT_EQ(all()[0].process.pid, 4711);
+}
+
+// Longer than a page, it could be torn by a kill between two: so it comes as a new file, and what stood there before is
+// whole to the end, for whoever has it open.
+TEST_F(JournalTest, ALongEntryIsNeverWrittenInPlace) {
+  auto entry = example();
+  const std::string path = folder_ + "/run/" + entry.id;
+  auto lengthen = [&](char letter, size_t count) {
+    entry.volumes.assign(count, {"vddddddddddddddddddddd", "/" + std::string(500, letter)});
+  };
+  auto text_of = [](std::istream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
+  auto replaced = [&](const char* what) {
+    std::ifstream before(path);
+    std::ifstream copy(path);
+    const std::string old = text_of(copy);
+    EXPECT_TRUE(journal_.write(entry)) << what;
+    EXPECT_EQ(text_of(before), old) << what << " was written in place";
+    EXPECT_EQ(all().at(0).volumes.size(), entry.volumes.size()) << what;
+    EXPECT_EQ(all().at(0).process.pid, entry.process.pid) << what;
+  };
+  ASSERT_TRUE(journal_.write(entry));
+  lengthen('a', 10);
+  replaced("a long one over a short one");
+  lengthen('b', 12);
+  entry.process.pid = 47110;
+  replaced("a long one over a long one");
+  lengthen('c', 1);
+  replaced("a short one over a long one");
+  struct stat one{}, other{};
+  ASSERT_EQ(::stat(path.c_str(), &one), 0);
+  entry.parked = false;
+  ASSERT_TRUE(journal_.write(entry));
+  ASSERT_EQ(::stat(path.c_str(), &other), 0);
+  EXPECT_EQ(one.st_ino, other.st_ino) << "a short one over a short one costs one write";
+  EXPECT_FALSE(all().at(0).parked);
 }
 
 TEST_F(JournalTest, LaterEntriesReplaceEarlierOnes) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -9,7 +11,7 @@ namespace isola::launcher {
 namespace {
 
 TEST(MachineBounds, AreTheMachines) {
-  MachineBoundsReader reader;
+  MachineBoundsReader reader("/");
   const auto& now = reader.now();
   EXPECT_EQ(now.cpus, std::thread::hardware_concurrency());
   uint64_t most_pids = 0, most_files = 0, kilobytes = 0;
@@ -20,7 +22,10 @@ TEST(MachineBounds, AreTheMachines) {
   EXPECT_EQ(now.pids, most_pids / 2);
   EXPECT_EQ(now.open_files, most_files);
   EXPECT_EQ(now.memory, kilobytes * 1024);
+  EXPECT_EQ(now.disk, std::max<uint64_t>(std::filesystem::space("/").capacity, uint64_t{16} << 30));
 }
+
+TEST(MachineBounds, AFolderThatIsNotThereLimitsNothing) { EXPECT_EQ(MachineBoundsReader("").now().disk, UINT64_MAX); }
 
 }  // namespace
 }  // namespace isola::launcher

@@ -46,8 +46,9 @@ NameFiles::~NameFiles() {
   for (int i = 0; i < aside_; ++i) ::unlink(aside(i).c_str());
 }
 
-Result<void> NameFiles::add(const std::string& name, std::string_view text) {
-  const std::string whole = aside(aside_ > 0 ? aside_ - 1 : 0);
+// The last of those that were put aside, with this text.
+Result<std::string> NameFiles::write_aside(std::string_view text) {
+  std::string whole = aside(aside_ > 0 ? aside_ - 1 : 0);
   Fd file(::open(whole.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   if (!file) return sys_error("cannot make a file in " + folder_);
   if (aside_ == 0) aside_ = 1;
@@ -58,6 +59,18 @@ Result<void> NameFiles::add(const std::string& name, std::string_view text) {
   if (::fstat(file.get(), &st) < 0) return sys_error("cannot look at a file in " + folder_);
   if (std::cmp_not_equal(st.st_size, text.size()) && ::ftruncate(file.get(), static_cast<off_t>(text.size())) < 0)
     return sys_error("cannot cut a file in " + folder_);
+  return whole;
+}
+
+Result<void> NameFiles::replace(const std::string& name, std::string_view text) {
+  ISOLA_TRY(std::string whole, write_aside(text));
+  if (::rename(whole.c_str(), path(name).c_str()) < 0) return sys_error("cannot name a file in " + folder_);
+  --aside_;
+  return {};
+}
+
+Result<void> NameFiles::add(const std::string& name, std::string_view text) {
+  ISOLA_TRY(std::string whole, write_aside(text));
   // One step that excludes others; the file is whole by then.
   if (::renameat2(AT_FDCWD, whole.c_str(), AT_FDCWD, path(name).c_str(), RENAME_NOREPLACE) < 0) {
     if (errno == EEXIST) return fail(Code::exists, path(name) + " exists");

@@ -35,6 +35,8 @@ class NameFiles {
   ~NameFiles();
 
   Result<void> add(const std::string& name, std::string_view text);
+  // One that is there, in one step: whoever is killed on the way leaves the old one or the new one.
+  Result<void> replace(const std::string& name, std::string_view text);
   void remove(const std::string& name);
   const std::string& folder() const { return folder_; }
   // Files put aside start with a dot: whoever reads the folder leaves those out.
@@ -42,6 +44,7 @@ class NameFiles {
 
  private:
   static constexpr int kMostAside = 256;
+  Result<std::string> write_aside(std::string_view text);
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   std::string aside(int number) const { return folder_ + "/." + std::to_string(owner_) + "." + std::to_string(number); }
 

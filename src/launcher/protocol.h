@@ -105,6 +105,7 @@ struct LaunchRequest {
   bool spend = false;
   // Not said by the client: what root runs for itself, or with folders of the host, is nobody else's.
   bool roots_own = false;
+  bool by_user = false;  // nor this: who asks is not root
 };
 // Descriptors: to the guest, from the guest.
 struct LaunchReply {
@@ -140,7 +141,8 @@ struct ImageSummary {
   uint64_t memory_bytes = 0, layer_bytes = 0;
 };
 // drop_image: a name. Sandboxes made from it live on.
-// verify_image: a name, u8 thorough. Reads all of it; Code::corrupt names what is wrong.
+// verify_image: a name, u8 thorough. Reads all of it; Code::corrupt names what is wrong. Not thorough, for who is about
+// to use it: Code::unsupported says why this machine could not restore its memory.
 
 // pack_image: a name, u8 whether it is to be packed or unpacked. A packed image takes little room, and no sandbox is
 // made of it before it is unpacked. The reply comes when that is done; asking for what is so already changes nothing.

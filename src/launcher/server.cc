@@ -148,8 +148,10 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
     if (!in.done()) return bad();
     const bool root = connections_.at(id).user == 0;
     request.roots_own = root && (request.ephemeral || !fds.empty());
-    if (!root && !request.image.empty() && !cells_.image_open_to_user(request.image))
-      return reply(id, tag, fail(Code::not_found, "there is no image " + request.image));
+    request.by_user = !root;
+    if (!root && !request.image.empty())
+      if (auto open = cells_.image_open_to_user(request.image); !open)
+        return reply(id, tag, std::unexpected(open.error()));
     return cells_.launch(std::move(request), std::move(fds), id, [this, id, tag](auto result) {
       if (!result) return reply(id, tag, std::unexpected(result.error()));
       std::vector<Fd> link;
@@ -164,8 +166,8 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
     uint32_t count = in.u32();
     uint8_t kind = in.u8();
     if (!in.done() || kind > static_cast<uint8_t>(BoundaryKind::microvm)) return bad();
-    if (connections_.at(id).user != 0 && is_image_id(name) && !cells_.image_open_to_user(name))
-      return reply(id, tag, fail(Code::not_found, "there is no image " + name));
+    if (connections_.at(id).user != 0 && is_image_id(name))
+      if (auto open = cells_.image_open_to_user(name); !open) return reply(id, tag, std::unexpected(open.error()));
     return answer(cells_.park(name, count, static_cast<BoundaryKind>(kind)));
   }
   if (op == Op::list) {

@@ -4,7 +4,7 @@
 namespace isola::launcher {
 
 namespace {
-constexpr size_t kPage = 128;
+constexpr size_t kImagesPage = 128;
 }
 
 bool Server::dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in) {
@@ -17,8 +17,9 @@ bool Server::dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in) {
   };
   const bool root = connections_.at(id).user == 0;
   auto hidden = [&](const std::string& image) {
-    if (root || cells_.image_open_to_user(image)) return false;
-    reply(id, tag, fail(Code::not_found, "there is no image " + image));
+    auto open = root ? Result<void>() : cells_.image_open_to_user(image);
+    if (open) return false;
+    reply(id, tag, std::unexpected(open.error()));
     return true;
   };
   switch (op) {
@@ -41,11 +42,11 @@ bool Server::dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in) {
     case Op::images: {
       std::string after = in.str();
       if (!in.done()) return unreadable();
-      auto page = cells_.images(after, kPage, root);
+      auto page = cells_.images(after, kImagesPage, root);
       Writer out;
       out.u32(static_cast<uint32_t>(page.size()));
       for (const auto& summary : page) encode(out, summary);
-      out.u8(page.size() == kPage);
+      out.u8(page.size() == kImagesPage);
       reply(id, tag, out.take());
       return true;
     }

@@ -4,11 +4,11 @@
 namespace isola::launcher {
 
 namespace {
-constexpr size_t kPage = 128;
+constexpr size_t kVolumesPage = 128;
 }
 
 bool Server::dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in) {
-  auto answer = [&](const Result<void>& result) {
+  auto answer = [this, id, tag](const Result<void>& result) {
     reply(id, tag, result ? Result<std::string>("") : Result<std::string>(std::unexpected(result.error())));
     return true;
   };
@@ -19,7 +19,11 @@ bool Server::dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in) {
       std::string volume = in.str();
       uint64_t bytes = in.u64();
       if (!in.done()) return unreadable();
-      return answer(op == Op::make_volume ? cells_.make_volume(volume, bytes) : cells_.resize_volume(volume, bytes));
+      if (op == Op::make_volume)
+        cells_.make_volume(volume, bytes, answer);
+      else
+        cells_.resize_volume(volume, bytes, answer);
+      return true;
     }
     case Op::drop_volume: {
       std::string volume = in.str();
@@ -28,12 +32,12 @@ bool Server::dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in) {
     case Op::volumes: {
       std::string after = in.str();
       if (!in.done()) return unreadable();
-      auto page = cells_.volumes(after, kPage);
+      auto page = cells_.volumes(after, kVolumesPage);
       if (!page) return answer(std::unexpected(page.error()));
       Writer out;
       out.u32(static_cast<uint32_t>(page->size()));
       for (const auto& summary : *page) encode(out, summary);
-      out.u8(page->size() == kPage);
+      out.u8(page->size() == kVolumesPage);
       reply(id, tag, out.take());
       return true;
     }

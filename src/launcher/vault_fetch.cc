@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "kernel/capability.h"
 #include "kernel/process.h"
+#include "launcher/fixed_users.h"
 
 namespace isola::launcher {
 
@@ -26,7 +27,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr uid_t kNobody = 65534;
 constexpr size_t kMostAnswer = 256 << 10, kMostComplaint = 512;
 
 // In the child.

@@ -1,18 +1,20 @@
 #include "launcher/vault_keeper.h"
 
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/codec.h"
+#include "base/field_value.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "kernel/capability.h"
 #include "scan/automaton.h"
-#include "vault/binding.h"
+#include "vault/binding_wire.h"
 #include "vault/minting.h"
 #include "vault/source.h"
 
@@ -20,12 +22,11 @@ namespace isola::launcher {
 
 namespace {
 
-using nlohmann::json;
 using vault::KeyPair;
 using vault::Keys;
 using vault::Secret;
 
-constexpr size_t kMostHelpers = 64;
+constexpr size_t kMostHelpers = 64, kMostWaiting = 16384;
 constexpr size_t kMostOpened = 160 << 10;  // bytes of what one sandbox is given: one message to the gate
 // Of a helper, before it is killed: one that hangs must not hold up what is asked of its sandbox next. A key out of a
 // passphrase may take long on a slow machine.
@@ -77,11 +78,6 @@ Result<std::string> sealed_anew(const Keys& keys, std::string_view sealed) {
   return vault::seal(keys.current.open_key(), opened.view());
 }
 
-int64_t milliseconds_now() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 // In a helper: opens what one sandbox is granted and seals it for the gate.
 class Opening {
  public:
@@ -90,24 +86,32 @@ class Opening {
       : keys_(keys), request_(request), as_(as), signing_(std::move(signing)) {}
 
   Result<std::string> all() {
-    ISOLA_TRY(auto bindings, vault::parse_bindings(request_.bindings));
-    if (auto before = vault::parse_bindings(request_.before))
+    ISOLA_TRY(auto bindings, vault::decode_bindings(request_.bindings));
+    if (auto before = vault::decode_bindings(request_.before))
       for (auto& one : *before) before_[one.id] = std::move(one);
     std::vector<vault::Binding> opened;
-    json missing = json::object();
+    vault::Reasons missing;
+    // Those that cannot be opened go along without their values: there is room for that, as there was on the way here.
     size_t size = 0;
+    for (const auto& binding : bindings) size += vault::encode_bindings({vault::without_value(binding)}).size();
     for (auto& binding : bindings) {
+      auto closed = vault::without_value(binding);
       auto done = open(binding);
-      if (done && (size += vault::to_json({binding}).size()) > kMostOpened)
+      const size_t more = done ? vault::encode_bindings({binding}).size() - vault::encode_bindings({closed}).size() : 0;
+      if (done && size + more > kMostOpened)
         done = fail(Code::exhausted, "the values of one sandbox are too large together");
-      if (!done)
+      if (!done) {
         missing[binding.id] = done.error().message;
-      else
+        opened.push_back(std::move(closed));
+      } else {
+        size += more;
         opened.push_back(std::move(binding));
+      }
     }
     Writer out;
-    out.str(vault::to_json(opened));
-    out.str(missing.empty() ? "" : missing.dump(-1, ' ', false, json::error_handler_t::replace));
+    out.str(vault::encode_bindings(opened));
+    out.str(vault::encode_reasons(missing));
+    out.str(vault::encode_reasons(unsendable_));
     return out.take();
   }
 
@@ -131,13 +135,22 @@ class Opening {
     // It would be found everywhere, and so it is looked for nowhere: what goes out with it could come back unseen.
     if (!binding.unsearched && !scan::is_searchable(made->value.view()))
       return fail(Code::invalid, vault::kUnsearchable);
+    if (vault::stands_in_header(binding.place) && !is_field_value(made->value.view()))
+      unsendable_[binding.id] = vault::kUnsendable;
     ISOLA_TRY(binding.sealed, vault::seal(keys_.gate.open_key(), made->value.view()));
     binding.until = made->until;
     binding.due = made->due;
     binding.serial = made->serial;
     binding.mark = mark;
+    binding.print = print_of(binding, made->value);
     binding.identity.clear();
     return {};
+  }
+
+  // By a key, and of this binding alone: nobody finds out by trying, nor that two secrets are the same.
+  std::string print_of(const vault::Binding& binding, const Secret& value) const {
+    auto print = keys_.gate.derive("print of a value: " + request_.sandbox + " " + binding.id, value.view());
+    return vault::to_base64(print.view().substr(0, 16));
   }
 
   static Result<void> use(vault::Binding& binding, const vault::Binding& before) {
@@ -146,6 +159,7 @@ class Opening {
     binding.due = before.due;
     binding.serial = before.serial;
     binding.mark = before.mark;
+    binding.print = before.print;
     binding.identity.clear();
     return {};
   }
@@ -164,6 +178,7 @@ class Opening {
   FetchAs as_;
   std::optional<vault::SigningKeys::One> signing_;
   std::map<std::string, vault::Binding> before_;
+  vault::Reasons unsendable_;
   const int64_t now_ = milliseconds_now();
   const std::chrono::steady_clock::time_point until_ = std::chrono::steady_clock::now() + kFetchTime;
 };
@@ -175,12 +190,16 @@ Result<std::string> opened_for_gate(const Keys& keys, const OpenRequest& request
 
 // A vault that is locked opens nothing, and says so of each.
 Result<std::string> none_opened(const std::string& text, const std::string& why) {
-  ISOLA_TRY(auto bindings, vault::parse_bindings(text));
-  json missing = json::object();
-  for (const auto& binding : bindings) missing[binding.id] = why;
+  ISOLA_TRY(auto bindings, vault::decode_bindings(text));
+  vault::Reasons missing;
+  for (auto& binding : bindings) {
+    missing[binding.id] = why;
+    binding = vault::without_value(std::move(binding));
+  }
   Writer out;
+  out.str(vault::encode_bindings(bindings));
+  out.str(vault::encode_reasons(missing));
   out.str("");
-  out.str(missing.empty() ? "" : missing.dump(-1, ' ', false, json::error_handler_t::replace));
   return out.take();
 }
 
@@ -294,22 +313,36 @@ Result<void> VaultKeeper::end_rotation() {
 
 // ---- with the keys --------------------------------------------------------------------------------------------------
 
-void VaultKeeper::run(uint64_t capabilities, const Work& work, Done done, int keep) {
-  if (auto is = ready(); !is) return done(std::unexpected(is.error()));
-  if (helpers_.size() >= kMostHelpers)
-    return done(fail(Code::unavailable, "too much is asked of the vault; try again"));
+void VaultKeeper::run(Wanted wanted) {
+  if (auto is = ready(); !is) return wanted.done(std::unexpected(is.error()));
+  if (helpers_.size() < kMostHelpers && waiting_.empty()) return begin(std::move(wanted));
+  if (waiting_.size() >= kMostWaiting)
+    return wanted.done(fail(Code::unavailable, "too much is asked of the vault; try again"));
+  waiting_.push_back(std::move(wanted));
+}
+
+void VaultKeeper::begin(Wanted wanted) {
   auto pipe = kernel::make_pipe();
-  if (!pipe) return done(std::unexpected(pipe.error()));
-  auto helper =
-      kernel::Helper::start({.name = "isola-vault", .capabilities = capabilities, .keep = {pipe->first.get(), keep}},
-                            [&](kernel::Helper::Talk&) -> Result<std::string> {
-                              ISOLA_TRY(Keys keys, read_keys(pipe->first.get()));
-                              return work(keys);
-                            });
-  if (!helper) return done(std::unexpected(helper.error()));
+  if (!pipe) return wanted.done(std::unexpected(pipe.error()));
+  auto helper = kernel::Helper::start(
+      {.name = "isola-vault", .capabilities = wanted.capabilities, .keep = {pipe->first.get(), wanted.keep}},
+      [&](kernel::Helper::Talk&) -> Result<std::string> {
+        ISOLA_TRY(Keys keys, read_keys(pipe->first.get()));
+        return wanted.work(keys);
+      });
+  if (!helper) return wanted.done(std::unexpected(helper.error()));
   auto written = write_keys(pipe->second.get(), *file_->keys());
   if (!written) log::error("launcher", "{}", written.error().message);  // then it ends without its keys, and says so
-  watch(std::move(*helper), kHelperTime, std::move(done));
+  watch(std::move(*helper), kHelperTime, std::move(wanted.done));
+}
+
+// One that cannot begin is told so at once, and makes room for another.
+void VaultKeeper::begin_next() {
+  while (!waiting_.empty() && helpers_.size() < kMostHelpers) {
+    Wanted next = std::move(waiting_.front());
+    waiting_.pop_front();
+    begin(std::move(next));
+  }
 }
 
 void VaultKeeper::watch(kernel::Helper helper, std::chrono::seconds time, Done done) {
@@ -325,6 +358,7 @@ void VaultKeeper::watch(kernel::Helper helper, std::chrono::seconds time, Done d
     loop_.cancel(it->second.timer);
     auto told = std::move(it->second.done);
     helpers_.erase(it);
+    begin_next();
     if (on_helper_end) on_helper_end();
     told(word ? Result<std::string>(std::move(word->bytes)) : Result<std::string>(std::unexpected(word.error())));
   });
@@ -344,39 +378,35 @@ void VaultKeeper::open_bindings(const OpenRequest& request, Done done) {
   if (auto is = ready(); !is) return done(none_opened(request.bindings, is.error().message));
   std::optional<vault::SigningKeys::One> signing;
   if (const auto* key = signing_ ? signing_->current(milliseconds_now() / 1000) : nullptr) signing = *key;
-  run(
-      kFetchCapabilities,
-      [request, as = fetch_as(), signing](const Keys& keys) { return opened_for_gate(keys, request, as, signing); },
-      std::move(done));
+  run({.capabilities = kFetchCapabilities,
+       .work = [request, as = fetch_as(),
+                signing](const Keys& keys) { return opened_for_gate(keys, request, as, signing); },
+       .done = std::move(done)});
 }
 
 void VaultKeeper::reseal_values(const std::vector<std::string>& sealed, Done done) {
-  run(
-      0,
-      [sealed](const Keys& keys) -> Result<std::string> {
-        std::vector<std::string> fresh;
-        for (const auto& one : sealed) {
-          ISOLA_TRY(std::string anew, sealed_anew(keys, one));
-          fresh.push_back(std::move(anew));
-        }
-        Writer out;
-        out.strs(fresh);
-        return out.take();
-      },
-      std::move(done));
+  auto work = [sealed](const Keys& keys) -> Result<std::string> {
+    std::vector<std::string> fresh;
+    for (const auto& one : sealed) {
+      ISOLA_TRY(std::string anew, sealed_anew(keys, one));
+      fresh.push_back(std::move(anew));
+    }
+    Writer out;
+    out.strs(fresh);
+    return out.take();
+  };
+  run({.work = work, .done = std::move(done)});
 }
 
 void VaultKeeper::reseal_bindings(const std::string& bindings, Done done) {
-  run(
-      0,
-      [bindings](const Keys& keys) -> Result<std::string> {
-        ISOLA_TRY(auto all, vault::parse_bindings(bindings));
-        for (auto& one : all) {
-          ISOLA_TRY(one.sealed, sealed_anew(keys, one.sealed));
-        }
-        return vault::to_json(all);
-      },
-      std::move(done));
+  auto work = [bindings](const Keys& keys) -> Result<std::string> {
+    ISOLA_TRY(auto all, vault::decode_bindings(bindings));
+    for (auto& one : all) {
+      ISOLA_TRY(one.sealed, sealed_anew(keys, one.sealed));
+    }
+    return vault::encode_bindings(all);
+  };
+  run({.work = work, .done = std::move(done)});
 }
 
 void VaultKeeper::open_value(const std::string& sealed, Done done) {
@@ -384,35 +414,35 @@ void VaultKeeper::open_value(const std::string& sealed, Done done) {
   if (::access(allowed.c_str(), F_OK) < 0)
     return done(fail(Code::denied,
                      "this machine does not allow values of secrets inside sandboxes (`isola vault expose` does)"));
-  run(
-      kFetchCapabilities,
-      [sealed, as = fetch_as()](const Keys& keys) -> Result<std::string> {
-        ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
-        if (!kept.source) return std::string(kept.value.view());
-        if (kept.source->type == vault::Source::Type::jwt)
-          return fail(Code::unsupported, "a token of a sandbox's identity is for bindings: it says whom it is for");
-        ISOLA_TRY(auto made, fetch_value(*kept.source, as, std::chrono::steady_clock::now() + kFetchTime));
-        return std::string(made.value.view());
-      },
-      std::move(done));
+  auto work = [sealed, as = fetch_as()](const Keys& keys) -> Result<std::string> {
+    ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
+    if (!kept.source) return std::string(kept.value.view());
+    if (kept.source->type == vault::Source::Type::jwt)
+      return fail(Code::unsupported, "a token of a sandbox's identity is for bindings: it says whom it is for");
+    ISOLA_TRY(auto made, fetch_value(*kept.source, as, std::chrono::steady_clock::now() + kFetchTime));
+    return std::string(made.value.view());
+  };
+  run({.capabilities = kFetchCapabilities, .work = work, .done = std::move(done)});
 }
 
 void VaultKeeper::open_into(const std::string& sealed, const Fd& into, Done done) {
-  run(
-      kFetchCapabilities,
-      [sealed, as = fetch_as(), fd = into.get()](const Keys& keys) -> Result<std::string> {
-        ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
-        if (kept.source) {
-          if (kept.source->type == vault::Source::Type::jwt)
-            return fail(Code::unsupported, "a token of a sandbox's identity is no key of a store");
-          ISOLA_TRY(auto made, fetch_value(*kept.source, as, std::chrono::steady_clock::now() + kFetchTime));
-          ISOLA_CHECK(write_all(fd, made.value.view()));
-          return "";
-        }
-        ISOLA_CHECK(write_all(fd, kept.value.view()));  // it fits into the pipe
-        return "";
-      },
-      std::move(done), into.get());
+  // A copy: whoever asks may have closed his own when the turn comes.
+  auto end = std::make_shared<Fd>(::fcntl(into.get(), F_DUPFD_CLOEXEC, kKeptFrom));
+  if (!*end) return done(sys_error("cannot hand a value on"));
+  const int fd = end->get();
+  auto work = [sealed, as = fetch_as(), end](const Keys& keys) -> Result<std::string> {
+    ISOLA_TRY(vault::Kept kept, vault::open_kept(key_of(keys, sealed), sealed));
+    if (kept.source) {
+      if (kept.source->type == vault::Source::Type::jwt)
+        return fail(Code::unsupported, "a token of a sandbox's identity is no key of a store");
+      ISOLA_TRY(auto made, fetch_value(*kept.source, as, std::chrono::steady_clock::now() + kFetchTime));
+      ISOLA_CHECK(write_all(end->get(), made.value.view()));
+      return "";
+    }
+    ISOLA_CHECK(write_all(end->get(), kept.value.view()));  // it fits into the pipe
+    return "";
+  };
+  run({.capabilities = kFetchCapabilities, .work = work, .done = std::move(done), .keep = fd});
 }
 
 // ---- the keys that sign ---------------------------------------------------------------------------------------------
@@ -439,7 +469,7 @@ void VaultKeeper::make_signing_key(bool at_once, Done done) {
     out.str(sealed);
     return out.take();
   };
-  run(0, work, [this, at_once, done = std::move(done)](const Result<std::string>& made) {
+  auto keep_it = [this, at_once, done = std::move(done)](const Result<std::string>& made) {
     signing_changes_ = false;
     auto keep = [&]() -> Result<std::string> {
       if (!made) return std::unexpected(made.error());
@@ -455,7 +485,8 @@ void VaultKeeper::make_signing_key(bool at_once, Done done) {
     auto waiting = std::exchange(waiting_for_signing_, {});
     done(kept);
     for (auto& one : waiting) one(kept);
-  });
+  };
+  run({.work = work, .done = std::move(keep_it)});
 }
 
 void VaultKeeper::reseal_signing(Done done) {

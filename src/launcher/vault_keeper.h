@@ -10,6 +10,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -56,7 +57,9 @@ class VaultKeeper {
   Result<void> begin_rotation();
   Result<void> end_rotation();
 
-  // {str bindings, sealed to the gate's key; str JSON of those that are missing, and why}. Never fails for one binding.
+  // {str bindings, sealed to the gate's key; str JSON of those that are missing, and why; str JSON of those that the
+  // gate searches for and does not send, and why}. Never fails for one binding: one that is missing goes along without
+  // a value, so that the gate refuses what it is for.
   // What was made before and still serves is used again (vault/minting.h).
   void open_bindings(const OpenRequest& request, Done done);
   // From whichever key the vault has to the current one: values alone (a codec's list), or those in bindings.
@@ -77,9 +80,18 @@ class VaultKeeper {
   std::function<void()> on_helper_end;  // there is a child to be waited for
 
  private:
-  // With the keys, in a process of its own.
+  // With the keys, in a process of its own; where there are many of these already, when its turn comes. A new gate has
+  // the bindings of every sandbox opened at once.
   using Work = std::function<Result<std::string>(const vault::Keys& keys)>;
-  void run(uint64_t capabilities, const Work& work, Done done, int keep = -1);
+  struct Wanted {
+    uint64_t capabilities = 0;
+    Work work;
+    Done done;
+    int keep = -1;  // a descriptor that `work` holds
+  };
+  void run(Wanted wanted);
+  void begin(Wanted wanted);
+  void begin_next();
   void watch(kernel::Helper helper, std::chrono::seconds time, Done done);
   // In a process of its own: `then` gets what follows from the passphrase.
   void derive(std::string_view passphrase, const vault::Lock& lock, std::function<Result<void>(vault::Secret)> then,
@@ -102,6 +114,7 @@ class VaultKeeper {
     EventLoop::TimerId timer;
   };
   std::map<int, Helping> helpers_;
+  std::deque<Wanted> waiting_;  // for one of them to end
 };
 
 }  // namespace isola::launcher

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <map>
 
 #include "base/codec.h"
 #include "base/file.h"
-#include "vault/binding.h"
+#include "vault/binding_wire.h"
 #include "vault/source.h"
 
 namespace isola::launcher {
@@ -63,19 +63,31 @@ class VaultKeeping : public ::testing::Test {
   }
   struct Opened {
     std::vector<Binding> bindings;
-    std::string missing;
+    std::string missing, unsent;  // as vault::encode_reasons writes them
   };
+  // All that were asked for are there, in their order; those that are missing without a value.
   Opened open(const std::vector<Binding>& bindings, const std::vector<Binding>& before = {}, bool only_due = false) {
-    OpenRequest request{
-        .sandbox = "i1", .bindings = vault::to_json(bindings), .before = vault::to_json(before), .only_due = only_due};
+    OpenRequest request{.sandbox = "i1",
+                        .bindings = vault::encode_bindings(bindings),
+                        .before = vault::encode_bindings(before),
+                        .only_due = only_due};
     auto answer = wait([&](auto done) { keeper_->open_bindings(request, done); });
     EXPECT_TRUE(answer) << answer.error().message;
     if (!answer) return {};
     Reader in(*answer);
+    auto told = vault::decode_bindings(in.view()).value();
     Opened opened;
-    opened.bindings = vault::parse_bindings(in.view()).value();
     opened.missing = in.str();
+    opened.unsent = in.str();
     EXPECT_TRUE(in.done());
+    auto missing = vault::decode_reasons(opened.missing).value();
+    EXPECT_EQ(told.size(), bindings.size()) << "what is missing is closed, and not gone";
+    for (size_t i = 0; i < std::min(told.size(), bindings.size()); ++i) {
+      EXPECT_EQ(told[i].id, bindings[i].id);
+      EXPECT_EQ(told[i].names, bindings[i].names);
+      EXPECT_EQ(told[i].sealed.empty(), missing.contains(told[i].id));
+      if (!told[i].sealed.empty()) opened.bindings.push_back(told[i]);
+    }
     return opened;
   }
   Binding binding(const std::string& id, const std::string& sealed) {
@@ -101,6 +113,22 @@ TEST_F(VaultKeeping, BindingsAreOpenedForTheGateAlone) {
   EXPECT_EQ(value_for_gate(opened.bindings[0]), "hunter2");
 }
 
+// What a value is known by when it is looked at whether it is still the same.
+TEST_F(VaultKeeping, ValuesHavePrints) {
+  auto sealed = vault::seal_value(open_key(), "hunter2").value();
+  auto again = vault::seal_value(open_key(), "hunter2").value();
+  auto other = vault::seal_value(open_key(), "hunter3").value();
+  auto print = [&](const std::string& id, const std::string& value) {
+    auto opened = open({binding(id, value)});
+    return opened.bindings.empty() ? "" : opened.bindings[0].print;
+  };
+  const std::string one = print("b1", sealed);
+  EXPECT_FALSE(one.empty());
+  EXPECT_EQ(print("b1", again), one) << "sealed anew, as by a rotation of the key";
+  EXPECT_NE(print("b1", other), one);
+  EXPECT_NE(print("b2", sealed), one) << "it does not tell whether two secrets are the same";
+}
+
 TEST_F(VaultKeeping, ValuesThatCannotBeSearchedForAreNotOpened) {
   auto of = [&](const char* id, const char* value) {
     return binding(id, vault::seal_value(open_key(), value).value());
@@ -111,9 +139,66 @@ TEST_F(VaultKeeping, ValuesThatCannotBeSearchedForAreNotOpened) {
   ASSERT_EQ(opened.bindings.size(), 2u);
   EXPECT_EQ(opened.bindings[0].id, "b3");
   EXPECT_EQ(opened.bindings[1].id, "b4");
-  auto missing = nlohmann::json::parse(opened.missing);
+  auto missing = vault::decode_reasons(opened.missing).value();
   EXPECT_EQ(missing.size(), 2u);
   EXPECT_EQ(missing["b1"], vault::kUnsearchable);
+}
+
+// The gate searches for it all the same.
+TEST_F(VaultKeeping, ValuesThatNoHeaderCanHaveAreNamed) {
+  const std::string pem = "-----BEGIN KEY-----\nMIIEvQ\n-----END KEY-----\n";
+  auto of = [&](const char* id, vault::Place place, const char* field) {
+    auto out = binding(id, vault::seal_value(open_key(), pem).value());
+    out.place = place, out.field = field;
+    return out;
+  };
+  auto opened = open({of("b1", vault::Place::bearer, ""), of("b2", vault::Place::header, "X-Key"),
+                      of("b3", vault::Place::basic, "me"), of("b4", vault::Place::query, "key")});
+  EXPECT_EQ(opened.missing, "");
+  ASSERT_EQ(opened.bindings.size(), 4u);
+  for (const auto& one : opened.bindings) EXPECT_EQ(value_for_gate(one), pem);
+  EXPECT_EQ(vault::decode_reasons(opened.unsent).value(),
+            (vault::Reasons{{"b1", vault::kUnsendable}, {"b2", vault::kUnsendable}}));
+}
+
+// As after the death of a gate: it is asked for every sandbox at once.
+TEST_F(VaultKeeping, ManyAtOnceWaitForTheirTurn) {
+  constexpr size_t kSandboxes = 200;
+  const auto sealed = vault::seal_value(open_key(), "hunter2").value();
+  size_t told = 0;
+  std::map<std::string, size_t> answers;
+  for (size_t i = 0; i < kSandboxes; ++i) {
+    OpenRequest request{.sandbox = "i" + std::to_string(i),
+                        .bindings = vault::encode_bindings({binding("b1", sealed)})};
+    keeper_->open_bindings(request, [&](const Result<std::string>& result) {
+      if (++told == kSandboxes) loop_->stop();
+      if (!result) return void(++answers[result.error().message]);
+      Reader in(*result);
+      auto opened = vault::decode_bindings(in.view());
+      ++answers[opened && opened->size() == 1 ? value_for_gate(opened->at(0)) : "nothing"];
+    });
+  }
+  ASSERT_LT(told, kSandboxes);
+  ASSERT_TRUE(loop_->run());
+  EXPECT_EQ(answers, (std::map<std::string, size_t>{{"hunter2", kSandboxes}}));
+}
+
+// Whoever waits for a value may have closed his end of the pipe when the turn comes.
+TEST_F(VaultKeeping, AValueGoesIntoAPipeHoweverLongItWaits) {
+  const auto sealed = vault::seal_value(open_key(), "hunter2").value();
+  for (size_t i = 0; i < 100; ++i)
+    keeper_->open_bindings({.sandbox = "i1", .bindings = vault::encode_bindings({binding("b1", sealed)})},
+                           [](const Result<std::string>&) {});
+  auto pipe = kernel::make_pipe().value();
+  auto done = wait([&](auto told) {
+    keeper_->open_into(sealed, pipe.second, told);
+    pipe.second.reset();
+  });
+  ASSERT_TRUE(done) << done.error().message;
+  char bytes[16];
+  ASSERT_EQ(::read(pipe.first.get(), bytes, sizeof bytes), 7);
+  EXPECT_EQ(std::string_view(bytes, 7), "hunter2");
+  EXPECT_EQ(::read(pipe.first.get(), bytes, sizeof bytes), 0) << "nobody holds the other end";
 }
 
 // Tokens are made once and used until another is due, or until what they are made of changes.
@@ -144,10 +229,10 @@ TEST_F(VaultKeeping, TokensAreMadeWhenTheyAreDue) {
   // Sealed anew with everything else, and there after a restart.
   ASSERT_TRUE(keeper_->begin_rotation());
   ASSERT_TRUE(wait([&](auto done) { keeper_->reseal_signing(done); }));
-  auto anew = wait([&](auto done) { keeper_->reseal_bindings(vault::to_json({mine}), done); }).value();
+  auto anew = wait([&](auto done) { keeper_->reseal_bindings(vault::encode_bindings({mine}), done); }).value();
   ASSERT_TRUE(keeper_->end_rotation());
   start();
-  EXPECT_EQ(open(vault::parse_bindings(anew).value()).missing, "");
+  EXPECT_EQ(open(vault::decode_bindings(anew).value()).missing, "");
 }
 
 // What lasts is not opened again for the sake of what does not.
@@ -160,7 +245,7 @@ TEST_F(VaultKeeping, WhatLastsStaysAsItIs) {
   EXPECT_EQ(value_for_gate(open({changed}, {first}, true).bindings.at(0)), "hunter3");
 }
 
-TEST_F(VaultKeeping, OneThatCannotBeOpenedIsLeftOutAndNamed) {
+TEST_F(VaultKeeping, OneThatCannotBeOpenedIsClosedAndNamed) {
   auto good = vault::seal_value(open_key(), "hunter2").value();
   auto other = vault::seal_value(vault::KeyPair::make().value().open_key(), "x").value();
   auto damaged = good;
@@ -227,8 +312,9 @@ TEST_F(VaultKeeping, ARotationIsCrashSafe) {
   auto fresh = Reader(*text).strs();
   ASSERT_EQ(fresh.size(), 1u);
   EXPECT_TRUE(vault::is_sealed_to(open_key(), fresh[0]));
-  auto again = wait([&](auto done) { keeper_->reseal_bindings(vault::to_json({binding("b1", sealed)}), done); });
-  EXPECT_TRUE(vault::is_sealed_to(open_key(), vault::parse_bindings(*again).value().at(0).sealed));
+  auto again =
+      wait([&](auto done) { keeper_->reseal_bindings(vault::encode_bindings({binding("b1", sealed)}), done); });
+  EXPECT_TRUE(vault::is_sealed_to(open_key(), vault::decode_bindings(*again).value().at(0).sealed));
   ASSERT_TRUE(keeper_->end_rotation());
   start();
   EXPECT_EQ(value_for_gate(open({binding("b1", fresh[0])}).bindings.at(0)), "hunter2");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "ledger/schema.h"
 
@@ -44,15 +45,26 @@ size_t ChainWriter::weight(const Item& item) {
 }
 
 Result<void> ChainWriter::add(Item item) {
+  std::vector<Item> one;
+  one.push_back(std::move(item));
+  return add_together(std::move(one));
+}
+
+Result<void> ChainWriter::add_together(std::vector<Item> items) {
+  if (items.empty()) return {};
+  const bool awaited = std::ranges::any_of(items, [](const Item& item) { return bool(item.done); });
   std::unique_lock lock(mutex_);
   room_.wait(lock, [&] { return stop_ || !full() || failure_; });
   if (stop_) return fail(Code::unavailable, "the ledger is closed");
   // Whoever waits for an answer gets it from the attempt itself, even now.
-  if (full() && !item.done) return std::unexpected(failure_->in("the ledger cannot take more"));
-  bytes_ += weight(item);
+  if (full() && !awaited) return std::unexpected(failure_->in("the ledger cannot take more"));
   const bool first = queue_.empty();
-  awaited_ = awaited_ || item.done;
-  queue_.push_back(std::move(item));
+  awaited_ = awaited_ || awaited;
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i].goes_on = i + 1 < items.size();
+    bytes_ += weight(items[i]);
+    queue_.push_back(std::move(items[i]));
+  }
   const bool wake = first || awaited_ || hurried();
   lock.unlock();
   if (wake) wake_.notify_one();
@@ -105,7 +117,7 @@ void ChainWriter::run() {
     std::deque<Item> batch;
     // After a failure all of it: whoever waits at the end of the queue must hear of this attempt.
     size_t most = failure_ ? queue_.size() : kMostPerCommit;
-    while (!queue_.empty() && batch.size() < most) {
+    while (!queue_.empty() && (batch.size() < most || batch.back().goes_on)) {
       bytes_ -= weight(queue_.front());
       batch.push_back(std::move(queue_.front()));
       queue_.pop_front();
@@ -171,9 +183,8 @@ Result<Head> ChainWriter::commit(std::deque<Item>& batch, Head head) {
   }
   bool checkpoint = checkpoint_due(head);
   if (checkpoint) {
-    using namespace std::chrono;
     Item item{.event = Event{.kind = Kind::ledger_checkpoint}};
-    item.event->time = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+    item.event->time = milliseconds_now();
     item.event->data = fmt::format(R"({{"head":"{}"}})", to_text(head));
     ISOLA_CHECK(write(item, head, key));
   }

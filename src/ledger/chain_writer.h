@@ -31,8 +31,9 @@ class ChainWriter {
   struct Item {
     std::optional<Event> event;  // none: only asks to be told when what came before it is written
     std::optional<UsageRow> usage;
-    Done done;        // none: no promise was made
-    uint64_t at = 0;  // the newest entry when it was its turn
+    Done done;             // none: no promise was made
+    bool goes_on = false;  // the next one belongs to the same transaction
+    uint64_t at = 0;       // the newest entry when it was its turn
   };
 
   struct Options {
@@ -52,6 +53,8 @@ class ChainWriter {
   ChainWriter& operator=(const ChainWriter&) = delete;
 
   Result<void> add(Item item);
+  // All of these in one transaction: they are all in the file, or none is. Nobody waits for one of them.
+  Result<void> add_together(std::vector<Item> items);
   // Runs on the writer's thread between two commits, with everything that is the thread's alone: what it leaves there
   // is what the next commit finds. A database that it takes away is opened again.
   using Turn = std::function<void(std::optional<sqlite::Database>& db, Ratchet& ratchet, Head& head)>;

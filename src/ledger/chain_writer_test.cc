@@ -56,6 +56,36 @@ TEST_F(ChainWriterTest, WhatSomebodyWaitsForIsOnTheDisk) {
   EXPECT_EQ(level(), 1);
 }
 
+// A server that was killed between two rows of one sample would take the first for all of it.
+TEST_F(ChainWriterTest, WhatBelongsTogetherIsInOneTransaction) {
+  ledger_.reset();
+  auto db = sqlite::Database::open(path(), kLedgerSchema, sqlite::Sync::normal);
+  auto ratchet = Ratchet::open(path());
+  ASSERT_TRUE(db && ratchet);
+  std::vector<uint64_t> commits;  // the writer's thread's, until the end
+  {
+    ChainWriter writer(
+        std::move(*db), {.seq = 0, .hash = kNoHash}, std::move(*ratchet),
+        {.most_items = 5000, .most_bytes = 1 << 24, .written = [&](uint64_t at) { commits.push_back(at); }});
+    std::promise<void> held, word;
+    EXPECT_TRUE(writer.between([&](auto&, auto&, auto&) {
+      held.set_value();
+      word.get_future().wait();
+    }));
+    held.get_future().wait();                        // it writes nothing meanwhile
+    constexpr size_t kBefore = 1022, kTogether = 4;  // a commit takes 1024
+    for (size_t i = 0; i < kBefore; ++i) ASSERT_TRUE(writer.add({.event = event("i1")}));
+    std::vector<ChainWriter::Item> sample;
+    for (size_t i = 0; i < kTogether; ++i) sample.push_back({.event = event("i2")});
+    ASSERT_TRUE(writer.add_together(std::move(sample)));
+    ASSERT_TRUE(writer.add({.event = event("i3")}));
+    word.set_value();
+  }
+  ASSERT_EQ(commits.size(), 2u);
+  EXPECT_EQ(commits[0], 1026u);
+  EXPECT_EQ(commits[1], 1027u);
+}
+
 TEST_F(ChainWriterTest, ManyThreadsOneChain) {
   reopen({.queue_items = 64});  // small: callers have to wait for room
   constexpr int kThreads = 6, kEach = 500;

@@ -51,10 +51,11 @@ enum class Kind : uint8_t {
   scan_hit,       // a value was found in a stream: which secret, in which form, where
   key_used,       // the first use of an API key in an hour
   ledger_checkpoint,
-  ledger_rotated,  // the first entry of a new file
-  ledger_gap,      // entries that were written are not there any more
-  gate_restarted,  // what a gate that is gone had not told by then is missing
-  ledger_lost,     // so many entries found no room, and were never written
+  ledger_rotated,     // the first entry of a new file
+  ledger_gap,         // entries that were written are not there any more
+  gate_restarted,     // what a gate that is gone had not told by then is missing
+  ledger_lost,        // so many entries found no room, and were never written
+  sandbox_disk_full,  // next to nothing is left of what it may write
 };
 
 std::string_view to_string(Kind kind);  // sandbox.created

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <future>
 
+#include "base/clock.h"
 #include "base/hash/sha256.h"
 #include "base/log.h"
 #include "ledger/schema.h"
@@ -18,11 +19,6 @@ namespace isola::ledger {
 namespace {
 
 constexpr size_t kLargestEvent = 1 << 20;
-
-Millis now() {
-  using namespace std::chrono;
-  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
 
 // A file of its own: the database's locks are dropped when any descriptor of it is closed.
 Result<Fd> take_lock(const std::string& path) {
@@ -98,20 +94,25 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, const Ledg
   return ledger;
 }
 
-Result<void> Ledger::submit(Event event, std::optional<UsageRow> usage, ChainWriter::Done done) {
+Result<ChainWriter::Item> Ledger::item_of(Event event, std::optional<UsageRow> usage, ChainWriter::Done done) const {
   if (event.data.empty()) event.data = "{}";
-  if (event.time == 0) event.time = now();
+  if (event.time == 0) event.time = milliseconds_now();
   size_t size = event.data.size();
   for (const std::string* text : {&event.project, &event.sandbox, &event.task, &event.actor, &event.key})
     size += text->size();
   if (size > kLargestEvent) return fail(Code::invalid, "an entry of the ledger is larger than 1 MiB");
-  return writer_->add({.event = std::move(event), .usage = std::move(usage), .done = std::move(done)});
+  return ChainWriter::Item{.event = std::move(event), .usage = std::move(usage), .done = std::move(done)};
 }
 
-Result<void> Ledger::append(Event event) { return submit(std::move(event), std::nullopt, nullptr); }
+Result<void> Ledger::submit(Event event, ChainWriter::Done done) {
+  ISOLA_TRY(auto item, item_of(std::move(event), std::nullopt, std::move(done)));
+  return writer_->add(std::move(item));
+}
+
+Result<void> Ledger::append(Event event) { return submit(std::move(event), nullptr); }
 
 Result<void> Ledger::append_durably(Event event, ChainWriter::Done done) {
-  return submit(std::move(event), std::nullopt, std::move(done));
+  return submit(std::move(event), std::move(done));
 }
 
 Result<uint64_t> Ledger::append_durably(Event event) {
@@ -121,18 +122,23 @@ Result<uint64_t> Ledger::append_durably(Event event) {
   return answer.get();
 }
 
-Result<void> Ledger::record_usage(const UsageRow& row) {
-  UsageRow whole = row;
-  whole.used.memory_byte_seconds = std::round(row.used.memory_byte_seconds);
-  whole.used.disk_byte_seconds = std::round(row.used.disk_byte_seconds);
-  ISOLA_TRY(std::string data, to_data(whole));
-  Event event{.time = row.to,
-              .project = row.project,
-              .sandbox = row.sandbox,
-              .task = row.task,
-              .kind = Kind::usage_sample,
-              .data = std::move(data)};
-  return submit(std::move(event), std::move(whole), nullptr);
+Result<void> Ledger::record_usage(std::span<const UsageRow> rows) {
+  std::vector<ChainWriter::Item> items;
+  for (const auto& row : rows) {
+    UsageRow whole = row;
+    whole.used.memory_byte_seconds = std::round(row.used.memory_byte_seconds);
+    whole.used.disk_byte_seconds = std::round(row.used.disk_byte_seconds);
+    ISOLA_TRY(std::string data, to_data(whole));
+    Event event{.time = row.to,
+                .project = row.project,
+                .sandbox = row.sandbox,
+                .task = row.task,
+                .kind = Kind::usage_sample,
+                .data = std::move(data)};
+    ISOLA_TRY(auto item, item_of(std::move(event), std::move(whole), nullptr));
+    items.push_back(std::move(item));
+  }
+  return writer_->add_together(std::move(items));
 }
 
 Result<void> Ledger::flush(ChainWriter::Done done) { return writer_->add({.done = std::move(done)}); }
@@ -148,8 +154,10 @@ Result<void> Ledger::flush() {
 
 Result<Rotation> Ledger::rotate() {
   // Whoever reads through us waits; whoever writes does not.
-  std::lock_guard lock(mutex_);
-  reader_.reset();
+  std::lock_guard patient(patient_.mutex);
+  std::lock_guard quick(quick_.mutex);
+  patient_.db.reset();
+  quick_.db.reset();
   std::promise<Result<Rotation>> promise;
   auto answer = promise.get_future();
   ISOLA_CHECK(writer_->between(

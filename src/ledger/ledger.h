@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,9 @@ struct EventFilter {
   uint64_t after = 0;                  // entries with a larger seq
   uint64_t before = 0;                 // … with a smaller one; 0: no bound
   size_t limit = 100;                  // at most 10000
+  size_t bytes = 16 << 20;             // the page ends with the entry that makes it as heavy
   bool newest_first = false;
+  Until until = {};  // then it is given up, with Code::timeout; none: never
 };
 
 struct Verdict {
@@ -66,6 +69,10 @@ struct Rotation {
   Head head;         // where it ended
 };
 
+// Whether entries may follow this page, which the filter's question was answered with: it has as many as were asked
+// for, or is heavy enough. Whoever goes on behind its last one misses none.
+bool goes_on(const std::vector<Event>& page, const EventFilter& filter);
+
 // Of one file, through a connection of the caller's own.
 Result<std::vector<Event>> query_events(sqlite::Database& db, const EventFilter& filter);
 
@@ -79,8 +86,10 @@ class Ledger {
   Result<uint64_t> append_durably(Event event);
   // The same without waiting: `done` hears, on the writer's thread, the sequence number or why it was not written.
   Result<void> append_durably(Event event, ChainWriter::Done done);
-  // An event of kind usage.sample, and its amounts where usage() sums them.
-  Result<void> record_usage(const UsageRow& row);
+  // An event of kind usage.sample, and its amounts where usage() sums them. The rows of one sample are in the file
+  // together or not at all: whoever was killed goes on behind the newest sample that he finds.
+  Result<void> record_usage(std::span<const UsageRow> rows);
+  Result<void> record_usage(const UsageRow& row) { return record_usage(std::span(&row, 1)); }
   // Everything that was appended before is in the file.
   Result<void> flush();
   // The same without waiting: `done` hears, on the writer's thread, the newest entry that is in the file then.
@@ -90,7 +99,8 @@ class Ledger {
   // Why nothing can be written at the moment, if so.
   Result<void> health() const { return writer_->health(); }
 
-  // These see what is in the file: flush() first where the very latest matters.
+  // These see what is in the file: flush() first where the very latest matters. Those that have an `until` may take
+  // long, and stand in nobody's way but their like's.
   Result<std::vector<Event>> query(const EventFilter& filter);
   Result<std::vector<UsageTotals>> usage(const UsageFilter& filter, GroupBy group);  // ordered by key
   Head head() const { return writer_->head(); }
@@ -100,16 +110,21 @@ class Ledger {
 
  private:
   Ledger(std::string path, Fd lock, std::unique_ptr<ChainWriter> writer, sqlite::Database reader)
-      : path_(std::move(path)), lock_(std::move(lock)), writer_(std::move(writer)), reader_(std::move(reader)) {}
-  Result<void> submit(Event event, std::optional<UsageRow> usage, ChainWriter::Done done);
-  // With the mutex.
+      : path_(std::move(path)), lock_(std::move(lock)), writer_(std::move(writer)) {
+    quick_.db = std::move(reader);
+  }
+  Result<ChainWriter::Item> item_of(Event event, std::optional<UsageRow> usage, ChainWriter::Done done) const;
+  Result<void> submit(Event event, ChainWriter::Done done);
+  struct Reader {
+    std::mutex mutex;
+    std::optional<sqlite::Database> db;
+  };
   Result<void> each_file(const EventFilter& filter, const std::function<Result<bool>(sqlite::Database&)>& look);
 
   std::string path_;
   Fd lock_;  // held as long as the writer lives
   std::unique_ptr<ChainWriter> writer_;
-  std::mutex mutex_;  // of the reader
-  std::optional<sqlite::Database> reader_;
+  Reader patient_, quick_;  // locked in this order
 };
 
 struct VerifyOptions {

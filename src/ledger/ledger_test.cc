@@ -1,5 +1,6 @@
 #include "ledger/ledger.h"
 
+#include <algorithm>
 #include <set>
 
 #include "ledger/test_ledger.h"
@@ -155,6 +156,30 @@ TEST_F(LedgerTest, QuestionsGoByAnIndex) {
   }
 }
 
+// Of what nobody finds: every entry would be looked at. Who has no time for that hears it, and nobody else is held up.
+TEST_F(LedgerTest, AQuestionThatTakesTooLongIsGivenUp) {
+  add(30'000);
+  EventFilter filter{.project = "p", .kind_prefix = "sandbox."};
+  filter.until = std::chrono::steady_clock::now();
+  auto given_up = ledger_->query(filter);
+  ASSERT_FALSE(given_up);
+  EXPECT_EQ(given_up.error().code, Code::timeout);
+  EXPECT_EQ(ledger_->query({.sandbox = "i1", .limit = 5})->size(), 5u);
+  filter.until = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  EXPECT_TRUE(ledger_->query(filter).value().empty());
+  filter.until.reset();
+  EXPECT_TRUE(ledger_->query(filter).value().empty());
+}
+
+TEST_F(LedgerTest, AKindThatThereIsNotIsNotLookedFor) {
+  add(30'000);
+  EventFilter filter{.project = "p", .kind_prefix = "zzz"};
+  filter.until = std::chrono::steady_clock::now();
+  auto none = ledger_->query(filter);
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_TRUE(none->empty());
+}
+
 TEST_F(LedgerTest, TooLargeAnEntryIsRefused) {
   auto e = event("i1");
   e.data = std::string((1 << 20) + 1, 'x');
@@ -172,6 +197,42 @@ TEST_F(LedgerTest, OrdinaryStatementsCannotRewriteIt) {
     ASSERT_FALSE(refused) << sql;
     EXPECT_NE(refused.error().message.find("the ledger only grows"), std::string::npos);
   }
+}
+
+// Entries may be heavy: a page ends before it is too much, and whoever goes on behind it misses nothing.
+TEST_F(LedgerTest, APageIsOnlySoHeavy) {
+  auto heavy = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      auto e = event("i1");
+      e.data = R"({"x":")" + std::string(1000, 'x') + R"("})";
+      ASSERT_TRUE(ledger_->append(e));
+    }
+    ASSERT_TRUE(ledger_->flush());
+  };
+  heavy(4);
+  ASSERT_TRUE(ledger_->rotate());
+  heavy(3);
+  for (bool newest : {false, true}) {
+    EventFilter filter{.project = "p", .bytes = 4000, .newest_first = newest};
+    std::vector<uint64_t> seen;
+    size_t pages = 0;
+    for (bool more = true; more; ++pages) {
+      auto page = ledger_->query(filter);
+      ASSERT_TRUE(page);
+      EXPECT_LE(page->size(), 4u);
+      for (const auto& one : *page) seen.push_back(one.seq);
+      more = goes_on(*page, filter);
+      if (more) (newest ? filter.before : filter.after) = page->back().seq;
+    }
+    EXPECT_EQ(pages, 3u);
+    std::ranges::sort(seen);
+    EXPECT_EQ(seen, (std::vector<uint64_t>{1, 2, 3, 4, 6, 7, 8}));
+  }
+  EventFilter tiny{.project = "p", .bytes = 1};
+  auto one = ledger_->query(tiny);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->size(), 1u) << "one is always there, or nobody would get on";
+  EXPECT_FALSE(goes_on({}, tiny));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 
+#include "ledger/kind.h"
 #include "ledger/ledger.h"
 #include "ledger/segments.h"
 
@@ -78,7 +79,25 @@ Result<Event> read_event(const sqlite::Statement& statement) {
   return e;
 }
 
+// What it takes in memory, nearly.
+size_t weight(const Event& e) {
+  size_t bytes = sizeof(Event);
+  for (const std::string* text : {&e.project, &e.sandbox, &e.task, &e.actor, &e.key, &e.data, &e.prev, &e.hash, &e.mac})
+    bytes += text->size();
+  return bytes;
+}
+
+size_t weight(const std::vector<Event>& page) {
+  size_t bytes = 0;
+  for (const auto& event : page) bytes += weight(event);
+  return bytes;
+}
+
 }  // namespace
+
+bool goes_on(const std::vector<Event>& page, const EventFilter& filter) {
+  return page.size() >= std::min(filter.limit, kMostEvents) || (!page.empty() && weight(page) >= filter.bytes);
+}
 
 Result<std::vector<Event>> query_events(sqlite::Database& db, const EventFilter& filter) {
   if (filter.limit == 0) return fail(Code::invalid, "a query needs a limit above 0");
@@ -102,34 +121,40 @@ Result<std::vector<Event>> query_events(sqlite::Database& db, const EventFilter&
   where.bind(query);
   query.bind(std::min<size_t>(filter.limit, kMostEvents));
   std::vector<Event> events;
-  for (;;) {
+  for (size_t bytes = 0;;) {
     ISOLA_TRY(bool more, query.step());
     if (!more) return events;
     ISOLA_TRY(auto event, read_event(query));
+    bytes += weight(event);
     events.push_back(std::move(event));
+    if (bytes >= filter.bytes) return events;
   }
 }
 
 Result<std::vector<Event>> Ledger::query(const EventFilter& filter) {
-  std::lock_guard lock(mutex_);
+  auto begins = [&](Kind kind) { return to_string(kind).starts_with(filter.kind_prefix); };
+  if (std::ranges::none_of(all_kinds(), begins)) return std::vector<Event>();  // no entry is of it: none is looked at
   EventFilter rest = filter;
   rest.limit = std::min(filter.limit, kMostEvents);
   std::vector<Event> events;
   ISOLA_CHECK(each_file(filter, [&](sqlite::Database& db) -> Result<bool> {
     ISOLA_TRY(auto some, query_events(db, rest));
-    rest.limit -= some.size();
+    const bool more = !goes_on(some, rest);
+    if (more) rest.limit -= some.size(), rest.bytes -= weight(some);
     std::move(some.begin(), some.end(), std::back_inserter(events));
-    return rest.limit > 0;
+    return more;
   }));
   return events;
 }
 
 // The files that can have what the filter wants, this one and those before it, in the order that it wants them.
 Result<void> Ledger::each_file(const EventFilter& filter, const std::function<Result<bool>(sqlite::Database&)>& look) {
-  if (!reader_) {
-    ISOLA_TRY(reader_, sqlite::Database::open_reader(path_));
+  Reader& reader = filter.until ? patient_ : quick_;
+  std::lock_guard lock(reader.mutex);
+  if (!reader.db) {
+    ISOLA_TRY(reader.db, sqlite::Database::open_reader(path_));
   }
-  ISOLA_TRY(Head start, segment_start(*reader_));
+  ISOLA_TRY(Head start, segment_start(*reader.db));
   std::vector<std::string> files = {path_};
   if (start.seq > 0 && filter.after < start.seq) {
     ISOLA_TRY(files, segments_of(path_));
@@ -139,8 +164,12 @@ Result<void> Ledger::each_file(const EventFilter& filter, const std::function<Re
     if (!may_hold(file, filter)) continue;
     auto old = file == path_ ? fail(Code::not_found, "") : sqlite::Database::open_reader(file);
     if (!old && file != path_) continue;  // moved away meanwhile, as its owner may
-    ISOLA_TRY(bool more, look(old ? *old : *reader_));
-    if (!more) break;
+    sqlite::Database& db = old ? *old : *reader.db;
+    db.set_deadline(filter.until);
+    auto more = look(db);
+    db.set_deadline({});
+    if (!more) return std::unexpected(std::move(more).error());
+    if (!*more) break;
   }
   return {};
 }
@@ -206,31 +235,36 @@ Result<std::vector<UsageTotals>> Ledger::usage(const UsageFilter& filter, GroupB
   if (filter.up_to) where.number("seq <= ?", whole(filter.up_to));
   std::string_view key = column_of(group);
   if (!kept.empty() && group != GroupBy::all && group != GroupBy::project) key = "name";
+  if (filter.after) where.text(fmt::format("{} > ?", key), *filter.after);
   std::string samples = "count(*)";
   std::string idle = fmt::format("sum(CASE WHEN cpu_usec < wall_ms * 1000 * {} THEN wall_ms ELSE 0 END)", kIdleBelow);
   if (!kept.empty()) samples = "sum(samples)", idle = "sum(idle_ms)";
   const std::string sql = fmt::format(
       "SELECT {} AS key, min(from_ms), max(to_ms), sum(cpu_usec), total(memory_byte_seconds), "
       "total(disk_byte_seconds), sum(bytes_out), sum(commands), sum(wall_ms), {}, {} "
-      "FROM {} WHERE {} GROUP BY key ORDER BY key",
-      key, samples, idle, kept.empty() ? "usage" : "usage_totals", where.sql());
+      "FROM {} WHERE {} GROUP BY key ORDER BY key{}",
+      key, samples, idle, kept.empty() ? "usage" : "usage_totals", where.sql(), filter.limit ? " LIMIT ?" : "");
   std::map<std::string, UsageTotals> totals;
   auto sum = [&](sqlite::Database& db) -> Result<bool> {
     ISOLA_TRY(auto query, db.prepare(sql));
     where.bind(query);
+    if (filter.limit) query.bind(filter.limit);
     for (;;) {
       ISOLA_TRY(bool more, query.step());
       if (!more) return true;
       add(totals, query);
     }
   };
-  std::lock_guard lock(mutex_);
   // The kept sums go on from file to file; samples stay in theirs.
-  EventFilter files;
+  EventFilter files{.until = filter.until};
   if (!kept.empty()) files.after = whole(UINT64_MAX);
   ISOLA_CHECK(each_file(files, sum));
+  // Each file has given the first of its own: the first of all are among them, whole.
   std::vector<UsageTotals> out;
-  for (auto& [name, one] : totals) out.push_back(std::move(one));
+  for (auto& [name, one] : totals) {
+    if (filter.limit && out.size() == filter.limit) break;
+    out.push_back(std::move(one));
+  }
   return out;
 }
 

@@ -59,11 +59,6 @@ Result<void> make_ratchet(const std::string& path, const ChainKey& key, unsigned
   return {};
 }
 
-bool is_there(const std::string& path) {
-  struct stat status{};
-  return ::lstat(path.c_str(), &status) == 0;
-}
-
 // Of a ledger from before keys. As its owner: root opens no database in the folder of somebody else.
 Result<uint64_t> entries_before(const std::string& ledger, unsigned uid, unsigned gid) {
   if (!is_there(ledger)) return 0;

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <filesystem>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash/sha256.h"
 #include "base/log.h"
@@ -21,11 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string next_of(const std::string& path) { return path + ".next"; }
-
-bool is_there(const std::string& path) {
-  struct stat status{};
-  return ::lstat(path.c_str(), &status) == 0;
-}
 
 // ledger-FIRST-LAST.db; the numbers as wide as they get, so that the names sort.
 std::string name_of(uint64_t first, uint64_t last) { return fmt::format("ledger-{:020}-{:020}.db", first, last); }
@@ -70,9 +65,8 @@ Result<ChainKey> make_next(const std::string& path, const std::string& old_name,
   ISOLA_TRY(auto start, db.prepare("INSERT INTO segment VALUES (?, ?)"));
   ISOLA_CHECK(start.bind(head.seq + 1, head.hash).run());
   ISOLA_TRY(std::string opening, opening_digest(db));
-  using namespace std::chrono;
   Event e{.seq = head.seq + 1, .kind = Kind::ledger_rotated};
-  e.time = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+  e.time = milliseconds_now();
   e.data = fmt::format(R"({{"file":"{}","first":{},"last":{},"opening":"{}"}})", old_name, first, head.seq, opening);
   std::string_view kind = to_string(e.kind);
   ISOLA_TRY(e.hash, chain_hash(e, kind, head.hash, true));

@@ -1,7 +1,9 @@
 // What work cost: amounts, their sums, and money by a price sheet.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ledger/event.h"
@@ -42,12 +44,17 @@ struct UsageRow {
   bool idle() const { return used.wall_ms > 0 && used.busy() < kIdleBelow; }
 };
 
+using Until = std::optional<std::chrono::steady_clock::time_point>;
+
 enum class GroupBy : uint8_t { all, sandbox, task, project, day };
 
 struct UsageFilter {
-  std::string project, sandbox, task;  // empty: any
-  Millis from = 0, to = 0;             // samples that began in [from, to); 0: no bound
-  uint64_t up_to = 0;                  // the last entry that counts; 0: no bound
+  std::string project, sandbox, task;     // empty: any
+  Millis from = 0, to = 0;                // samples that began in [from, to); 0: no bound
+  uint64_t up_to = 0;                     // the last entry that counts; 0: no bound
+  std::optional<std::string> after = {};  // groups whose key is larger; none: from the first on
+  size_t limit = 0;                       // groups; 0: all
+  Until until = {};                       // then it is given up, with Code::timeout; none: never
 };
 
 struct UsageTotals {

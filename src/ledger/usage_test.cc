@@ -122,6 +122,43 @@ TEST_F(UsageTest, KeptSumsAreThoseOfTheSamples) {
   EXPECT_TRUE(ledger_->verify()->good());
 }
 
+// Pages of groups are those of the whole, also where samples stand in several files.
+TEST_F(UsageTest, PagesMakeTheWhole) {
+  for (unsigned i = 0; i < 60; ++i) {
+    if (i == 30) {
+      ASSERT_TRUE(ledger_->flush());  // a file without entries is not ended
+      auto rotated = ledger_->rotate();
+      ASSERT_TRUE(rotated) << rotated.error().message;
+    }
+    std::string name = "i" + std::to_string(i * 7 % 20), task = i % 4 ? "t" + std::to_string(i % 4) : "";
+    ASSERT_TRUE(ledger_->record_usage(sample("p", name.c_str(), task.c_str(), 1000, {.commands = 1, .wall_ms = 1000})));
+  }
+  ASSERT_TRUE(ledger_->flush());
+  for (Millis from : {Millis{0}, Millis{1}}) {  // kept sums, and samples
+    for (GroupBy group : {GroupBy::sandbox, GroupBy::task}) {
+      auto whole = ledger_->usage({.project = "p", .from = from}, group);
+      ASSERT_TRUE(whole) << whole.error().message;
+      ASSERT_EQ(whole->size(), group == GroupBy::sandbox ? 20u : 4u);
+      std::vector<UsageTotals> seen;
+      UsageFilter filter{.project = "p", .from = from};
+      filter.limit = 3;
+      for (;;) {
+        auto page = ledger_->usage(filter, group);
+        ASSERT_TRUE(page) << page.error().message;
+        ASSERT_LE(page->size(), 3u);
+        seen.insert(seen.end(), page->begin(), page->end());
+        if (page->size() < 3) break;
+        filter.after = page->back().key;
+      }
+      ASSERT_EQ(seen.size(), whole->size());
+      for (size_t i = 0; i < seen.size(); ++i) {
+        EXPECT_EQ(seen[i].key, whole->at(i).key);
+        EXPECT_EQ(seen[i].used, whole->at(i).used);
+      }
+    }
+  }
+}
+
 TEST_F(UsageTest, WhatCannotBeIsRefusedBeforeItReachesTheQueue) {
   for (double amount : {std::nan(""), -1.0, HUGE_VAL, 1e300}) {
     EXPECT_EQ(ledger_->record_usage(sample("p", "i", "", 1, {.memory_byte_seconds = amount})).error().code,

@@ -1,5 +1,7 @@
 #include "sandbox/accounts.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/log.h"
 
 namespace isola::sandbox {
@@ -19,6 +21,18 @@ ledger::Usage part_of(const ledger::Usage& whole, uint64_t index, uint64_t count
 }
 
 const ledger::Usage kCommand{.commands = 1};
+
+Millis created_of(const Box& box) {
+  return box.of_record([](const auto& r) { return r.created; });
+}
+store::Budget budget_of(const Box& box) {
+  return box.of_record([](const auto& r) { return r.budget; });
+}
+
+void drop_taken(Meter& meter, const std::string& task) {
+  auto at = meter.taken.find(task);
+  if (at != meter.taken.end() && --at->second == 0) meter.taken.erase(at);
+}
 
 }  // namespace
 
@@ -67,32 +81,77 @@ Result<void> Accounts::begin_task(const store::TaskRecord& task) {
 
 Result<void> Accounts::begin_box(Box& box) {
   ISOLA_TRY(auto before, ledger_.usage({.sandbox = box.id()}, ledger::GroupBy::all));
-  if (before.empty() || before.front().samples == 0) return {};
+  ISOLA_TRY(auto told, told_since(box));
   std::lock_guard lock(mutex_);
+  for (const auto& [task, used] : told) add(box, task, used);
+  if (before.empty() || before.front().samples == 0) return {};
   Meter& meter = box.meter();
-  meter.total = before.front().used;
+  meter.total += before.front().used;
   // The kernel's counter went on while nobody looked: the next charge finds the difference.
-  meter.last.cpu_usec = meter.total.cpu_usec - std::min(meter.total.cpu_usec, box.record().cpu_before);
+  meter.last.cpu_usec =
+      meter.total.cpu_usec - std::min(meter.total.cpu_usec, box.of_record([](const auto& r) { return r.cpu_before; }));
   meter.at = meter.written = before.front().to;
   return {};
 }
 
+Result<std::map<std::string, ledger::Usage>> Accounts::told_since(const Box& box) {
+  std::map<std::string, ledger::Usage> told;
+  // Of most the newest sample is near: a server that starts asks for each.
+  ledger::EventFilter filter{.sandbox = box.id(), .limit = 16, .newest_first = true};
+  for (;;) {
+    ISOLA_TRY(auto events, ledger_.query(filter));
+    for (const auto& event : events) {
+      using ledger::Kind;
+      if (event.kind == Kind::usage_sample) return told;
+      bool command = event.kind == Kind::command_started;
+      if (!command && event.kind != Kind::egress_allowed && event.kind != Kind::egress_lost) continue;
+      auto data = nlohmann::json::parse(event.data, nullptr, false);
+      if (!data.is_object()) continue;
+      if (command && data.value("counted", true)) ++told[event.task].commands;
+      if (!command) told[event.task].bytes_out += data.value("bytes_out", uint64_t{0});
+    }
+    if (!ledger::goes_on(events, filter)) return told;
+    filter.before = events.back().seq;
+    filter.limit = 1000;
+  }
+}
+
+// A budget that is changed or taken away needs nothing of the ledger.
+bool Accounts::counts_anew(const store::TaskRecord& task) {
+  std::lock_guard lock(mutex_);
+  const std::string name = slot(task.project, task.task);
+  if (task.budget == store::Budget{}) {
+    tasks_.erase(name);
+    return false;
+  }
+  auto at = tasks_.find(name);
+  if (at == tasks_.end()) return true;
+  at->second.budget = task.budget;
+  return false;
+}
+
 Result<void> Accounts::set_task(const store::TaskRecord& task, const std::vector<BoxPtr>& living,
                                 ledger::ChainWriter::Done marked) {
-  std::unique_lock lock(mutex_);
-  std::string name = slot(task.project, task.task);
-  bool counted = tasks_.contains(name), wanted = task.budget != store::Budget{};
-  if (!wanted)
-    tasks_.erase(name);
-  else
-    tasks_[name].budget = task.budget;
-  if (counted || !wanted) {
-    lock.unlock();
+  if (!counts_anew(task)) {
     marked(uint64_t{0});
     return {};
   }
-  // Rows are handed to the ledger under this mutex: what is before the mark was not counted here, all after it is.
-  for (const auto& box : living) write_rows(*box, box->record(), now_millis());
+  // Rows are handed to the ledger by whoever has the pen: what is before the mark was not counted here, all after it
+  // is.
+  std::lock_guard pen(pen_);
+  for (const auto& box : living) box->tell_birth();
+  std::vector<std::vector<ledger::UsageRow>> rows;
+  {
+    std::lock_guard lock(mutex_);
+    Account& account = tasks_[slot(task.project, task.task)];
+    account.budget = task.budget;
+    for (const auto& box : living) {
+      rows.push_back(take_rows(*box, now_millis()));
+      if (auto at = box->meter().taken.find(task.task); at != box->meter().taken.end())
+        account.used.commands += at->second;  // in no row yet
+    }
+  }
+  for (const auto& of_one : rows) write_rows(of_one);
   return ledger_.flush(std::move(marked));
 }
 
@@ -124,11 +183,11 @@ void Accounts::add(Box& box, const std::string& task, const ledger::Usage& used)
 }
 
 void Accounts::charge(Box& box, const launcher::StatsReply& stats) {
-  auto record = box.record();
+  const auto [created, own] = box.of_record([](const auto& r) { return std::pair(r.created, r.task); });
   std::lock_guard lock(mutex_);
   Meter& meter = box.meter();
   Millis now = now_millis();
-  Millis passed = std::max<Millis>(0, now - (meter.at ? meter.at : record.created));
+  Millis passed = std::max<Millis>(0, now - (meter.at ? meter.at : created));
   double seconds = static_cast<double>(passed) / 1000;
   ledger::Usage used;
   if (stats.cpu_usec > meter.last.cpu_usec) used.cpu_usec = stats.cpu_usec - meter.last.cpu_usec;
@@ -140,18 +199,21 @@ void Accounts::charge(Box& box, const launcher::StatsReply& stats) {
   meter.last.cpu_usec = cpu_seen;
   meter.at = now;
   uint64_t count = meter.running.size(), index = 0;
-  if (count == 0) return add(box, record.task, used);
+  if (count == 0) return add(box, own, used);
   for (const auto& [task, commands] : meter.running) add(box, task, part_of(used, index++, count));
 }
 
-void Accounts::add_bytes(Box& box, uint64_t bytes) {
-  std::string own = box.record().task;
+Result<void> Accounts::add_bytes(Box& box, uint64_t bytes, const std::function<Result<void>()>& tell) {
+  std::string own = box.task();
+  std::lock_guard pen(pen_);
+  ISOLA_CHECK(tell());
   std::lock_guard lock(mutex_);
   const auto& running = box.meter().running;
   uint64_t index = 0;
   ledger::Usage used{.bytes_out = bytes};
-  if (running.empty()) return add(box, own, used);
+  if (running.empty()) add(box, own, used);
   for (const auto& [task, commands] : running) add(box, task, part_of(used, index++, running.size()));
+  return {};
 }
 
 void Accounts::set_frozen(Box& box, bool frozen) {
@@ -163,10 +225,11 @@ void Accounts::charge_storage(const std::string& project, const std::string& ima
                               Millis to) {
   ledger::UsageRow row{.project = project, .sandbox = image, .task = {}, .from = from, .to = to};
   row.used.disk_byte_seconds = static_cast<double>(bytes) * static_cast<double>(to - from) / 1000;
-  std::lock_guard lock(mutex_);
-  projects_[project].used += row.used;
-  if (auto written = ledger_.record_usage(row); !written)
-    log::error("sandbox", "cannot write down usage: {}", written.error().message);
+  {
+    std::lock_guard lock(mutex_);
+    projects_[project].used += row.used;
+  }
+  write_rows({row});
 }
 
 void Accounts::reborn(Box& box) {
@@ -176,8 +239,18 @@ void Accounts::reborn(Box& box) {
   box.meter().frozen = false;
 }
 
+uint64_t Accounts::oom_kills(const Box& box) const {
+  std::lock_guard lock(mutex_);
+  return box.meter().last.oom_kills;
+}
+
+void Accounts::set_oom_kills(Box& box, uint64_t count) {
+  std::lock_guard lock(mutex_);
+  box.meter().last.oom_kills = count;
+}
+
 std::expected<void, Spent> Accounts::take_command(Box& box, const std::string& task) {
-  auto budget = box.record().budget;
+  const auto budget = budget_of(box);
   std::lock_guard lock(mutex_);
   auto none_left = [](const store::Budget& of, const ledger::Usage& used) {
     return of.commands > 0 && used.commands >= of.commands;
@@ -191,11 +264,13 @@ std::expected<void, Spent> Accounts::take_command(Box& box, const std::string& t
   if (none_left(project.budget, project.used))
     return std::unexpected(Spent{Scope::project, "commands", project.budget.at_limit});
   add(box, task, kCommand);
+  ++box.meter().taken[task];
   return {};
 }
 
 void Accounts::give_back_command(Box& box, const std::string& task) {
   std::lock_guard lock(mutex_);
+  drop_taken(box.meter(), task);
   auto less = [](ledger::Usage& used) {
     if (used.commands > 0) --used.commands;
   };
@@ -205,15 +280,23 @@ void Accounts::give_back_command(Box& box, const std::string& task) {
   if (auto at = tasks_.find(slot(box.project(), task)); at != tasks_.end()) less(at->second.used);
 }
 
+void Accounts::tell_start(Box& box, const std::string& task, const std::function<void()>& tell) {
+  std::lock_guard pen(pen_);
+  tell();
+  std::lock_guard lock(mutex_);
+  drop_taken(box.meter(), task);
+}
+
+void Accounts::tell_late_start(Box& box, const std::string& task, const std::function<void()>& tell) {
+  std::lock_guard pen(pen_);
+  tell();
+  std::lock_guard lock(mutex_);
+  add(box, task, kCommand);
+}
+
 void Accounts::command_begins(Box& box, const std::string& task) {
-  auto record = box.record();
   std::lock_guard lock(mutex_);
   ++box.meter().running[task];
-  // What is counted exactly must not be forgotten by a server that is killed before the next sample.
-  const Account* account = find_task(box.project(), task);
-  if (record.budget.commands > 0 || projects_[box.project()].budget.commands > 0 ||
-      (account && account->budget.commands > 0))
-    write_rows(box, record, now_millis());
 }
 
 void Accounts::command_ends(Box& box, const std::string& task) {
@@ -223,56 +306,74 @@ void Accounts::command_ends(Box& box, const std::string& task) {
   if (at != running.end() && --at->second == 0) running.erase(at);
 }
 
-void Accounts::write_rows(Box& box, const store::SandboxRecord& record, Millis to) {
-  box.tell_birth();
+std::vector<ledger::UsageRow> Accounts::take_rows(Box& box, Millis to) {
   Meter& meter = box.meter();
-  Millis from = meter.written ? meter.written : record.created;
+  Millis from = meter.written ? meter.written : created_of(box);
+  std::vector<ledger::UsageRow> rows;
   for (const auto& [task, used] : meter.fresh) {
-    if (used == ledger::Usage{}) continue;
-    ledger::UsageRow row{.project = record.project, .sandbox = record.id, .task = task, .from = from, .to = to};
+    ledger::UsageRow row{.project = box.project(), .sandbox = box.id(), .task = task, .from = from, .to = to};
     row.used = used;
-    if (auto written = ledger_.record_usage(row); !written)
-      log::error("sandbox", "cannot write down usage: {}", written.error().message);
+    if (auto at = meter.taken.find(task); at != meter.taken.end()) row.used.commands -= at->second;
+    if (row.used != ledger::Usage{}) rows.push_back(std::move(row));
   }
   meter.fresh.clear();
+  for (const auto& [task, commands] : meter.taken) meter.fresh[task].commands = commands;
   meter.written = to;
+  return rows;
+}
+
+void Accounts::write_rows(const std::vector<ledger::UsageRow>& rows) {
+  if (auto written = ledger_.record_usage(rows); !written)
+    log::error("sandbox", "cannot write down usage: {}", written.error().message);
 }
 
 bool Accounts::write(Box& box, std::chrono::milliseconds age) {
-  auto record = box.record();
-  Millis to = record.ended ? record.ended : now_millis();
-  std::lock_guard lock(mutex_);
-  if (to - (box.meter().written ? box.meter().written : record.created) < age.count()) return false;
-  write_rows(box, record, to);
+  auto moment = [&] {
+    const Millis ended = box.of_record([](const auto& r) { return r.ended; });
+    return ended ? ended : now_millis();
+  };
+  auto is_due = [&] {
+    std::lock_guard lock(mutex_);
+    return moment() - (box.meter().written ? box.meter().written : created_of(box)) >= age.count();
+  };
+  if (!is_due()) return false;  // before anything that can wait
+  std::lock_guard pen(pen_);
+  box.tell_birth();
+  std::vector<ledger::UsageRow> rows;
+  {
+    std::lock_guard lock(mutex_);
+    rows = take_rows(box, moment());
+  }
+  write_rows(rows);
   return true;
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------
 
 bool Accounts::watched(const Box& box) const {
-  auto record = box.record();
+  const auto [budget, task_of_its_own] = box.of_record([](const auto& r) { return std::pair(r.budget, r.task); });
   auto timed = [](const store::Budget& b) {
     return b.cpu_seconds > 0 || b.wall_seconds > 0 || b.bytes_out > 0 || b.money > 0;
   };
-  if (timed(record.budget)) return true;
+  if (timed(budget)) return true;
   std::lock_guard lock(mutex_);
-  if (auto at = projects_.find(record.project); at != projects_.end() && timed(at->second.budget)) return true;
-  if (const Account* own = find_task(record.project, record.task); own && timed(own->budget)) return true;
+  if (auto at = projects_.find(box.project()); at != projects_.end() && timed(at->second.budget)) return true;
+  if (const Account* own = find_task(box.project(), task_of_its_own); own && timed(own->budget)) return true;
   for (const auto& [task, commands] : box.meter().running)
-    if (const Account* account = find_task(record.project, task); account && timed(account->budget)) return true;
+    if (const Account* account = find_task(box.project(), task); account && timed(account->budget)) return true;
   return false;
 }
 
 std::optional<Spent> Accounts::spent(const Box& box, bool with_commands) const {
-  auto record = box.record();
+  const auto [budget, task] = box.of_record([](const auto& r) { return std::pair(r.budget, r.task); });
   std::lock_guard lock(mutex_);
-  if (auto amount = over(record.budget, box.meter().total, with_commands); !amount.empty())
-    return Spent{Scope::sandbox, amount, record.budget.at_limit};
-  if (const Account* own = find_task(record.project, record.task)) {
+  if (auto amount = over(budget, box.meter().total, with_commands); !amount.empty())
+    return Spent{Scope::sandbox, amount, budget.at_limit};
+  if (const Account* own = find_task(box.project(), task)) {
     if (auto amount = over(own->budget, own->used, with_commands); !amount.empty())
       return Spent{Scope::task, amount, own->budget.at_limit};
   }
-  if (auto at = projects_.find(record.project); at != projects_.end()) {
+  if (auto at = projects_.find(box.project()); at != projects_.end()) {
     if (auto amount = over(at->second.budget, at->second.used, with_commands); !amount.empty())
       return Spent{Scope::project, amount, at->second.budget.at_limit};
   }
@@ -280,11 +381,11 @@ std::optional<Spent> Accounts::spent(const Box& box, bool with_commands) const {
 }
 
 std::vector<std::string> Accounts::spent_tasks(const Box& box) const {
-  auto record = box.record();
+  const std::string own = box.task();
   std::lock_guard lock(mutex_);
   std::vector<std::string> all;
   for (const auto& [task, commands] : box.meter().running) {
-    const Account* account = task == record.task ? nullptr : find_task(record.project, task);
+    const Account* account = task == own ? nullptr : find_task(box.project(), task);
     if (account && !over(account->budget, account->used, false).empty()) all.push_back(task);
   }
   return all;

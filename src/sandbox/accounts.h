@@ -6,7 +6,9 @@
 //   accounts.write(*box);                            // rows into the ledger
 //
 // What a sandbox uses belongs to the tasks whose commands run in it at the time, in equal parts; to its own task while
-// none runs. A command is counted for the task that it names. Any thread may call; one mutex, held for microseconds.
+// none runs. A command is counted for the task that it names. Any thread may call. The amounts have a mutex that is
+// held for microseconds; whoever writes to the ledger, whose queue may be full, has the pen meanwhile, and nobody who
+// only looks waits for that.
 #pragma once
 
 #include <functional>
@@ -50,15 +52,24 @@ class Accounts {
   ledger::Usage used_by(const Box& box) const;
 
   void charge(Box& box, const launcher::StatsReply& stats);
-  void add_bytes(Box& box, uint64_t bytes);
+  // What is told of in the ledger by `tell` comes before the row that counts it, and no row comes between the two:
+  // begin_box() finds what stands behind the newest row, and counts it, whenever a server was killed.
+  Result<void> add_bytes(Box& box, uint64_t bytes, const std::function<Result<void>()>& tell);
   void set_frozen(Box& box, bool frozen);  // its wall time stands still meanwhile
   // What a snapshot took of the disk between two moments: a row of its own, under its own name.
   void charge_storage(const std::string& project, const std::string& image, uint64_t bytes, Millis from, Millis to);
   // It was made again from an image: the kernel counts from nothing.
   void reborn(Box& box);
+  // What the memory limit killed in it, as it was last seen.
+  uint64_t oom_kills(const Box& box) const;
+  void set_oom_kills(Box& box, uint64_t count);
   // Counted at once, so that of two at the same time only one has the last. give_back: it did not start after all.
   std::expected<void, Spent> take_command(Box& box, const std::string& task);
   void give_back_command(Box& box, const std::string& task);
+  // It has started, which `tell` tells the ledger; what was not told is in no row.
+  void tell_start(Box& box, const std::string& task, const std::function<void()>& tell);
+  // Of one that a killed server took and did not tell: the same, and counts it.
+  void tell_late_start(Box& box, const std::string& task, const std::function<void()>& tell);
   void command_begins(Box& box, const std::string& task);
   void command_ends(Box& box, const std::string& task);
   // Into the ledger, if the last row is older than `age`. false: it is not.
@@ -81,11 +92,18 @@ class Accounts {
   };
   static std::string slot(const std::string& project, const std::string& task) { return project + "\n" + task; }
   const Account* find_task(const std::string& project, const std::string& task) const;
-  void write_rows(Box& box, const store::SandboxRecord& record, Millis to);
+  // What the ledger was told behind the newest row, by task.
+  Result<std::map<std::string, ledger::Usage>> told_since(const Box& box);
+  bool counts_anew(const store::TaskRecord& task);
+  // What is in no row yet; nothing of it is left. Under mutex_, with the pen.
+  std::vector<ledger::UsageRow> take_rows(Box& box, Millis to);
+  void write_rows(const std::vector<ledger::UsageRow>& rows);
   void add(Box& box, const std::string& task, const ledger::Usage& used);
   std::string over(const store::Budget& budget, const ledger::Usage& used, bool with_commands) const;
 
   ledger::Ledger& ledger_;
+  // Who has it may add to the ledger what rows count, and rows, in this order; taken before mutex_, never under it.
+  std::mutex pen_;
   mutable std::mutex mutex_;
   ledger::PriceSheet prices_;
   std::unordered_map<std::string, Account> projects_;

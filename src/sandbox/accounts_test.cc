@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <future>
+#include <latch>
 
 #include "store/test_store.h"
 
@@ -14,7 +17,12 @@ class AccountsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     EXPECT_TRUE(ledger::provide_key(folder_ / "ledger.db", folder_ / "ledger.key", ::getuid(), ::getgid()));
-    auto opened = ledger::Ledger::open(folder_ / "ledger.db");
+    open({});
+  }
+  void open(const ledger::LedgerOptions& options) {
+    accounts_.reset();
+    ledger_.reset();
+    auto opened = ledger::Ledger::open(folder_ / "ledger.db", options);
     ASSERT_TRUE(opened);
     ledger_ = std::move(*opened);
     accounts_ = std::make_unique<Accounts>(*ledger_, ledger::PriceSheet{.cpu_hour = 3600});
@@ -124,6 +132,104 @@ TEST_F(AccountsTest, AnAdoptedSandboxGoesOnWhereItWas) {
   ASSERT_TRUE(accounts_->begin_box(*again));
   accounts_->charge(*again, cpu(1'500'000));
   EXPECT_EQ(accounts_->used_by(*again).cpu_usec, 1'500'000U);
+}
+
+// Whenever a server is killed, the next one counts each command and each byte once: what the ledger was told of behind
+// the newest row is in none.
+TEST_F(AccountsTest, WhatWasToldAndIsInNoRowIsCountedByTheNext) {
+  auto one = box("t");
+  auto tell_start = [&](const char* data) {
+    return [this, one, data] {
+      ledger::Event event{.project = "p", .sandbox = one->id(), .task = "t", .kind = ledger::Kind::command_started};
+      event.data = data;
+      EXPECT_TRUE(ledger_->append(event));
+    };
+  };
+  auto tell_bytes = [&]() -> Result<void> {
+    ledger::Event event{.project = "p", .sandbox = one->id(), .task = "t", .kind = ledger::Kind::egress_allowed};
+    event.data = R"({"bytes_out":1000})";
+    return ledger_->append(event);
+  };
+  auto after_a_kill = [&] {
+    EXPECT_TRUE(ledger_->flush());
+    Accounts next(*ledger_, {});
+    next.set_project("p", {.commands = 1000});
+    auto again = std::make_shared<Box>(io_, one->record());
+    EXPECT_TRUE(next.begin_box(*again));
+    return next.used_by(*again);
+  };
+  ASSERT_TRUE(accounts_->take_command(*one, "t"));
+  accounts_->tell_start(*one, "t", tell_start("{}"));
+  EXPECT_EQ(after_a_kill().commands, 1U);  // no row was ever written
+  accounts_->write(*one);
+  EXPECT_EQ(after_a_kill().commands, 1U);
+  ASSERT_TRUE(accounts_->take_command(*one, "t"));
+  ASSERT_TRUE(accounts_->take_command(*one, "t"));
+  accounts_->tell_start(*one, "t", tell_start("{}"));
+  tell_start(R"({"counted":false})")();  // a hook
+  ASSERT_TRUE(accounts_->add_bytes(*one, 1000, tell_bytes));
+  EXPECT_EQ(after_a_kill().commands, 2U);
+  EXPECT_EQ(after_a_kill().bytes_out, 1000U);
+  accounts_->write(*one);
+  EXPECT_EQ(of_task("t").commands, 2U);  // one was taken and not told: it is in no row
+  EXPECT_EQ(after_a_kill().commands, 2U);
+  EXPECT_EQ(after_a_kill().bytes_out, 1000U);
+  accounts_->give_back_command(*one, "t");
+  accounts_->write(*one);
+  EXPECT_EQ(of_task("t").commands, 2U);
+  EXPECT_EQ(accounts_->used_by(*one).commands, 2U);
+  accounts_->tell_late_start(*one, "t", tell_start("{}"));  // of a server before this one
+  EXPECT_EQ(after_a_kill().commands, 3U);
+  accounts_->write(*one);
+  EXPECT_EQ(of_task("t").commands, 3U);
+  EXPECT_EQ(after_a_kill().commands, 3U);
+}
+
+TEST_F(AccountsTest, ABudgetCountsWhatIsJustStarting) {
+  auto one = box("t");
+  ASSERT_TRUE(accounts_->take_command(*one, "t"));
+  set_task("t", {.commands = 2}, {one});
+  EXPECT_EQ(accounts_->used_by_task("p", "t")->commands, 1U);
+  accounts_->tell_start(*one, "t", [] {});
+  accounts_->write(*one);
+  EXPECT_EQ(of_task("t").commands, 1U);
+}
+
+// One tenant's connections fill the ledger's queue: the budgets of the others are looked at all the same.
+TEST_F(AccountsTest, WhoLooksDoesNotWaitForAFullLedger) {
+  std::atomic<bool> stuck = false;
+  std::latch telling(1), go(1);
+  open({.queue_items = 1, .written = [&](uint64_t) {
+          stuck = true;
+          stuck.notify_all();
+          go.wait();
+        }});
+  auto one = box(), other = box("t", {.commands = 1});
+  auto event = [&] {
+    ledger::Event event{.project = "p", .sandbox = one->id(), .kind = ledger::Kind::egress_allowed};
+    event.data = R"({"bytes_out":1000})";
+    return event;
+  };
+  ASSERT_TRUE(ledger_->append(event()));
+  stuck.wait(false);
+  ASSERT_TRUE(ledger_->append(event()));  // the queue is full, and nobody takes from it
+  auto added = std::async(std::launch::async, [&] {
+    return accounts_->add_bytes(*one, 1000, [&] {
+      telling.count_down();
+      return ledger_->append(event());
+    });
+  });
+  telling.wait();
+  auto looked = std::async(std::launch::async, [&] {
+    return !accounts_->spent(*other) && !accounts_->refuses("p", "t") && accounts_->take_command(*other, "t") &&
+           !accounts_->write(*other, std::chrono::hours(1));
+  });
+  EXPECT_EQ(looked.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  go.count_down();
+  EXPECT_TRUE(looked.get());
+  EXPECT_TRUE(added.get());
+  EXPECT_EQ(accounts_->used_by(*one).bytes_out, 1000U);
+  open({});
 }
 
 TEST_F(AccountsTest, FrozenTimeDoesNotCount) {

@@ -8,11 +8,6 @@ namespace {
 constexpr size_t kFinishedKept = 256;
 }
 
-Millis now_millis() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 Box::Box(boost::asio::io_context& home, store::SandboxRecord record)
     : timers(std::make_unique<Timers>(home)),
       home_(home),
@@ -141,16 +136,16 @@ void Box::link_may_be_silent(bool silent) {
   if (link_) link_->may_be_silent(silent);
 }
 
-void Box::set_birth(std::function<void()> tell) {
+void Box::tell_later(std::function<void()> tell) {
   std::lock_guard lock(birth_mutex_);
-  birth_ = std::move(tell);
+  waiting_.push_back(std::move(tell));
   untold_ = true;
 }
 
 void Box::tell_birth() {
   if (!untold_) return;
   std::lock_guard lock(birth_mutex_);
-  if (auto tell = std::exchange(birth_, nullptr)) tell();
+  for (const auto& tell : std::exchange(waiting_, {})) tell();
   untold_ = false;
 }
 
@@ -282,6 +277,11 @@ std::vector<std::shared_ptr<CodeRun>> Box::code() const {
   for (const auto& one : code_)
     if (auto run = one.lock()) all.push_back(std::move(run));
   return all;
+}
+
+void Box::forget_oom_kills() {
+  std::lock_guard lock(mutex_);
+  for (auto& [id, command] : commands_) command.oom_kills = 0;
 }
 
 void Box::forget_commands() {

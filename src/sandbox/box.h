@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "base/clock.h"
 #include "base/task.h"
 #include "ledger/usage.h"
 #include "sandbox/caller.h"
@@ -21,7 +22,7 @@
 namespace isola::sandbox {
 
 using store::Millis;
-Millis now_millis();
+inline Millis now_millis() { return milliseconds_now(); }
 
 // The state of a thing does not allow what was asked: another call has to come first.
 inline std::unexpected<Error> conflict(std::string message) {
@@ -46,6 +47,8 @@ struct CommandInfo {
   guest::Exit exit;
   std::string stopped;      // why we ended it, if we did
   bool takes_input = true;  // false: it was started without, or its end was sent
+  bool counted = true;      // by budgets and usage; false: the service's own
+  uint64_t oom_kills = 0;   // that the kernel had counted in the sandbox before it
 };
 
 // What it used. Accounts (accounts.h) reads and writes it, under its mutex.
@@ -55,6 +58,7 @@ struct Meter {
   bool frozen = false;                         // its wall time stands still
   std::map<std::string, ledger::Usage> fresh;  // by task: not in a row yet
   ledger::Usage total;                         // fresh and all rows
+  std::map<std::string, uint64_t> taken;       // commands in `fresh` whose start the ledger was not told, by task
   std::map<std::string, int> running;          // commands, by task
 };
 
@@ -181,7 +185,8 @@ class Box : public std::enable_shared_from_this<Box> {
 
   // An earlier server, or a launcher that is gone, may have been pausing it: then its end is not the end.
   std::atomic<bool> may_be_paused = false;
-  std::atomic<bool> unasked = false;  // an earlier server had it, and nobody asked it yet what ran in it
+  std::atomic<bool> disk_full = false;  // and the ledger says so
+  std::atomic<bool> unasked = false;    // an earlier server had it, and nobody asked it yet what ran in it
 
   // Commands started through this server, or found in the guest after a restart.
   bool remember(const CommandInfo& command);                             // false: it was known already
@@ -189,6 +194,7 @@ class Box : public std::enable_shared_from_this<Box> {
   std::vector<CommandInfo> commands() const;
   bool command_ended(const std::string& id, const guest::Exit& exit);  // false: that was known already
   void forget_commands();                                              // another past: none of them was ever started
+  void forget_oom_kills();                                             // another life: the kernel counts from 0
   void input_closed(const std::string& id);
   void command_stopped(const std::string& id, const std::string& why);
   // One watcher each, and only so many: each holds a channel of the guest until the command's end.
@@ -205,8 +211,9 @@ class Box : public std::enable_shared_from_this<Box> {
   Meter& meter() { return meter_; }
   const Meter& meter() const { return meter_; }
 
-  // Its birth, told of once: when its maker has the answer, or before anything else is told of it.
-  void set_birth(std::function<void()> tell);
+  // What the ledger hears of it when whoever waits has the answer, or before anything else is told of it: its birth
+  // first. Each is called once, in this order; none of them may call the box for more.
+  void tell_later(std::function<void()> tell);
   void tell_birth();
 
   // Timers belong to the service, which arms them on the home worker.
@@ -240,8 +247,8 @@ class Box : public std::enable_shared_from_this<Box> {
   std::deque<std::string> finished_;  // oldest first: only so many are remembered
   Meter meter_;
   std::atomic<bool> untold_ = false;
-  std::mutex birth_mutex_;  // held while it is told: whoever has more to tell waits for that
-  std::function<void()> birth_;
+  std::mutex birth_mutex_;                      // held while it is told: whoever has more to tell waits for that
+  std::vector<std::function<void()>> waiting_;  // for that
 };
 using BoxPtr = std::shared_ptr<Box>;
 

@@ -57,11 +57,23 @@ TEST_F(BoxText, SlotsAreApart) {
   EXPECT_EQ(made_, 1);
 }
 
+TEST_F(BoxText, WhatIsToldLaterIsToldInItsOrder) {
+  std::string told;
+  box_->tell_later([&] { told += "birth "; });
+  box_->tell_later([&] { told += "end "; });
+  EXPECT_EQ(told, "");
+  box_->tell_birth();
+  box_->tell_later([&] { told += "another"; });
+  box_->tell_birth();
+  box_->tell_birth();
+  EXPECT_EQ(told, "birth end another");
+}
+
 TEST_F(BoxText, ABirthIsToldOnceAndBeforeAnythingElse) {
   std::latch telling(1), go(1);
   std::atomic<int> told = 0;
   box_->tell_birth();  // there is none yet
-  box_->set_birth([&] {
+  box_->tell_later([&] {
     telling.count_down();
     go.wait();
     ++told;

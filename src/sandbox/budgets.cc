@@ -93,20 +93,25 @@ Result<void> Service::add_project(const store::ProjectRecord& project) {
   return {};
 }
 
-Result<void> Service::set_project_limits(const store::ProjectRecord& project) {
-  ISOLA_CHECK(parts_.store.set_project_limits(project.id, project.limits, project.budget));
+Result<store::ProjectRecord> Service::change_project(const std::string& id, store::ProjectChange change) {
+  if (change.ceiling) {
+    ISOLA_TRY(*change.ceiling, ceiling_text(*change.ceiling));
+  }
+  std::unique_lock lock(budgets_mutex_);
+  ISOLA_TRY(auto project, parts_.store.change_project(id, change));
   accounts_.set_project(project.id, project.budget);
-  look_sooner(project.id);
-  return {};
+  lock.unlock();
+  if (change.budget) look_sooner(project.id);
+  return project;
 }
 
 Result<void> Service::reload_projects() {
+  std::unique_lock lock(budgets_mutex_);
   parts_.store.forget_projects();
   ISOLA_TRY(auto projects, parts_.store.list_projects());
-  for (const auto& project : projects) {
-    accounts_.set_project(project.id, project.budget);
-    look_sooner(project.id);
-  }
+  for (const auto& project : projects) accounts_.set_project(project.id, project.budget);
+  lock.unlock();
+  for (const auto& project : projects) look_sooner(project.id);
   return {};
 }
 
@@ -115,6 +120,29 @@ Task<Result<uint64_t>> Service::flush_ledger() {
   auto said = std::make_shared<Said>();
   ISOLA_CO_CHECK(parts_.ledger.flush(Said::hear(said)));
   co_return co_await heard(said);
+}
+
+Task<Result<std::vector<ledger::Event>>> Service::ask_ledger(const std::string& project,
+                                                             const ledger::EventFilter& filter) {
+  auto question = [this, filter = filter]() mutable {
+    filter.until = std::chrono::steady_clock::now() + kQuestionPatience;
+    return parts_.ledger.query(filter);
+  };
+  return questions_.ask<std::vector<ledger::Event>>(project, std::move(question));
+}
+
+Task<Result<std::vector<ledger::UsageTotals>>> Service::ask_usage(const std::string& project,
+                                                                  const ledger::UsageFilter& filter,
+                                                                  ledger::GroupBy group) {
+  auto question = [this, filter = filter, group]() mutable {
+    filter.until = std::chrono::steady_clock::now() + kQuestionPatience;
+    return parts_.ledger.usage(filter, group);
+  };
+  return questions_.ask<std::vector<ledger::UsageTotals>>(project, std::move(question));
+}
+
+Task<Result<ledger::Rotation>> Service::rotate_ledger(const std::string& project) {
+  return questions_.ask<ledger::Rotation>(project, [this] { return parts_.ledger.rotate(); });
 }
 
 Task<Result<void>> Service::record_durably(ledger::Event event) {
@@ -130,9 +158,12 @@ Task<Result<void>> Service::record_durably(ledger::Event event) {
 Task<Result<void>> Service::set_task_budget(std::string project, std::string task, store::Budget budget) {
   if (task.empty() || task.size() > kMaxWord) co_return fail(Code::invalid, "task: 1 to 256 bytes");
   store::TaskRecord record{project, task, budget};
-  ISOLA_CO_CHECK(parts_.store.put_task(record));
   auto said = std::make_shared<Said>();
-  ISOLA_CO_CHECK(accounts_.set_task(record, boxes_of(project), Said::hear(said)));
+  {
+    std::lock_guard lock(budgets_mutex_);
+    ISOLA_CO_CHECK(parts_.store.put_task(record));
+    ISOLA_CO_CHECK(accounts_.set_task(record, boxes_of(project), Said::hear(said)));
+  }
   ISOLA_CO_TRY(uint64_t mark, co_await heard(said));
   if (mark > 0) {
     ledger::UsageFilter filter{.project = project, .task = task};

@@ -6,7 +6,6 @@
 namespace isola::sandbox {
 
 namespace net = boost::asio;
-using guest::Op;
 
 namespace {
 
@@ -14,7 +13,7 @@ namespace {
 constexpr auto kIdle = std::chrono::milliseconds(20);
 constexpr uint8_t kOnly = 0;  // the lane of what has no streams
 
-std::string lane_name(Op op, uint8_t number) {
+std::string lane_name(guest::Op op, uint8_t number) {
   if (guest::gives_output(op)) {
     switch (static_cast<guest::Stream>(number)) {
       case guest::Stream::out: return "stdout";
@@ -23,28 +22,28 @@ std::string lane_name(Op op, uint8_t number) {
     }
   }
   switch (op) {
-    case Op::read: return "file";
-    case Op::dial: return "port";
-    case Op::list:
-    case Op::watch: return "list";
+    case guest::Op::read: return "file";
+    case guest::Op::dial: return "port";
+    case guest::Op::list:
+    case guest::Op::watch: return "list";
     default: return "answer";
   }
 }
 
 }  // namespace
 
-std::shared_ptr<ChannelScreen> ChannelScreen::make(Op op, std::shared_ptr<const Screening> screening,
+std::shared_ptr<ChannelScreen> ChannelScreen::make(guest::Op op, std::shared_ptr<const Screening> screening,
                                                    net::io_context& home, Out out) {
   std::shared_ptr<ChannelScreen> screen(new ChannelScreen(op, std::move(screening), home, std::move(out)));
   const auto first = screen->shape_ == Shape::pieces ? static_cast<uint8_t>(guest::Stream::out) : kOnly;
   return screen->lane(first) || screen->refused_ ? screen : nullptr;
 }
 
-ChannelScreen::ChannelScreen(Op op, std::shared_ptr<const Screening> screening, net::io_context& home, Out out)
+ChannelScreen::ChannelScreen(guest::Op op, std::shared_ptr<const Screening> screening, net::io_context& home, Out out)
     : op_(op),
-      shape_(guest::gives_output(op)             ? Shape::pieces
-             : op == Op::list || op == Op::watch ? Shape::records
-                                                 : Shape::bytes),
+      shape_(guest::gives_output(op)                           ? Shape::pieces
+             : op == guest::Op::list || op == guest::Op::watch ? Shape::records
+                                                               : Shape::bytes),
       screening_(std::move(screening)),
       home_(home),
       out_(std::move(out)),
@@ -196,8 +195,10 @@ void ChannelScreen::drop() {
   for (auto& then : std::exchange(then_, {})) then();
 }
 
+// A file is read to its end, and nobody sits before it: what may be the beginning of a value waits for what follows,
+// however long the gate or the machine takes.
 void ChannelScreen::nudge_soon() {
-  if (timing_ || ending_) return;
+  if (timing_ || ending_ || op_ == guest::Op::read) return;
   const bool held = std::ranges::any_of(
       lanes_, [](const auto& one) { return one.second.holds() && one.second.nudged < one.second.fed; });
   const bool stuck = !pieces_.empty() && lanes_.at(pieces_.front().stream).holds() &&

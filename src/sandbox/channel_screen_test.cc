@@ -9,12 +9,12 @@
 
 #include "gate/scan_channel.h"
 #include "kernel/process.h"
+#include "vault/binding_wire.h"
 
 namespace isola::sandbox {
 namespace {
 
 namespace net = boost::asio;
-using guest::Op;
 
 constexpr const char* kValue = "correct-horse-batter!";
 
@@ -27,7 +27,7 @@ class ChannelScreenTest : public ::testing::Test {
     binding.secret = "github";
     binding.names = {"a.example"};
     binding.sealed = vault::seal(key.open_key(), kValue).value();
-    searches->set(*gate::Bindings::make(vault::to_json({binding}), &key).value());
+    searches->set(*gate::Bindings::make(vault::encode_bindings({binding}), &key).value());
     auto connect = [this]() -> Task<Result<Fd>> {
       auto pair = kernel::socket_pair();
       auto find = [this](const std::string&) { return searches; };
@@ -53,7 +53,7 @@ class ChannelScreenTest : public ::testing::Test {
     }
     if (gate.joinable()) gate.join();
   }
-  void make(Op op) {
+  void make(guest::Op op) {
     ChannelScreen::Out out;
     out.deliver = [this](std::string frame, uint32_t cost) { frames.push_back(frame), costs += cost; };
     out.failed = [this](const Error& why) { failed = why; };
@@ -113,7 +113,8 @@ class ChannelScreenTest : public ::testing::Test {
 };
 
 TEST_F(ChannelScreenTest, TwoStreamsAndOneOrder) {
-  for (Op op : {Op::run, Op::run_with_files, Op::attach, Op::run_held, Op::attach_held}) {
+  for (guest::Op op :
+       {guest::Op::run, guest::Op::run_with_files, guest::Op::attach, guest::Op::run_held, guest::Op::attach_held}) {
     make(op);
     frames.clear(), reports.clear();
     seq = costs = given = 0;
@@ -133,7 +134,7 @@ TEST_F(ChannelScreenTest, TwoStreamsAndOneOrder) {
 // Where it cannot be told what to search for, nothing passes.
 TEST_F(ChannelScreenTest, WhoseItIsMustBeKnown) {
   whose = isola::fail(Code::exhausted, "more than can be searched for");
-  for (Op op : {Op::read, Op::run}) {
+  for (guest::Op op : {guest::Op::read, guest::Op::run}) {
     failed.reset();
     make(op);
     ASSERT_TRUE(screen) << "null would let it through unsearched";
@@ -145,7 +146,7 @@ TEST_F(ChannelScreenTest, WhoseItIsMustBeKnown) {
 }
 
 TEST_F(ChannelScreenTest, WhoHoldsOthersUpIsBlottedOut) {
-  make(Op::run);
+  make(guest::Op::run);
   take(guest::Stream::out, "correct-");
   take(guest::Stream::err, "still here");
   until([&] { return text() == "********still here"; });
@@ -155,15 +156,31 @@ TEST_F(ChannelScreenTest, WhoHoldsOthersUpIsBlottedOut) {
 }
 
 TEST_F(ChannelScreenTest, APromptAppears) {
-  make(Op::run);
+  make(guest::Op::run);
   take(guest::Stream::pty, "c");
   until([&] { return text() == "c"; });
   take(guest::Stream::pty, "orrect-horse-batter!");
   until([&] { return text() == "c********************"; });
 }
 
+TEST_F(ChannelScreenTest, AFileWaitsForItsNextPiece) {
+  make(guest::Op::read);
+  auto all = [&] {
+    std::string out;
+    for (const auto& frame : frames) out += frame;
+    return out;
+  };
+  screen->take("before correct-");
+  until([&] { return all() == "before "; });
+  io.run_for(std::chrono::milliseconds(100));  // longer than a terminal would be kept waiting
+  EXPECT_EQ(all(), "before ");
+  screen->take("horse-batter! behind");
+  until([&] { return all().ends_with("behind"); });
+  EXPECT_EQ(all(), "before ********************* behind");
+}
+
 TEST_F(ChannelScreenTest, GapsKeepTheirPlace) {
-  make(Op::run);
+  make(guest::Op::run);
   take(guest::Stream::out, "correct-");
   take(guest::Stream::gap, std::string(8, '\1'));
   take(guest::Stream::out, "goes on");
@@ -174,7 +191,7 @@ TEST_F(ChannelScreenTest, GapsKeepTheirPlace) {
 }
 
 TEST_F(ChannelScreenTest, WhatIsNoPieceIsNotPassed) {
-  make(Op::run);
+  make(guest::Op::run);
   take(static_cast<guest::Stream>(9), "what is this");
   ASSERT_TRUE(failed.has_value());
   EXPECT_EQ(failed->code, Code::corrupt);
@@ -182,7 +199,7 @@ TEST_F(ChannelScreenTest, WhatIsNoPieceIsNotPassed) {
 }
 
 TEST_F(ChannelScreenTest, RecordsStayWhole) {
-  make(Op::list);
+  make(guest::Op::list);
   screen->take("name correct-");
   screen->take("horse-batter!");
   screen->take(std::string("name ") + kValue);
@@ -193,7 +210,7 @@ TEST_F(ChannelScreenTest, RecordsStayWhole) {
 }
 
 TEST_F(ChannelScreenTest, CrowdsAreCounted) {
-  make(Op::read);
+  make(guest::Op::read);
   for (int i = 0; i < 10; ++i) screen->take(std::string(kValue) + "\n");
   bool over = false;
   screen->finish([&] { over = true; });
@@ -207,7 +224,7 @@ TEST_F(ChannelScreenTest, CrowdsAreCounted) {
 }
 
 TEST_F(ChannelScreenTest, WhoLeavesHearsOfTheEnd) {
-  make(Op::read);
+  make(guest::Op::read);
   screen->take("correct-");
   bool over = false;
   screen->finish([&] { over = true; });
@@ -217,7 +234,7 @@ TEST_F(ChannelScreenTest, WhoLeavesHearsOfTheEnd) {
 
 TEST_F(ChannelScreenTest, NobodysValuesAreNothingToSearchFor) {
   whose->clear();
-  make(Op::read);
+  make(guest::Op::read);
   EXPECT_EQ(screen, nullptr);
 }
 

@@ -5,16 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
+#include "sandbox/json_text.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
 
 namespace net = boost::asio;
 using nlohmann::json;
-
-namespace {
-std::string dumped(const json& data) { return data.dump(-1, ' ', false, json::error_handler_t::replace); }
-}  // namespace
 
 Task<Result<std::shared_ptr<CodeRun>>> Service::begin_code(BoxPtr box, CodeRun::Spec spec) {
   if (spec.task.size() > kMaxWord || spec.by.actor.size() > kMaxWord)
@@ -59,7 +56,8 @@ void CodeRun::started(const std::string& language, const std::string& context) {
                {"command", spec_.code},
                {"language", language.substr(0, kMaxWord)},
                {"context", context.substr(0, kMaxWord)}};
-  service_->record(ledger::Kind::command_started, box_, dumped(data), spec_.by, spec_.task);
+  auto begun = service_->event_of(ledger::Kind::command_started, box_, dumped(data), spec_.by, spec_.task);
+  service_->accounts_.tell_start(*box_, spec_.task, [&] { service_->record(std::move(begun)); });
 }
 
 void CodeRun::ended(const std::string& status, int64_t duration_ms) {

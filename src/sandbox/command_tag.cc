@@ -7,6 +7,7 @@ namespace isola::sandbox {
 
 namespace {
 
+constexpr uint8_t kTakesInput = 1, kUncounted = 2;
 constexpr char kDigits[] = "0123456789abcdef";
 
 std::string to_hex(std::string_view bytes) {
@@ -46,7 +47,7 @@ std::string make_tag(const std::string& secret, const std::string& sandbox, cons
   Writer out;
   for (const auto* text : {&info.id, &info.task, &info.actor, &info.key}) out.str(*text);
   out.i64(info.started);
-  out.u8(info.takes_input ? 1 : 0);
+  out.u8(static_cast<uint8_t>((info.takes_input ? kTakesInput : 0) | (info.counted ? 0 : kUncounted)));
   std::string body = info.id + "." + to_hex(out.data());
   return body + "." + signature(secret, sandbox, body);
 }
@@ -63,7 +64,9 @@ std::optional<CommandInfo> read_tag(const std::string& secret, const std::string
   CommandInfo info;
   for (auto* text : {&info.id, &info.task, &info.actor, &info.key}) *text = in.str();
   info.started = in.i64();
-  info.takes_input = in.u8() != 0;
+  const uint8_t flags = in.u8();
+  info.takes_input = flags & kTakesInput;
+  info.counted = !(flags & kUncounted);  // those of earlier versions are
   if (!in.done()) return std::nullopt;
   return info;
 }

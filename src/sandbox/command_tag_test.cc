@@ -24,6 +24,14 @@ TEST(CommandTag, GivesBackWhatWasPutIn) {
   EXPECT_EQ(back->key, "k1");
   EXPECT_EQ(back->started, 123456789);
   EXPECT_FALSE(back->takes_input);
+  EXPECT_TRUE(back->counted);
+  CommandInfo hook = example();
+  hook.takes_input = true;
+  hook.counted = false;
+  back = read_tag("secret", "i1", make_tag("secret", "i1", hook));
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(back->takes_input);
+  EXPECT_FALSE(back->counted);
 }
 
 TEST(CommandTag, IsNobodyElsesToMake) {

@@ -7,6 +7,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "sandbox/command_tag.h"
+#include "sandbox/json_text.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -60,9 +61,6 @@ bool is_missing(const Error& error, std::string_view program) {
   return error.code == Code::not_found && error.sys_errno == ENOENT && error.message.ends_with(program);
 }
 
-// Ledger text is JSON: what a caller or a guest chose is made valid first.
-std::string dumped(const json& data) { return data.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 json end_of(const guest::Exit& exit) {
   json data = {{"exit_code", exit.code}};
   if (exit.signal) data["signal"] = exit.signal;
@@ -114,8 +112,10 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   info.user = spec.user;
   info.cwd = spec.cwd;
   info.pty = spec.pty;
+  info.counted = spec.counted;
   info.takes_input = spec.pty || spec.stdin_mode == guest::Stdin::pipe;
   info.started = now_millis();
+  info.oom_kills = accounts_.oom_kills(*box);
   if (spec.has_secrets()) {
     auto exposed = co_await expose(box, spec);
     if (!exposed) {
@@ -128,6 +128,7 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   if (spec.held && spec.files.empty()) op = guest::Op::run_held;
   std::string start = encoded_start(spec, tag, kShell);
   auto channel = link->open(op, start);
+  ledger::Event begun = start_event(box, info, false);  // while the guest is at it
   auto bytes = co_await channel->reply();
   if (!bytes && op == guest::Op::run_held &&
       bytes.error().code == Code::unsupported) {  // a guest of an earlier version
@@ -157,7 +158,13 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   // Unless somebody who looked at what runs there was faster, and has written it down.
   if (box->remember(info)) {
     accounts_.command_begins(*box, info.task);
-    record_start(box, info, false);
+    auto tell = [&] { record(std::move(begun)); };
+    if (info.counted)
+      accounts_.tell_start(*box, info.task, tell);
+    else
+      tell();
+  } else if (info.counted) {
+    accounts_.give_back_command(*box, info.task);  // it was counted there
   }
   if (visits) arm(box);  // its budget may want more looks
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
@@ -181,10 +188,19 @@ Task<Result<Running>> Service::attach(BoxPtr box, std::string command, uint64_t 
   co_return Running{box, std::move(info), std::move(channel), std::move(use)};
 }
 
-Task<guest::Exit> Service::judged(BoxPtr box, guest::Exit exit) {
-  if (!exit.oom_hint) co_return exit;
+// Of one that nobody knows every kill counts: an earlier server may have started it.
+bool Service::was_limit(const BoxPtr& box, const std::string& command, uint64_t oom_kills) {
+  auto known = box->find_command(command);
+  accounts_.set_oom_kills(*box, oom_kills);
+  return oom_kills > (known ? known->oom_kills : 0);
+}
+
+Task<guest::Exit> Service::judged(BoxPtr box, std::string command, guest::Exit exit) {
+  // A shell says so of what it ran: no end by the limit itself, but one that the next command must not be blamed for.
+  constexpr int kKilledBelow = 128 + 9;
+  if (!exit.oom_hint && exit.code != kKilledBelow) co_return exit;
   auto stats = co_await parts_.launcher->stats(box->id());
-  if (stats && stats->oom_kills == 0) exit.oom_hint = false;
+  if (stats && !was_limit(box, command, stats->oom_kills)) exit.oom_hint = false;
   co_return exit;
 }
 
@@ -195,11 +211,20 @@ void Service::command_ended(const BoxPtr& box, const std::string& command, const
     accounts_.command_ends(*box, info->task);
   else
     net::co_spawn(box->home(), forget_task_of(box, info->task), net::detached);
-  json data = end_of(exit);
-  if (!info->stopped.empty()) data["reason"] = "limit", data["detail"] = info->stopped;
-  data["command_id"] = command;
-  data["duration_ms"] = now_millis() - info->started;
-  record(ledger::Kind::command_ended, box, dumped(data), Caller(info->key, info->actor), info->task);
+  // Whoever waits for the end has it first. A server that is killed before this is told leaves it to the next one, as
+  // it does with what the ledger has not written yet.
+  box->tell_later([weak = weak_from_this(), box = box.get(), info = *info, exit, now = now_millis()] {
+    auto self = weak.lock();
+    if (!self) return;
+    json data = end_of(exit);
+    if (!info.stopped.empty()) data["reason"] = "limit", data["detail"] = info.stopped;
+    data["command_id"] = info.id;
+    data["duration_ms"] = now - info.started;
+    auto event = plain_event(ledger::Kind::command_ended, *box, dumped(data), Caller(info.key, info.actor), info.task);
+    event.time = now;
+    self->record(std::move(event));
+  });
+  tell_soon(box);
 }
 
 // Where its output is withheld its end is heard of all the same.
@@ -247,7 +272,7 @@ Task<void> Service::watch_command(BoxPtr box, std::string command, uint32_t pid)
   if (bytes) {
     auto exit = guest::decode<guest::Exit>(*bytes);
     if (!exit) co_return;
-    guest::Exit end = co_await judged(box, *exit);
+    guest::Exit end = co_await judged(box, command, *exit);
     command_ended(box, command, end);
     co_return;
   }
@@ -291,14 +316,15 @@ Result<Service::Recorded> Service::recorded_commands(const BoxPtr& box, std::set
   return recorded;
 }
 
-void Service::record_start(const BoxPtr& box, const CommandInfo& info, bool late) {
+ledger::Event Service::start_event(const BoxPtr& box, const CommandInfo& info, bool late) {
   json data;
   data["command_id"] = info.id;
   data["command"] = info.command;
   data["user"] = info.user;
   data["cwd"] = info.cwd;
   if (late) data["started"] = info.started;  // the entry itself is of now
-  record(ledger::Kind::command_started, box, dumped(data), Caller(info.key, info.actor), info.task);
+  if (!info.counted) data["counted"] = false;
+  return event_of(ledger::Kind::command_started, box, dumped(data), Caller(info.key, info.actor), info.task);
 }
 
 // One that an earlier server started, or that the guest says it has.
@@ -314,16 +340,23 @@ Result<void> Service::adopt_command(const BoxPtr& box, const guest::ProcessInfo&
   info.cwd = process.cwd.substr(0, 4096);
   info.pty = process.pty;
   bool untold = ours && !recorded.started.contains(info.id);
+  auto tell_start = [&] {
+    auto tell = [&] { record_start(box, info, true); };
+    if (info.counted)
+      accounts_.tell_late_start(*box, info.task, tell);  // it is in no row: rows come behind what is told
+    else
+      tell();
+  };
   if (process.running) {
     if (!box->remember(info)) return {};  // whoever started it was just about to say so
-    if (untold) record_start(box, info, true);
+    if (untold) tell_start();
     accounts_.command_begins(*box, info.task);
     arm(box);
     watch(box, info.id, info.pid);
     return {};
   }
   if (!box->remember(info)) return {};
-  if (untold) record_start(box, info, true);
+  if (untold) tell_start();
   if (!ours || recorded.ended.contains(info.id)) {
     box->command_ended(info.id, process.exit);
   } else {
@@ -350,12 +383,16 @@ Task<Result<void>> Service::look_at_commands(BoxPtr box, bool wakes) {
   std::set<std::string> unknown;
   std::set<uint32_t> there;
   bool suspected = std::ranges::any_of(processes.list, [](const auto& process) { return process.exit.oom_hint; });
-  guest::Exit killed{.oom_hint = suspected};
-  killed = co_await judged(box, killed);
+  std::optional<uint64_t> oom_kills;
+  if (suspected) {
+    auto stats = co_await parts_.launcher->stats(box->id());
+    if (stats) oom_kills = stats->oom_kills;
+  }
   for (auto& process : processes.list) {
-    process.exit.oom_hint = process.exit.oom_hint && killed.oom_hint;
     there.insert(process.pid);
     auto ours = read_tag(parts_.secret, box->id(), process.tag);
+    const std::string id = ours ? ours->id : stranger_id(process.pid);
+    if (process.exit.oom_hint && oom_kills && !was_limit(box, id, *oom_kills)) process.exit.oom_hint = false;
     if (ours && !box->find_command(ours->id)) unknown.insert(ours->id);
   }
   // The guest remembers only so many that have ended: how the others did, nobody knows any more.
@@ -398,6 +435,14 @@ Task<Result<CommandInfo>> Service::find_command(BoxPtr box, std::string id) {
   ISOLA_CO_TRY(auto all, co_await commands(box));
   if (auto known = box->find_command(id)) co_return *known;
   co_return fail(Code::not_found, "there is no command " + id + " in sandbox " + box->id());
+}
+
+Task<std::optional<CommandInfo>> Service::command_now(BoxPtr box, std::string id) {
+  auto known = box->find_command(id);
+  if (!known || known->ended != 0 || box->state() != State::running) co_return known;
+  (void)co_await look_at_commands(box, false);  // a guest that does not answer: what was known of it
+  auto now = box->find_command(id);
+  co_return now ? now : known;
 }
 
 }  // namespace isola::sandbox

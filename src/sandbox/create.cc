@@ -34,6 +34,7 @@ Result<void> check_labels(const store::Labels& labels, const char* what, size_t 
 }
 
 constexpr auto kLeaving = std::chrono::seconds(5);
+constexpr auto kTellWithin = std::chrono::milliseconds(3);
 constexpr size_t kUneven = 16;  // sandboxes that a worker may have more than another
 
 std::string slot(const std::string& project, const std::string& name) { return project + "\n" + name; }
@@ -79,9 +80,14 @@ Result<void> Service::check(const CreateRequest& request) const {
   if (request.task.size() > kMaxWord || request.actor.size() > kMaxWord)
     return fail(Code::invalid, "task and actor: at most 256 bytes");
   if (request.probe.size() > kMaxLine) return fail(Code::invalid, "probe: is too long");
-  for (const auto* hooks : {&request.on_create, &request.on_resume})
-    for (const auto& line : *hooks)
+  size_t hooks_size = 0;
+  for (const auto* hooks : {&request.on_create, &request.on_resume}) {
+    for (const auto& line : *hooks) {
       if (line.size() > kMaxLine) return fail(Code::invalid, "hooks: a command is too long");
+      hooks_size += line.size();
+    }
+  }
+  if (hooks_size > kMaxHooks) return fail(Code::invalid, "hooks: on_create and on_resume have 128 KiB together");
   if (request.key.size() > 256) return fail(Code::invalid, "key: at most 256 characters");
   if (request.timeout && *request.timeout < 0) return fail(Code::invalid, "timeout must not be negative");
   if (request.idle_limit < 0) return fail(Code::invalid, "idle_timeout must not be negative");
@@ -242,6 +248,7 @@ Task<Result<Created>> Service::create(CreateRequest request) {
   key_bell_.ring();
   ++counters.created;
   counters.create_nanos += static_cast<uint64_t>((std::chrono::steady_clock::now() - begun).count());
+  counters.add_create(created->latency);
   co_return created;
 }
 
@@ -382,7 +389,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
                snapshot = snapshot ? snapshot->id : std::string(), by = Caller(request.by, request.actor)] {
     if (auto self = weak.lock()) self->record_birth(*box, latency, snapshot, warm, by);
   };
-  box->set_birth(std::move(tell));
+  box->tell_later(std::move(tell));
   // What takes but a moment comes before the store has it: one commit instead of two. Whoever dies before leaves a
   // sandbox that the store does not know, and the next start clears it away.
   const bool soon = !bare && is_ready_soon(request, record);
@@ -412,11 +419,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     (void)co_await kill(box, EndReason::killed, own_words(why.message));
     co_return std::unexpected(why);
   }
-  {
-    std::lock_guard lock(births_.mutex);
-    births_.untold.push_back(box);
-  }
-  net::post(box->home(), [self = shared_from_this()] { self->tell_births(); });  // when the answer is out
+  tell_soon(box);
   // Else its name and its key would be taken by nobody, for ever.
   if (!publish(box)) co_return fail(Code::unavailable, "the sandbox ended while it was being made");
   // With volumes it could not have come from the pool.
@@ -457,13 +460,28 @@ void Service::record_birth(Box& box, const Latency& latency, const std::string& 
   data["latency_us"] = latency_data(latency);
   if (!snapshot.empty()) data["snapshot"] = snapshot;
   if (!warm.empty()) data["image"] = warm;
-  record(ledger::Kind::sandbox_created, box.shared_from_this(),
-         data.dump(-1, ' ', false, json::error_handler_t::replace), by);
+  record(plain_event(ledger::Kind::sandbox_created, box, data.dump(-1, ' ', false, json::error_handler_t::replace), by,
+                     {}));
+}
+
+// Not as soon as its maker has the answer: the next request comes then. What is told of it before, such as its first
+// command, brings this along.
+void Service::tell_soon(const BoxPtr& box) {
+  {
+    std::lock_guard lock(births_.mutex);
+    births_.untold.push_back(box);
+    if (std::exchange(births_.soon, true)) return;
+  }
+  auto timer = std::make_shared<net::steady_timer>(box->home(), kTellWithin);
+  timer->async_wait([weak = weak_from_this(), timer](boost::system::error_code) {
+    if (auto self = weak.lock()) self->tell_births();
+  });
 }
 
 // Under the lock: who finds nothing to tell may rely on it that all of it is told.
 void Service::tell_births() {
   std::lock_guard lock(births_.mutex);
+  births_.soon = false;
   for (const auto& box : births_.untold) box->tell_birth();
   births_.untold.clear();
 }

@@ -17,11 +17,11 @@
 #include "kernel/process.h"
 #include "sandbox/service.h"
 #include "store/test_store.h"
+#include "vault/binding_wire.h"
 
 namespace isola::sandbox {
 
 namespace net = boost::asio;
-using launcher::Op;
 
 class FakeLauncher {
  public:
@@ -53,32 +53,32 @@ class FakeLauncher {
     there_.erase(id);
   }
   // The next so many of them are refused.
-  void fail(Op op, int times) {
+  void fail(launcher::Op op, int times) {
     std::lock_guard lock(mutex_);
     failures_[op] = times;
   }
   // Done, but not answered until release().
-  void hold(Op op) {
+  void hold(launcher::Op op) {
     std::lock_guard lock(mutex_);
     held_ops_.insert(op);
   }
-  void release(Op op) {
+  void release(launcher::Op op) {
     std::lock_guard lock(mutex_);
     held_ops_.erase(op);
     for (const auto& answer : held_[op]) (void)kernel::send_message(near_.get(), answer);
     held_.erase(op);
   }
   // Waits until that many were asked for, all in all.
-  void wait_for(Op op, int times) {
+  void wait_for(launcher::Op op, int times) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return asked_[op] >= times; });
   }
-  int asked(Op op) {
+  int asked(launcher::Op op) {
     std::lock_guard lock(mutex_);
     return asked_[op];
   }
   // Waits until that many looks were taken after now.
-  void wait_for_lists(int more) { wait_for(Op::list, asked(Op::list) + more); }
+  void wait_for_lists(int more) { wait_for(launcher::Op::list, asked(launcher::Op::list) + more); }
   std::set<std::string> left() {
     std::lock_guard lock(mutex_);
     std::set<std::string> ids;
@@ -149,7 +149,7 @@ class FakeLauncher {
   std::vector<std::pair<vault::Binding, std::string>> bindings() {
     std::lock_guard lock(mutex_);
     std::vector<std::pair<vault::Binding, std::string>> out;
-    for (auto& binding : vault::parse_bindings(bindings_).value_or(std::vector<vault::Binding>())) {
+    for (auto& binding : vault::decode_bindings(bindings_).value_or(std::vector<vault::Binding>())) {
       auto value = vault::open_sealed(*key_, binding.sealed);
       out.emplace_back(std::move(binding), value ? std::string(value->view()) : "cannot be opened");
     }
@@ -163,8 +163,8 @@ class FakeLauncher {
       if (!message || message->bytes.empty()) return;
       Reader in(message->bytes);
       uint32_t tag = in.u32();
-      auto op = static_cast<Op>(in.u8());
-      if (op == Op::gate_events) {
+      auto op = static_cast<launcher::Op>(in.u8());
+      if (op == launcher::Op::gate_events) {
         std::lock_guard lock(mutex_);
         launcher::GateWatch watch;
         decode(in, watch);
@@ -172,7 +172,7 @@ class FakeLauncher {
         changed_.notify_all();
         continue;
       }
-      if (op == Op::gate_ack) {
+      if (op == launcher::Op::gate_ack) {
         std::lock_guard lock(mutex_);
         acknowledged_ = in.u64();
         changed_.notify_all();
@@ -192,7 +192,7 @@ class FakeLauncher {
     }
   }
 
-  void answer(Op op, Reader& in, Writer& out) {
+  void answer(launcher::Op op, Reader& in, Writer& out) {
     auto no = [&](Code code, const char* why) {
       out.u8(1);
       launcher::encode(out, Error{code, why});
@@ -201,56 +201,58 @@ class FakeLauncher {
       --failures_[op];
       return no(Code::internal, "the fake launcher was told to fail");
     }
-    if (op == Op::list) {
+    if (op == launcher::Op::list) {
       out.u8(0);
       out.u32(static_cast<uint32_t>(there_.size()));
       for (const auto& [id, summary] : there_) encode(out, summary);
       return out.u8(0);
     }
-    if (op == Op::set_policy) {
+    if (op == launcher::Op::set_policy) {
       launcher::PolicyRequest request;
       decode(in, request);
       policy_ = request.policy;
       bindings_ = request.bindings;
       return out.u8(0);
     }
-    if (op == Op::revoke) {
+    if (op == launcher::Op::revoke) {
       launcher::RevokeRequest request;
       decode(in, request);
       for (const auto& binding : request.bindings) revoked_.push_back(request.id + " " + binding);
       return out.u8(0);
     }
-    if (op == Op::vault_state) {
+    if (op == launcher::Op::vault_state) {
       launcher::VaultState state;
       state.open_key.assign(key_->open_key().begin(), key_->open_key().end());
       out.u8(0);
       return encode(out, state);
     }
-    if (op == Op::images) {
+    if (op == launcher::Op::images) {
       out.u8(0);
       out.u32(static_cast<uint32_t>(images_.size()));
       for (const auto& image : images_) encode(out, image);
       return out.u8(0);
     }
-    if (op == Op::volumes) {
+    if (op == launcher::Op::volumes) {
       out.u8(0);
       out.u32(static_cast<uint32_t>(volumes_.size()));
       for (const auto& id : volumes_) encode(out, launcher::VolumeSummary{.id = id});
       return out.u8(0);
     }
-    if (op == Op::make_volume || op == Op::drop_volume) {
+    if (op == launcher::Op::make_volume || op == launcher::Op::drop_volume) {
       std::string id = in.str();
-      if (op == Op::drop_volume && !volumes_.contains(id)) return no(Code::not_found, "there is no such volume");
-      op == Op::drop_volume ? (void)volumes_.erase(id) : (void)volumes_.insert(id);
+      if (op == launcher::Op::drop_volume && !volumes_.contains(id))
+        return no(Code::not_found, "there is no such volume");
+      op == launcher::Op::drop_volume ? (void)volumes_.erase(id) : (void)volumes_.insert(id);
       return out.u8(0);
     }
-    bool known = op == Op::kill || op == Op::own || op == Op::freeze || op == Op::thaw || op == Op::stats;
+    bool known = op == launcher::Op::kill || op == launcher::Op::own || op == launcher::Op::freeze ||
+                 op == launcher::Op::thaw || op == launcher::Op::stats;
     if (!known) return no(Code::not_found, "the fake launcher cannot do that");
     std::string id = in.str();
     if (!there_.contains(id)) return no(Code::not_found, "there is no such sandbox");
     out.u8(0);
-    if (op == Op::stats) encode(out, launcher::StatsReply{});
-    if (op == Op::kill) {
+    if (op == launcher::Op::stats) encode(out, launcher::StatsReply{});
+    if (op == launcher::Op::kill) {
       there_.erase(id);
       launcher::Ended ended;
       ended.id = id;
@@ -262,9 +264,9 @@ class FakeLauncher {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, launcher::SandboxSummary> there_;
-  std::map<Op, int> asked_, failures_;
-  std::set<Op> held_ops_;
-  std::map<Op, std::vector<std::string>> held_;
+  std::map<launcher::Op, int> asked_, failures_;
+  std::set<launcher::Op> held_ops_;
+  std::map<launcher::Op, std::vector<std::string>> held_;
   std::set<std::string> volumes_;
   std::vector<launcher::ImageSummary> images_;
   std::string policy_, bindings_;

@@ -64,19 +64,32 @@ json data_of(const gate::Event& event) {
   return data;
 }
 
+// Under which the launcher told of it.
+std::optional<uint64_t> number_of(const ledger::Event& entry) {
+  if (entry.data.find(kNumber) == std::string::npos) return std::nullopt;
+  auto data = json::parse(entry.data, nullptr, false);
+  if (!data.is_object() || !data.contains(kNumber) || !data[kNumber].is_number_unsigned()) return std::nullopt;
+  return data[kNumber].get<uint64_t>();
+}
+
 }  // namespace
 
 // They are written in the order of their numbers: the newest one that is there says which.
 Result<void> Service::find_gate_records() {
-  ISOLA_TRY(auto entries, parts_.ledger.query({.limit = kLookBack, .newest_first = true}));
-  for (const auto& entry : entries) {
-    if (entry.data.find(kNumber) == std::string::npos) continue;
-    auto data = json::parse(entry.data, nullptr, false);
-    if (!data.is_object() || !data.contains(kNumber) || !data[kNumber].is_number_unsigned()) continue;
-    gate_records_.taken = gate_records_.written = data[kNumber].get<uint64_t>();
-    break;
+  ledger::EventFilter filter{.limit = kLookBack, .newest_first = true};
+  for (;;) {
+    ISOLA_TRY(auto entries, parts_.ledger.query(filter));
+    for (const auto& entry : entries) {
+      auto number = number_of(entry);
+      if (!number) continue;
+      gate_records_.taken = gate_records_.written = *number;
+      return {};
+    }
+    // A page may be shorter than was asked for, where its entries are heavy.
+    if (entries.size() >= filter.limit || !ledger::goes_on(entries, filter)) return {};
+    filter.limit -= entries.size();
+    filter.before = entries.back().seq;
   }
-  return {};
 }
 
 void Service::heard_gate(const gate::Event& event, uint64_t number) {
@@ -113,10 +126,13 @@ Result<void> Service::record_gate(const gate::Event& event, uint64_t number) {
     entry.data = std::move(text);
   }
   if (event.when > 0) entry.time = event.when;  // which may be long ago
-  ISOLA_CHECK(parts_.ledger.append(entry));
+  auto tell = [&] { return parts_.ledger.append(entry); };
+  if (box && event.up > 0)
+    ISOLA_CHECK(accounts_.add_bytes(**box, event.up, tell));
+  else
+    ISOLA_CHECK(tell());
   events_.publish(entry);
   if (!box) return {};
-  if (event.up > 0) accounts_.add_bytes(**box, event.up);
   auto state = (*box)->state();
   if (state == State::ending || state == State::ended) accounts_.write(**box);
   return {};

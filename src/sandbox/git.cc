@@ -10,7 +10,7 @@ namespace isola::sandbox {
 
 namespace {
 
-constexpr auto kLongest = std::chrono::minutes(10);
+constexpr auto kLongestCheckout = std::chrono::minutes(10);
 constexpr size_t kMaxUrl = 2048, kMaxRef = 255, kMaxPath = 4096;
 
 bool is_plain(std::string_view text) {
@@ -59,7 +59,7 @@ Task<Result<void>> Service::check_out(BoxPtr box, GitCheckout git) {
     CommandSpec spec;
     spec.argv = std::move(words);
     spec.env = {{"GIT_TERMINAL_PROMPT", "0"}, {"GIT_CONFIG_NOSYSTEM", "1"}};
-    spec.timeout = kLongest;
+    spec.timeout = kLongestCheckout;
     spec.counted = false;
     auto ran = co_await run_quietly(*this, box, std::move(spec));
     if (!ran && ran.error().code == Code::not_found && ran.error().sys_errno == ENOENT)

@@ -10,11 +10,13 @@
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "gate/authority.h"
 #include "gate/name.h"
 #include "gate/policy.h"
 #include "sandbox/bell.h"
 #include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
+#include "vault/binding_wire.h"
 
 namespace isola::sandbox {
 
@@ -91,7 +93,7 @@ Result<std::string> Service::sealed_grants(const store::SandboxRecord& sandbox, 
     }
     all.push_back(std::move(binding));
   }
-  std::string text = vault::to_json(all);
+  std::string text = vault::encode_bindings(all);
   if (text.size() > kMostTold) return fail(Code::exhausted, "the bindings of one sandbox are too large together");
   return text;
 }
@@ -261,7 +263,7 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
                               .created = now_millis(),
                               .actor = binding.actor,
                               .made_by = request.by.key};
-  json body = json::parse(vault::to_json({binding}))[0];
+  json body = json::parse(vault::to_json(binding));
   for (const char* own : {"id", "actor", "expires"}) body.erase(own);
   record.body = body.dump();
   ISOLA_CO_CHECK(find_secret(request.project, binding.secret));
@@ -291,11 +293,9 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
       granted = std::unexpected(told.error());
     } else if (told->ungathered) {
       granted = std::unexpected(*told->ungathered);
-    } else if (auto missing = json::parse(told->missing, nullptr, false);
-               missing.is_object() && missing.contains(record.id)) {
-      const auto why = missing[record.id].get<std::string>();
-      granted =
-          fail(why == vault::kUnsearchable ? Code::invalid : Code::unavailable, "secret " + record.secret + ": " + why);
+    } else if (auto found = told->missing.find(record.id); found != told->missing.end()) {
+      granted = fail(vault::is_refused_for_good(found->second) ? Code::invalid : Code::unavailable,
+                     "secret " + record.secret + ": " + found->second);
     }
     if (!granted) break;
   }
@@ -449,6 +449,7 @@ namespace {
 
 constexpr const char* kCertificate = "/usr/local/share/ca-certificates/isola.crt";
 constexpr const char* kBundle = "/etc/ssl/certs/ca-certificates.crt";
+constexpr const char* kHashed = "/etc/ssl/certs/";
 
 constexpr std::string_view kBegin = "# isola: begin\n", kEnd = "# isola: end\n";
 constexpr size_t kMostBundle = 8 << 20;
@@ -525,6 +526,26 @@ bool Service::needs_certificate(const store::SandboxRecord& record) {
   return grants && !grants->empty();
 }
 
+// For programs that look neither at the variables nor there: where other distributions have their bundles, as far as
+// this image has them, and in the folder that OpenSSL looks into by name. That fails where the image is odd.
+Task<void> Service::place_elsewhere(BoxPtr box, std::shared_ptr<GuestLink> link, std::string pem) {
+  std::map<std::string, std::string> files;
+  if (auto name = gate::hashed_name(pem)) files[kHashed + *name] = pem;
+  for (const char* path : kBundles) {
+    if (path == kBundles[0]) continue;
+    std::string at = path;
+    auto there = co_await read_bundle_at(*link, at);
+    if (!there || there->find("-----BEGIN CERTIFICATE-----") == std::string::npos) continue;
+    std::string with = with_certificate(*there, pem);
+    if (with != *there) files[at] = std::move(with);  // else it is a link to one that has it
+  }
+  for (const auto& [path, content] : files) {
+    std::string at = path, text = content, root = "root";
+    auto written = co_await write_file(box, std::move(at), std::move(text), std::move(root));
+    if (!written) log::warn("sandbox", "{}: {} is not written: {}", box->id(), path, written.error().message);
+  }
+}
+
 Task<void> Service::place_certificate(BoxPtr box) {
   if (box->state() == State::ended || store::is_asleep(box->state())) co_return;
   if (!needs_certificate(box->record())) co_return;
@@ -536,6 +557,7 @@ Task<void> Service::place_certificate(BoxPtr box) {
     std::string own = kCertificate, shared = kBundle, root = "root";
     ISOLA_CO_CHECK(co_await write_file(box, own, pem, root));
     ISOLA_CO_CHECK(co_await write_file(box, shared, bundle, root));
+    co_await place_elsewhere(box, link, pem);
     store::SandboxChange change;
     change.env = box->record().env;
     change.env->insert(certificate_variables().begin(), certificate_variables().end());

@@ -35,6 +35,9 @@ constexpr size_t kAhead = 256 << 10;
 
 constexpr uint32_t kScreenedWindow = 512 << 10;
 
+// Of small pieces that are read together. Large ones would be copied into memory that is new each time.
+constexpr size_t kJoined = 64 << 10;
+
 bool is_bulk(guest::Op op) { return op == guest::Op::dial || op == guest::Op::read || op == guest::Op::write; }
 }  // namespace
 
@@ -454,7 +457,8 @@ Task<std::optional<std::string>> Channel::take(std::chrono::milliseconds time, b
     uint32_t grant = 0;  // not for each small piece: a credit wakes the guest
     {
       std::lock_guard lock(state->mutex);
-      while (!state->data.empty() && (piece.empty() || join)) {
+      while (!state->data.empty() &&
+             (piece.empty() || (join && piece.size() + state->data.front().bytes.size() <= kJoined))) {
         if (piece.empty())
           piece = std::move(state->data.front().bytes);
         else

@@ -21,7 +21,6 @@
 namespace isola::sandbox {
 
 namespace net = boost::asio;
-using launcher::Op;
 
 struct LauncherLink::Answer {
   kernel::Message message;
@@ -72,7 +71,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   std::chrono::milliseconds pause{10};
   // Asked while the main one looks for a launcher: it will be there in a moment, or not, and then they hear of it.
   struct Waiting {
-    Op op;
+    launcher::Op op;
     std::string arguments;
     std::shared_ptr<Question> question;
   };
@@ -151,7 +150,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     gate_tag = next_tag();
     Writer out;
     out.u32(gate_tag);
-    out.u8(static_cast<uint8_t>(Op::gate_events));
+    out.u8(static_cast<uint8_t>(launcher::Op::gate_events));
     launcher::GateWatch watch{.keeps = keeps_records};
     if (listener->gate_known) watch.known = listener->gate_known();
     encode(out, watch);
@@ -163,7 +162,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (!connected) return;  // the next launcher is told what is known
     Writer out;
     out.u32(gate_tag);
-    out.u8(static_cast<uint8_t>(Op::gate_ack));
+    out.u8(static_cast<uint8_t>(launcher::Op::gate_ack));
     out.u64(number);
     queue.push_back(out.take());
     flush();
@@ -196,7 +195,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     while (connected) {
       auto message = kernel::receive_message(socket.native_handle());
       if (!message && message.error().sys_errno == EAGAIN) break;
-      if (!message) return broken(message.error());
+      if (!message) return broken({Code::unavailable, "the launcher is gone: " + message.error().message});
       if (message->bytes.empty()) return broken({Code::unavailable, "the launcher is gone"});
       handle(std::move(*message));
     }
@@ -231,7 +230,7 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
     if (in.done() && number != 0 && !stopped && listener->gate_event) listener->gate_event(event, number);
   }
 
-  void ask(Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
+  void ask(launcher::Op op, const std::string& arguments, const std::shared_ptr<Question>& question) {
     if (!connected && dialing) return waiting.push_back({op, arguments, question});
     if (!connected) return question->set(fail(Code::unavailable, "the launcher is being restarted; try again"));
     uint32_t tag = next_tag();
@@ -318,7 +317,7 @@ void LauncherLink::keep_records() {
 
 bool LauncherLink::connected() const { return inner_->connected; }
 
-Task<Result<LauncherLink::Answer>> LauncherLink::ask(Op op, std::string arguments) {
+Task<Result<LauncherLink::Answer>> LauncherLink::ask(launcher::Op op, std::string arguments) {
   auto question = std::make_shared<Inner::Question>();
   net::any_io_executor executor = co_await net::this_coro::executor;
   auto* worker = executor.target<net::io_context::executor_type>();
@@ -352,7 +351,7 @@ std::string only_id(const std::string& id) {
 Task<Result<Launched>> LauncherLink::launch(launcher::LaunchRequest request) {
   Writer out;
   encode(out, request);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::launch, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::launch, out.take()));
   Launched launched;
   ISOLA_CO_TRY(launched.reply, launcher::read_value<launcher::LaunchReply>(answer.in()));
   ISOLA_CO_TRY(launched.link, launcher::take_link(answer.message));
@@ -360,32 +359,32 @@ Task<Result<Launched>> LauncherLink::launch(launcher::LaunchRequest request) {
 }
 
 Task<Result<boundary::Link>> LauncherLink::link(std::string id) {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::link, only_id(id)));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::link, only_id(id)));
   co_return launcher::take_link(answer.message);
 }
 
-Task<Result<void>> LauncherLink::ask_with_id(Op op, std::string id) {
+Task<Result<void>> LauncherLink::ask_with_id(launcher::Op op, std::string id) {
   auto answer = co_await ask(op, only_id(id));
   if (!answer) co_return std::unexpected(std::move(answer).error());
   co_return Result<void>();
 }
 
-Task<Result<void>> LauncherLink::own(std::string id) { return ask_with_id(Op::own, std::move(id)); }
-Task<Result<void>> LauncherLink::freeze(std::string id) { return ask_with_id(Op::freeze, std::move(id)); }
-Task<Result<void>> LauncherLink::thaw(std::string id) { return ask_with_id(Op::thaw, std::move(id)); }
+Task<Result<void>> LauncherLink::own(std::string id) { return ask_with_id(launcher::Op::own, std::move(id)); }
+Task<Result<void>> LauncherLink::freeze(std::string id) { return ask_with_id(launcher::Op::freeze, std::move(id)); }
+Task<Result<void>> LauncherLink::thaw(std::string id) { return ask_with_id(launcher::Op::thaw, std::move(id)); }
 
 Task<Result<launcher::Ended>> LauncherLink::kill(std::string id) {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::kill, only_id(id)));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::kill, only_id(id)));
   co_return launcher::read_value<launcher::Ended>(answer.in());
 }
 
 Task<Result<launcher::StatsReply>> LauncherLink::stats(std::string id) {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::stats, only_id(id)));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::stats, only_id(id)));
   co_return launcher::read_value<launcher::StatsReply>(answer.in());
 }
 
 Task<Result<launcher::InfoReply>> LauncherLink::info() {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::info, {}));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::info, {}));
   co_return launcher::read_value<launcher::InfoReply>(answer.in());
 }
 
@@ -394,7 +393,7 @@ Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
   out.str(digest);
   out.u32(count);
   out.u8(static_cast<uint8_t>(BoundaryKind::jail));  // the pools of the others are for those who ask the launcher
-  auto answer = co_await ask(Op::park, out.take());
+  auto answer = co_await ask(launcher::Op::park, out.take());
   if (!answer) co_return std::unexpected(std::move(answer).error());
   co_return Result<void>();
 }
@@ -402,7 +401,7 @@ Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
 Task<Result<std::string>> LauncherLink::set_policy(launcher::PolicyRequest request) {
   Writer out;
   encode(out, request);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::set_policy, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::set_policy, out.take()));
   Reader in = answer.in();
   if (in.done()) co_return std::string();
   std::string missing = in.str();
@@ -413,12 +412,12 @@ Task<Result<std::string>> LauncherLink::set_policy(launcher::PolicyRequest reque
 Task<Result<void>> LauncherLink::revoke(launcher::RevokeRequest request) {
   Writer out;
   encode(out, request);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::revoke, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::revoke, out.take()));
   co_return Result<void>();
 }
 
 Task<Result<std::string>> LauncherLink::certificate(std::string id) {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::certificate, only_id(id)));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::certificate, only_id(id)));
   Reader in = answer.in();
   std::string pem = in.str();
   if (!in.done()) co_return launcher::unreadable_reply();
@@ -426,14 +425,14 @@ Task<Result<std::string>> LauncherLink::certificate(std::string id) {
 }
 
 Task<Result<launcher::VaultState>> LauncherLink::vault_state() {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_state, {}));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::vault_state, {}));
   co_return launcher::read_value<launcher::VaultState>(answer.in());
 }
 
 Task<Result<std::vector<std::string>>> LauncherLink::reseal(std::vector<std::string> sealed) {
   Writer out;
   out.strs(sealed);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_reseal, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::vault_reseal, out.take()));
   Reader in = answer.in();
   auto fresh = in.strs();
   if (!in.done() || fresh.size() != sealed.size()) co_return launcher::unreadable_reply();
@@ -443,7 +442,7 @@ Task<Result<std::vector<std::string>>> LauncherLink::reseal(std::vector<std::str
 Task<Result<vault::Secret>> LauncherLink::open_value(std::string sealed) {
   Writer out;
   out.str(sealed);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_open, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::vault_open, out.take()));
   Reader in = answer.in();
   vault::Secret value(in.view());
   const bool whole = in.done();
@@ -455,7 +454,7 @@ Task<Result<vault::Secret>> LauncherLink::open_value(std::string sealed) {
 Task<Result<std::string>> LauncherLink::signing_keys() {
   Writer out;
   out.u8(static_cast<uint8_t>(launcher::SigningWish::look));
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::vault_signing, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::vault_signing, out.take()));
   Reader in = answer.in();
   std::string keys = in.str();
   if (!in.done()) co_return launcher::unreadable_reply();
@@ -463,7 +462,7 @@ Task<Result<std::string>> LauncherLink::signing_keys() {
 }
 
 Task<Result<std::string>> LauncherLink::gate_report(std::string id) {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::gate_report, only_id(id)));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::gate_report, only_id(id)));
   Reader in = answer.in();
   std::string text = in.str();
   if (!in.done()) co_return launcher::unreadable_reply();
@@ -472,7 +471,7 @@ Task<Result<std::string>> LauncherLink::gate_report(std::string id) {
 
 // A list that comes in pages, each after the last name of the one before.
 template <typename T>
-Task<Result<std::vector<T>>> LauncherLink::pages(Op op) {
+Task<Result<std::vector<T>>> LauncherLink::pages(launcher::Op op) {
   std::vector<T> all;
   std::string after;
   for (;;) {
@@ -488,18 +487,18 @@ Task<Result<std::vector<T>>> LauncherLink::pages(Op op) {
 }
 
 Task<Result<std::vector<launcher::SandboxSummary>>> LauncherLink::list() {
-  return pages<launcher::SandboxSummary>(Op::list);
+  return pages<launcher::SandboxSummary>(launcher::Op::list);
 }
 
 Task<Result<std::vector<launcher::ImageSummary>>> LauncherLink::images() {
-  return pages<launcher::ImageSummary>(Op::images);
+  return pages<launcher::ImageSummary>(launcher::Op::images);
 }
 
 Task<Result<std::vector<launcher::VolumeSummary>>> LauncherLink::volumes() {
-  return pages<launcher::VolumeSummary>(Op::volumes);
+  return pages<launcher::VolumeSummary>(launcher::Op::volumes);
 }
 
-Task<Result<void>> LauncherLink::ask_with_size(Op op, std::string id, uint64_t bytes) {
+Task<Result<void>> LauncherLink::ask_with_size(launcher::Op op, std::string id, uint64_t bytes) {
   Writer out;
   out.str(id);
   out.u64(bytes);
@@ -509,32 +508,36 @@ Task<Result<void>> LauncherLink::ask_with_size(Op op, std::string id, uint64_t b
 }
 
 Task<Result<void>> LauncherLink::make_volume(std::string id, uint64_t bytes) {
-  return ask_with_size(Op::make_volume, std::move(id), bytes);
+  return ask_with_size(launcher::Op::make_volume, std::move(id), bytes);
 }
 Task<Result<void>> LauncherLink::resize_volume(std::string id, uint64_t bytes) {
-  return ask_with_size(Op::resize_volume, std::move(id), bytes);
+  return ask_with_size(launcher::Op::resize_volume, std::move(id), bytes);
 }
-Task<Result<void>> LauncherLink::drop_volume(std::string id) { return ask_with_id(Op::drop_volume, std::move(id)); }
+Task<Result<void>> LauncherLink::drop_volume(std::string id) {
+  return ask_with_id(launcher::Op::drop_volume, std::move(id));
+}
 
 Task<Result<launcher::CheckpointReply>> LauncherLink::checkpoint(launcher::CheckpointRequest request) {
   Writer out;
   encode(out, request);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::checkpoint, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::checkpoint, out.take()));
   co_return launcher::read_value<launcher::CheckpointReply>(answer.in());
 }
 
-Task<Result<void>> LauncherLink::drop_image(std::string image) { return ask_with_id(Op::drop_image, std::move(image)); }
+Task<Result<void>> LauncherLink::drop_image(std::string image) {
+  return ask_with_id(launcher::Op::drop_image, std::move(image));
+}
 
 Task<Result<launcher::PackReply>> LauncherLink::pack_image(std::string image, bool pack) {
   Writer out;
   out.str(image);
   out.u8(pack);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::pack_image, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::pack_image, out.take()));
   co_return launcher::read_value<launcher::PackReply>(answer.in());
 }
 
 Task<Result<Fd>> LauncherLink::scan_channel() {
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::scan_channel, {}));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::scan_channel, {}));
   if (answer.message.fds.size() != 1) co_return fail(Code::corrupt, "the launcher sent no socket");
   co_return std::move(answer.message.fds[0]);
 }
@@ -543,7 +546,7 @@ Task<Result<void>> LauncherLink::verify_image(std::string image) {
   Writer out;
   out.str(image);
   out.u8(0);
-  ISOLA_CO_TRY(Answer answer, co_await ask(Op::verify_image, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::verify_image, out.take()));
   co_return Result<void>();
 }
 

@@ -3,6 +3,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "sandbox/box_timers.h"
@@ -157,7 +158,19 @@ void Service::arm_sample(const BoxPtr& box) {
 
 Task<void> Service::take_stock(BoxPtr box) {
   auto stats = co_await this->stats(box);
-  if (stats && !over(box)) accounts_.charge(*box, *stats);
+  if (!stats || over(box)) co_return;
+  accounts_.charge(*box, *stats);
+  note_disk(box, stats->disk_bytes);
+}
+
+// Nobody tells us of a write that failed for want of room: it is seen by what is there.
+void Service::note_disk(const BoxPtr& box, uint64_t used) {
+  const uint64_t most = box->record().limits.disk, left = most - std::min(most, used);
+  if (most == 0 || box->state() != State::running) return;  // one that sleeps takes what its memory does
+  if (left > most / 8)
+    box->disk_full = false;
+  else if (left <= most / 32 && !box->disk_full.exchange(true))
+    record(ledger::Kind::sandbox_disk_full, box, nlohmann::json{{"used", used}, {"limit", most}}.dump());
 }
 
 Task<void> Service::sample(BoxPtr box) {

@@ -84,7 +84,7 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
                                 .actor = actor,
                                 .made_by = by.key,
                                 .of_network = true};
-    json body = json::parse(vault::to_json({binding}))[0];
+    json body = json::parse(vault::to_json(binding));
     for (const char* own : {"id", "actor", "expires"}) body.erase(own);
     record.body = body.dump();
     out.now.bindings.push_back(std::move(record));
@@ -129,12 +129,11 @@ void Service::undo_network_grants(const BoxPtr& box, const NewGrants& grants, co
 Task<Result<void>> Service::apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants) {
   ISOLA_CO_TRY(Told told, co_await apply_terms(box, std::move(policy), cut));
   if (told.ungathered) co_return std::unexpected(*told.ungathered);
-  json missing = json::parse(told.missing, nullptr, false);
-  if (!missing.is_object()) co_return Result<void>();
   for (const auto& binding : grants.now.bindings)
-    if (missing.contains(binding.id))
-      co_return fail(Code::unavailable, "secret " + binding.secret + ": " + missing[binding.id].get<std::string>());
-  log::warn("sandbox", "{} goes without some bindings: {}", box->id(), told.missing);
+    if (auto found = told.missing.find(binding.id); found != told.missing.end())
+      co_return fail(vault::is_refused_for_good(found->second) ? Code::invalid : Code::unavailable,
+                     "secret " + binding.secret + ": " + found->second);
+  warn_of_missing(*box, told.missing);
   co_return Result<void>();
 }
 
@@ -156,7 +155,14 @@ Task<Result<void>> Service::copy_grants(store::SandboxRecord from, BoxPtr to, Ca
       ISOLA_CO_CHECK(co_await seal_again_if_rotated(secret));
     }
     ISOLA_CO_CHECK(parts_.store.insert_binding(binding));
-    record_grant(ledger::Kind::grant_created, binding, "copied from " + from.id, by);
+    // In the ledger before it is in force, as with every grant; the last one takes the others along to the file.
+    ledger::Event created = grant_event(ledger::Kind::grant_created, binding, "copied from " + from.id, by);
+    if (i + 1 == own.size()) {
+      ISOLA_CO_CHECK(co_await record_durably(created));
+    } else {
+      ISOLA_CO_CHECK(append(created));
+      events_.publish(created);
+    }
   }
   co_return Result<void>();
 }

@@ -82,8 +82,13 @@ std::string Service::ceiling_of(const store::ProjectRecord& project) const {
 Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
   auto told = co_await apply_terms(box, std::move(policy), cut);
   if (!told) co_return std::unexpected(told.error());
-  if (!told->missing.empty()) log::warn("sandbox", "{} goes without some bindings: {}", box->id(), told->missing);
+  warn_of_missing(*box, told->missing);
   co_return Result<void>();
+}
+
+void Service::warn_of_missing(const Box& box, const vault::Reasons& missing) {
+  for (const auto& [binding, why] : missing)
+    log::warn("sandbox", "{} goes without the binding {}: {}", box.id(), binding, why);
 }
 
 Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy, bool cut) {
@@ -124,7 +129,8 @@ Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy,
       grants_due_.erase(box->id());
   }
   if (refresh > 0) grants_bell_.ring();
-  ISOLA_CO_TRY(told.missing, co_await parts_.launcher->set_policy(std::move(request)));
+  ISOLA_CO_TRY(std::string missing, co_await parts_.launcher->set_policy(std::move(request)));
+  ISOLA_CO_TRY(told.missing, vault::decode_reasons(missing));
   if (!told.missing.empty()) {
     // They may have been sealed to a key that has been changed meanwhile: then only what the store has now helps.
     std::lock_guard lock(grants_mutex_);
@@ -207,12 +213,12 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   co_return Result<void>();
 }
 
-Result<void> Service::write_ceiling(const std::string& project, const std::string& ceiling) {
+Result<std::string> Service::ceiling_text(const std::string& ceiling) const {
   ISOLA_TRY(std::string text, policy_text(ceiling));
   // An empty one is no ceiling at all; `none` is the lowest.
   if (ceiling == "none") text = gate::to_text(gate::Policy::none());
   if (!text.empty()) ISOLA_CHECK(gate::read_egress("", text));
-  return parts_.store.set_project_ceiling(project, text);
+  return text;
 }
 
 Task<Result<void>> Service::apply_ceiling(std::string project) {

@@ -25,6 +25,7 @@ Task<Result<QuietEnd>> run_quietly(Service& service, BoxPtr box, CommandSpec spe
   }
   ISOLA_CO_TRY(std::string bytes, co_await running.channel->end());
   ISOLA_CO_TRY(end.exit, guest::decode<guest::Exit>(bytes));
+  end.exit = co_await service.judged(box, running.info.id, end.exit);
   service.command_ended(box, running.info.id, end.exit);
   co_return end;
 }

@@ -16,6 +16,8 @@ struct QuietEnd {
 // before that line (own_words), since what a program says may be anything, a value that nobody is to keep included.
 std::string and_said(const QuietEnd& end);
 std::string own_words(std::string_view message);
+// Whether there are others in it.
+inline bool repeats_inside(std::string_view message) { return own_words(message).size() != message.size(); }
 
 Task<Result<QuietEnd>> run_quietly(Service& service, BoxPtr box, CommandSpec spec);
 

@@ -17,6 +17,8 @@ TEST(OwnWords, AreWhatStandsBeforeWhatAProgramSaid) {
   EXPECT_EQ(own_words("in the middle" + and_said(end) + " (again)"), "in the middle");
   EXPECT_EQ(own_words("a name like \", and said\" on one line"), "a name like \", and said\" on one line");
   EXPECT_EQ(own_words(""), "");
+  EXPECT_TRUE(repeats_inside(all));
+  EXPECT_FALSE(repeats_inside("it said nothing" + and_said(QuietEnd{})));
 }
 
 }  // namespace

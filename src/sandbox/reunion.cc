@@ -118,6 +118,11 @@ Task<Result<void>> Service::take_one_back(Left left) {
   box->may_be_paused = true;
   box->unasked = true;
   add(box);
+  // Nobody waits for a one-shot run any more, and nobody would ever wake it.
+  if (record.one_shot && store::is_asleep(record.state)) {
+    (void)co_await kill(box, EndReason::host_restart, "its server was restarted before it was thrown away");
+    co_return Result<void>();
+  }
   if (!record.image.empty()) {
     auto known_again = co_await take_in_sleeper(box, left.there);
     if (!known_again) log::error("sandbox", "{} could not be taken over: {}", box->id(), known_again.error().message);

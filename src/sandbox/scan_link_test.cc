@@ -12,6 +12,7 @@
 
 #include "gate/scan_channel.h"
 #include "kernel/process.h"
+#include "vault/binding_wire.h"
 
 namespace isola::sandbox {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 namespace net = boost::asio;
 using gate::Searches;
 
-constexpr const char* kValue = "correct-horse-batter!";
+constexpr const char* kSearched = "correct-horse-batter!";
 
 // A gate that knows the sandbox "box".
 class Gate {
@@ -47,7 +48,7 @@ class Gate {
 
 class ScanLinkTest : public ::testing::Test {
  protected:
-  void SetUp() override { bind(*searches, kValue); }
+  void SetUp() override { bind(*searches, kSearched); }
   static void bind(Searches& searches, const std::string& value, bool blocks = false) {
     auto key = vault::KeyPair::make().value();
     vault::Binding binding;
@@ -56,7 +57,7 @@ class ScanLinkTest : public ::testing::Test {
     binding.names = {"a.example"};
     binding.blocks = blocks;
     binding.sealed = vault::seal(key.open_key(), value).value();
-    searches.set(*gate::Bindings::make(vault::to_json({binding}), &key).value());
+    searches.set(*gate::Bindings::make(vault::encode_bindings({binding}), &key).value());
   }
   Task<Result<Fd>> connect() {
     ++connects;
@@ -135,7 +136,7 @@ TEST_F(ScanLinkTest, NothingIsLostOrPassedWhenTheGateDies) {
     text += line + "\n";
     wanted += line + "\n";
     if (random() % 4) continue;
-    text += kValue;
+    text += kSearched;
     wanted += std::string(21, '*');
   }
   auto reader = open();
@@ -202,7 +203,7 @@ TEST_F(ScanLinkTest, ASandboxThatIsUnknownYetIsAskedForAgain) {
 }
 
 TEST_F(ScanLinkTest, WhatBlocksEndsTheStream) {
-  bind(*searches, kValue, true);
+  bind(*searches, kSearched, true);
   auto reader = open(), other = open();
   reader->stream->feed("a correct-horse");
   other->stream->feed("b ");

@@ -2,6 +2,7 @@
 // name.
 #include <nlohmann/json.hpp>
 
+#include "sandbox/json_text.h"
 #include "sandbox/service.h"
 
 namespace isola::sandbox {
@@ -20,8 +21,6 @@ json data_of(const gate::ScanFound& found, const Screening::Place& place) {
   if (found.count > 1) data["count"] = found.count;
   return data;
 }
-
-std::string dumped(const json& data) { return data.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "sandbox/service.h"
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
@@ -55,13 +56,29 @@ void Service::close_door(std::string why) {
   closed_ = std::move(why);
 }
 
-size_t Service::idle(std::chrono::milliseconds for_so_long) const {
-  Millis before = now_millis() - for_so_long.count();
+size_t Service::idle() const {
+  constexpr auto kCountEvery = std::chrono::seconds(5);
+  constexpr Millis kIdle = 10 * 60 * 1000;
+  std::lock_guard counting(idle_.mutex);
+  auto now = std::chrono::steady_clock::now();
+  if (idle_.at != decltype(now)() && now - idle_.at < kCountEvery) return idle_.count;
+  Millis before = now_millis() - kIdle;
   std::shared_lock lock(mutex_);
-  return static_cast<size_t>(std::count_if(boxes_.begin(), boxes_.end(), [&](const auto& one) {
+  idle_.count = static_cast<size_t>(std::count_if(boxes_.begin(), boxes_.end(), [&](const auto& one) {
     const BoxPtr& box = one.second;
     return box->state() == State::running && !box->in_use() && box->last_active() < before;
   }));
+  idle_.at = now;
+  return idle_.count;
+}
+
+void Service::Counters::add_create(const Latency& latency) {
+  for (size_t i = 0; i < create_steps.size(); ++i) {
+    auto time = latency.of(static_cast<Step>(i));
+    if (time.count() <= 0) continue;
+    ++create_steps[i].count;
+    create_steps[i].nanos += static_cast<uint64_t>(time.count());
+  }
 }
 
 size_t Service::living() const {
@@ -201,6 +218,7 @@ void Service::stop() {
   ready_ = false;
   tell_births();
   grants_bell_.ring();
+  questions_.stop();
   std::vector<BoxPtr> boxes;
   {
     std::shared_lock lock(mutex_);
@@ -471,6 +489,7 @@ Result<void> Service::kill_soon(const BoxPtr& box, const Caller& by) {
   net::co_spawn(
       box->home(),
       [self = shared_from_this(), box]() -> Task<void> {
+        co_await net::post(net::use_awaitable);  // behind the answer that is about to be sent on this thread
         auto ended = co_await self->kill(box);
         if (!ended) log::error("sandbox", "{} does not end: {}", box->id(), ended.error().message);
       },
@@ -640,22 +659,27 @@ Task<void> Service::write_end_later(BoxPtr box) {
 
 ledger::Event Service::event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                                 const std::string& task) {
-  if (kind != ledger::Kind::sandbox_created) box->tell_birth();
+  box->tell_birth();
+  return plain_event(kind, *box, std::move(data), by, task);
+}
+
+ledger::Event Service::plain_event(ledger::Kind kind, Box& box, std::string data, const Caller& by,
+                                   const std::string& task) {
   ledger::Event event;
   event.time = now_millis();
-  event.project = box->project();
-  event.sandbox = box->id();
-  event.task = task.empty() ? box->task() : task;
+  event.project = box.project();
+  event.sandbox = box.id();
+  event.task = task.empty() ? box.task() : task;
   event.key = by.key;
   event.actor = !by.actor.empty() ? by.actor : by.key;
-  if (event.actor.empty()) event.actor = box->of_record([](const auto& r) { return r.actor; });
+  if (event.actor.empty()) event.actor = box.of_record([](const auto& r) { return r.actor; });
   event.kind = kind;
   event.data = std::move(data);
   return event;
 }
 
-Result<void> Service::append(const ledger::Event& event) {
-  auto written = parts_.ledger.append(event);
+Result<void> Service::append(ledger::Event event) {
+  auto written = parts_.ledger.append(std::move(event));
   if (!written) {
     if (unrecorded_++ == 0) log::error("sandbox", "the ledger takes no entries: {}", written.error().message);
     return written;
@@ -673,9 +697,12 @@ Result<void> Service::append(const ledger::Event& event) {
 
 void Service::record(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                      const std::string& task) {
-  auto event = event_of(kind, box, std::move(data), by, task);
+  record(event_of(kind, box, std::move(data), by, task));
+}
+
+void Service::record(ledger::Event event) {
   events_.publish(event);
-  (void)append(event);
+  (void)append(std::move(event));
 }
 
 }  // namespace isola::sandbox

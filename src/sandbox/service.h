@@ -8,6 +8,7 @@
 // Every method may be called on any worker. An acknowledged change is in the store before the call returns.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <functional>
@@ -31,10 +32,11 @@
 #include "sandbox/events.h"
 #include "sandbox/launcher_link.h"
 #include "sandbox/pool_policy.h"
+#include "sandbox/question_desk.h"
 #include "sandbox/screening.h"
 #include "sandbox/volume_desk.h"
 #include "store/store.h"
-#include "vault/binding.h"
+#include "vault/binding_wire.h"
 #include "vault/source.h"
 
 namespace isola::sandbox {
@@ -60,10 +62,11 @@ inline constexpr const char* kIdleFreeze = "nobody used it for its freeze_after"
 // The same as the launcher is asked for.
 std::vector<launcher::VolumeMount> mounts_of(const std::vector<store::VolumeUse>& volumes);
 
+inline constexpr auto kQuestionPatience = std::chrono::seconds(3);  // with one question to the ledger
 inline constexpr size_t kMaxMetadata = 64 << 10;
 inline constexpr size_t kMostCommands = 1024;  // that a guest says it has and we did not start
 // What goes into every entry of the ledger must never be what makes it too large.
-inline constexpr size_t kMaxWord = 256, kMaxLine = 64 << 10;
+inline constexpr size_t kMaxWord = 256, kMaxLine = 64 << 10, kMaxHooks = 128 << 10;
 
 // A repository that is checked out in a new sandbox, by git inside, under the sandbox's own policy.
 struct GitCheckout {
@@ -287,6 +290,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> start();
   void stop();
   bool ready() const { return ready_; }
+  // Ready, and the launcher is there: what is asked for now can be done.
+  bool able() const { return ready_ && parts_.launcher->connected(); }
 
   Task<Result<Created>> create(CreateRequest request);
   // Until the project's rate of creates allows one more, rounded up; 0: now.
@@ -310,9 +315,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
   Task<Result<std::string>> network_report(BoxPtr box) { return parts_.launcher->gate_report(box->id()); }
-  // A ceiling holds for the project's living sandboxes, too.
-  // Written down, and then told to every sandbox of the project.
-  Result<void> write_ceiling(const std::string& project, const std::string& ceiling);
+  // A ceiling holds for the project's living sandboxes, too: once it is written down (change_project), each is told.
   Task<Result<void>> apply_ceiling(std::string project);
   // `why`: of the service's own accord, to be shown.
   // `still`: asked when it is our turn; false: not any more.
@@ -390,13 +393,18 @@ class Service : public std::enable_shared_from_this<Service> {
   // `held`: as in CommandSpec.
   Task<Result<Running>> attach(BoxPtr box, std::string command, uint64_t from, bool held = false);
   // The guest takes a kill that nobody asked it for to be the memory limit's. The kernel counts those: where it has
-  // counted none, somebody inside did it.
-  Task<guest::Exit> judged(BoxPtr box, guest::Exit exit);
+  // counted none since the command began, somebody inside did it.
+  Task<guest::Exit> judged(BoxPtr box, std::string command, guest::Exit exit);
   // After the channel's end was read: records it. Called by whoever read it.
   void command_ended(const BoxPtr& box, const std::string& command, const guest::Exit& exit);
   // The caller stops reading before the end: the service watches for it.
   void detach(Running running);
+  // The same where the caller only reads too slowly: its end is recorded though nobody has read as far.
+  void watch(const BoxPtr& box, const std::string& command, uint32_t pid);
   Task<Result<std::vector<CommandInfo>>> commands(BoxPtr box);
+  // Nothing: it is not known. Whether it runs is the guest's word, not that of an end that waits behind output which
+  // nobody reads. A sandbox that rests is not woken for it.
+  Task<std::optional<CommandInfo>> command_now(BoxPtr box, std::string id);
   Task<Result<CommandInfo>> find_command(BoxPtr box, std::string id);
 
   // exhausted: no more of it may run. The run is over when it is dropped.
@@ -412,12 +420,19 @@ class Service : public std::enable_shared_from_this<Service> {
   };
   Task<Result<TaskUse>> task_use(std::string project, std::string task);
   Result<void> add_project(const store::ProjectRecord& project);
-  Result<void> set_project_limits(const store::ProjectRecord& project);
+  // All of it or, where anything of it is wrong, nothing. A ceiling is a preset or a policy as text; empty: none.
+  Result<store::ProjectRecord> change_project(const std::string& id, store::ProjectChange change);
   // Limits and budgets as the store has them now.
   Result<void> reload_projects();
   ledger::Usage used_by(const BoxPtr& box) const { return accounts_.used_by(*box); }
   // The ledger's file has everything that was recorded before; gives its newest entry. Nobody's worker waits for it.
   Task<Result<uint64_t>> flush_ledger();
+  // What callers ask the ledger, who may ask for much: answered by a thread of its own, one of a project after the
+  // other (question_desk.h). exhausted: too many wait. timeout: it took longer than kQuestionPatience.
+  Task<Result<std::vector<ledger::Event>>> ask_ledger(const std::string& project, const ledger::EventFilter& filter);
+  Task<Result<std::vector<ledger::UsageTotals>>> ask_usage(const std::string& project,
+                                                           const ledger::UsageFilter& filter, ledger::GroupBy group);
+  Task<Result<ledger::Rotation>> rotate_ledger(const std::string& project);
 
   EventBus& events() { return events_; }
   ledger::Ledger& ledger() { return parts_.ledger; }
@@ -428,8 +443,8 @@ class Service : public std::enable_shared_from_this<Service> {
   void close_door(std::string why);
   Task<Result<launcher::InfoReply>> info() { return parts_.launcher->info(); }
   size_t living() const;
-  // Running, and used by nobody for so long.
-  size_t idle(std::chrono::milliseconds for_so_long) const;
+  // Running, and used by nobody for ten minutes. Counted once in some seconds at most, whoever asks how often.
+  size_t idle() const;
 
   struct Template {
     std::string name, digest;
@@ -442,6 +457,12 @@ class Service : public std::enable_shared_from_this<Service> {
   struct Counters {
     std::atomic<uint64_t> created{0}, ended{0}, commands{0}, create_failures{0}, create_nanos{0};
     std::atomic<uint64_t> pool_hits{0}, pool_misses{0}, paused{0}, resumed{0}, forked{0};
+    // Where the time of creates went: how many had that step, and how long it took in all of them.
+    struct Spent {
+      std::atomic<uint64_t> count{0}, nanos{0};
+    };
+    std::array<Spent, static_cast<size_t>(Step::count_)> create_steps;
+    void add_create(const Latency& latency);
   };
   Counters counters;
   // What the launcher was asked to keep parked, and what that takes.
@@ -468,6 +489,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> wait_for_room(const CreateRequest& request, const store::ProjectLimits& limits);
   Result<void> note_birth(const BoxPtr& box);
   boost::asio::io_context& home_near(boost::asio::io_context* caller);
+  void tell_soon(const BoxPtr& box);
   void tell_births();
   void record_birth(Box& box, const Latency& latency, const std::string& snapshot, const std::string& warm,
                     const Caller& by);
@@ -529,16 +551,18 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> thaw_now(BoxPtr box, Caller by);
   Result<void> set_running(const BoxPtr& box);
   Result<std::string> policy_text(const std::string& network) const;
+  Result<std::string> ceiling_text(const std::string& ceiling) const;
   Result<void> may_ask_for(const std::string& project, const std::string& policy);
   std::string ceiling_of(const store::ProjectRecord& project) const;
   // In the sandbox's turn: the ceiling that is read here is the one that holds when the next one is read.
   Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
   // The same, and what is to be said of its bindings: a policy is never refused because of them.
   struct Told {
-    std::string missing;              // JSON: which could not be opened, and why; empty: none
+    vault::Reasons missing;           // which could not be opened, and why
     std::optional<Error> ungathered;  // it goes without any of them, and is told again soon
   };
   Task<Result<Told>> apply_terms(BoxPtr box, std::string policy, bool cut);
+  static void warn_of_missing(const Box& box, const vault::Reasons& missing);
   // With their sealed values; as the launcher wants them.
   Result<std::string> sealed_grants(const store::SandboxRecord& sandbox, Millis& refresh);
   ledger::Event grant_event(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
@@ -567,6 +591,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
   bool needs_certificate(const store::SandboxRecord& record);
   Task<void> place_certificate(BoxPtr box);
+  Task<void> place_elsewhere(BoxPtr box, std::shared_ptr<GuestLink> link, std::string pem);
   // ---- what leaves them (screens.cc) ----
   BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);
   // At the start, before anybody can ask for what is inside.
@@ -595,8 +620,11 @@ class Service : public std::enable_shared_from_this<Service> {
   [[nodiscard]] bool publish(const BoxPtr& box);
   ledger::Event event_of(ledger::Kind kind, const BoxPtr& box, std::string data, const Caller& by,
                          const std::string& task);
+  static ledger::Event plain_event(ledger::Kind kind, Box& box, std::string data, const Caller& by,
+                                   const std::string& task);
   // What it refuses is counted, and the count becomes an entry when there is room again.
-  Result<void> append(const ledger::Event& event);
+  Result<void> append(ledger::Event event);
+  void record(ledger::Event event);
   // At the start: those that the store says to live.
   struct Left {
     store::SandboxRecord record;
@@ -629,6 +657,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> sample(BoxPtr box);
   // A look at what it used, now.
   Task<void> take_stock(BoxPtr box);
+  void note_disk(const BoxPtr& box, uint64_t used);
   void budget_is_spent(const BoxPtr& box, const Spent& spent);
   Task<void> hold(BoxPtr box, Spent spent);
   // Why one that a budget holds must not go on yet.
@@ -637,7 +666,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<void> stop_commands(BoxPtr box, std::vector<std::string> tasks);
   void look_sooner(const std::string& project);
   std::vector<BoxPtr> boxes_of(const std::string& project);
-  void watch(const BoxPtr& box, const std::string& command, uint32_t pid);
+  bool was_limit(const BoxPtr& box, const std::string& command, uint64_t oom_kills);
   void whose(const BoxPtr& box, const CommandInfo& info, Channel& channel);
   Task<void> make_rounds(BoxPtr box);
   Task<void> watch_command(BoxPtr box, std::string command, uint32_t pid);
@@ -653,7 +682,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<void> adopt_command(const BoxPtr& box, const guest::ProcessInfo& process, const Recorded& recorded);
   // What the ledger has of its commands: an earlier server may have seen their ends, or died before it wrote anything.
   Result<Recorded> recorded_commands(const BoxPtr& box, std::set<std::string> wanted);
-  void record_start(const BoxPtr& box, const CommandInfo& info, bool late);
+  ledger::Event start_event(const BoxPtr& box, const CommandInfo& info, bool late);
+  void record_start(const BoxPtr& box, const CommandInfo& info, bool late) { record(start_event(box, info, late)); }
   Result<void> may_run(const BoxPtr& box, const std::string& task);
   friend class CodeRun;
   void code_over(const BoxPtr& box, const std::string& task, bool happened);
@@ -681,6 +711,7 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string closed_;                           // why no new ones are made; under mutex_
   std::unordered_map<std::string, Rate> rates_;  // of creates, by project; under mutex_
   Accounts accounts_;
+  std::mutex budgets_mutex_;  // the store and the accounts have the same budgets, in whatever order they were set
   // Launches are numbered: one that was asked for before a stranger was first seen may be the stranger's.
   std::mutex launch_mutex_;
   uint64_t launches_ = 0;
@@ -694,6 +725,7 @@ class Service : public std::enable_shared_from_this<Service> {
   struct {
     std::mutex mutex;
     std::vector<BoxPtr> untold;  // whose makers are just being answered
+    bool soon = false;           // a timer is set for them
   } births_;
   mutable std::mutex pool_mutex_;
   struct Pool {
@@ -719,6 +751,12 @@ class Service : public std::enable_shared_from_this<Service> {
   std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
   Bell grants_bell_;
   EventBus events_;
+  QuestionDesk questions_;
+  mutable struct {
+    std::mutex mutex;
+    std::chrono::steady_clock::time_point at{};
+    size_t count = 0;
+  } idle_;
   std::atomic<bool> ready_ = false;
   std::atomic<uint64_t> connections_ = 0;  // to the launcher, one after the other
 };

@@ -117,6 +117,15 @@ TEST_F(ServiceTest, WhatWasBeingMadeWhenTheServerDiedIsEnded) {
   EXPECT_EQ(stored(whole).state, State::running);
 }
 
+TEST_F(ServiceTest, NoQuestionIsTakenOnceItStops) {
+  ASSERT_TRUE(start());
+  EXPECT_TRUE(wait(service_->ask_ledger("default", {})));
+  service_->stop();
+  auto late = wait(service_->ask_ledger("default", {}));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::unavailable);
+}
+
 TEST_F(ServiceTest, ItsTimeIsUpAlsoWhenThatCannotBeWrittenDown) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
@@ -134,11 +143,11 @@ TEST_F(ServiceTest, WhatTheLauncherCannotEndIsTriedAgain) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
   auto box = adopted(id);
-  fake_.fail(Op::kill, 1);
+  fake_.fail(launcher::Op::kill, 1);
   auto killed = wait(service_->kill(box, EndReason::idle, "nobody came"));
   EXPECT_FALSE(killed);
   wait(box->wait_ended());
-  EXPECT_EQ(fake_.asked(Op::kill), 2);
+  EXPECT_EQ(fake_.asked(launcher::Op::kill), 2);
   EXPECT_EQ(stored(id).end_reason, EndReason::idle);
 }
 
@@ -147,9 +156,9 @@ TEST_F(ServiceTest, WordOfAnEarlierLifesEndEndsNothing) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
   auto box = adopted(id);
-  int before = fake_.asked(Op::own);
+  int before = fake_.asked(launcher::Op::own);
   fake_.tell_end(id, EndReason::exited);
-  fake_.wait_for(Op::own, before + 1);
+  fake_.wait_for(launcher::Op::own, before + 1);
   settle(box);
   EXPECT_EQ(box->state(), State::running);
   fake_.remove(id);
@@ -165,11 +174,11 @@ TEST_F(ServiceTest, APauseThatSeveralFindIsNoEnd) {
   auto box = adopted(id);
   fake_.add_image({.id = new_image_id(), .sandbox = id, .verb = "pause", .memory = true});
   fake_.remove(id);
-  fake_.hold(Op::images);
-  const int before = fake_.asked(Op::images);
+  fake_.hold(launcher::Op::images);
+  const int before = fake_.asked(launcher::Op::images);
   for (int i = 0; i < 3; ++i) fake_.tell_end(id, EndReason::exited);
-  fake_.wait_for(Op::images, before + 3);
-  fake_.release(Op::images);
+  fake_.wait_for(launcher::Op::images, before + 3);
+  fake_.release(launcher::Op::images);
   while (box->state() == State::running) std::this_thread::yield();
   settle(box);
   EXPECT_EQ(box->state(), State::paused);
@@ -203,7 +212,7 @@ TEST_F(ServiceTest, ChangesComeOneAfterTheOther) {
   auto three = begin(service_->freeze(box));
   settle(box);
   EXPECT_EQ(stored(id).lifetime, store::Lifetime());
-  EXPECT_EQ(fake_.asked(Op::freeze), 0);
+  EXPECT_EQ(fake_.asked(launcher::Op::freeze), 0);
   somebody.reset();
   ASSERT_TRUE(one.get());
   ASSERT_TRUE(two.get());
@@ -219,16 +228,16 @@ TEST_F(ServiceTest, PoliciesReachTheGateAndTheStoreInTheSameOrder) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
   auto box = adopted(id);
-  EXPECT_EQ(fake_.asked(Op::set_policy), 1) << "what is written down is in force again";
-  fake_.hold(Op::set_policy);
+  EXPECT_EQ(fake_.asked(launcher::Op::set_policy), 1) << "what is written down is in force again";
+  fake_.hold(launcher::Op::set_policy);
   NetworkChange first{.network = "allow a.example\ndefault deny\n"},
       second{.network = "allow b.example\ndefault deny\n"};
   auto one = begin(service_->set_network(box, first));
-  fake_.wait_for(Op::set_policy, 2);
+  fake_.wait_for(launcher::Op::set_policy, 2);
   auto two = begin(service_->set_network(box, second));
   settle(box);
-  EXPECT_EQ(fake_.asked(Op::set_policy), 2);
-  fake_.release(Op::set_policy);
+  EXPECT_EQ(fake_.asked(launcher::Op::set_policy), 2);
+  fake_.release(launcher::Op::set_policy);
   ASSERT_TRUE(one.get());
   ASSERT_TRUE(two.get());
   EXPECT_EQ(stored(id).network, fake_.policy());
@@ -239,17 +248,17 @@ TEST_F(ServiceTest, AnEndThatHasBegunIsNotFrozenOver) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
   auto box = adopted(id);
-  fake_.hold(Op::freeze);
-  fake_.hold(Op::kill);
+  fake_.hold(launcher::Op::freeze);
+  fake_.hold(launcher::Op::kill);
   auto frozen = begin(service_->freeze(box));
-  fake_.wait_for(Op::freeze, 1);
+  fake_.wait_for(launcher::Op::freeze, 1);
   auto killed = begin(service_->kill(box));
-  fake_.wait_for(Op::kill, 1);
-  fake_.release(Op::freeze);
+  fake_.wait_for(launcher::Op::kill, 1);
+  fake_.release(launcher::Op::freeze);
   EXPECT_FALSE(frozen.get());
   EXPECT_EQ(box->state(), State::ending);
   EXPECT_EQ(stored(id).state, State::ending);
-  fake_.release(Op::kill);
+  fake_.release(launcher::Op::kill);
   EXPECT_TRUE(killed.get());
   EXPECT_EQ(stored(id).state, State::ended);
 }
@@ -269,11 +278,11 @@ TEST_F(ServiceTest, AChangeThatIsRefusedChangesNothing) {
   EXPECT_EQ(box->record().lifetime.idle_limit, 0);
   EXPECT_EQ(stored(id).lifetime.idle_limit, 0);
   // The same for a policy that comes with notes.
-  const int before = fake_.asked(Op::set_policy);
+  const int before = fake_.asked(launcher::Op::set_policy);
   NetworkChange network{.network = "all"};
   network.notes["large"] = std::string(kMaxMetadata + 1, 'x');
   EXPECT_FALSE(wait(service_->set_network(box, network)));
-  EXPECT_EQ(fake_.asked(Op::set_policy), before);
+  EXPECT_EQ(fake_.asked(launcher::Op::set_policy), before);
 }
 
 // A header with a value of the sandbox's own, as a dialect asks for it.
@@ -302,7 +311,7 @@ TEST_F(ServiceTest, WhatANetworkBringsAlongIsInForceWithItOrNotAtAll) {
   const auto before = events(id, ledger::Kind::grant_created).size();
   EXPECT_EQ(before, 1u);
 
-  fake_.fail(Op::set_policy, 1);
+  fake_.fail(launcher::Op::set_policy, 1);
   EXPECT_FALSE(wait(service_->set_network(box, with_value("second"))));
   ASSERT_EQ(fake_.bindings().size(), 1u);
   EXPECT_TRUE(fake_.bindings()[0].second.ends_with("first"));
@@ -334,16 +343,16 @@ TEST_F(ServiceTest, ARevocationWaitsForNobody) {
   auto bound = wait(service_->bind(std::move(asked)));
   ASSERT_TRUE(bound) << bound.error().message;
   auto turn = wait(take_turn(adopted(first)));
-  fake_.hold(Op::set_policy);
+  fake_.hold(launcher::Op::set_policy);
   auto gone = begin(service_->unbind("default", bound->id, Caller()));
-  fake_.wait_for(Op::revoke, 2);
+  fake_.wait_for(launcher::Op::revoke, 2);
   auto revoked = fake_.revoked();
   EXPECT_EQ(std::set<std::string>(revoked.begin(), revoked.end()),
             (std::set<std::string>{first + " " + bound->id, second + " " + bound->id}));
   ASSERT_TRUE(ledger_->flush());
   EXPECT_EQ(events("", ledger::Kind::grant_revoked).size(), 1u);
   turn->release();
-  fake_.release(Op::set_policy);
+  fake_.release(launcher::Op::set_policy);
   auto done = gone.get();
   EXPECT_TRUE(done) << done.error().message;
 }
@@ -399,7 +408,7 @@ TEST_F(ServiceTest, WhatTheGateToldIsAcknowledgedWhenItIsInTheLedger) {
 TEST_F(ServiceTest, ACertificateThatCannotBePlacedIsToldOf) {
   auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
   ASSERT_TRUE(start());
-  fake_.fail(Op::certificate, 1);
+  fake_.fail(launcher::Op::certificate, 1);
   ASSERT_TRUE(wait(service_->set_network(adopted(id), with_value("some value"))));
   ASSERT_TRUE(ledger_->flush());
   auto told = events(id, ledger::Kind::sandbox_updated);
@@ -459,27 +468,27 @@ TEST_F(ServiceTest, WhatWasBoundOnceIsSearchedForAfterARestart) {
 TEST_F(ServiceTest, OneBadSandboxKeepsNobodyFromTheOthers) {
   auto bad = left(State::running, [](auto& r) { r.created = 1; });  // the first to be looked at
   auto good = left(State::running);
-  fake_.fail(Op::own, 1);
+  fake_.fail(launcher::Op::own, 1);
   auto started = start();
   ASSERT_TRUE(started) << started.error().message;
   EXPECT_TRUE(adopted(bad));
   EXPECT_TRUE(adopted(good));
-  fake_.wait_for(Op::own, 3);  // … and again
+  fake_.wait_for(launcher::Op::own, 3);  // … and again
 }
 
 TEST_F(ServiceTest, AKeyIsNotAnsweredWithWhatIsEnding) {
   auto id = left(State::running, [](auto& r) { r.key = "k"; });
   ASSERT_TRUE(start());
   auto box = adopted(id);
-  fake_.hold(Op::kill);
+  fake_.hold(launcher::Op::kill);
   auto killed = begin(service_->kill(box));
-  fake_.wait_for(Op::kill, 1);
+  fake_.wait_for(launcher::Op::kill, 1);
   CreateRequest request;
   request.key = "k";
   auto created = begin(service_->create(request));
   settle(box);
   EXPECT_EQ(created.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-  fake_.release(Op::kill);
+  fake_.release(launcher::Op::kill);
   ASSERT_TRUE(killed.get());
   EXPECT_FALSE(created.get());  // a new one was tried: there is no template here
 }
@@ -510,12 +519,31 @@ TEST_F(ServiceTest, WhatItsCommandsDidIsWrittenDownBeforeItEnds) {
   event.kind = ledger::Kind::command_started;
   event.data = "{}";
   ASSERT_TRUE(ledger_->append(event));
-  fake_.hold(Op::kill);
+  fake_.hold(launcher::Op::kill);
   auto killed = begin(service_->kill(box));
-  fake_.wait_for(Op::kill, 1);
+  fake_.wait_for(launcher::Op::kill, 1);
   EXPECT_EQ(events(id, ledger::Kind::command_started).size(), 1u);
-  fake_.release(Op::kill);
+  fake_.release(launcher::Op::kill);
   EXPECT_TRUE(killed.get());
+}
+
+// It is told behind the answer, and before whoever asks the ledger.
+TEST_F(ServiceTest, ACommandsEndIsThereForWhoeverAsks) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  CommandInfo info;
+  info.id = "c123456789012";
+  ASSERT_TRUE(box->remember(info));
+  guest::Exit exit;
+  exit.code = 7;
+  service_->command_ended(box, info.id, exit);
+  service_->command_ended(box, info.id, exit);
+  ASSERT_TRUE(wait(service_->flush_ledger()));
+  auto ended = events(id, ledger::Kind::command_ended);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(json::parse(ended[0].data)["exit_code"], 7);
+  box->unasked = false;  // there is no guest to ask
 }
 
 // The store had it when its server was killed, and the ledger had not.
@@ -560,6 +588,26 @@ TEST_F(ServiceTest, AnEndThatOnlyTheLedgerKnowsIsTheEnd) {
   EXPECT_EQ(stored(id).end_reason, EndReason::idle);
   EXPECT_EQ(stored(id).end_detail, "nobody came");
   EXPECT_EQ(events(id, ledger::Kind::sandbox_ended).size(), 1u);
+}
+
+// Of two who set a task's budget at the same moment one is the last, in the store and in force.
+TEST_F(ServiceTest, TheBudgetThatIsStoredIsTheOneInForce) {
+  ledger::UsageRow row{.project = "default", .sandbox = "i1", .task = "t", .from = 1, .to = 2, .used = {.commands = 1}};
+  ASSERT_TRUE(ledger_->record_usage(row));
+  ASSERT_TRUE(ledger_->flush());
+  ASSERT_TRUE(start());
+  auto set = [&](net::io_context& where, uint64_t commands) {
+    store::Budget budget{.commands = commands};
+    return net::co_spawn(where, service_->set_task_budget("default", "t", budget), net::use_future);
+  };
+  for (int i = 0; i < 500; ++i) {
+    auto small = set(io_, 1), large = set(other_io_, 1000);
+    ASSERT_TRUE(small.get());
+    ASSERT_TRUE(large.get());
+    auto use = wait(service_->task_use("default", "t"));
+    ASSERT_TRUE(use);
+    ASSERT_EQ(use->spent, use->budget.commands == 1 ? "commands" : "") << i;
+  }
 }
 
 TEST_F(ServiceTest, TheLedgerSaysWhoChangedWhat) {

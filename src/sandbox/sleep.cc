@@ -285,6 +285,7 @@ Result<void> Service::awake(const BoxPtr& box, State from, Birth birth, std::opt
   });
   if (!still) return has_ended(box);
   accounts_.reborn(*box);
+  box->forget_oom_kills();
   arm(box);
   return {};
 }
@@ -304,10 +305,14 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   ISOLA_CO_TRY(auto image, find_snapshot(box->project(), snapshot));
   Box::Turn turn = co_await box->turn();
   if (over(box->state())) co_return has_ended(box);
-  auto before = box->record();
-  if (image.memory && places(image.volumes) != places(before.volumes))
+  const auto had = box->record().volumes;
+  if (image.memory && places(image.volumes) != places(had))
     co_return conflict("snapshot " + image.id + " has its volumes at other places than the sandbox");
   ISOLA_CO_CHECK(may_go_on(box));
+  // What it is now is given up for the snapshot: so that must be one that can be used.
+  ISOLA_CO_CHECK(co_await check_image(image.id));
+  if (over(box->state())) co_return has_ended(box);
+  auto before = box->record();
   bool alive = !store::is_asleep(before.state);
   if (alive) co_await take_stock(box);
   {

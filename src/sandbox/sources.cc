@@ -10,7 +10,7 @@ namespace isola::sandbox {
 namespace {
 
 std::unexpected<Error> no_template(const std::string& name) {
-  return fail(Code::not_found, "there is no template '" + name + "'; `isola template build` makes one");
+  return fail(Code::not_found, "there is no template '" + name + "'; `isola template ls` shows those that there are");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ using nlohmann::json;
 namespace {
 
 constexpr uint64_t kSmallest = 16 << 20;
-constexpr auto kLeaving = std::chrono::seconds(5);
+constexpr auto kLetGo = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -155,7 +155,7 @@ Task<Result<VolumeLook>> Service::resize_volume(std::string project, std::string
 
 // Those who are just leaving are as good as gone.
 Task<Result<void>> Service::retire_volume(std::string id) {
-  auto until = std::chrono::steady_clock::now() + kLeaving;
+  auto until = std::chrono::steady_clock::now() + kLetGo;
   for (;;) {
     uint64_t ticket = key_bell_.ticket();
     auto retired = parts_.store.retire_volume(id);

@@ -66,7 +66,7 @@ class ServiceVolumes : public ::testing::Test {
 
 TEST_F(ServiceVolumes, OneThatCannotBeMadeLeavesNothing) {
   start();
-  fake_.fail(Op::make_volume, 1);
+  fake_.fail(launcher::Op::make_volume, 1);
   EXPECT_FALSE(make("data"));
   EXPECT_TRUE(store_->all_volumes().value().empty());
   EXPECT_EQ(store_->project_use("default").value().stored, 0u);
@@ -84,11 +84,11 @@ TEST_F(ServiceVolumes, OneThatCannotBeDroppedIsTriedAgain) {
   start();
   auto made = make("data");
   ASSERT_TRUE(made) << made.error().message;
-  fake_.fail(Op::drop_volume, 3);
+  fake_.fail(launcher::Op::drop_volume, 3);
   ASSERT_TRUE(run(service_->remove_volume("default", "data", Caller())));
   EXPECT_EQ(run(service_->look_at_volume("default", "data")).error().code, Code::not_found);
   EXPECT_TRUE(make("data")) << "its name is free at once";
-  fake_.wait_for(Op::drop_volume, 4);
+  fake_.wait_for(launcher::Op::drop_volume, 4);
   EXPECT_EQ(fake_.volumes().size(), 1u);
 }
 

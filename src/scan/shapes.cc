@@ -67,7 +67,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_alnum(char c) { return is_digit(c) || is_upper(c) || is_lower(c); }
-bool is_word(char c) { return is_alnum(c) || c == '_' || c == '-'; }
+bool is_word_of_shape(char c) { return is_alnum(c) || c == '_' || c == '-'; }
 
 bool belongs(Alphabet alphabet, char c) {
   switch (alphabet) {
@@ -75,9 +75,9 @@ bool belongs(Alphabet alphabet, char c) {
     case hex: return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
     case upper: return is_upper(c) || is_digit(c);
     case alnum: return is_alnum(c);
-    case word: return is_word(c);
+    case word: return is_word_of_shape(c);
     case base64: return is_alnum(c) || c == '+' || c == '/' || c == '=' || c == '_' || c == '-';
-    case dotted: return is_word(c) || c == '.';
+    case dotted: return is_word_of_shape(c) || c == '.';
   }
   return false;
 }
@@ -118,7 +118,7 @@ std::vector<ShapeHit> find_shapes(std::string_view text) {
     const Shape& shape = kShapes[index];
     for (size_t at = 0; (at = text.find(shape.prefix, at)) != std::string_view::npos; at += shape.prefix.size()) {
       // In the middle of a longer word it is something else.
-      if (at > 0 && is_word(text[at - 1]) && is_word(shape.prefix[0])) continue;
+      if (at > 0 && is_word_of_shape(text[at - 1]) && is_word_of_shape(shape.prefix[0])) continue;
       size_t from = at + shape.prefix.size(), end = from;
       while (end < text.size() && end - from <= shape.most && belongs(shape.alphabet, text[end])) ++end;
       size_t length = end - from;

@@ -231,5 +231,26 @@ TEST(Scan, AsTheSlowSearchFindsItInLongStreams) {
   }
 }
 
+// Of a large piece only the seam is looked at together with what was held before it: every spelling, cut at every
+// place, with more beginnings of it on both sides.
+TEST(Scan, ASpellingAcrossTheBorderOfLargePieces) {
+  const std::string value = "aab/\"aabaab+9~aabZ";
+  const std::vector<Value> values = {{"v", value}, {"w", "baabaa%22"}};
+  auto automaton = automaton_of(values);
+  const std::string calm(3000, '.');
+  for (const Spelling& spelling : spellings(value)) {
+    const std::string begun = spelling.bytes.substr(0, spelling.bytes.size() - 1);
+    const std::string text = calm + begun + spelling.bytes + begun + "aab" + calm;
+    const auto wanted = find_slowly(values, text);
+    ASSERT_FALSE(wanted.empty());
+    for (size_t cut = calm.size(); cut <= text.size() - calm.size(); ++cut) {
+      bool first = true;
+      auto seen = pass(automaton, text, [&] { return std::exchange(first, false) ? cut : text.size(); });
+      ASSERT_EQ(seen.hits, wanted) << spelling.bytes << " cut at " << cut;
+      ASSERT_EQ(seen.out, blotted(text, wanted)) << spelling.bytes << " cut at " << cut;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace isola::scan

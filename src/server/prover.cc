@@ -54,6 +54,20 @@ Verdict judge(std::string_view report) {
   return verdict;
 }
 
+void ProofDoor::put() const { set_(closes_ ? failed_ : ""); }
+
+void ProofDoor::heard(const Verdict& verdict) {
+  std::lock_guard lock(mutex_);
+  failed_ = verdict.passed ? "" : "this server's sandboxes are not proved to hold: " + verdict.why;
+  put();
+}
+
+void ProofDoor::set_closes(bool closes) {
+  std::lock_guard lock(mutex_);
+  closes_ = closes;
+  put();
+}
+
 Prover::Prover(Options options, Start start, Heard heard)
     : options_(options), start_(std::move(start)), heard_(std::move(heard)) {}
 

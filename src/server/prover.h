@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -28,6 +29,25 @@ struct Verdict {
 
 // What `isola prove --json` printed. Cut off or empty: it did not finish, and that is a failure too.
 Verdict judge(std::string_view report);
+
+// What the last run means for the door to new sandboxes: closed where it failed and that is wanted, whichever of the
+// two came first.
+class ProofDoor {
+ public:
+  using Set = std::function<void(std::string why)>;  // empty: open
+  ProofDoor(bool closes, Set set) : set_(std::move(set)), closes_(closes) {}
+
+  void heard(const Verdict& verdict);
+  void set_closes(bool closes);
+
+ private:
+  void put() const;
+
+  Set set_;
+  std::mutex mutex_;
+  bool closes_;
+  std::string failed_;  // why, of the last run; empty: it passed, or there was none
+};
 
 class Prover {
  public:

@@ -44,6 +44,23 @@ TEST(Judge, AReportThatIsCutOffDoesNotPass) {
   EXPECT_TRUE(judge(whole).passed);
 }
 
+TEST(ProofDoor, ASettingThatComesLaterFindsTheLastVerdict) {
+  std::string why;
+  ProofDoor door(false, [&](std::string said) { why = std::move(said); });
+  door.heard({.passed = false, .why = "mount of base", .counts = {}});
+  EXPECT_EQ(why, "");
+  door.set_closes(true);
+  EXPECT_NE(why.find("mount of base"), std::string::npos);
+  door.set_closes(false);
+  EXPECT_EQ(why, "");
+  door.set_closes(true);
+  EXPECT_NE(why, "");
+  door.heard({.passed = true, .why = "2 programs held", .counts = {}});
+  EXPECT_EQ(why, "");
+  door.set_closes(true);
+  EXPECT_EQ(why, "");
+}
+
 Result<Fd> says(const std::string& text) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) < 0) return sys_error("pipe");

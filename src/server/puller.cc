@@ -17,7 +17,7 @@ namespace isola::server {
 
 namespace {
 
-constexpr size_t kMostReport = 1 << 20;
+constexpr size_t kMostPulled = 1 << 20;
 
 Result<std::string> read_report(const Fd& from) {
   std::string text;
@@ -28,7 +28,7 @@ Result<std::string> read_report(const Fd& from) {
     if (n < 0) return sys_error("cannot hear of the image");
     if (n == 0) return text;
     text.append(buffer, static_cast<size_t>(n));
-    if (text.size() > kMostReport) return fail(Code::exhausted, "too much is said of the image");
+    if (text.size() > kMostPulled) return fail(Code::exhausted, "too much is said of the image");
   }
 }
 

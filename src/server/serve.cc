@@ -35,6 +35,7 @@
 #include "server/prover.h"
 #include "server/puller.h"
 #include "server/syslog.h"
+#include "server/tidy.h"
 #include "store/key_ring.h"
 #include "store/sqlite_store.h"
 #include "webhook/courier.h"
@@ -132,11 +133,10 @@ Result<Fd> watch_signals() {
 constexpr auto kTidyEvery = std::chrono::minutes(1);
 
 // What nobody waits for: when keys were last used, and records that are old enough to be forgotten.
-void tidy_up(store::Store& store, store::KeyRing& keys, const Config& config) {
+void tidy_up(store::Store& store, store::KeyRing& keys, uint64_t keep_ended_days) {
   if (auto saved = keys.save_uses(); !saved)
     log::warn("server", "cannot note the use of keys: {}", saved.error().message);
-  auto oldest = sandbox::now_millis() - static_cast<store::Millis>(config.keep_ended_days) * 24 * 3600 * 1000;
-  if (auto forgotten = store.forget_ended_before(oldest, 1000); !forgotten)
+  if (auto forgotten = forget_ended(store, keep_ended_days, sandbox::now_millis()); !forgotten)
     log::warn("server", "cannot forget old records: {}", forgotten.error().message);
 }
 
@@ -309,17 +309,17 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   if (options.on_ready) options.on_ready(url);
   say("ready " + url + "\n");
 
-  std::atomic<bool> proof_closes = config.prove_closes;
+  ProofDoor door(config.prove_closes, [&](std::string why) { service->close_door(std::move(why)); });
   Prover prover(
       {.at_start = config.prove_at_start, .every = config.prove_every}, [&] { return keeper.prove(); },
       [&](const Verdict& verdict) {
         record_proof(*ledger, verdict);
-        bool close = proof_closes && !verdict.passed;
-        service->close_door(close ? "this server's sandboxes are not proved to hold: " + verdict.why : "");
+        door.heard(verdict);
       });
   prover.tick();
+  uint64_t keep_ended_days = config.keep_ended_days;
   for (Word word; (word = next_word(signals.get(), kTidyEvery)) != Word::stop;) {
-    tidy_up(*store, *keys, config);
+    tidy_up(*store, *keys, keep_ended_days);
     builder->sweep();
     prover.tick();
     if (word == Word::nothing) continue;
@@ -331,11 +331,11 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     log::set_level(level_of(fresh->log_level));
     log::set_format(fresh->log_format == "json" ? log::Format::json : log::Format::text);
     service->set_settings(settings_of(*fresh));
+    keep_ended_days = fresh->keep_ended_days;
     keys->reload();
     if (auto known = service->reload_projects(); !known)
       log::error("server", "the projects were not reloaded: {}", known.error().message);
-    proof_closes = fresh->prove_closes;
-    if (!proof_closes) service->close_door("");
+    door.set_closes(fresh->prove_closes);
     prover.set_options({.at_start = false, .every = fresh->prove_every});
     if (auto known = store->list_keys("")) {
       std::set<std::string, std::less<>> revoked;

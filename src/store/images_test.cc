@@ -29,7 +29,7 @@ class StoredImages : public StoreTest {
     return s;
   }
   uint64_t stored() { return store_->project_use("default").value().stored; }
-  void limit_to(ProjectLimits limits) { ASSERT_TRUE(store_->set_project_limits("default", limits, {})); }
+  void limit_to(ProjectLimits limits) { ASSERT_TRUE(store_->change_project("default", {.limits = limits})); }
 };
 
 TEST_F(StoredImages, ASnapshotComesBackAsItWas) {

@@ -237,7 +237,7 @@ TEST_F(SandboxesTest, LimitsOfTheProject) {
     EXPECT_EQ(store_->find_sandbox(s.id).error().code, Code::not_found);
   };
   ASSERT_TRUE(store_->insert_project({.id = "small", .name = "small"}));
-  auto limit = [&](ProjectLimits limits) { ASSERT_TRUE(store_->set_project_limits("small", limits, {})); };
+  auto limit = [&](ProjectLimits limits) { ASSERT_TRUE(store_->change_project("small", {.limits = limits})); };
   auto first = with(1.5, 100, 1000);
   ASSERT_TRUE(store_->insert_sandbox(first));
   limit({.live_sandboxes = 1});
@@ -392,6 +392,37 @@ TEST_F(SandboxesTest, TheLivingAndThePastMakeOneList) {
   EXPECT_EQ(store_->list_sandboxes({.states = {State::creating, State::ended}}, "", 100)->sandboxes.size(), 12u);
 }
 
+// What one sandbox may carry, a thousand of them may not put into one answer.
+TEST_F(SandboxesTest, APageIsNotHeavierThanItsShare) {
+  constexpr size_t kMade = 100;
+  for (size_t i = 0; i < kMade; ++i) {
+    auto s = example("default", static_cast<Millis>(100 + i));
+    s.metadata = {{"filler", std::string(60'000, 'm')}};
+    s.env = {{"FILLER", std::string(120'000, 'e')}};
+    s.on_create = s.on_resume = {std::string(60'000, 'h')};
+    s.probe = std::string(60'000, 'p');
+    ASSERT_TRUE(store_->insert_sandbox(s));
+  }
+  std::set<std::string> seen;
+  std::string cursor;
+  size_t pages = 0;
+  do {
+    auto page = store_->list_sandboxes({.project = "default"}, cursor, 1000);
+    ASSERT_TRUE(page) << page.error().message;
+    ASSERT_FALSE(page->sandboxes.empty());
+    EXPECT_LE(page->sandboxes.size(), (size_t{4} << 20) / 60'000 + 1);
+    for (const auto& s : page->sandboxes) {
+      seen.insert(s.id);
+      EXPECT_EQ(s.metadata.at("filler").size(), 60'000u);
+      EXPECT_TRUE(s.env.empty() && s.on_create.empty() && s.on_resume.empty() && s.probe.empty());  // nobody shows it
+    }
+    cursor = page->next;
+    ++pages;
+  } while (!cursor.empty());
+  EXPECT_EQ(seen.size(), kMade);
+  EXPECT_EQ(pages, 2u);
+}
+
 TEST_F(SandboxesTest, AnExactPageHasNoNext) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(store_->insert_sandbox(example()));
   EXPECT_EQ(store_->list_sandboxes({.project = "default"}, "", 4)->next, "");
@@ -438,6 +469,17 @@ TEST_F(SandboxesTest, Filters) {
   EXPECT_EQ(
       list({.project = "default", .states = {State::running}, .metadata = {{"user", "u1"}}, .name_prefix = "web"}),
       Ids{a});
+}
+
+TEST_F(SandboxesTest, NamesOfMany) {
+  auto named = example(), ended = example(), nameless = example();
+  named.name = "web";
+  ended.name = "db";
+  for (const auto& s : {named, ended, nameless}) ASSERT_TRUE(store_->insert_sandbox(s));
+  ASSERT_TRUE(store_->set_end(ended.id, EndReason::killed, "", 5));
+  EXPECT_EQ(store_->names_of({named.id, ended.id, nameless.id, "nobody"}).value(),
+            (Labels{{named.id, "web"}, {ended.id, "db"}}));
+  EXPECT_TRUE(store_->names_of({})->empty());
 }
 
 TEST_F(SandboxesTest, CursorsThatAreNotOurs) {

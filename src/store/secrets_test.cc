@@ -133,9 +133,9 @@ TEST_F(StoredSecrets, TheFirstToExpireComesFirst) {
 
 TEST_F(StoredSecrets, AProjectSaysWhetherValuesMayGoIn) {
   EXPECT_FALSE(store_->find_project("default").value().allow_exposed);
-  ASSERT_TRUE(store_->set_project_exposure("default", true));
+  ASSERT_TRUE(store_->change_project("default", {.allow_exposed = true}));
   EXPECT_TRUE(store_->find_project("default").value().allow_exposed);
-  EXPECT_EQ(store_->set_project_exposure("nobody", true).error().code, Code::not_found);
+  EXPECT_EQ(store_->change_project("nobody", {.allow_exposed = true}).error().code, Code::not_found);
 }
 
 TEST_F(StoredSecrets, ASubjectHasItsLimit) {

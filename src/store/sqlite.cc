@@ -27,6 +27,7 @@ Code code_for(int rc, int extended, int sys_errno) {
     case SQLITE_CONSTRAINT:
       return extended == SQLITE_CONSTRAINT_UNIQUE || extended == SQLITE_CONSTRAINT_PRIMARYKEY ? Code::exists
                                                                                               : Code::invalid;
+    case SQLITE_INTERRUPT: return Code::timeout;
     case SQLITE_TOOBIG:
     case SQLITE_RANGE: return Code::invalid;
     case SQLITE_PERM:
@@ -43,6 +44,7 @@ struct Impl {
   std::string path;
   std::unordered_map<std::string, sqlite3_stmt*> idle;
   std::function<void(int pages)> grown;
+  std::chrono::steady_clock::time_point deadline{};
 
   ~Impl() {
     for (auto& [sql, statement] : idle) ::sqlite3_finalize(statement);
@@ -63,6 +65,8 @@ struct Impl {
       sentence = "the database " + path + " is damaged or is not one: " + said;
     else if (kind == Code::exhausted && rc != SQLITE_NOMEM)
       sentence = "no space left for the database " + path + ": " + said;
+    else if (kind == Code::timeout)
+      sentence = "the question took too long: ask for less";
     else
       sentence = "the database " + path + ": " + said;
     return fail(kind, std::move(sentence), sys_errno);
@@ -218,6 +222,18 @@ Result<int64_t> Database::integer(std::string_view sql) {
 
 int64_t Database::changed() const { return ::sqlite3_changes64(impl_->handle); }
 const std::string& Database::path() const { return impl_->path; }
+
+void Database::set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline) {
+  constexpr int kStepsBetweenLooks = 10'000;  // well below a millisecond
+  impl_->deadline = deadline.value_or(std::chrono::steady_clock::time_point());
+  auto is_over = [](void* impl) {
+    return std::chrono::steady_clock::now() >= static_cast<Impl*>(impl)->deadline ? 1 : 0;
+  };
+  if (deadline)
+    ::sqlite3_progress_handler(impl_->handle, kStepsBetweenLooks, is_over, impl_.get());
+  else
+    ::sqlite3_progress_handler(impl_->handle, 0, nullptr, nullptr);
+}
 
 void Database::on_log_growth(std::function<void(Database&, int pages)> grown) {
   impl_->grown = [this, grown = std::move(grown)](int pages) { grown(*this, pages); };

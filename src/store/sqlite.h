@@ -16,10 +16,12 @@
 // Database does.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -137,6 +139,9 @@ class Database {
   Result<int64_t> integer(std::string_view sql);  // the one number that a query gives
   int64_t changed() const;                        // rows, by the last statement
   const std::string& path() const;
+
+  // Whatever is still being looked for then fails with Code::timeout. Nothing: it takes as long as it takes.
+  void set_deadline(std::optional<std::chrono::steady_clock::time_point> deadline);
 
   // From now on the log is not copied into the file every thousand pages by whichever commit comes along: `grown` hears
   // after each commit how many pages the log has, and sees to it.

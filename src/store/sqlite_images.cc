@@ -12,12 +12,14 @@ namespace {
 using sqlite::Database;
 using sqlite::Row;
 
-constexpr std::string_view kColumns =
+constexpr std::string_view kImageColumns =
     "id, project, kind, name, sandbox, parent, template, digest, memory, memory_bytes, layer_bytes, created, "
     "last_used, expires_after, cpus, memory_limit, pids, disk, open_files, io_rate, env, metadata, volumes, user, cwd, "
     "exposed";
 
-std::string select(std::string_view where) { return fmt::format("SELECT {} FROM images WHERE {}", kColumns, where); }
+std::string select_images(std::string_view where) {
+  return fmt::format("SELECT {} FROM images WHERE {}", kImageColumns, where);
+}
 
 std::unexpected<Error> no_image(const std::string& id) { return fail(Code::not_found, "there is no snapshot " + id); }
 
@@ -50,7 +52,7 @@ Result<ImageRecord> read_image(const sqlite::Statement& statement) {
   return image;
 }
 
-Result<std::vector<ImageRecord>> read_all(sqlite::Statement& query) {
+Result<std::vector<ImageRecord>> read_images(sqlite::Statement& query) {
   std::vector<ImageRecord> all;
   for (;;) {
     ISOLA_TRY(bool more, query.step());
@@ -66,7 +68,7 @@ Result<void> insert(Database& db, const ImageRecord& image) {
   ISOLA_TRY(std::string volumes, to_json(image.volumes));
   ISOLA_TRY(auto statement, db.prepare(fmt::format("INSERT INTO images ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
                                                    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                                                   kColumns)));
+                                                   kImageColumns)));
   const auto& limits = image.limits;
   return statement
       .bind(image.id, image.project, to_string(image.kind), image.name, image.sandbox, image.parent,
@@ -170,7 +172,7 @@ Result<void> SqliteStore::set_awake(const std::string& id, Birth birth, const Li
 
 Result<ImageRecord> SqliteStore::find_image(const std::string& id) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("id = ?")));
+  ISOLA_TRY(auto query, reader_.db.prepare(select_images("id = ?")));
   ISOLA_TRY(bool found, query.bind(id).step());
   if (!found) return no_image(id);
   return read_image(query);
@@ -178,8 +180,9 @@ Result<ImageRecord> SqliteStore::find_image(const std::string& id) {
 
 Result<ImageRecord> SqliteStore::find_snapshot(const std::string& project, const std::string& id_or_name) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("project = ? AND kind = 'snapshot' AND (id = ? OR (name <> '' AND "
-                                                  "name = ?)) ORDER BY id = ? DESC")));
+  ISOLA_TRY(auto query,
+            reader_.db.prepare(select_images("project = ? AND kind = 'snapshot' AND (id = ? OR (name <> '' AND "
+                                             "name = ?)) ORDER BY id = ? DESC")));
   ISOLA_TRY(bool found, query.bind(project, id_or_name, id_or_name, id_or_name).step());
   if (!found) return no_image(id_or_name);
   return read_image(query);
@@ -190,26 +193,27 @@ Result<Store::SnapshotPage> SqliteStore::list_snapshots(const std::string& proje
   ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
   std::lock_guard lock(reader_.mutex);
   const std::string where = "kind = 'snapshot' AND (? = '' OR project = ?) AND (? = '' OR sandbox = ?)";
-  ISOLA_TRY(auto query, reader_.db.prepare(select(where + asked.sql())));
+  ISOLA_TRY(auto query, reader_.db.prepare(select_images(where + asked.sql())));
   asked.bind(query.bind(project, project, sandbox, sandbox));
   SnapshotPage page;
-  ISOLA_TRY(page.snapshots, read_all(query));
+  ISOLA_TRY(page.snapshots, read_images(query));
   page.next = asked.cut(page.snapshots);
   return page;
 }
 
 Result<std::vector<ImageRecord>> SqliteStore::all_images() {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("1 ORDER BY created, id")));
-  return read_all(query);
+  ISOLA_TRY(auto query, reader_.db.prepare(select_images("1 ORDER BY created, id")));
+  return read_images(query);
 }
 
 Result<std::vector<ImageRecord>> SqliteStore::expired_images(Millis now) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query,
-            reader_.db.prepare(select("expires_after > 0 AND kind = 'snapshot' AND last_used + expires_after <= ?")));
+  ISOLA_TRY(
+      auto query,
+      reader_.db.prepare(select_images("expires_after > 0 AND kind = 'snapshot' AND last_used + expires_after <= ?")));
   query.bind(now);
-  return read_all(query);
+  return read_images(query);
 }
 
 Result<void> SqliteStore::touch_image(const std::string& id, Millis when) {
@@ -238,7 +242,8 @@ Result<void> SqliteStore::insert_build_image(const ImageRecord& image) {
 
 Result<ImageRecord> SqliteStore::find_step(const std::string& project, const std::string& key) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("project = ? AND kind = 'step' AND name = ? ORDER BY created DESC")));
+  ISOLA_TRY(auto query,
+            reader_.db.prepare(select_images("project = ? AND kind = 'step' AND name = ? ORDER BY created DESC")));
   ISOLA_TRY(bool found, query.bind(project, key).step());
   if (!found) return no_image(key);
   return read_image(query);

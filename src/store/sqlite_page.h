@@ -50,7 +50,11 @@ class PageRequest {
   std::string cut(std::vector<Record>& records) const {
     if (records.size() <= limit_) return "";
     records.pop_back();
-    return to_text(Cursor{records.back().created, records.back().id});
+    return after(records.back());
+  }
+  template <typename Record>
+  static std::string after(const Record& last) {
+    return to_text(Cursor{last.created, last.id});
   }
 
  private:

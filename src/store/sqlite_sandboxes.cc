@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "store/json_columns.h"
+#include "store/sandbox_list.h"
 #include "store/sandbox_row.h"
 #include "store/sqlite_page.h"
 #include "store/sqlite_store.h"
@@ -16,6 +17,8 @@ using sqlite::Row;
 
 // Sums of sizes stay far from where 64 bits end.
 constexpr uint64_t kLargest = uint64_t{1} << 50;
+
+constexpr size_t kMostOfPage = 4 << 20;  // bytes
 
 std::unexpected<Error> no_sandbox(const std::string& id) { return fail(Code::not_found, "there is no sandbox " + id); }
 
@@ -247,43 +250,39 @@ Result<SandboxRecord> SqliteStore::find_ended(const std::string& project, const 
   return read_sandbox(query);
 }
 
-// The living and the past have an index each: both queries go by theirs, and what they find is merged.
+Result<Labels> SqliteStore::names_of(const std::vector<std::string>& ids) {
+  ISOLA_TRY(std::string list, to_json(ids, "ids"));
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare("SELECT id, name FROM sandboxes WHERE id IN (SELECT value FROM "
+                                           "json_each(?)) AND name <> ''"));
+  query.bind(list);
+  Labels names;
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return names;
+    names[query.text(0)] = query.text(1);
+  }
+}
+
+// A page ends where it has as many as were asked for, or is heavy enough: whoever holds the cursor loses nothing.
 Result<SandboxPage> SqliteStore::list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) {
   ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
-  std::string conditions;
-  std::vector<std::string> values;
-  auto where = [&](std::string_view condition, std::initializer_list<std::string> of) {
-    conditions += " AND ";
-    conditions += condition;
-    values.insert(values.end(), of);
-  };
-  if (!filter.project.empty()) where("project = ?", {filter.project});
-  if (!filter.task.empty()) where("task = ?", {filter.task});
-  if (!filter.name_prefix.empty()) where("instr(name, ?) = 1", {filter.name_prefix});
-  bool with_ended = filter.states.empty(), with_living = filter.states.empty();
-  std::string states;  // our own words: nothing to bind
-  for (State state : filter.states) {
-    (state == State::ended ? with_ended : with_living) = true;
-    states += fmt::format("{}'{}'", states.empty() ? "" : ", ", to_string(state));
-  }
-  if (!states.empty()) where("state IN (" + states + ")", {});
-  for (const auto& [key, value] : filter.metadata)
-    where("EXISTS (SELECT 1 FROM json_each(metadata) AS label WHERE label.key = ? AND label.value = ?)", {key, value});
-  auto part = [&](std::string_view whose) {
-    return fmt::format("SELECT {} FROM sandboxes WHERE {}{}{}", kSandboxColumns, whose, conditions, asked.where());
-  };
-  std::string sql = with_living ? part("state <> 'ended'") : "";
-  if (with_ended) sql += (with_living ? " UNION ALL " : "") + part("state = 'ended'");
-
+  SandboxQuestion question(filter, asked);
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(sql + asked.order()));
-  for (int parts = with_living + with_ended; parts > 0; --parts) {
-    for (const auto& value : values) query.bind(value);
-    asked.bind_where(query);
-  }
-  asked.bind_order(query);
+  ISOLA_TRY(auto query, reader_.db.prepare(question.sql()));
+  question.bind(query);
   SandboxPage page;
-  ISOLA_TRY(page.sandboxes, read_all(query));
+  for (size_t bytes = 0;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) break;
+    if (bytes >= kMostOfPage) {
+      page.next = PageRequest::after(page.sandboxes.back());
+      return page;
+    }
+    ISOLA_TRY(auto record, read_sandbox(query));
+    bytes += weight(record);
+    page.sandboxes.push_back(std::move(record));
+  }
   page.next = asked.cut(page.sandboxes);
   return page;
 }

@@ -35,6 +35,7 @@ class SqliteStore final : public Store {
   Result<void> touch(const Touched& sandboxes) override;
   Result<SandboxRecord> find_sandbox(const std::string& id) override;
   Result<SandboxRecord> find_ended(const std::string& project, const std::string& name) override;
+  Result<Labels> names_of(const std::vector<std::string>& ids) override;
   Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) override;
   Result<std::vector<SandboxRecord>> living() override;
   Result<size_t> forget_ended_before(Millis when, size_t most) override;
@@ -120,9 +121,7 @@ class SqliteStore final : public Store {
   Result<ProjectRecord> find_project(const std::string& id) override;
   Result<ProjectRecord> find_project_by_name(const std::string& name) override;
   Result<std::vector<ProjectRecord>> list_projects() override;
-  Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) override;
-  Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) override;
-  Result<void> set_project_exposure(const std::string& id, bool allowed) override;
+  Result<ProjectRecord> change_project(const std::string& id, const ProjectChange& change) override;
   Result<ProjectUse> project_use(const std::string& id) override;
 
   Result<void> put_task(const TaskRecord& task) override;

@@ -153,36 +153,37 @@ Result<std::vector<ProjectRecord>> SqliteStore::list_projects() {
   }
 }
 
-Result<void> SqliteStore::set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) {
-  return write_projects([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto update,
-              db.prepare("UPDATE projects SET limit_live = ?, limit_cpus = ?, limit_memory = ?, limit_disk = ?, "
-                         "limit_creates = ?, budget_cpu = ?, budget_wall = ?, budget_commands = ?, budget_bytes = ?, "
-                         "budget_money = ?, budget_freeze = ?, limit_stored = ?, least_boundary = ? WHERE id = ?"));
-    bind_limits(update, limits);
-    bind_budget(update, budget);
-    ISOLA_CHECK(update.bind(limits.stored, to_string(limits.boundary), id).run());
-    if (db.changed() == 0) return no_project(id);
+Result<ProjectRecord> SqliteStore::change_project(const std::string& id, const ProjectChange& change) {
+  ProjectRecord now;
+  ISOLA_CHECK(write_projects([&](Database& db) -> Result<void> {
+    if (const auto& limits = change.limits) {
+      ISOLA_TRY(auto update,
+                db.prepare("UPDATE projects SET limit_live = ?, limit_cpus = ?, limit_memory = ?, limit_disk = ?, "
+                           "limit_creates = ?, limit_stored = ?, least_boundary = ? WHERE id = ?"));
+      bind_limits(update, *limits);
+      ISOLA_CHECK(update.bind(limits->stored, to_string(limits->boundary), id).run());
+    }
+    if (const auto& budget = change.budget) {
+      ISOLA_TRY(auto update, db.prepare("UPDATE projects SET budget_cpu = ?, budget_wall = ?, budget_commands = ?, "
+                                        "budget_bytes = ?, budget_money = ?, budget_freeze = ? WHERE id = ?"));
+      bind_budget(update, *budget);
+      ISOLA_CHECK(update.bind(id).run());
+    }
+    if (change.ceiling) {
+      ISOLA_TRY(auto update, db.prepare("UPDATE projects SET ceiling = ? WHERE id = ?"));
+      ISOLA_CHECK(update.bind(*change.ceiling, id).run());
+    }
+    if (change.allow_exposed) {
+      ISOLA_TRY(auto update, db.prepare("UPDATE projects SET allow_exposed = ? WHERE id = ?"));
+      ISOLA_CHECK(update.bind(*change.allow_exposed, id).run());
+    }
+    ISOLA_TRY(auto query, db.prepare(std::string(kProject) + "id = ?"));
+    ISOLA_TRY(bool found, query.bind(id).step());
+    if (!found) return no_project(id);
+    now = read_project(query);
     return {};
-  });
-}
-
-Result<void> SqliteStore::set_project_ceiling(const std::string& id, const std::string& ceiling) {
-  return write_projects([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto update, db.prepare("UPDATE projects SET ceiling = ? WHERE id = ?"));
-    ISOLA_CHECK(update.bind(ceiling, id).run());
-    if (db.changed() == 0) return no_project(id);
-    return {};
-  });
-}
-
-Result<void> SqliteStore::set_project_exposure(const std::string& id, bool allowed) {
-  return write_projects([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto update, db.prepare("UPDATE projects SET allow_exposed = ? WHERE id = ?"));
-    ISOLA_CHECK(update.bind(allowed, id).run());
-    if (db.changed() == 0) return no_project(id);
-    return {};
-  });
+  }));
+  return now;
 }
 
 Result<void> SqliteStore::put_task(const TaskRecord& task) {
@@ -286,6 +287,14 @@ Result<std::vector<KeyRecord>> SqliteStore::list_keys(const std::string& project
 Result<void> SqliteStore::revoke_key(const std::string& id, Millis when) {
   if (when <= 0) return fail(Code::invalid, "a revocation needs a time: 0 would mean that there was none");
   return write([&](Database& db) -> Result<void> {
+    // Without one of these nobody can make another.
+    ISOLA_TRY(auto last, db.prepare("SELECT 1 FROM keys WHERE id = ? AND project = 'default' AND scope = 'admin' AND "
+                                    "revoked = 0 AND NOT EXISTS (SELECT 1 FROM keys WHERE id <> ? AND project = "
+                                    "'default' AND scope = 'admin' AND revoked = 0)"));
+    ISOLA_TRY(bool only, last.bind(id, id).step());
+    if (only)
+      return fail(Code::exists,
+                  "it is the last admin key of the project \"default\": make another one first, else nobody could");
     ISOLA_TRY(auto update,
               db.prepare("UPDATE keys SET revoked = CASE revoked WHEN 0 THEN ? ELSE revoked END WHERE id = ?"));
     ISOLA_CHECK(update.bind(when, id).run());

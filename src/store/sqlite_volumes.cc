@@ -12,10 +12,12 @@ namespace {
 using sqlite::Database;
 using sqlite::Row;
 
-constexpr std::string_view kColumns = "id, project, name, size, created, labels, state";
-constexpr uint64_t kLargest = uint64_t{1} << 50;
+constexpr std::string_view kVolumeColumns = "id, project, name, size, created, labels, state";
+constexpr uint64_t kLargestVolume = uint64_t{1} << 50;
 
-std::string select(std::string_view where) { return fmt::format("SELECT {} FROM volumes WHERE {}", kColumns, where); }
+std::string select_volumes(std::string_view where) {
+  return fmt::format("SELECT {} FROM volumes WHERE {}", kVolumeColumns, where);
+}
 
 std::unexpected<Error> no_volume(const std::string& id) { return fail(Code::not_found, "there is no volume " + id); }
 
@@ -30,7 +32,7 @@ Result<VolumeRecord> read_volume(const sqlite::Statement& statement) {
   return volume;
 }
 
-Result<std::vector<VolumeRecord>> read_all(sqlite::Statement& query) {
+Result<std::vector<VolumeRecord>> read_volumes(sqlite::Statement& query) {
   std::vector<VolumeRecord> all;
   for (;;) {
     ISOLA_TRY(bool more, query.step());
@@ -69,7 +71,7 @@ Result<std::vector<std::string>> users(Database& db, const std::string& id) {
 
 Result<void> SqliteStore::insert_volume(const VolumeRecord& volume) {
   if (volume.id.empty() || volume.name.empty()) return fail(Code::invalid, "a volume needs an id and a name");
-  if (volume.size > kLargest) return fail(Code::invalid, "the size of the volume is beyond any machine");
+  if (volume.size > kLargestVolume) return fail(Code::invalid, "the size of the volume is beyond any machine");
   ISOLA_TRY(std::string labels, to_json(volume.labels, "labels"));
   return write([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto query, db.prepare("SELECT id FROM volumes WHERE project = ? AND name = ? AND state <> 'gone'"));
@@ -79,7 +81,7 @@ Result<void> SqliteStore::insert_volume(const VolumeRecord& volume) {
     query.reset();
     ISOLA_CHECK(check_room(db, volume.project, volume.size));
     ISOLA_TRY(auto insert,
-              db.prepare(fmt::format("INSERT INTO volumes ({}) VALUES (?, ?, ?, ?, ?, ?, 'making')", kColumns)));
+              db.prepare(fmt::format("INSERT INTO volumes ({}) VALUES (?, ?, ?, ?, ?, ?, 'making')", kVolumeColumns)));
     return insert.bind(volume.id, volume.project, volume.name, volume.size, volume.created, labels).run();
   });
 }
@@ -94,7 +96,7 @@ Result<void> SqliteStore::set_volume_there(const std::string& id) {
 }
 
 Result<void> SqliteStore::set_volume_size(const std::string& id, uint64_t size) {
-  if (size > kLargest) return fail(Code::invalid, "the size of the volume is beyond any machine");
+  if (size > kLargestVolume) return fail(Code::invalid, "the size of the volume is beyond any machine");
   return write([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto query, db.prepare("SELECT project, size FROM volumes WHERE id = ? AND state = 'there'"));
     ISOLA_TRY(bool found, query.bind(id).step());
@@ -109,7 +111,7 @@ Result<void> SqliteStore::set_volume_size(const std::string& id, uint64_t size) 
 
 Result<VolumeRecord> SqliteStore::find_volume(const std::string& project, const std::string& id_or_name) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("project = ? AND state = 'there' AND (id = ? OR name = ?)")));
+  ISOLA_TRY(auto query, reader_.db.prepare(select_volumes("project = ? AND state = 'there' AND (id = ? OR name = ?)")));
   ISOLA_TRY(bool found, query.bind(project, id_or_name, id_or_name).step());
   if (!found) return no_volume(id_or_name);
   return read_volume(query);
@@ -117,7 +119,7 @@ Result<VolumeRecord> SqliteStore::find_volume(const std::string& project, const 
 
 Result<VolumeRecord> SqliteStore::find_volume_of_any(const std::string& id) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("state = 'there' AND id = ?")));
+  ISOLA_TRY(auto query, reader_.db.prepare(select_volumes("state = 'there' AND id = ?")));
   ISOLA_TRY(bool found, query.bind(id).step());
   if (!found) return no_volume(id);
   return read_volume(query);
@@ -127,18 +129,18 @@ Result<Store::VolumePage> SqliteStore::list_volumes(const std::string& project, 
                                                     size_t limit) {
   ISOLA_TRY(PageRequest asked, PageRequest::of(cursor, limit));
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("project = ? AND state = 'there'" + asked.sql())));
+  ISOLA_TRY(auto query, reader_.db.prepare(select_volumes("project = ? AND state = 'there'" + asked.sql())));
   asked.bind(query.bind(project));
   VolumePage page;
-  ISOLA_TRY(page.volumes, read_all(query));
+  ISOLA_TRY(page.volumes, read_volumes(query));
   page.next = asked.cut(page.volumes);
   return page;
 }
 
 Result<std::vector<VolumeRecord>> SqliteStore::all_volumes() {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(select("1 ORDER BY created, id")));
-  return read_all(query);
+  ISOLA_TRY(auto query, reader_.db.prepare(select_volumes("1 ORDER BY created, id")));
+  return read_volumes(query);
 }
 
 Result<std::vector<std::string>> SqliteStore::users_of_volume(const std::string& id) {

@@ -11,7 +11,7 @@ namespace {
 using sqlite::Database;
 using sqlite::Row;
 
-constexpr std::string_view kColumns = "id, project, name, url, enabled, events, secret, created, told";
+constexpr std::string_view kWebhookColumns = "id, project, name, url, enabled, events, secret, created, told";
 
 std::unexpected<Error> no_webhook(const std::string& id) { return fail(Code::not_found, "there is no webhook " + id); }
 
@@ -38,7 +38,7 @@ Result<void> SqliteStore::insert_webhook(const WebhookRecord& webhook) {
                   fmt::format("the project has {} webhooks already, the most there can be", kMostWebhooks));
     count.reset();
     ISOLA_TRY(auto insert,
-              db.prepare(fmt::format("INSERT INTO webhooks ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kColumns)));
+              db.prepare(fmt::format("INSERT INTO webhooks ({}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kWebhookColumns)));
     return insert
         .bind(webhook.id, webhook.project, webhook.name, webhook.url, static_cast<int64_t>(webhook.enabled), events,
               webhook.secret, webhook.created, webhook.told)
@@ -71,7 +71,7 @@ Result<void> SqliteStore::set_webhook_told(const std::string& id, uint64_t told)
 Result<WebhookRecord> SqliteStore::find_webhook(const std::string& project, const std::string& id) {
   std::lock_guard lock(reader_.mutex);
   ISOLA_TRY(auto query,
-            reader_.db.prepare(fmt::format("SELECT {} FROM webhooks WHERE project = ? AND id = ?", kColumns)));
+            reader_.db.prepare(fmt::format("SELECT {} FROM webhooks WHERE project = ? AND id = ?", kWebhookColumns)));
   ISOLA_TRY(bool found, query.bind(project, id).step());
   if (!found) return no_webhook(id);
   return read_webhook(query);
@@ -79,8 +79,9 @@ Result<WebhookRecord> SqliteStore::find_webhook(const std::string& project, cons
 
 Result<std::vector<WebhookRecord>> SqliteStore::list_webhooks(const std::string& project) {
   std::lock_guard lock(reader_.mutex);
-  ISOLA_TRY(auto query, reader_.db.prepare(fmt::format(
-                            "SELECT {} FROM webhooks WHERE ? = '' OR project = ? ORDER BY created, id", kColumns)));
+  ISOLA_TRY(auto query,
+            reader_.db.prepare(fmt::format("SELECT {} FROM webhooks WHERE ? = '' OR project = ? ORDER BY created, id",
+                                           kWebhookColumns)));
   query.bind(project, project);
   std::vector<WebhookRecord> all;
   for (;;) {

@@ -58,6 +58,14 @@ struct SandboxChange {
   std::optional<bool> screened = {};
 };
 
+// The same of a project. What is not given stays as it is, whoever changes that at the same time.
+struct ProjectChange {
+  std::optional<ProjectLimits> limits = {};
+  std::optional<Budget> budget = {};
+  std::optional<std::string> ceiling = {};
+  std::optional<bool> allow_exposed = {};
+};
+
 using Touched = std::vector<std::pair<std::string, Millis>>;  // id, when
 
 class Store {
@@ -85,6 +93,8 @@ class Store {
   virtual Result<SandboxRecord> find_sandbox(const std::string& id) = 0;
   // The last of that name that has ended.
   virtual Result<SandboxRecord> find_ended(const std::string& project, const std::string& name) = 0;
+  // Of those that have one, living or ended; by id.
+  virtual Result<Labels> names_of(const std::vector<std::string>& ids) = 0;
   // `cursor`: empty, or `next` of the page before. invalid: not one of ours.
   virtual Result<SandboxPage> list_sandboxes(const SandboxFilter& filter, const std::string& cursor, size_t limit) = 0;
   // All that have not ended: what a server that starts has to look after.
@@ -225,9 +235,8 @@ class Store {
   virtual Result<ProjectRecord> find_project(const std::string& id) = 0;
   virtual Result<ProjectRecord> find_project_by_name(const std::string& name) = 0;
   virtual Result<std::vector<ProjectRecord>> list_projects() = 0;  // by name
-  virtual Result<void> set_project_limits(const std::string& id, const ProjectLimits& limits, const Budget& budget) = 0;
-  virtual Result<void> set_project_ceiling(const std::string& id, const std::string& ceiling) = 0;
-  virtual Result<void> set_project_exposure(const std::string& id, bool allowed) = 0;
+  // Gives the project as it is then.
+  virtual Result<ProjectRecord> change_project(const std::string& id, const ProjectChange& change) = 0;
   virtual Result<ProjectUse> project_use(const std::string& id) = 0;
 
   // --- tasks ---

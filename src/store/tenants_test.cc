@@ -1,5 +1,6 @@
 // Projects and API keys.
 #include <set>
+#include <thread>
 
 #include "base/hash/sha256.h"
 #include "store/keys.h"
@@ -42,7 +43,7 @@ TEST_F(TenantsTest, ProjectsRoundTrip) {
     EXPECT_EQ(found->budget, project.budget);
   }
   ProjectLimits limits{.live_sandboxes = 9, .boundary = BoundaryKind::uml};
-  ASSERT_TRUE(store_->set_project_limits(project.id, limits, {.money = 1}));
+  ASSERT_TRUE(store_->change_project(project.id, {.limits = limits, .budget = Budget{.money = 1}}));
   EXPECT_EQ(store_->find_project(project.id)->limits, limits);
   EXPECT_EQ(store_->find_project(project.id)->budget, Budget{.money = 1});
   auto all = store_->list_projects();
@@ -52,13 +53,35 @@ TEST_F(TenantsTest, ProjectsRoundTrip) {
   EXPECT_EQ(store_->project_use(project.id).value(), ProjectUse{});
 }
 
+// Whoever changes one thing takes nothing back that somebody else changes at the same moment.
+TEST_F(TenantsTest, ChangesOfAProjectDoNotUndoEachOther) {
+  constexpr uint32_t kRounds = 200;
+  auto each = [&](auto change) {
+    return std::thread([&, change] {
+      for (uint32_t i = 1; i <= kRounds; ++i) EXPECT_TRUE(store_->change_project("default", change(i)));
+    });
+  };
+  std::thread limits = each([](uint32_t i) { return ProjectChange{.limits = ProjectLimits{.live_sandboxes = i}}; });
+  std::thread budget = each([](uint32_t i) { return ProjectChange{.budget = Budget{.commands = i}}; });
+  std::thread ceiling = each([](uint32_t i) { return ProjectChange{.ceiling = std::to_string(i)}; });
+  std::thread exposed = each([](uint32_t i) { return ProjectChange{.allow_exposed = i == kRounds}; });
+  for (auto* thread : {&limits, &budget, &ceiling, &exposed}) thread->join();
+  auto now = store_->change_project("default", {});
+  ASSERT_TRUE(now);
+  EXPECT_EQ(now->limits.live_sandboxes, kRounds);
+  EXPECT_EQ(now->budget.commands, kRounds);
+  EXPECT_EQ(now->ceiling, std::to_string(kRounds));
+  EXPECT_TRUE(now->allow_exposed);
+  EXPECT_EQ(store_->find_project("default")->limits, now->limits);
+}
+
 TEST_F(TenantsTest, ProjectsRefused) {
   EXPECT_EQ(store_->insert_project({.id = "p3", .name = "default"}).error().code, Code::exists);
   EXPECT_EQ(store_->insert_project({.id = "default", .name = "other"}).error().code, Code::exists);
   EXPECT_EQ(store_->insert_project({.id = "p3", .name = ""}).error().code, Code::invalid);
   EXPECT_EQ(store_->find_project("p3").error().code, Code::not_found);
   EXPECT_EQ(store_->find_project_by_name("p3").error().code, Code::not_found);
-  EXPECT_EQ(store_->set_project_limits("p3", {}, {}).error().code, Code::not_found);
+  EXPECT_EQ(store_->change_project("p3", {.limits = ProjectLimits{}}).error().code, Code::not_found);
   EXPECT_EQ(store_->project_use("p3").error().code, Code::not_found);
 }
 
@@ -116,6 +139,13 @@ TEST_F(TenantsTest, KeysOpenUntilRevoked) {
   auto shapeless = authenticate(*store_, "");
   ASSERT_TRUE(store_->touch_keys({{who->id, 99}, {"kunknown", 5}}));
   ASSERT_TRUE(store_->touch_keys({{who->id, 98}}));
+  // The last one with which others can be made stays; other scopes and projects do not count.
+  EXPECT_EQ(store_->revoke_key(who->id, 90).error().code, Code::exists);
+  ASSERT_TRUE(store_->insert_project({.id = "p3", .name = "three"}));
+  for (const auto& other : {make_key("default", "use", Scope::use, 31), make_key("p3", "theirs", Scope::admin, 32)})
+    ASSERT_TRUE(store_->insert_key(other->record));
+  EXPECT_EQ(store_->revoke_key(who->id, 90).error().code, Code::exists);
+  ASSERT_TRUE(store_->insert_key(make_key("default", "desk", Scope::admin, 33)->record));
   ASSERT_TRUE(store_->revoke_key(who->id, 100));
   ASSERT_TRUE(store_->revoke_key(who->id, 200));
   auto revoked = authenticate(*store_, made->secret);

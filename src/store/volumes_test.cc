@@ -43,7 +43,7 @@ TEST_F(StoredVolumes, OneComesBackAsItWasOnceItIsThere) {
 }
 
 TEST_F(StoredVolumes, TheProjectsLimitHoldsForTheirSizes) {
-  ASSERT_TRUE(store_->set_project_limits("default", {.stored = 250}, {}));
+  ASSERT_TRUE(store_->change_project("default", {.limits = ProjectLimits{.stored = 250}}));
   auto one = there("one"), two = there("two");
   EXPECT_EQ(stored(), 200u);
   EXPECT_EQ(store_->insert_volume(volume("three")).error().code, Code::exhausted);

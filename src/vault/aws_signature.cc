@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "vault/bytes.h"
 #include "vault/seal.h"
 
 namespace isola::vault {
@@ -24,8 +25,6 @@ std::string hex(const Digest& digest) {
   }
   return text;
 }
-
-const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 Digest hmac(const unsigned char* key, size_t size, std::string_view text) {
   crypto_auth_hmacsha256_state state;

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_bound.h"
-#include "vault/seal.h"
 
 namespace isola::vault {
 
@@ -14,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxText = 160 << 10, kMaxNames = 64, kMaxMethods = 16, kMaxField = 256, kMaxPath = 1024;
+constexpr size_t kMaxText = 64 << 10, kMaxNames = 64, kMaxMethods = 16, kMaxField = 256, kMaxPath = 1024;
 constexpr std::array<std::string_view, 5> kPlaces = {"bearer", "basic", "header", "query", "sigv4"};
 
 // What carries the message itself, or says whom it is for, is not a place for a credential.
@@ -203,41 +202,17 @@ Result<Binding> read(const json& in) {
       ISOLA_CHECK(take(value, key, out.expires));
     } else if (key == "actor") {
       ISOLA_CHECK(take(value, key, out.actor));
-    } else if (key == "sealed") {
-      std::string text;
-      ISOLA_CHECK(take(value, key, text));
-      auto sealed = from_base64(text);
-      if (!sealed) return bad("\"sealed\" must be base64");
-      out.sealed = std::move(*sealed);
     } else if (key == "audience") {
       ISOLA_CHECK(take(value, key, out.audience));
     } else if (key == "unsearched") {
       if (!value.is_boolean()) return bad("\"unsearched\" is true or false");
       out.unsearched = value.get<bool>();
-    } else if (key == "identity") {
-      ISOLA_CHECK(take(value, key, out.identity));
-    } else if (key == "serial") {
-      ISOLA_CHECK(take(value, key, out.serial));
-    } else if (key == "mark") {
-      ISOLA_CHECK(take(value, key, out.mark));
-    } else if (key == "until") {
-      ISOLA_CHECK(take(value, key, out.until));
-    } else if (key == "due") {
-      ISOLA_CHECK(take(value, key, out.due));
     } else {
       return fail(Code::invalid, "a binding has an unknown member \"" + key.substr(0, 40) + "\"");
     }
   }
   ISOLA_CHECK(check(out));
   return out;
-}
-
-Result<json> parse(std::string_view text) {
-  if (text.size() > kMaxText) return fail(Code::invalid, "the bindings are too large");
-  ISOLA_CHECK(check_json_bound(text));
-  json in = json::parse(text, nullptr, false);
-  if (in.is_discarded()) return fail(Code::invalid, "the bindings are not JSON");
-  return in;
 }
 
 }  // namespace
@@ -250,58 +225,50 @@ Result<Place> parse_place(std::string_view word) {
   return static_cast<Place>(it - kPlaces.begin());
 }
 
+bool stands_in_header(Place place) { return place == Place::bearer || place == Place::header || place == Place::sigv4; }
+
 bool is_secret_name(std::string_view name) {
   return !name.empty() && name.size() <= 63 && (is_letter(name[0]) || is_digit(name[0])) && all(name, is_plain);
+}
+
+Binding without_value(Binding binding) {
+  binding.sealed.clear();
+  binding.identity.clear();
+  binding.until = binding.due = 0;
+  binding.serial.clear();
+  binding.mark.clear();
+  binding.print.clear();
+  return binding;
 }
 
 Result<void> check_binding(const Binding& binding) { return check(binding); }
 
 Result<Binding> parse_binding(std::string_view text) {
-  ISOLA_TRY(json in, parse(text));
+  if (text.size() > kMaxText) return fail(Code::invalid, "the binding is too large");
+  ISOLA_CHECK(check_json_bound(text));
+  json in = json::parse(text, nullptr, false);
+  if (in.is_discarded()) return fail(Code::invalid, "the binding is not JSON");
   return read(in);
 }
 
-Result<std::vector<Binding>> parse_bindings(std::string_view text) {
-  std::vector<Binding> out;
-  if (text.empty()) return out;
-  ISOLA_TRY(json in, parse(text));
-  if (!in.is_array()) return fail(Code::invalid, "bindings are a list");
-  if (in.size() > kMaxBindings) return fail(Code::invalid, "a sandbox has at most 256 bindings");
-  for (const auto& one : in) {
-    ISOLA_TRY(Binding binding, read(one));
-    out.push_back(std::move(binding));
-  }
-  return out;
-}
-
-std::string to_json(const std::vector<Binding>& bindings) {
-  if (bindings.empty()) return {};
-  json out = json::array();
-  for (const auto& binding : bindings) {
-    json one = {{"secret", binding.secret}, {"names", binding.names}, {"place", to_string(binding.place)}};
-    auto put = [&](const char* key, const std::string& value) {
-      if (!value.empty()) one[key] = value;
-    };
-    put("id", binding.id);
-    put("ports", binding.ports);
-    if (!binding.methods.empty()) one["methods"] = binding.methods;
-    put("path_prefix", binding.path_prefix);
-    put("field", binding.field);
-    put("format", binding.format);
-    put("placeholder", binding.placeholder);
-    if (binding.guards) one["placeholder_everywhere"] = true;
-    if (binding.blocks) one["scan"] = "block";
-    put("audience", binding.audience);
-    if (binding.expires != 0) one["expires"] = binding.expires;
-    if (binding.unsearched) one["unsearched"] = true;
-    put("identity", binding.identity);
-    if (binding.until != 0) one["until"] = binding.until, one["due"] = binding.due;
-    put("serial", binding.serial);
-    put("mark", binding.mark);
-    put("actor", binding.actor);
-    put("sealed", to_base64(binding.sealed));
-    out.push_back(std::move(one));
-  }
+std::string to_json(const Binding& binding) {
+  json out = {{"secret", binding.secret}, {"names", binding.names}, {"place", to_string(binding.place)}};
+  auto put = [&](const char* key, const std::string& value) {
+    if (!value.empty()) out[key] = value;
+  };
+  put("id", binding.id);
+  put("ports", binding.ports);
+  if (!binding.methods.empty()) out["methods"] = binding.methods;
+  put("path_prefix", binding.path_prefix);
+  put("field", binding.field);
+  put("format", binding.format);
+  put("placeholder", binding.placeholder);
+  if (binding.guards) out["placeholder_everywhere"] = true;
+  if (binding.blocks) out["scan"] = "block";
+  put("audience", binding.audience);
+  if (binding.expires != 0) out["expires"] = binding.expires;
+  if (binding.unsearched) out["unsearched"] = true;
+  put("actor", binding.actor);
   // Texts of strangers (an actor) may not be UTF-8: then they are shown as well as they can be.
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -3,8 +3,8 @@
 //   {"id": "b4k…", "secret": "github", "names": ["api.github.example"], "ports": "443", "methods": ["GET"],
 //    "path_prefix": "/repos/", "place": "bearer"}
 //
-// Plain data, without the value: what the store keeps, the API shows and the ledger names. On its way to the gate it
-// has the value with it as `sealed`, which only the holder of the vault's key can open (seal.h).
+// Plain data, without the value: what the store keeps, the API shows and the ledger names. On its way to the gate
+// (binding_wire.h) it has the value with it as `sealed`, which only the holder of the vault's key can open (seal.h).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ enum class Place : uint8_t {
 };
 std::string_view to_string(Place place);
 Result<Place> parse_place(std::string_view word);
+// Whether the value stands in a header as it is: with a line's end in it one header would become two.
+bool stands_in_header(Place place);
 
 struct Binding {
   std::string id;
@@ -52,20 +54,29 @@ struct Binding {
   // was made of. Milliseconds since 1970; 0: it lasts.
   int64_t until = 0, due = 0;
   std::string serial, mark;
+  std::string print;  // of the value that was sealed for the gate: the same for the same value, and says nothing of it
   bool operator==(const Binding&) const = default;
 };
 
 inline constexpr size_t kMaxBindings = 256;  // of one sandbox
+// Milliseconds for which a token that is over is still searched for: clocks differ.
+inline constexpr int64_t kStaysKnown = 600'000;
 // Why a grant is refused for good.
 inline constexpr const char* kUnsearchable =
     "its value is too short to be searched for in what comes back: it needs 6 bytes that are not all the same";
 
-// One object, or a list of them; unknown fields are refused by their name.
+inline constexpr const char* kUnsendable =
+    "its value has a line's end or another character that no header can have: the places basic and query can";
+inline bool is_refused_for_good(std::string_view why) { return why == kUnsearchable || why == kUnsendable; }
+
+// As callers write it and the store keeps it, without what goes only between our processes (binding_wire.h has that).
+// Unknown fields are refused by their name.
 Result<Binding> parse_binding(std::string_view json);
-Result<std::vector<Binding>> parse_bindings(std::string_view json);
-// With `sealed`, as base64, where there is one. None at all: an empty text.
-std::string to_json(const std::vector<Binding>& bindings);
-// What both parsers ask of a binding. `*` alone is no name: a credential goes to somebody.
+std::string to_json(const Binding& binding);
+// Without its value, which could not be opened: whoever gets it refuses what it is for, and lets nothing by unseen.
+Binding without_value(Binding binding);
+// What both readers, of JSON and of what our processes say, ask of a binding. `*` alone is no name: a credential goes
+// to somebody.
 Result<void> check_binding(const Binding& binding);
 // 1 to 63 of letters, digits, '-', '_' and '.', beginning with a letter or a digit.
 bool is_secret_name(std::string_view name);

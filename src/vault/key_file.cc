@@ -9,6 +9,7 @@
 
 #include "base/codec.h"
 #include "base/file.h"
+#include "vault/bytes.h"
 
 namespace isola::vault {
 
@@ -16,8 +17,6 @@ namespace {
 
 constexpr std::string_view kMagic = "ISOLAVK1";
 constexpr size_t kMaxFile = 4096;
-
-const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 std::unexpected<Error> locked_error() {
   return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "vault/bytes.h"
+
 namespace isola::vault {
 
 namespace {
@@ -26,8 +28,6 @@ struct Freer {
   void operator()(BIGNUM* number) const { ::BN_free(number); }
   void operator()(EVP_MD_CTX* context) const { ::EVP_MD_CTX_free(context); }
 };
-
-const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 // OpenSSL would ask a terminal for it.
 int no_passphrase(char*, int, int, void*) { return 0; }

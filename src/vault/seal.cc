@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "vault/bytes.h"
 
 namespace isola::vault {
 
@@ -26,7 +27,6 @@ void need_sodium() {
   if (!there) std::abort();  // no randomness: nothing that follows would be secret
 }
 
-const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 unsigned char* bytes_of(Secret& secret) { return reinterpret_cast<unsigned char*>(secret.data()); }
 
 std::array<unsigned char, kNameBytes> name_of(const PublicKey& key) {

@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 7> kTypes = {"file", "command", "env", "v
 constexpr size_t kMaxSource = 32 << 10, kMaxWord = 4096, kMaxKey = 16 << 10;
 constexpr char kValue = 'v', kSource = 's', kInsideSource = 'i';
 
-std::unexpected<Error> bad(std::string message) { return fail(Code::invalid, "source: " + std::move(message)); }
+std::unexpected<Error> bad_source(std::string message) { return fail(Code::invalid, "source: " + std::move(message)); }
 
 bool is_clean(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
@@ -48,18 +48,18 @@ bool is_github_name(std::string_view text) {
 
 Result<void> check_github(const Source& source) {
   if (!source.url.empty() && !is_url(source.url))
-    return bad("\"url\" begins with https:// or http://, and has no '?' and no '#'");
+    return bad_source("\"url\" begins with https:// or http://, and has no '?' and no '#'");
   // An app is named by its number or by its client id.
   if (!is_github_name(source.app_id) || !is_number(source.installation_id))
-    return bad("github-app wants \"app_id\" and \"installation_id\"");
+    return bad_source("github-app wants \"app_id\" and \"installation_id\"");
   if (source.private_key.size() > kMaxKey || source.private_key.find("-----BEGIN ") == std::string::npos)
-    return bad("\"private_key\" is the app's, as PEM");
-  if (source.repositories.size() > 100 || source.permissions.size() > 100) return bad("those are too many");
+    return bad_source("\"private_key\" is the app's, as PEM");
+  if (source.repositories.size() > 100 || source.permissions.size() > 100) return bad_source("those are too many");
   for (const auto& name : source.repositories)
-    if (!is_github_name(name)) return bad("\"repositories\" are names without their owner");
+    if (!is_github_name(name)) return bad_source("\"repositories\" are names without their owner");
   for (const auto& [name, level] : source.permissions)
     if (!is_github_name(name) || !is_github_name(level))
-      return bad("\"permissions\" are like {\"contents\": \"read\"}");
+      return bad_source("\"permissions\" are like {\"contents\": \"read\"}");
   return {};
 }
 
@@ -67,49 +67,51 @@ Result<void> check(const Source& source) {
   for (const auto* text : {&source.path, &source.name, &source.url, &source.field, &source.token, &source.name_space,
                            &source.region, &source.secret_id, &source.access_key_id, &source.secret_access_key,
                            &source.session_token, &source.audience, &source.app_id, &source.installation_id})
-    if (text->size() > kMaxWord || !is_clean(*text)) return bad("a member is too long, or has control characters");
-  if (source.ttl < kShortestTtl || source.ttl > kLongestTtl) return bad("\"ttl\" is 5 to 86400 seconds");
+    if (text->size() > kMaxWord || !is_clean(*text))
+      return bad_source("a member is too long, or has control characters");
+  if (source.ttl < kShortestTtl || source.ttl > kLongestTtl) return bad_source("\"ttl\" is 5 to 86400 seconds");
   switch (source.type) {
     case Source::Type::file:
-      if (!source.path.starts_with('/')) return bad("\"path\" must be absolute");
+      if (!source.path.starts_with('/')) return bad_source("\"path\" must be absolute");
       return {};
     case Source::Type::command:
       if (source.argv.empty() || source.argv.size() > 64 || !source.argv[0].starts_with('/'))
-        return bad("\"argv\" begins with the absolute path of a program");
+        return bad_source("\"argv\" begins with the absolute path of a program");
       for (const auto& word : source.argv)
-        if (word.size() > kMaxWord || word.find('\0') != std::string::npos) return bad("\"argv\" has an odd word");
+        if (word.size() > kMaxWord || word.find('\0') != std::string::npos)
+          return bad_source("\"argv\" has an odd word");
       return {};
     case Source::Type::env:
       if (source.name.empty() || source.name.find('=') != std::string::npos)
-        return bad("\"name\" must be a variable's");
+        return bad_source("\"name\" must be a variable's");
       return {};
     case Source::Type::vault_kv:
-      if (!is_url(source.url)) return bad("\"url\" begins with https:// or http://, and has no '?' and no '#'");
+      if (!is_url(source.url)) return bad_source("\"url\" begins with https:// or http://, and has no '?' and no '#'");
       if (source.path.find('/') == std::string::npos || source.path.starts_with('/') || !is_word(source.path) ||
           source.path.find_first_of("?#%") != std::string::npos || source.path.find("..") != std::string::npos)
-        return bad("\"path\" is the mount and the secret's path below it: secret/github");
-      if (source.field.empty()) return bad("\"field\" says which member of the secret is meant");
-      if (source.kv_version != 1 && source.kv_version != 2) return bad("\"kv_version\" is 1 or 2");
+        return bad_source("\"path\" is the mount and the secret's path below it: secret/github");
+      if (source.field.empty()) return bad_source("\"field\" says which member of the secret is meant");
+      if (source.kv_version != 1 && source.kv_version != 2) return bad_source("\"kv_version\" is 1 or 2");
       if (source.token.empty() || !is_word(source.token) || !is_word(source.name_space))
-        return bad("\"token\" is missing, or not one");
+        return bad_source("\"token\" is missing, or not one");
       return {};
     case Source::Type::aws:
       if (!source.url.empty() && !is_url(source.url))
-        return bad("\"url\" begins with https:// or http://, and has no '?' and no '#'");
+        return bad_source("\"url\" begins with https:// or http://, and has no '?' and no '#'");
       for (const auto* text : {&source.region, &source.secret_id, &source.access_key_id, &source.secret_access_key})
         if (text->empty() || !is_word(*text))
-          return bad("aws wants \"region\", \"secret_id\", \"access_key_id\" and \"secret_access_key\"");
-      if (!is_word(source.session_token)) return bad("\"session_token\" is not one");
+          return bad_source("aws wants \"region\", \"secret_id\", \"access_key_id\" and \"secret_access_key\"");
+      if (!is_word(source.session_token)) return bad_source("\"session_token\" is not one");
       if (source.region.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") != std::string::npos)
-        return bad("\"region\" is not one");
+        return bad_source("\"region\" is not one");
       return {};
     case Source::Type::jwt:
       if (source.lifetime < kShortestLife || source.lifetime > kLongestLife)
-        return bad("\"lifetime\" is 60 to 3600 seconds");
+        return bad_source("\"lifetime\" is 60 to 3600 seconds");
       return {};
     case Source::Type::github_app: return check_github(source);
   }
-  return bad("\"type\" is unknown");
+  return bad_source("\"type\" is unknown");
 }
 
 struct Member {
@@ -182,22 +184,22 @@ bool is_minted(Source::Type type) { return type == Source::Type::jwt || type == 
 bool is_minted(const Source& source) { return is_minted(source.type); }
 
 Result<Source> parse_source(std::string_view text) {
-  if (text.size() > kMaxSource) return bad("it is too large");
+  if (text.size() > kMaxSource) return bad_source("it is too large");
   ISOLA_CHECK(check_json_bound(text));
   json in = json::parse(text, nullptr, false);
-  if (!in.is_object()) return bad("it must be a JSON object");
+  if (!in.is_object()) return bad_source("it must be a JSON object");
   Source source;
   auto type = in.find("type");
   auto word = type != in.end() && type->is_string() ? type->get<std::string>() : std::string();
   auto known = std::find(kTypes.begin(), kTypes.end(), word);
-  if (known == kTypes.end()) return bad("\"type\" is file, command, env, vault-kv, aws, jwt or github-app");
+  if (known == kTypes.end()) return bad_source("\"type\" is file, command, env, vault-kv, aws, jwt or github-app");
   source.type = static_cast<Source::Type>(known - kTypes.begin());
   const auto& members = members_of(source.type);
   for (const auto& [key, value] : in.items()) {
     if (key == "type") continue;
     auto number = [&](auto& into) -> Result<void> {
       if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kLongestTtl)
-        return bad("\"" + key + "\" must be a number");
+        return bad_source("\"" + key + "\" must be a number");
       into = value.get<std::remove_reference_t<decltype(into)>>();
       return {};
     };
@@ -208,30 +210,30 @@ Result<Source> parse_source(std::string_view text) {
     } else if (key == "lifetime" && source.type == Source::Type::jwt) {
       ISOLA_CHECK(number(source.lifetime));
     } else if (key == "repositories" && github) {
-      if (!value.is_array()) return bad("\"repositories\" must be a list of strings");
+      if (!value.is_array()) return bad_source("\"repositories\" must be a list of strings");
       for (const auto& one : value) {
-        if (!one.is_string()) return bad("\"repositories\" must be a list of strings");
+        if (!one.is_string()) return bad_source("\"repositories\" must be a list of strings");
         source.repositories.push_back(one.get<std::string>());
       }
     } else if (key == "permissions" && github) {
-      if (!value.is_object()) return bad("\"permissions\" are like {\"contents\": \"read\"}");
+      if (!value.is_object()) return bad_source("\"permissions\" are like {\"contents\": \"read\"}");
       for (const auto& [name, level] : value.items()) {
-        if (!level.is_string()) return bad("\"permissions\" are like {\"contents\": \"read\"}");
+        if (!level.is_string()) return bad_source("\"permissions\" are like {\"contents\": \"read\"}");
         source.permissions[name] = level.get<std::string>();
       }
     } else if (key == "kv_version" && source.type == Source::Type::vault_kv) {
       ISOLA_CHECK(number(source.kv_version));
     } else if (key == "argv" && source.type == Source::Type::command) {
-      if (!value.is_array()) return bad("\"argv\" must be a list of strings");
+      if (!value.is_array()) return bad_source("\"argv\" must be a list of strings");
       for (const auto& one : value) {
-        if (!one.is_string()) return bad("\"argv\" must be a list of strings");
+        if (!one.is_string()) return bad_source("\"argv\" must be a list of strings");
         source.argv.push_back(one.get<std::string>());
       }
     } else if (member != members.end()) {
-      if (!value.is_string()) return bad("\"" + key + "\" must be a string");
+      if (!value.is_string()) return bad_source("\"" + key + "\" must be a string");
       source.*member->place = value.get<std::string>();
     } else {
-      return bad("a " + word + " has no member \"" + key.substr(0, 40) + "\"");
+      return bad_source("a " + word + " has no member \"" + key.substr(0, 40) + "\"");
     }
   }
   ISOLA_CHECK(check(source));

@@ -17,7 +17,7 @@ namespace net = boost::asio;
 
 namespace {
 
-constexpr size_t kAtOnce = 100;                     // entries of the ledger that are looked at
+constexpr size_t kAtOnce = 100;                     // entries of the ledger that are told in a row
 constexpr auto kLook = std::chrono::seconds(30);    // again, although nobody rang
 constexpr auto kTrouble = std::chrono::seconds(5);  // after the store or the ledger could not be read
 constexpr size_t kLongestUrl = 2048;
@@ -92,6 +92,7 @@ bool Courier::may_end(const std::string& project, const std::string& id) {
 
 Task<void> Courier::line(std::string project, std::string id) {
   auto news = parts_.service->events().subscribe(project);
+  uint64_t looked = 0;  // up to there, nothing is left to be told
   for (;;) {
     auto webhook = find(project, id);
     if (stopping_ || (webhook && !webhook->enabled) || (!webhook && webhook.error().code == Code::not_found)) {
@@ -103,19 +104,20 @@ Task<void> Courier::line(std::string project, std::string id) {
       co_await wait(kTrouble);
       continue;
     }
-    (void)co_await parts_.service->flush_ledger();
-    ledger::EventFilter filter{.project = project, .kind_prefix = "sandbox.", .after = webhook->told, .limit = kAtOnce};
-    auto events = parts_.service->ledger().query(filter);
-    if (!events) {
-      log::warn("webhook", "{}: {}", id, events.error().message);
+    auto found = co_await look(project, std::max(looked, webhook->told));
+    if (!found) {
+      if (stopping_) continue;  // so does the ledger's desk
+      log::warn("webhook", "{}: {}", id, found.error().message);
       co_await wait(kTrouble);
       continue;
     }
-    if (events->empty()) {
-      (void)co_await news->next_for(kLook);
+    if (found->events.empty()) {
+      looked = found->up_to;
+      note_empty_stretch(*webhook, looked);
+      if (found->all) (void)co_await news->next_for(kLook);
       continue;
     }
-    for (const auto& event : *events) {
+    for (const auto& event : found->events) {
       // Again for each: somebody may have switched it off, or pointed it elsewhere, while one was tried.
       webhook = find(project, id);
       if (!webhook || !webhook->enabled) break;
@@ -123,7 +125,7 @@ Task<void> Courier::line(std::string project, std::string id) {
       if (event.seq > webhook->told) something = co_await tell(*webhook, event);
       if (stopping_) break;  // it may not have arrived: it comes again after the next start
       // What is not for it needs a note only where nothing else follows.
-      if (!something && &event != &events->back()) continue;
+      if (!something && &event != &found->events.back()) continue;
       auto noted = parts_.store.set_webhook_told(id, event.seq);
       if (noted) continue;
       // It would be told the same again, as fast as it answers.
@@ -132,6 +134,30 @@ Task<void> Courier::line(std::string project, std::string id) {
       break;
     }
   }
+}
+
+// A stretch at a time: however much else was written since it was told last, no question outlasts its patience, and
+// what was looked through once is not looked through again.
+Task<Result<Courier::Found>> Courier::look(std::string project, uint64_t from) {
+  auto flushed = co_await parts_.service->flush_ledger();
+  // What the file has can be told also while nothing can be written.
+  const uint64_t newest = flushed ? *flushed : parts_.service->ledger().head().seq;
+  Found found{.events = {}, .up_to = from, .all = true};
+  if (newest <= from) co_return found;
+  found.up_to = newest - from > parts_.stretch ? from + parts_.stretch : newest;
+  found.all = found.up_to == newest;
+  ledger::EventFilter filter{.project = project, .kind_prefix = "sandbox.", .after = from};
+  filter.before = found.up_to + 1;
+  filter.limit = kAtOnce;
+  ISOLA_CO_TRY(found.events, co_await parts_.service->ask_ledger(project, filter));
+  co_return found;
+}
+
+// Now and then, for the server after this one: it is no harm to look again, and each note is a write.
+void Courier::note_empty_stretch(const store::WebhookRecord& webhook, uint64_t looked) {
+  if (looked < webhook.told + parts_.stretch) return;
+  auto noted = parts_.store.set_webhook_told(webhook.id, looked);
+  if (!noted) log::warn("webhook", "{}: {}", webhook.id, noted.error().message);
 }
 
 // Whether there was something to tell; whether it arrived is in the log.

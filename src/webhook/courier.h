@@ -40,6 +40,7 @@ class Courier : public std::enable_shared_from_this<Courier> {
     std::chrono::milliseconds again{10'000};  // after a try that failed
     unsigned tries = 4;
     std::chrono::milliseconds time{10'000};  // of one try
+    uint64_t stretch = 50'000;               // entries of the ledger that one question looks through
   };
   // Asked for each try. Nothing: this event is not for that webhook.
   using Form = std::function<std::optional<Message>(const store::WebhookRecord& to, const ledger::Event& event)>;
@@ -61,6 +62,14 @@ class Courier : public std::enable_shared_from_this<Courier> {
   void begin_line(const std::string& project, const std::string& id);
   bool may_end(const std::string& project, const std::string& id);
   Task<void> line(std::string project, std::string id);
+  // What there is for it behind `from`, and how far that was looked for.
+  struct Found {
+    std::vector<ledger::Event> events;
+    uint64_t up_to = 0;
+    bool all = false;  // nothing stands behind it
+  };
+  Task<Result<Found>> look(std::string project, uint64_t from);
+  void note_empty_stretch(const store::WebhookRecord& webhook, uint64_t looked);
   Task<bool> tell(store::WebhookRecord webhook, const ledger::Event& event);
   Task<void> wait(std::chrono::milliseconds time);
 

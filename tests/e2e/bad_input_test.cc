@@ -159,6 +159,19 @@ TEST_F(BadInputTest, NotRoot) {
   std::filesystem::remove_all(copy);
 }
 
+// Root of a container that was not given everything.
+TEST_F(BadInputTest, RootWithoutPrivileges) {
+  char own[] = "/tmp/isl-own-XXXXXX";
+  ASSERT_TRUE(::mkdtemp(own));
+  CensusTaker taker(own);
+  auto done = run_program({"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", kIsola, "run", "--template",
+                           "minimal", "--data", own, "--", "true"});
+  expect_complaint(done, 125, "CAP_SYS_ADMIN");
+  eventually([&] { return difference({}, taker.take()).empty(); });
+  EXPECT_EQ(difference({}, taker.take()), "");
+  std::filesystem::remove_all(own);
+}
+
 TEST_F(BadInputTest, DataDirectories) {
   expect_complaint(island().isola({"run", "--template", "minimal", "--data", "relative", "--", "true"}), 125,
                    "absolute");

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "base/file.h"
 #include "base/ids.h"
@@ -54,6 +55,39 @@ bool is_number(const std::string& s) { return !s.empty() && s.find_first_not_of(
 std::string link_of(const std::string& path) {
   std::error_code ignored;
   return fs::read_symlink(path, ignored).string();
+}
+
+std::string name_of(const std::string& pid) {
+  auto name = read_file("/proc/" + pid + "/comm");
+  return name ? name->substr(0, name->find('\n')) : "?";
+}
+
+// "4711 (a name) S 1 …"
+std::string parent_of(const std::string& pid) {
+  auto stat = read_file("/proc/" + pid + "/stat");
+  std::istringstream words(stat ? stat->substr(std::min(stat->rfind(')') + 1, stat->size())) : "");
+  std::string state, parent;
+  words >> state >> parent;
+  return parent;
+}
+
+// "socket", "anon_inode", a path.
+std::vector<std::string> descriptors_of(const std::string& pid) {
+  std::vector<std::string> targets;
+  for (const auto& fd : names_in("/proc/" + pid + "/fd")) {
+    std::string target = link_of("/proc/" + pid + "/fd/" + fd);
+    target = target.substr(0, target.find(":["));
+    if (target.find("/launcher.log") == std::string::npos) targets.push_back(target);
+  }
+  return targets;
+}
+
+// A gate is started for the first sandbox that needs one, and stays while the launcher lives. What it has then when it
+// serves nobody: its loop, the launcher's conversation, and two to ask for the host's addresses.
+void count_gate(const std::string& pid, std::vector<std::string>& found) {
+  std::map<std::string, int> own = {{"anon_inode", 1}, {"socket", 3}, {"/dev/null", 3}};
+  for (const auto& target : descriptors_of(pid))
+    if (own[target]-- <= 0) found.push_back(target);
 }
 
 // Everything that lies where layers lie, below a storage folder as somebody sees it: whole layers, the file of one, and
@@ -166,20 +200,20 @@ Census CensusTaker::take() {
         if (!folder.empty() && fs::exists(folder + "/" + id)) census["cgroup"].push_back(folder + "/" + id);
   }
   // Processes, and the network namespaces that they are in.
-  std::set<std::string> own_net{link_of("/proc/self/ns/net")}, nets;
+  std::set<std::string> own_net{link_of("/proc/self/ns/net")}, nets, launchers, others;
   for (const auto& pid : names_in("/proc")) {
-    if (!is_number(pid) || !ours(pid)) continue;
-    auto name = read_file("/proc/" + pid + "/comm");
-    std::string command = name ? name->substr(0, name->find('\n')) : "?";
+    if (!is_number(pid)) continue;
+    if (!ours(pid)) {
+      others.insert(pid);
+      continue;
+    }
+    const std::string command = name_of(pid);
     census["process"].push_back(command);
     if (auto net = link_of("/proc/" + pid + "/ns/net"); !net.empty() && !own_net.contains(net)) nets.insert(net);
     if (command != "isola-launcher") continue;
+    launchers.insert(pid);
     // What the launcher holds, and what is mounted in its own namespace.
-    for (const auto& fd : names_in("/proc/" + pid + "/fd")) {
-      std::string target = link_of("/proc/" + pid + "/fd/" + fd);
-      target = target.substr(0, target.find(":["));
-      if (target.find("/launcher.log") == std::string::npos) census["launcher descriptor"].push_back(target);
-    }
+    std::ranges::copy(descriptors_of(pid), std::back_inserter(census["launcher descriptor"]));
     // What it found when it began is the host's, where mounts of other tests come and go.
     std::set<std::string> hosts;
     for (const auto& target : mount_points("self")) hosts.insert(target);
@@ -190,6 +224,16 @@ Census CensusTaker::take() {
     }
     census["layer"] = layers_below("/proc/" + pid + "/root" + data_dir_ + "/storage");
     layers_seen = true;
+  }
+  // Its children, too, that became another program: the gate, and whoever else.
+  bool gate_seen = false;
+  for (const auto& pid : others) {
+    if (!launchers.contains(parent_of(pid))) continue;
+    const std::string command = name_of(pid);
+    if (command == "isola-gate" && !std::exchange(gate_seen, true))
+      count_gate(pid, census["gate descriptor"]);
+    else
+      census["process"].push_back(command);
   }
   if (!layers_seen) census["layer"] = layers_at_rest(data_dir_);
   census["network namespace"].assign(nets.begin(), nets.end());

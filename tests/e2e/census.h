@@ -1,6 +1,6 @@
 // What one data directory has in the kernel and on disk, counted: mounts, control groups, network namespaces,
-// processes, files, loop devices, id ranges, and what its launcher holds. Taken before and after; equal, or something
-// leaked.
+// processes, files, loop devices, id ranges, and what its launcher and its gate hold. Taken before and after; equal, or
+// something leaked.
 //
 // Other data directories live on the same machine at the same time, so only what can be traced to this one is
 // counted: a sandbox is known by its id, and every id that was ever used is seen by watching the journal's folder.

@@ -27,16 +27,27 @@ TEST(Doctor, SaysWhichDiskTrafficIsLimited) {
   std::string line = line_about(done.out, "disk traffic");
   ASSERT_NE(line, "") << done.text();
   EXPECT_NE(line.find(layout->io_note()), std::string::npos) << line;
-  if (layout->version == kernel::CgroupVersion::v1) {
-    EXPECT_TRUE(line.starts_with("note ")) << line;
-    if (layout->can_limit_io()) {
-      EXPECT_NE(line.find("reads and direct writes only"), std::string::npos) << line;
-      EXPECT_NE(line.find("does not see buffered writes"), std::string::npos) << line;
-    }
-  } else {
-    EXPECT_TRUE(line.starts_with("works ")) << line;
+  EXPECT_TRUE(line.starts_with(layout->limits_all_io() ? "works " : "note ")) << line;
+  if (layout->version == kernel::CgroupVersion::v1 && layout->can_limit_io()) {
+    EXPECT_NE(line.find("reads and direct writes only"), std::string::npos) << line;
+    EXPECT_NE(line.find("does not see buffered writes"), std::string::npos) << line;
   }
   EXPECT_EQ(difference({}, island.census()), "") << "doctor leaves something behind";
+}
+
+// A machine with version 2 whose kernel limits no traffic, made up of a few files: that is nothing that works.
+TEST(Doctor, TrafficThatNothingLimitsIsNotSaidToWork) {
+  Island island({.start = false});
+  std::string script =
+      "mount -t tmpfs none /mnt && mkdir -p /mnt/cg/isola && cd /mnt/cg && "
+      "echo 'cpu memory pids' > cgroup.controllers && touch cgroup.subtree_control isola/cgroup.subtree_control && "
+      "echo '30 25 0:26 / /mnt/cg rw - cgroup2 cgroup2 rw' > /mnt/mountinfo && "
+      "mount --bind /mnt/mountinfo /proc/$$/mountinfo && exec \"$0\" doctor";
+  auto done =
+      run_program({"unshare", "-m", "--propagation", "private", "sh", "-c", script, kIsola}, island.with_data({}));
+  std::string line = line_about(done.out, "disk traffic");
+  EXPECT_TRUE(line.starts_with("note ")) << done.text();
+  EXPECT_NE(line.find("no io limits"), std::string::npos) << line;
 }
 
 TEST(Doctor, SaysWhichControllersAreMissing) {
@@ -90,6 +101,22 @@ TEST(Doctor, WarnsAboutOldVersions) {
   EXPECT_NE(line_about(recent.out, "version of Linux"), "") << recent.text();
   EXPECT_EQ(old.code, recent.code) << "a warning fails nothing";
   std::filesystem::remove_all(folder);
+}
+
+// A program that was copied somewhere without what it was built with.
+TEST(Doctor, MissesTheLibraryForCriu) {
+  if (line_about(run_program({kIsola, "doctor"}, Island({.start = false}).with_data({})).out, "checkpoint")
+          .find("not installed") != std::string::npos)
+    GTEST_SKIP() << "no criu here";
+  const std::string folder = std::string(kIsola) + "-alone-" + std::to_string(::getpid());
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_hard_link(kIsola, folder + "/isola");
+  Island island({.start = false});
+  auto done = run_program({folder + "/isola", "doctor"}, island.with_data({}));
+  std::filesystem::remove_all(folder);
+  std::string line = line_about(done.out, "checkpoint");
+  EXPECT_TRUE(line.starts_with("note ")) << done.text();
+  EXPECT_NE(line.find("criu-preload.so"), std::string::npos) << done.text();
 }
 
 // A container that may make no mounts: the kernel is not to blame, and nothing is said to work that was not tried.

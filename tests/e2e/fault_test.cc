@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <random>
 
+#include "e2e/images.h"
 #include "e2e/island.h"
 
 namespace isola::e2e {
@@ -53,7 +55,10 @@ Step walk(const std::string& plan, std::vector<std::string> env = {}) {
 void walk_through(const std::vector<std::string>& env) {
   // Until the plan is beyond everything that a launch asks: then a far one makes no difference. The first calls of all
   // look for a layer store that works here, where a failure only means the next kind of store.
-  int stride = count("every nth call, where n =", 7, 1), without = 0, failures = 0, n = 1;
+  // A run that leaves calls out begins anywhere, so that many runs leave out none.
+  int stride = count("every nth call, where n =", 7, 1), without = 0, failures = 0;
+  int n = 1 + static_cast<int>(std::random_device()() % static_cast<unsigned>(stride));
+  std::printf("begins at call %d\n", n);
   std::map<std::string, int> kinds;
   for (; without < 20 * stride && n < 2000; n += stride) {
     Step step = walk(fmt::format("*:{}:{}", n, n % 3 == 0 ? EIO : ENOMEM), env);
@@ -85,7 +90,9 @@ TEST(FaultWalk, NamedCalls) {
   if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
   const char* names[] = {"clone",      "uid_map",   "open_ns",      "unshare_net", "unshare_cgroup", "setgroups",
                          "pivot_root", "setrlimit", "capbset_drop", "capset",      "close_range",    "execve",
-                         "verify",     "journal",   "id_range",     "ask_network"};
+                         "verify",     "journal",   "id_range",     "ask_network", "keyctl",         "sethostname",
+                         "open_root",  "scheduler", "leave_root",   "arrange_fds", "setdomainname",  "borrow_user",
+                         "await_word", "say_exec",  "say_furnish",  "island_bind", "say_furnished",  "isolate_mounts"};
   if (!full_suite())
     std::printf("reduced: EINTR for names up to d only, ENOMEM for all (ISOLA_TEST_FULL=1 does all)\n");
   for (const char* name : names)
@@ -120,6 +127,98 @@ TEST(FaultWalk, Parking) {
       }
       island.expect_unchanged(name);
     }
+}
+
+// Whoever claims a parked jail with limits of its own gets a cold one if that one cannot be given them, or if it cannot
+// be written down; and the jail that was spoiled goes. Which write is the claim's differs from machine to machine.
+TEST(FaultWalk, ClaimingAParkedJail) {
+  NEEDS_TEMPLATE("minimal");
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  const int most = 16;
+  for (const char* name : {"cgroup_write", "journal"}) {
+    int pooled = 0, cold = 0;
+    for (int nth = 1; nth <= most && !(pooled && cold); ++nth) {
+      SCOPED_TRACE(fmt::format("{}:{}", name, nth));
+      Island island({.env = {fmt::format("ISOLA_FAULT={}:{}:{}", name, nth, ENOMEM)}});
+      {
+        auto client = island.client();
+        auto parked = client.park(island.digest(), 1);
+        ASSERT_OK(parked);
+        // One that was struck itself is made again.
+        ASSERT_TRUE(eventually([&] {
+          auto info = client.info();
+          return info && info->parked == 1;
+        }));
+        launcher::LaunchRequest request{.digest = island.digest()};
+        request.limits.memory /= 2;
+        request.limits.pids = 100;
+        auto sandbox = client.launch(request);
+        ASSERT_OK(sandbox);
+        ++(sandbox->reply.birth == Birth::pooled ? pooled : cold);
+        auto talking = talk(sandbox->reply.id, std::move(sandbox->link));
+        ASSERT_OK(talking);
+        EXPECT_EQ(hear(*talking->guest, {"echo", "hi"}).out, "hi\n");
+        EXPECT_TRUE(client.kill(talking->id));
+      }
+      island.expect_unchanged(name);
+      if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_GT(pooled, 0) << name;
+    EXPECT_GT(cold, 0) << name << ": no fault ever hit a claim";
+  }
+}
+
+// A sandbox of an image: what is restored is either there or an error, and the image is none the worse for it.
+TEST(FaultWalk, EveryKernelCallOfAResume) {
+  NEEDS_CRIU();
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  Island island;
+  auto saved = [&]() -> Result<launcher::CheckpointReply> {
+    auto client = island.client();
+    ISOLA_TRY(auto counting, Counting::start(client, island.digest()));
+    return counting.save(client, true, false);
+  }();
+  ASSERT_OK(saved);
+  const int stride = count("every nth call of a resume, where n =", 23, 1);
+  int n = 1 + static_cast<int>(std::random_device()() % static_cast<unsigned>(stride)), failures = 0, good = 0;
+  std::printf("begins at call %d\n", n);
+  for (; good < 3 * 23 / stride + 2 && n < 2000; n += stride) {
+    SCOPED_TRACE(n);
+    if (island.try_client()) island.kill_launcher();
+    auto resumed = [&]() -> Result<std::string> {
+      ::setenv("ISOLA_FAULT", fmt::format("*:{}:{}", n, n % 3 == 0 ? EIO : ENOMEM).c_str(), 1);
+      auto started = island.start();
+      ::unsetenv("ISOLA_FAULT");
+      ISOLA_CHECK(started);
+      auto client = island.try_client();
+      if (!client) return fail(Code::unavailable, "the launcher is gone");
+      ISOLA_TRY(auto sandbox, launch(*client, {.ephemeral = false, .image = saved->image}));
+      auto heard = hear(*sandbox.guest, {"echo", "hi"});
+      (void)client->kill(sandbox.id);  // may be struck itself; the next launcher finds it then
+      return heard.out;
+    }();
+    if (resumed) {
+      EXPECT_EQ(*resumed, "hi\n");
+    } else {
+      EXPECT_EQ(resumed.error().message.find('\n'), std::string::npos) << resumed.error().message;
+    }
+    failures += !resumed;
+    good = resumed ? good + 1 : 0;
+    if (testing::Test::HasFailure()) break;
+  }
+  std::printf("walked to call %d: %d failed\n", n, failures);
+  EXPECT_GT(failures, 2) << "no fault was ever hit";
+  // Without a fault it is what it was.
+  if (island.try_client()) island.kill_launcher();
+  auto again = island.start();
+  ASSERT_OK(again);
+  auto client = island.client();
+  auto sandbox = launch(client, {.ephemeral = false, .image = saved->image});
+  ASSERT_OK(sandbox);
+  auto all = client.list();
+  ASSERT_OK(all);
+  for (const auto& one : *all) EXPECT_TRUE(client.kill(one.id));
+  EXPECT_TRUE(client.drop_image(saved->image));
 }
 
 }  // namespace

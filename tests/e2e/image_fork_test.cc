@@ -26,12 +26,13 @@ class Answering {
                                      one.into());
     return one;
   }
-  static Result<Answering> fork(launcher::Client& client, const std::string& image, const Answering& parent) {
+  static Result<Answering> fork(launcher::Client& client, const std::string& image, const Answering& parent,
+                                bool from_start = false) {
     Answering one;
     LaunchRequest request{.image = image, .forked = true};
     ISOLA_TRY(auto sandbox, client.launch(request));
     one.open(std::move(sandbox));
-    one.run_ = one.guest_->begin_attach(parent.pid_, parent.seen_, one.into());
+    one.run_ = one.guest_->begin_attach(parent.pid_, from_start ? 0 : parent.seen_, one.into());
     return one;
   }
   Result<std::string> ask(const std::string& line = "next") {
@@ -51,10 +52,10 @@ class Answering {
     launcher::CheckpointRequest request{.id = id_, .keep_running = true};
     return client.checkpoint(request);
   }
-  Result<void> attach(launcher::Client& client) {
+  Result<void> attach(launcher::Client& client, bool from_start = false) {
     ISOLA_TRY(auto link, client.link(id_));
     guest_ = std::make_unique<guest::PipeClient>(std::move(link.from_guest), std::move(link.to_guest));
-    run_ = guest_->begin_attach(pid_, seen_, into());
+    run_ = guest_->begin_attach(pid_, from_start ? 0 : seen_, into());
     return {};
   }
   guest::PipeClient& guest() { return *guest_; }
@@ -286,6 +287,57 @@ TEST_F(RestoredAhead, NoTwoDrawTheSame) {
     drawn.insert(*word);
   }
   EXPECT_EQ(drawn.size(), 2u);
+}
+
+TEST_F(Forks, WhatTheParentWroteIsNotReplayedInAChild) {
+  const Argv argv = {"python3", "-u", "-c",
+                     "import sys\nprint('of the parent')\nfor line in sys.stdin: print('answer to', line.strip())"};
+  auto parent = Answering::start(client(), island().digest(), argv);
+  ASSERT_OK(parent);
+  EXPECT_EQ(parent->ask("one").value_or("failed"), "of the parent");
+  EXPECT_EQ(parent->ask("two").value_or("failed"), "answer to one");
+  auto image = parent->snapshot(client());
+  ASSERT_OK(image);
+  auto child = Answering::fork(client(), image->image, *parent, true);
+  ASSERT_OK(child);
+  EXPECT_EQ(child->ask("of the child").value_or("failed"), "answer to of the child");
+  // Whoever comes back to the parent finds everything.
+  auto attached = parent->attach(client(), true);
+  ASSERT_OK(attached);
+  EXPECT_EQ(parent->ask("three").value_or("failed"), "of the parent");
+}
+
+// Wall-clock time is the present, whatever was in the memory; monotonic time goes on where it stopped, never back.
+TEST_F(Forks, ClocksGoOn) {
+  const Argv argv = {
+      "python3", "-u", "-c",
+      "import sys, time\n"
+      "for line in sys.stdin: print(repr(time.time()), repr(time.monotonic()), repr(time.perf_counter()))"};
+  auto wall = [] { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); };
+  auto parent = Answering::start(client(), island().digest(), argv);
+  ASSERT_OK(parent);
+  auto read = [&](Answering& one, double(&clocks)[3]) {
+    const double before = wall();
+    auto said = one.ask();
+    ASSERT_OK(said);
+    ASSERT_EQ(std::sscanf(said->c_str(), "%lf %lf %lf", &clocks[0], &clocks[1], &clocks[2]), 3) << *said;
+    EXPECT_GE(clocks[0], before - 0.1);
+    EXPECT_LE(clocks[0], wall() + 0.1);
+  };
+  double first[3], later[3];
+  ASSERT_NO_FATAL_FAILURE(read(*parent, first));
+  const double begun = wall();
+  auto image = parent->snapshot(client());
+  ASSERT_OK(image);
+  for (int i = 0; i < 2; ++i) {
+    auto child = Answering::fork(client(), image->image, *parent);
+    ASSERT_OK(child);
+    ASSERT_NO_FATAL_FAILURE(read(*child, later));
+    for (int clock : {1, 2}) {
+      EXPECT_GE(later[clock], first[clock]) << "back";
+      EXPECT_LE(later[clock], first[clock] + (wall() - begun) + 0.5) << "further than the time that passed";
+    }
+  }
 }
 
 // A program that writes what it has just counted, and looks whether the file still says so.

@@ -2,7 +2,9 @@
 // what cannot be used says why.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/nsfs.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 
 #include <filesystem>
 #include <fstream>
@@ -43,6 +45,19 @@ uint32_t host_root_of(launcher::Client& client, const std::string& id) {
         (void)std::sscanf(read_file(fmt::format("/proc/{}/uid_map", one.pid)).value_or("").c_str(), "%u %u", &inside,
                           &outside);
   return outside;
+}
+
+// Of its user namespace.
+uint32_t owner_of(launcher::Client& client, const std::string& id) {
+  auto all = client.list();
+  uid_t owner = 0;
+  if (all)
+    for (const auto& one : *all)
+      if (one.id == id) {
+        Fd users(::open(fmt::format("/proc/{}/ns/user", one.pid).c_str(), O_RDONLY | O_CLOEXEC));
+        EXPECT_EQ(::ioctl(users.get(), NS_GET_OWNER_UID, &owner), 0);
+      }
+  return owner;
 }
 
 void flip_byte(const std::string& path, off_t at) {
@@ -232,6 +247,8 @@ TEST_F(Images, ForksAreIndependentAndTheSourceGoesOn) {
     ASSERT_OK(said);
     EXPECT_TRUE(said->starts_with("parent\n")) << *said;
     EXPECT_TRUE(ranges.insert(host_root_of(client(), all[i].id())).second) << "two sandboxes share host ids";
+    EXPECT_EQ(owner_of(client(), all[i].id()), host_root_of(client(), all[i].id()))
+        << "what the kernel counts per owner of a user namespace is shared";
   }
   EXPECT_EQ(box->sh("cat /root/who /root/later").value_or("failed"), "parent\nlater\n");
   for (size_t i = 0; i < all.size(); ++i) {
@@ -251,6 +268,26 @@ TEST_F(Images, ForksAreIndependentAndTheSourceGoesOn) {
   auto again = client().launch({.image = saved->image});
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, Code::not_found);
+}
+
+// It is lifted for the restore itself, which reads what the sandbox never asked for.
+TEST_F(Images, ALimitOfIoIsInForceAgain) {
+  const LaunchRequest request{.digest = island().digest(), .limits = {.io_bytes_per_second = 4 << 20}};
+  auto box = Counting::start(client(), request);
+  if (!box && box.error().code == Code::unsupported) GTEST_SKIP() << box.error().message;
+  ASSERT_OK(box);
+  auto saved = box->save(client(), true, false);
+  ASSERT_OK(saved);
+  auto next = Counting::resume(client(), {.limits = request.limits, .image = saved->image}, *box);
+  ASSERT_OK(next);
+  auto tree = kernel::CgroupTree::detect({});
+  ASSERT_OK(tree);
+  auto group = tree->adopt(next->id());
+  ASSERT_OK(group);
+  auto limits = group->limits();
+  group->release();
+  ASSERT_OK(limits);
+  EXPECT_EQ(limits->io_bytes_per_second, 4u << 20);
 }
 
 TEST_F(Images, FilesOnly) {
@@ -339,6 +376,38 @@ TEST_F(Images, CorruptionIsFoundAndNamed) {
   ASSERT_OK(counted);
 }
 
+// A launcher that cannot read a manifest when it starts takes nothing of that image away.
+TEST_F(Images, AManifestThatCannotBeReadAtAStartCostsNothing) {
+  auto box = Counting::start(client(), island().digest());
+  ASSERT_OK(box);
+  ASSERT_TRUE(box->sh("echo kept >/root/file"));
+  auto saved = box->save(client(), true, false);
+  ASSERT_OK(saved);
+  const std::string manifest = folder_of(saved->image) + "/manifest.json";
+  auto restart = [&] {
+    client_.reset();
+    island().kill_launcher();
+    auto started = island().start();
+    ASSERT_OK(started);
+    client_.emplace(island().client());
+    ASSERT_TRUE(eventually([&] { return client().info()->cleaning == 0; }));
+  };
+  flip_byte(manifest, 200);
+  restart();
+  auto refused = client().launch({.image = saved->image});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::corrupt) << refused.error().message;
+  flip_byte(manifest, 200);
+  auto mended = Counting::resume(client(), {.ephemeral = false, .image = saved->image, .id = box->id()}, *box);
+  ASSERT_OK(mended);
+  auto counted = mended->next();
+  ASSERT_OK(counted);
+  EXPECT_EQ(mended->sh("cat /root/file").value_or("failed"), "kept\n");
+  ASSERT_TRUE(client().kill(mended->id()));
+  ASSERT_TRUE(client().drop_image(saved->image));
+  restart();  // what stayed for its sake goes
+}
+
 TEST_F(Images, WhatThisMachineCannotRestoreIsSaidInASentence) {
   auto box = Counting::start(client(), island().digest());
   ASSERT_OK(box);
@@ -359,7 +428,7 @@ TEST_F(Images, WhatThisMachineCannotRestoreIsSaidInASentence) {
       {[](image::Image& i) { i.host.kernel = "5.10.0"; }, "saved on Linux 5.10.0"},
       {[](image::Image& i) { i.host.checkpointer = "criu 3.17"; }, "saved by criu 3.17"},
       {[](image::Image& i) { i.host.cpu += " avx9000"; }, "processor lacks (avx9000)"},
-      {[](image::Image& i) { i.boundary = "microvm"; }, "boundary microvm"},
+      {[](image::Image& i) { i.boundary = "uml"; }, "boundary uml"},
   };
   for (const auto& one : cases) {
     auto other = *image;
@@ -370,6 +439,11 @@ TEST_F(Images, WhatThisMachineCannotRestoreIsSaidInASentence) {
     ASSERT_FALSE(refused) << one.says;
     EXPECT_EQ(refused.error().code, Code::unsupported);
     EXPECT_NE(refused.error().message.find(one.says), std::string::npos) << refused.error().message;
+    if (other.boundary != image->boundary) continue;
+    // Whoever asks before they give anything up for it is told the same.
+    auto looked = client().verify_image(saved->image, false);
+    ASSERT_FALSE(looked) << one.says;
+    EXPECT_EQ(looked.error().message, refused.error().message);
   }
   auto written = store.commit(*image);
   ASSERT_OK(written);
@@ -425,6 +499,51 @@ TEST_F(Images, SharedMemoryIsAsItWas) {
     box = std::move(next);
     EXPECT_TRUE(box->sh(check)) << "after";
   }
+}
+
+// Connections inside whose ends have not sent everything yet, since nobody reads: nothing of it is lost.
+TEST_F(Images, WhatConnectionsInsideHaveNotSentIsSentAfterwards) {
+  auto box = Counting::start(client(), island().digest());
+  ASSERT_OK(box);
+  constexpr char kFull[] = R"(
+import hashlib, os, socket, time
+ends, sums = [], []
+for address in '127.0.0.1', '10.255.255.254':
+    server = socket.create_server((address, 0))
+    one = socket.create_connection(server.getsockname()); other, _ = server.accept()
+    for writer, reader in (one, other), (other, one):
+        writer.setblocking(False)
+        sum, size = hashlib.sha256(), 0
+        try:
+            while True:
+                piece = os.urandom(65536)
+                n = writer.send(piece); sum.update(piece[:n]); size += n
+        except BlockingIOError: pass
+        writer.setblocking(True)
+        ends.append(reader); sums.append((size, sum.digest()))
+open('/tmp/full', 'w').close()
+while not os.path.exists('/tmp/go'): time.sleep(0.01)
+for reader, (size, wanted) in zip(ends, sums):
+    sum = hashlib.sha256()
+    while size > 0:
+        piece = reader.recv(min(size, 1 << 20)); assert piece; sum.update(piece); size -= len(piece)
+    assert sum.digest() == wanted
+ends[0].sendall(b'more'); assert ends[1].recv(4) == b'more'
+open('/tmp/done', 'w').close()
+)";
+  ASSERT_TRUE(box->sh(fmt::format("cat >/root/full.py <<'.'\n{}\n.\npython3 /root/full.py >/tmp/said 2>&1 &", kFull)));
+  ASSERT_TRUE(eventually([&] { return bool(box->sh("test -e /tmp/full")); }));
+  for (int generation = 0; generation < 2; ++generation) {
+    SCOPED_TRACE(generation);
+    auto saved = box->save(client(), true, false);
+    ASSERT_OK(saved);
+    auto next = Counting::resume(client(), {.ephemeral = false, .image = saved->image}, *box);
+    ASSERT_OK(next);
+    box = std::move(next);
+  }
+  ASSERT_TRUE(box->sh("touch /tmp/go"));
+  EXPECT_TRUE(eventually([&] { return bool(box->sh("test -e /tmp/done")); }, std::chrono::seconds(60)))
+      << box->sh("cat /tmp/said").value_or("failed");
 }
 
 // Watches, listeners, terminals, pipelines and threads, from one generation to the next.

@@ -144,6 +144,12 @@ TEST_F(RunTest, EnvironmentFolderAndUser) {
   expect_complaint(island().run({"-w", "/no/such", "--", "id"}), 125, "/no/such");
 }
 
+TEST_F(RunTest, TheLocaleIsOneFile) {
+  auto done =
+      island().sh("mv /usr/lib/locale/C.utf8 /tmp && LC_ALL=C.UTF-8 bash -c '[[ \xc3\xa9 == ? ]] && echo one letter'");
+  EXPECT_EQ(done.out, "one letter\n") << done.text();
+}
+
 TEST_F(RunTest, ShownFoldersAreReadOnly) {
   std::string folder = island().data() + "/shown";
   std::filesystem::create_directories(folder + "/sub");

@@ -2,6 +2,8 @@
 // it leads out of it, and it is there after every sandbox, pause and launcher.
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/ids.h"
 #include "e2e/images.h"
 
@@ -96,6 +98,35 @@ TEST_F(Volumes, ItsLimitHoldsAndCanGrow) {
   EXPECT_EQ(sh(*one, "dd if=/dev/zero of=/data/more bs=1M count=64 conv=fsync 2>/dev/null && echo fits"), "fits\n");
 }
 
+// Its folder is the sandbox's own: who closes it to everybody else keeps nobody from another limit.
+TEST_F(Volumes, OneThatIsClosedToOthersIsResized) {
+  auto one = box({{.id = volume_, .target = "/data"}});
+  ASSERT_OK(one);
+  EXPECT_EQ(sh(*one, "chown 1000:1000 /data && chmod 700 /data && echo closed"), "closed\n");
+  auto grown = client_->resize_volume(volume_, 64 * MiB);
+  if (!grown && grown.error().code == Code::unsupported) GTEST_SKIP() << grown.error().message;
+  ASSERT_TRUE(grown) << grown.error().message;
+  auto all = client_->volumes();
+  ASSERT_OK(all);
+  EXPECT_EQ(all->front().limit, 64 * MiB);
+}
+
+// Whoever is told that it failed has the limit from before.
+TEST_F(Volumes, ALimitThatCannotBePutOnDiskIsNotInForce) {
+  namespace fs = std::filesystem;
+  const std::string layer =
+      fmt::format("/proc/{}/root{}/storage/layers/{}", island().launcher_pid(), island().data(), volume_);
+  if (!fs::exists(layer + "/upper")) GTEST_SKIP() << "layers lie elsewhere here";
+  fs::rename(layer + "/upper", layer + "/aside");
+  auto grown = client_->resize_volume(volume_, 64 * MiB);
+  auto all = client_->volumes();
+  fs::rename(layer + "/aside", layer + "/upper");
+  if (grown) GTEST_SKIP() << "layers of this kind are put on disk without looking into their folder";
+  if (grown.error().code == Code::unsupported) GTEST_SKIP() << grown.error().message;
+  ASSERT_OK(all);
+  EXPECT_EQ(all->front().limit, 32 * MiB) << grown.error().message;
+}
+
 // btrfs lets anybody make a subvolume, which would have no limit.
 TEST_F(Volumes, NoSubvolumesAreMadeInside) {
   auto one = box({{.id = volume_, .target = "/data"}});
@@ -140,6 +171,14 @@ TEST_F(Volumes, APartOfOneAndNothingLeadsOut) {
   ASSERT_OK(part);
   EXPECT_EQ(sh(*part, "echo a >/mine/file; ls /mine/.. | grep -c mine"), "1\n");
   EXPECT_EQ(sh(*whole, "cat /data/teams/a/file; stat -c %u /data/teams/a"), "a\n1000\n");
+  // Who may only read finds what is there, and makes nothing.
+  auto reader = box({{.id = volume_, .target = "/mine", .read_only = true, .part = "teams/a"}});
+  ASSERT_OK(reader);
+  EXPECT_EQ(sh(*reader, "cat /mine/file"), "a\n");
+  auto missing = box({{.id = volume_, .target = "/mine", .read_only = true, .part = "teams/b"}});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Code::not_found) << missing.error().message;
+  EXPECT_EQ(sh(*whole, "ls /data/teams"), "a\n");
   EXPECT_EQ(sh(*whole, "ln -s / /data/out; ln -s ../../.. /data/up; mkdir /data/a"), "");
   for (const char* bad : {"out/etc", "up", "out", "../x", "a/../..", "a//b", "./a"}) {
     auto led = box({{.id = volume_, .target = "/mine", .part = bad}});

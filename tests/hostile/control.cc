@@ -28,16 +28,6 @@ namespace fs = std::filesystem;
 constexpr int kTimeoutMs = 40'000;
 constexpr size_t kMaxOutput = 64 << 10;
 
-// Leaves the control with a sentence: the parent reads it as output with exit code 99.
-[[noreturn]] void give_up(const char* what) {
-  ::dprintf(1, "control: %s: %s\n", what, ::strerror(errno));
-  ::_exit(99);
-}
-
-void must(bool worked, const char* what) {
-  if (!worked) give_up(what);
-}
-
 // The program's root: a tmpfs with the usual folders, a few devices, and the program itself, writable.
 void build_root(const Stage& stage, const std::string& binary) {
   const std::string& root = stage.root;
@@ -77,7 +67,9 @@ std::vector<std::string> words_of(std::string_view text) {
 
 // The hostile program itself.
 [[noreturn]] void become_program(const Program& program, const Stage& stage) {
-  must(!(program.flags & kControlLeakedFd) || ::dup2(stage.host_root, 9) == 9, "leak a descriptor");
+  // The folder may have that number already, and would be closed by the exec.
+  must(!(program.flags & kControlLeakedFd) || (::dup2(stage.host_root, 9) == 9 && ::fcntl(9, F_SETFD, 0) == 0),
+       "leak a descriptor");
   ::syscall(SYS_close_range, 3, (program.flags & kControlLeakedFd) ? 8 : ~0u, 0);
   if (program.flags & kControlLeakedFd) ::syscall(SYS_close_range, 10, ~0u, 0);
   must(::chdir((program.flags & kControlCwdOutside) ? "/" : stage.root.c_str()) == 0, "chdir");

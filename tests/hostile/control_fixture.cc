@@ -28,12 +28,6 @@
 namespace isola::hostile {
 namespace {
 
-void must(bool worked, const char* what) {
-  if (worked) return;
-  ::dprintf(1, "control: %s: %s\n", what, ::strerror(errno));
-  ::_exit(99);
-}
-
 void raise_interface(const char* name) {
   int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   ifreq request{};
@@ -203,6 +197,15 @@ void naive_read(const Stage& stage) {
   if (!text || *text != stage.secret) return;
   int fd = ::open((stage.root + "/witness").c_str(), O_WRONLY | O_CREAT, 0644);
   if (fd >= 0) ::close(fd);
+}
+
+[[noreturn]] void give_up(const char* what) {
+  ::dprintf(1, "control: %s: %s\n", what, ::strerror(errno));
+  ::_exit(99);
+}
+
+void must(bool worked, const char* what) {
+  if (!worked) give_up(what);
 }
 
 }  // namespace isola::hostile

@@ -14,6 +14,10 @@ struct Stage {
   int host_root = -1;
 };
 
+// Leaves the control with a sentence: the parent reads it as output with exit code 99.
+[[noreturn]] void give_up(const char* what);
+void must(bool worked, const char* what);
+
 // Inside all namespaces but the pid namespace: the host's services. Failures end the process with code 99.
 void prepare_outside(const Program& program, Stage& stage);
 // In process 1: victims, objects of others, signal handlers.

@@ -87,7 +87,7 @@ TEST(HostileTable, EveryProgramIsInTheDocument) {
   }
 }
 
-TEST(HostileTable, AtLeastSevenOfTenHaveAControl) {
+TEST(HostileTable, AtLeastNineteenOfTwentyHaveAControl) {
   size_t without = 0;
   for (const Program* program : all_programs()) {
     if (program->no_control.empty()) continue;
@@ -95,7 +95,7 @@ TEST(HostileTable, AtLeastSevenOfTenHaveAControl) {
     std::printf("no control: %s: %s\n", std::string(program->name).c_str(), std::string(program->no_control).c_str());
   }
   std::printf("%zu of %zu hostile programs have no control\n", without, all_programs().size());
-  EXPECT_LE(without * 10, all_programs().size() * 3);
+  EXPECT_LE(without * 20, all_programs().size());
 }
 
 }  // namespace

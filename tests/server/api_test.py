@@ -141,9 +141,14 @@ class Sandboxes(unittest.TestCase):
         self.assertEqual(server.run(made["id"], "cat /tmp/hook")["stdout"], "made\n")
         server.delete(f"/v1/sandboxes/{made['id']}")
         before = len(server.get("/v1/sandboxes?state=running&limit=1000").json["sandboxes"])
+        large = server.post("/v1/sandboxes", {"on_resume": ["#" * 60000] * 3})
+        self.assertEqual((large.status, large.json["error"]["code"]), (400, "invalid"))
+        self.assertIn("128 KiB", large.json["error"]["message"])
         failed = server.post("/v1/sandboxes", {"on_create": ["echo oh $((6 * 7)) >&2; exit 4"]})
         self.assertEqual(failed.status, 400)
         self.assertIn("ended with 4, and said\n\"oh 42", failed.json["error"]["message"])
+        self.assertEqual(failed.headers["x-isola-untrusted"], "data")
+        self.assertNotIn("x-isola-untrusted", large.headers)
         # Whoever asked is told what it said; no record keeps that.
         ended = server.get("/v1/ledger?kind=sandbox.ended&limit=1000").body.decode()
         self.assertIn("ended with 4", ended)
@@ -176,6 +181,10 @@ class Sandboxes(unittest.TestCase):
         self.assertEqual(base64.b64decode(reply.json["stdout"]), data)
         late = server.post("/v1/run", {"command": "sleep 60", "timeout": 1})
         self.assertEqual(late.status, 504, late)
+        for action in ("pause", "stop"):
+            kept = server.post("/v1/run", {"command": "true", "at_end": action})
+            self.assertEqual((kept.status, kept.json["error"]["code"]), (400, "invalid"), kept)
+            self.assertIn("at_end", kept.json["error"]["message"])
 
 
 class Commands(unittest.TestCase):
@@ -271,6 +280,51 @@ class Commands(unittest.TestCase):
         self.assertGreaterEqual(bad.status, 400)
         bad = server.post(self.path, {"argv": ["/no/such/program"]})
         self.assertIn(bad.status, (400, 404))
+
+    def test_a_slow_reader_can_hold_its_command(self):
+        # More than guest, server and sockets have room for.
+        def flood(**more):
+            lines = server.lines("POST", self.path, {"command": "head -c 60000000 /dev/zero | tr '\\0' x", "stream": True, **more})
+            return next(lines)["command_id"], lines
+
+        def is_over(command):
+            return not server.get(f"{self.path}/{command}").json["running"]
+
+        def is_recorded(command):
+            events = server.get(f"/v1/ledger?sandbox={self.id}&kind=command.ended&limit=1000").json["events"]
+            return command in [event["data"]["command_id"] for event in events]
+
+        held_command, held = flood(wait_for_reader=True)
+        # The same without: it is over although nobody reads, and something is lost. Whoever asks is told so, and the ledger
+        # has it though nobody asks.
+        free_command, free = flood()
+        eventually(lambda: is_over(free_command), seconds=60)
+        unasked, unread = flood()
+        eventually(lambda: is_recorded(unasked), seconds=60)
+        unread.close()
+        self.assertFalse(is_over(held_command))
+        self.assertTrue(any(event["type"] == "gap" for event in free))
+        kinds, size = set(), 0
+        for event in held:
+            kinds.add(event["type"])
+            size += len(event.get("data", ""))
+        self.assertEqual((size, kinds - {"ping"}), (60000000, {"stdout", "exit"}))
+        for odd in ({"background": True}, {"secret_files": {"A": "b"}}):
+            refused = server.post(self.path, {"command": "true", "wait_for_reader": True, **odd})
+            self.assertEqual((refused.status, "wait_for_reader" in refused.json["error"]["message"]), (400, True))
+
+    def test_who_comes_later_can_hold_it_too(self):
+        command = server.post(self.path, {"command": "read -r; head -c 60000000 /dev/zero | tr '\\0' x", "background": True,
+                                          "open_stdin": True}).json["id"]
+        reader = server.lines("GET", f"{self.path}/{command}/output?wait_for_reader=true")
+        next(reader)
+        self.assertEqual(server.request("POST", f"{self.path}/{command}/stdin", b"go\n").status, 204)
+        kinds, size = set(), 0
+        for event in reader:
+            kinds.add(event["type"])
+            size += len(event.get("data", ""))
+        self.assertEqual(size, 60000000)
+        self.assertNotIn("gap", kinds)
 
     def test_many_streams_lose_nothing(self):
         count, lines = 40, 500

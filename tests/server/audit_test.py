@@ -85,6 +85,25 @@ class Audit(unittest.TestCase):
         self.assertFalse(verdict["good"], verdict)
         self.assertEqual(verdict["broken"], 3)
 
+    def test_without_the_key_nothing_is_called_whole(self):
+        self.server.create()
+        self.server.stop()
+        key = os.path.join(self.server.data, "ledger.key")
+        os.rename(key, key + ".away")
+        for words, code in (([], 2), (["--unkeyed"], 0)):
+            out = audit(self.server, "verify", "--json", *words, ok=(code,))
+            verdict = json.loads(out.stdout)
+            self.assertEqual((verdict["good"], verdict["hashes_fit"], verdict["keyed"]), (None, True, 0), verdict)
+            plain = audit(self.server, "verify", *words, ok=(code,))
+            self.assertNotIn("whole:", plain.stdout)
+            self.assertIn("NOT CHECKED", plain.stdout)
+        self.assertTrue(verified(self.server, "--ledger-key", key + ".away")["good"])
+        self.change("UPDATE events SET actor = 'mallory' WHERE seq = 2")
+        for words in ([], ["--unkeyed"]):
+            verdict = json.loads(audit(self.server, "verify", "--json", *words, ok=(1,)).stdout)
+            self.assertEqual((verdict["good"], verdict["hashes_fit"]), (False, False), verdict)
+        os.rename(key + ".away", key)
+
     def test_a_change_is_named(self):
         self.server.create()
         self.server.stop()
@@ -111,6 +130,7 @@ class Audit(unittest.TestCase):
         other = self.server.post("/v1/projects", {"name": "others"}).json["id"]
         theirs = self.server.post("/v1/keys", {"project": other, "scope": "admin"}).json["secret"]
         self.assertEqual(self.server.post("/v1/ledger/rotate", key=theirs).status, 403)
+        self.assertTrue(os.path.exists(self.server.post("/v1/ledger/rotate").json["file"]))
         before = self.server.get("/v1/usage?by=all").json
         self.server.stop()
         rotated = json.loads(audit(self.server, "rotate", "--json").stdout)
@@ -120,7 +140,7 @@ class Audit(unittest.TestCase):
         self.assertIsNotNone(before)
         verdict = verified(self.server)
         self.assertTrue(verdict["good"], verdict)
-        self.assertEqual(verdict["files"], 3)
+        self.assertEqual(verdict["files"], 4)
         lines = [json.loads(line) for line in audit(self.server, "export").stdout.splitlines()]
         self.assertEqual([line["seq"] for line in lines], list(range(1, len(lines) + 1)))
         self.assertIn("ledger.rotated", {line["kind"] for line in lines})

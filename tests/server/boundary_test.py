@@ -80,6 +80,7 @@ class Boundaries(unittest.TestCase):
             return last.status < 300
         eventually(good, what="an answer")
         self.assertLess(last.status, 300, last)
+        return last
 
     def test_gvisor_keeps_memory_or_says_why_not(self):
         if not offers["gvisor"]["offered"]:
@@ -109,9 +110,9 @@ class Boundaries(unittest.TestCase):
         self.answered(lambda: server.post(box + "/resume"))
         self.assertEqual(server.run(made["id"], lives)["stdout"], "lives\n")
         self.kill_launcher()
+        # Its guest answers whether there is a launcher or not; a fork needs one.
         self.answered(lambda: server.post(box + "/commands", {"command": "true"}))
-        forked = server.post(box + "/fork", {"count": 2})
-        self.assertLess(forked.status, 300, forked)
+        forked = self.answered(lambda: server.post(box + "/fork", {"count": 2}))
         for one in forked.json["sandboxes"]:
             self.assertEqual((one["boundary"], one["engine"]), (boundary, engine))
             self.assertEqual(server.run(one["id"], lives + "; echo " + one["id"] + " >/root/me")["stdout"], "lives\n")

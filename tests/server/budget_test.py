@@ -285,6 +285,28 @@ class AfterAKill(unittest.TestCase):
         finally:
             own.close()
 
+    def test_every_command_is_counted_once(self):
+        """Samples are half a minute apart, and no budget asks for more: each kill comes before the next."""
+        own = Server("--sample", "30s")
+        try:
+            made = own.create(task="steady", on_create=["true"])
+            path = f"/v1/sandboxes/{made['id']}"
+            for count in range(1, 5):
+                own.run(made["id"], "true")
+                own.post(path + "/commands", {"command": "sleep 1000", "background": True})
+                own.stop(signal.SIGKILL)
+                own.start()
+                # What the ledger did not come to be told of, the guest says.
+                self.assertEqual(own.get(path + "/commands").status, 200)
+                eventually(lambda: own.get(path + "/metrics").json["commands"] == 2 * count, what=f"{2 * count} commands")
+            own.request("PUT", "/v1/tasks/steady", {"budget": {"commands": 9}})
+            own.run(made["id"], "true")
+            self.assertEqual(own.post(path + "/commands", {"command": "true"}).status, 429)
+            eventually(lambda: own.get(path).json["state"] == "ended")
+            self.assertEqual(own.get(f"/v1/usage?sandbox={made['id']}").json["usage"][0]["commands"], 9)
+        finally:
+            own.close()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -104,7 +104,12 @@ class Builds(unittest.TestCase):
 
     def test_a_folder_at_the_end(self):
         built("ending", steps=[step("WORKDIR", "/opt/last")])
-        self.assertEqual(sh(server.create(template="ending"), "pwd"), "/opt/last\n")
+        made = server.create(template="ending")
+        self.assertEqual(sh(made, "pwd"), "/opt/last\n")
+        self.assertEqual(server.delete("/v1/templates/ending").status, 204)
+        self.assertEqual(server.delete("/v1/templates/ending").status, 404)
+        self.assertEqual(sh(made, "pwd"), "/opt/last\n", "what was made of it goes on")
+        self.assertEqual(server.post("/v1/sandboxes", {"template": "ending"}).status, 404)
 
     def test_a_name_of_this_machine(self):
         call("POST", "/v3/templates", {"name": "minimal"})

@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import tempfile
 import threading
+import time
 import unittest
 
 from island import ISOLA, Server, eventually
@@ -102,7 +104,9 @@ class Life(unittest.TestCase):
         listed = isola("key", "ls").stdout.decode()
         self.assertRegex(listed, rf"{id} +mine +{project} +use")
         self.assertNotIn(secret, listed)
+        self.assertRegex(listed, rf"{id} .* never")
         self.assertEqual(isola("sandbox", "ls", "-q", env={"ISOLA_API_KEY": secret}).stdout, b"")
+        self.assertNotRegex(isola("key", "ls").stdout.decode(), rf"{id} .* never")
         isola("key", "revoke", id)
         isola("sandbox", "ls", env={"ISOLA_API_KEY": secret}, code=125)
 
@@ -271,6 +275,18 @@ class Shell(WithSandbox):
     def test_no_such_sandbox(self):
         done = isola("shell", "nobody", code=125)
         self.assertIn(b"there is no sandbox", done.stderr)
+        other = create()  # beside the class's own
+        self.assertIn(b"i is ambiguous", isola("exec", "i", "true", code=125).stderr)
+        isola("sandbox", "kill", other)
+
+    def test_no_such_command(self):
+        self.assertIn(b"did you mean 'sandbox ls'?", isola("sandbox", "list", code=125).stderr)
+        self.assertIn(b"did you mean 'sandbox create'?", isola("create", code=125).stderr)
+        listed = json.loads(subprocess.run([os.path.join(os.path.dirname(ISOLA), "isola-hostile"), "list", "--json"],
+                                           capture_output=True, check=True).stdout)
+        shown = isola("prove", "--help").stdout.decode()
+        for program in listed:
+            self.assertIn(" " + program["name"], shown)
 
 
 class Ports(WithSandbox):
@@ -362,6 +378,12 @@ class Records(unittest.TestCase):
         self.assertEqual(json.loads(isola("ledger", "--sandbox", id, "--to", "1h", "--json").stdout)["events"], [])
         self.assertIn(id, isola("usage", "--task", "audited", "--from", "1h").stdout.decode())
         self.assertRegex(isola("usage", "--by", "task").stdout.decode(), r"^TASK +LIVED")
+        named = create("--name", "called-so")
+        isola("sandbox", "kill", named)
+        listed = eventually(lambda: named in (out := isola("usage").stdout.decode()) and out)
+        self.assertRegex(listed, r"^SANDBOX +NAME +LIVED")
+        self.assertRegex(listed, rf"{named} +called-so ")
+        self.assertRegex(isola("usage", "--by", "project").stdout.decode(), r"\ndefault +default ")
 
 
 class Completion(unittest.TestCase):
@@ -401,6 +423,29 @@ class UpAndDown(unittest.TestCase):
             with self.assertRaises(OSError):
                 http.client.HTTPConnection("127.0.0.1", int(url[1]), timeout=5).request("GET", "/readyz")
         finally:
+            subprocess.run([ISOLA, "down", "--data", data], capture_output=True)
+            shutil.rmtree(data, ignore_errors=True)
+
+
+    def test_one_that_does_not_start_leaves_no_launcher(self):
+        data = tempfile.mkdtemp(prefix="isola-up-", dir="/var/tmp")
+        taken = socket.create_server(("127.0.0.1", 0))
+        try:
+            up = subprocess.run([ISOLA, "up", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--defaults-template", "minimal"],
+                                capture_output=True, env=environment(ISOLA_DATA=data), timeout=60)
+            self.assertNotEqual(up.returncode, 0, up)
+            self.assertIn(b"did not start", up.stderr)
+            self.assertTrue(os.path.isdir(data + "/run"), "it came as far as the launcher")
+            # By itself it would go after a minute without callers.
+            until = time.monotonic() + 30
+            while time.monotonic() < until:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+                    if line.connect_ex(data + "/launcher.sock") != 0:
+                        return
+                time.sleep(0.05)
+            self.fail("the launcher is still there")
+        finally:
+            taken.close()
             subprocess.run([ISOLA, "down", "--data", data], capture_output=True)
             shutil.rmtree(data, ignore_errors=True)
 

@@ -1,16 +1,29 @@
 """The contract, openapi.json, held against what the server really answers: every reply of every test passes here, and
-of streams every line and every event."""
+of streams every line and every event. Which of the promised answers came is written down for contract_test.py."""
+import atexit
 import json
 import os
 import re
+import sys
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/dialect/native/openapi.json")
 LINES, EVENTS = "application/x-ndjson", "text/event-stream"
 KINDS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
+def write_down(seen):
+    """For the test that looks at what all tests saw together."""
+    if folder := os.environ.get("ISOLA_CONTRACT_SEEN"):
+        os.makedirs(folder, exist_ok=True)
+        name = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+        with open(os.path.join(folder, name), "w") as file:
+            file.write("".join(line + "\n" for line in sorted(seen)))
+
+
 class Contract:
     def __init__(self):
+        self.seen = set()
+        atexit.register(write_down, self.seen)
         with open(SOURCE) as file:
             self.all = json.load(file)
         self.paths = []
@@ -30,10 +43,12 @@ class Contract:
     def said(self, method, target, status):
         """What the contract has of this answer; None: the call is nothing of ours (404, 405, or another dialect)."""
         path = target.split("?")[0]
-        operations = next((self.all["paths"][name] for text, name in self.paths if text.match(path)), None)
-        operation = (operations or {}).get("get" if method == "HEAD" else method.lower())
+        name = next((name for text, name in self.paths if text.match(path)), None)
+        verb = "get" if method == "HEAD" else method.lower()
+        operation = self.all["paths"].get(name, {}).get(verb)
         if not operation:
             return None
+        self.seen.add(f"{verb} {name} {status}")
         responses = operation["responses"]
         said = responses.get(str(status)) or responses.get(f"{status // 100}XX")
         assert said, f"{method} {path} answered {status}, which its contract does not know"

@@ -12,6 +12,7 @@ import unittest
 from island import FULL, Server, eventually
 
 ROUNDS = 200 if FULL else 6
+SPARE = (".", "template-", "lost+found")  # of a store, not of a sandbox
 
 
 def guests_of(data):
@@ -53,10 +54,39 @@ def settled(server, before):
     # Its processes, control groups and journal, and whoever has a network namespace.
     groups = {os.path.basename(path) for path in control_groups() - before["groups"]}
     journal = {name for name in os.listdir(server.data + "/run") if not name.startswith(".")}  # and spare files
-    return (launcher["live"] == len(living) and living <= inside and
+    files = files_of(server.data, launcher["pid"])
+    return (files["layers"] == inside and files["ranges"] == inside and files["policies"] <= living and
+            launcher["live"] == len(living) and living <= inside and
             len(inside) == len(living) + launcher["parked"] and launcher["cleaning"] == 0 and
             groups == inside and journal == inside and
             networks() - before["networks"] <= len(inside) + 1 and mounts_of(server.data) <= before["own_mounts"])
+
+
+ID = re.compile(r"i[a-z0-9]{20}$")
+
+
+def files_of(data, launcher):
+    """Ids of sandboxes that have something on disk: a layer (in the launcher's own mounts), a policy of the gate's, a range
+    of ids."""
+    storage = f"/proc/{launcher}/root{data}/storage"
+
+    def names(folder):
+        try:
+            return {name.removesuffix(".ext4") for name in os.listdir(folder)}
+        except FileNotFoundError:
+            return set()
+
+    ranges = set()
+    for path in glob.glob("/run/isola/ids/[0-9]*"):
+        try:
+            with open(path) as file:
+                owner, _, sandbox = file.read().partition("\n")
+        except OSError:
+            continue  # given back meanwhile
+        if owner == data:
+            ranges.add(sandbox)
+    return {"layers": {name for name in names(storage + "/layers") | names(storage + "/files") if not name.startswith(SPARE)},
+            "policies": {name for name in names(data + "/gate") if ID.match(name)}, "ranges": ranges}
 
 
 def control_groups():

@@ -1,5 +1,6 @@
 """A full disk, and kill -9 of the launcher, in the middle of what makes, packs, unpacks and removes images: the error is
 clear, what was acknowledged is there, and of the rest nothing stays."""
+import errno
 import http.client
 import os
 import random
@@ -40,6 +41,17 @@ class SmallDisk:
         room = os.statvfs(self.place)
         with open(self.place + "/filler", "ab") as filler:
             os.posix_fallocate(filler.fileno(), filler.tell(), max(1, room.f_bavail * room.f_frsize - size))
+
+    def fill(self):
+        """Takes all, to the last page."""
+        self.leave(1 * MIB)
+        with open(self.place + "/filler", "ab", buffering=0) as filler:
+            try:
+                while filler.write(bytes(4096)):
+                    pass
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
 
     def free(self):
         os.truncate(self.place + "/filler", 0)
@@ -153,6 +165,54 @@ class FullDisk(unittest.TestCase):
         self.assertEqual(self.verb(box, "pause").status, 200)
         self.assertEqual(self.verb(box, "resume").status, 200)
         self.assertEqual(self.sh(box, "stat -c %s /dev/shm/large"), f"{200 * MIB}\n")
+
+
+    def test_what_is_written_down(self):
+        """What has to be in the store or in the ledger before it is answered is refused, by whatever call."""
+        box = "/v1/sandboxes/" + self.box()
+        frozen = "/v1/sandboxes/" + self.box()
+        self.assertEqual(self.server.post(frozen + "/freeze").status, 200)
+        project = self.server.post("/v1/projects", {"name": "there"}).json["id"]
+        key = self.server.post("/v1/keys", {}).json["id"]
+        for name in ("there", "spare"):
+            self.server.post("/v1/secrets", {"name": name, "value": "long enough to be one"})
+        grant = {"secret": "there", "names": ["api.example"]}
+        binding = self.server.post("/v1/bindings", grant).json["id"]
+        volume = self.server.post("/v1/volumes", {"name": "there", "size": "16M"})
+        self.assertEqual(volume.status, 201, volume)
+        again = [("PATCH", box, lambda n: {"metadata": {"n": str(n), "filler": "x" * 60000}}),
+                 ("PUT", box + "/network", lambda n: {"policy": f"allow n{n}.example"}),
+                 ("POST", "/v1/keys", lambda n: {"name": f"n{n}"}), ("POST", "/v1/projects", lambda n: {"name": f"n{n}"}),
+                 ("PATCH", "/v1/projects/" + project, lambda n: {"limits": {"live_sandboxes": n}}),
+                 ("PUT", "/v1/tasks/one", lambda n: {"budget": {"commands": n}}),
+                 ("POST", "/v1/secrets", lambda n: {"name": f"n{n}", "value": "long enough to be one"}),
+                 ("PUT", "/v1/secrets/there", lambda n: {"value": f"another that is long enough {n}"}),
+                 ("POST", "/v1/bindings", lambda n: grant), ("POST", "/v1/volumes", lambda n: {"name": f"n{n}", "size": "16M"})]
+        once = [("POST", box + "/freeze", {}), ("POST", frozen + "/thaw", {}), ("DELETE", "/v1/keys/" + key, None),
+                ("DELETE", "/v1/bindings/" + binding, None), ("DELETE", "/v1/volumes/there", None), ("DELETE", "/v1/secrets/spare", None)]
+        self.disk.fill()
+        odd, refused = [], set()
+
+        def is_refused(method, path, body):
+            reply = self.server.request(method, path, body)
+            full = reply.status == 507 and reply.json["error"]["code"] == "disk_full"
+            if full:
+                refused.add((method, path))
+            elif reply.status >= 300:
+                odd.append((method, path, reply))
+            return full or reply.status >= 300
+
+        # What was written before may leave room for a few more: each is asked until it is told.
+        for method, path, body in again:
+            if not any(is_refused(method, path, body(n)) for n in range(1, 60)):
+                odd.append((method, path, "was never refused"))
+        for method, path, body in once:
+            is_refused(method, path, body)
+        self.assertEqual(odd, [])
+        self.assertEqual({call[:2] for call in again} - refused, set())
+        self.disk.free()
+        for method, path, body in again:
+            self.assertLess(self.server.request(method, path, body(1000)).status, 300, (method, path))
 
 
 class KilledLauncher(unittest.TestCase):

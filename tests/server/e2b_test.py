@@ -6,7 +6,7 @@ import json
 import unittest
 import urllib.parse
 
-from island import Server
+from island import Server, eventually
 
 server = None
 
@@ -148,6 +148,53 @@ class E2b(unittest.TestCase):
         for both in (f"types={word}created,{word}updated", f"types={word}created&types={word}updated"):
             self.assertEqual({one["type"] for one in events(both).json}, {word + "created", word + "updated"})
         self.assertEqual(events("types=sandbox.lifecycle").status, 400)
+
+    def test_a_refresh_extends_and_never_cuts(self):
+        path = f"/sandboxes/{self.box['sandboxID']}"
+        end = lambda: self.control("GET", path).json["endAt"]  # noqa: E731
+        before = end()
+        self.assertEqual(self.control("POST", path + "/refreshes", {"duration": 5}).status, 204)
+        self.assertEqual(end(), before)
+        self.assertEqual(self.control("POST", path + "/refreshes", {"duration": 600}).status, 204)
+        self.assertGreater(end(), before)
+        self.assertEqual(self.control("POST", path + "/refreshes", {"duration": "600"}).status, 400)
+        self.assertEqual(self.control("POST", "/sandboxes/i00000000000000000000/refreshes", {"duration": 5}).status, 404)
+
+    def test_events_of_all_sandboxes_and_of_one(self):
+        other = self.control("POST", "/v2/sandboxes", {"templateID": "minimal"}).json["sandboxID"]
+        self.assertEqual(self.control("DELETE", "/sandboxes/" + other).status, 204)
+        word = "sandbox.lifecycle."
+
+        def ended():  # its end is told when all of it is gone
+            told = self.control("GET", f"/events/sandboxes/{other}?orderAsc=true").json
+            return told if told[-1]["type"] == word + "killed" else None
+
+        told = eventually(ended, what="its end")
+        self.assertEqual([one["type"] for one in told], [word + "created", word + "killed"])
+        self.assertEqual({one["sandboxId"] for one in told}, {other})
+        newest = self.control("GET", "/events/sandboxes?limit=100").json
+        self.assertEqual([one["id"] for one in newest if one["sandboxId"] == other], [one["id"] for one in reversed(told)])
+        self.assertIn(self.box["sandboxID"], {one["sandboxId"] for one in newest})
+        self.assertEqual([one["id"] for one in self.control("GET", "/events/sandboxes?limit=1&offset=1").json], [newest[1]["id"]])
+        self.assertEqual(self.control("GET", "/events/sandboxes?limit=101").status, 400)
+        # Those of other projects are nobody's business.
+        project = server.post("/v1/projects", {"name": "events"}).json["id"]
+        key = server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
+        for path in ("/events/sandboxes", f"/events/sandboxes/{other}"):
+            self.assertEqual(server.get(path, key="", headers={"X-API-Key": key}).json, [])
+
+    def test_metrics_of_many(self):
+        other = self.control("POST", "/v2/sandboxes", {"templateID": "minimal"}).json["sandboxID"]
+        ids = [self.box["sandboxID"], other]
+        many = self.control("GET", "/sandboxes/metrics?sandbox_ids=" + ",".join([*ids, "i00000000000000000000"]))
+        self.assertEqual((many.status, set(many.json["sandboxes"])), (200, set(ids)), many)
+        for one in many.json["sandboxes"].values():
+            self.assertGreater(one["memTotal"], 0)
+            self.assertGreater(one["memUsed"], 0)
+            self.assertEqual(one["memCache"], 0)
+        self.assertEqual(self.control("GET", "/sandboxes/metrics").json, {"sandboxes": {}})
+        self.assertEqual(self.control("GET", "/sandboxes/metrics?sandbox_ids=" + ",".join(["x"] * 101)).status, 400)
+        self.control("DELETE", "/sandboxes/" + other)
 
     def test_a_list_goes_on_where_it_was(self):
         made = [self.control("POST", "/v2/sandboxes", {"templateID": "minimal", "metadata": {"page": "x"}}).json["sandboxID"] for _ in range(4)]

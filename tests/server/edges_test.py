@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import threading
 import time
 import unittest
@@ -108,6 +109,13 @@ class Records(unittest.TestCase):
 
 
 class RevokedKeys(unittest.TestCase):
+    def test_the_last_that_can_make_others_stays(self):
+        first = next(key for key in server.get("/v1/keys").json["keys"] if key["name"] == "first")
+        last = server.delete("/v1/keys/" + first["id"])
+        self.assertEqual(last.status, 409, last)
+        self.assertIn("make another", last.json["error"]["message"])
+        self.assertEqual(server.get("/v1/keys").status, 200)
+
     def test_what_they_read_ends(self):
         made = server.create()
         server.post(f"/v1/sandboxes/{made['id']}/commands", {"command": "sleep 1000", "background": True})
@@ -369,6 +377,20 @@ class Deaths(unittest.TestCase):
         self.assertEqual(over["end_reason"], "host-restart")
         self.assertIn("its server was restarted", over["end_detail"])
         self.assertEqual(state_of(self.own, kept["id"])["state"], "running")
+
+    def test_a_one_shot_run_that_sleeps_is_not_kept(self):
+        """Earlier versions let one be paused at its end; nobody would ever wake it."""
+        made, other = self.own.create(), self.own.create()
+        for one in (made, other):
+            self.assertEqual(self.own.post(f"/v1/sandboxes/{one['id']}/pause", {"memory": False}).status, 200)
+        self.own.stop()
+        with sqlite3.connect(os.path.join(self.own.data, "server/store.db")) as store:
+            store.execute("UPDATE sandboxes SET one_shot = 1 WHERE id = ?", (made["id"],))
+        store.close()
+        self.own.start()
+        over = eventually(lambda: (r := state_of(self.own, made["id"]))["state"] == "ended" and r)
+        self.assertEqual(over["end_reason"], "host-restart")
+        self.assertEqual(state_of(self.own, other["id"])["state"], "stopped")
 
     def test_why_it_ends_survives(self):
         made = self.own.create(timeout=1)

@@ -58,6 +58,23 @@ class Files(unittest.TestCase):
         self.assertEqual(server.delete(self.path + "?path=/tmp/a&recursive=true").status, 204)
         self.assertEqual(server.get(self.path + "/stat?path=/tmp/a").status, 404)
 
+    def test_modes_owners_and_links(self):
+        def post(verb, **body):
+            return server.post(f"{self.path}/{verb}", body).status
+
+        server.request("PUT", self.path + "?path=/tmp/owned", b"x")
+        self.assertEqual(post("chmod", path="/tmp/owned", mode="0751"), 204)
+        self.assertEqual(post("chown", path="/tmp/owned", owner="1000:1000"), 204)
+        self.assertEqual(post("symlink", path="/tmp/points", target="owned"), 204)
+        seen = server.run(self.id, "stat -c '%a %u:%g' /tmp/owned; readlink /tmp/points; cat /tmp/points")["stdout"]
+        self.assertEqual(seen, "751 1000:1000\nowned\nx")
+        self.assertEqual(server.get(self.path + "/stat?path=/tmp/points").json["type"], "link")
+        self.assertEqual(post("symlink", path="/tmp/points", target="elsewhere"), 409, "one that is there stays")
+        self.assertEqual(post("chmod", path="/tmp/owned", mode="9"), 400)
+        self.assertEqual(post("chmod", path="/tmp/nowhere", mode="0600"), 404)
+        self.assertEqual(post("chown", path="/tmp/owned", owner="nobody-of-that-name"), 404)
+        self.assertEqual(post("chown", path="/tmp/owned", owner="0:0", user="user"), 403, "who is not root gives nothing away")
+
     def test_odd_names(self):
         for name in ("/tmp/ä ö\n", "/tmp/..x", "/tmp/%2e%2e", "/tmp/a'b\"c"):
             self.assertEqual(server.request("PUT", f"{self.path}?path={quote(name)}", b"x").status, 200, name)
@@ -130,6 +147,7 @@ class Files(unittest.TestCase):
         for what, (body, status) in bad.items():
             reply = server.request("PUT", self.path + "/tar?path=/tmp/whole", body)
             self.assertEqual(reply.status, status, (what, reply))
+            self.assertEqual(reply.headers["x-isola-untrusted"], "data", what)
             self.assertEqual(self.tree("/tmp/whole"), before, what)
         for what in ("cut off", "no tar"):
             self.assertEqual(server.request("PUT", self.path + "/tar?path=/tmp/fresh/a/b", bad[what][0]).status, 400, what)

@@ -7,6 +7,7 @@ import unittest
 from island import FULL, Server, eventually
 
 LIVE, STREAMS, CYCLES, IDLE = (1000, 200, 10000, 15000) if FULL else (40, 30, 150, 500)
+LONG_STREAMS = 8 if FULL else 0
 GROWTH = 8 * 1024  # KiB, of all processes together, over two thirds of the cycles: allocators round up
 
 server = None
@@ -15,7 +16,7 @@ server = None
 def setUpModule():
     global server
     if not FULL:
-        print(f"reduced: {LIVE} live sandboxes instead of 1000, {STREAMS} streams instead of 200, {CYCLES} cycles instead of "
+        print(f"reduced: {LIVE} live sandboxes instead of 1000, {STREAMS} streams instead of 200, {LONG_STREAMS} long ones instead of 8, {CYCLES} cycles instead of "
               f"10000, {IDLE} idle connections instead of 15000 (tests/server/load_test.py)", flush=True)
     # What the address sanitizer keeps back is not growth.
     # Nor are sandboxes that are parked because many were asked for: as many as before, whoever asks.
@@ -76,8 +77,24 @@ class Load(unittest.TestCase):
                                   {"command": f"for n in $(seq 300); do echo {i} $n; done", "stream": True})
             return "".join(e["data"] for e in events if e["type"] == "stdout") == "".join(f"{i} {n}\n" for n in range(1, 301))
 
-        with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
+        # More than the guest keeps of a command (16 MiB): what is lost on the way cannot be had again. Half of them with a
+        # reader that holds its command up, the others as slowly as anybody reads.
+        def follow_long(i):
+            held, parts, lines = i % 2 == 0, 40, 50000
+            pause = "" if held else "sleep 0.5; "
+            text, gaps = [], 0
+            for event in server.lines("POST", f"/v1/sandboxes/{sandbox}/commands", {
+                    "command": f"for p in $(seq {parts}); do seq -f '{i} %.0f' {lines}; {pause}done", "stream": True,
+                    "wait_for_reader": held}):
+                gaps += event["type"] == "gap"
+                if event["type"] == "stdout":
+                    text.append(event["data"])
+            return gaps == 0 and "".join(text) == "".join(f"{i} {n}\n" for n in range(1, lines + 1)) * parts
+
+        with concurrent.futures.ThreadPoolExecutor(STREAMS + LONG_STREAMS) as pool:
+            long = [pool.submit(follow_long, i) for i in range(LONG_STREAMS)]
             self.assertTrue(all(pool.map(follow, range(STREAMS))))
+            self.assertEqual([one.result() for one in long], [True] * LONG_STREAMS)
         server.delete(f"/v1/sandboxes/{sandbox}")
 
     def test_cycles_leave_nothing_behind(self):

@@ -450,5 +450,100 @@ time.sleep(600)""")
         eventually(lambda: self.bytes_out() == 1000, what="its bytes in the ledger")
 
 
+class Echo:
+    """Sends back what it is sent, and remembers who said what."""
+    def __init__(self, address):
+        self.heard = {}
+        self.socket = socket.create_server((address, 0))
+        self.port = self.socket.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                client, peer = self.socket.accept()
+            except OSError:
+                return
+            self.heard[peer] = b""
+            threading.Thread(target=self.answer, args=(client, peer), daemon=True).start()
+
+    def answer(self, client, peer):
+        with client:
+            while word := client.recv(1000):
+                self.heard[peer] += word
+                client.sendall(word)
+
+    def close(self):
+        self.socket.close()
+
+
+class Forked(unittest.TestCase):
+    """Of one connection to the outside there are never two owners."""
+    PROGRAM = """
+import os, socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+name = sys.argv[3]
+s.sendall(name.encode())
+assert s.recv(100).decode() == name
+open('/tmp/ready-' + name, 'w').close()
+def say(text):
+    with open('/tmp/.said-' + name, 'w') as file: file.write(text)
+    os.rename('/tmp/.said-' + name, '/tmp/said-' + name)
+try:
+    if name == 'waits':
+        s.settimeout(None)
+    else:
+        while not os.path.exists('/tmp/go'): time.sleep(0.01)
+        s.sendall(b'again')
+    say('heard ' + s.recv(100).decode())
+except OSError as error:
+    say('error %d' % error.errno)
+time.sleep(600)
+"""
+
+    def setUp(self):
+        self.address = host_address()
+        if not self.address:
+            self.skipTest("this machine has no address but loopback")
+        if not server.launcher_status().get("checkpointer"):
+            self.skipTest("no criu here; `./dev criu` provides one")
+        self.echo = Echo(self.address)
+        self.made = []
+
+    def tearDown(self):
+        for one in self.made:
+            server.delete("/v1/sandboxes/" + one)
+        if hasattr(self, "echo"):
+            self.echo.close()
+
+    def said(self, sandbox, name):
+        told = server.run(sandbox, f"cat /tmp/said-{name}")
+        return told["stdout"] if told["exit_code"] == 0 else ""
+
+    def test_a_childs_are_closed_and_the_parents_go_on(self):
+        parent = server.create(network=f"allow {self.address}/32:{self.echo.port}", timeout=600)["id"]
+        self.made.append(parent)
+        server.request("PUT", f"/v1/sandboxes/{parent}/files?path=/root/dial.py", self.PROGRAM)
+        for name in ("waits", "talks"):
+            reply = server.post(f"/v1/sandboxes/{parent}/commands", {
+                "argv": ["python3", "/root/dial.py", self.address, str(self.echo.port), name], "background": True})
+            self.assertEqual(reply.status, 202, reply)
+            eventually(lambda: server.run(parent, f"test -e /tmp/ready-{name}")["exit_code"] == 0, what=name)
+        forked = server.post(f"/v1/sandboxes/{parent}/fork", {"count": 2})
+        self.assertEqual(forked.status, 201, forked)
+        children = [child["id"] for child in forked.json["sandboxes"]]
+        self.made += children
+        for child in children:
+            # Whoever only waits is told, too: 104 is ECONNRESET.
+            self.assertEqual(eventually(lambda: self.said(child, "waits"), what="the end of a connection"), "error 104")
+            server.run(child, "touch /tmp/go")
+            self.assertIn(eventually(lambda: self.said(child, "talks"), what="the end of a connection"),
+                          ("error 104", "error 32"))
+        self.assertEqual(self.said(parent, "waits"), "")
+        server.run(parent, "touch /tmp/go")
+        self.assertEqual(eventually(lambda: self.said(parent, "talks"), what="an answer"), "heard again")
+        self.assertEqual(sorted(self.echo.heard.values()), [b"talksagain", b"waits"])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -49,6 +49,10 @@ class Ports(unittest.TestCase):
         self.assertEqual(self.by_host("/index.html", **{"X-Isola-Token": self.made["port_token"]}).body, b"hello from inside")
         headers = {"X-Isola-Sandbox": self.id, "X-Isola-Port": "8000", "X-Isola-Token": self.made["port_token"]}
         self.assertEqual(server.get("/index.html", key="", headers=headers).body, b"hello from inside")
+        # What the API itself refuses: a page of somebody's, be it that its name leads here.
+        for odd, status, code in (({"Host": "evil.example"}, 421, "wrong_host"), ({"Origin": "http://evil.example"}, 403, "wrong_origin")):
+            refused = server.get("/index.html", key="", headers={**headers, **odd})
+            self.assertEqual((refused.status, refused.json["error"]["code"]), (status, code))
 
     def test_signed_urls(self):
         signed = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/sub/page", "expires_in": 600}).json

@@ -1,4 +1,6 @@
 """What is written down: the ledger, usage, events as they come, what the network was asked for."""
+import json
+import socket
 import threading
 import unittest
 
@@ -29,6 +31,27 @@ class LedgerAndUsage(unittest.TestCase):
         usage = server.get("/v1/usage?task=audit&by=task").json["usage"]
         self.assertEqual((usage[0]["group"], usage[0]["commands"]), ("audit", 1))
         self.assertGreater(usage[0]["cpu_seconds"], 0)
+        whole, pages = server.get("/v1/usage?by=sandbox").json, []
+        self.assertIsNone(whole["next"])
+        after = ""
+        while after is not None:
+            page = server.get(f"/v1/usage?by=sandbox&limit=1&after={after}").json
+            pages += page["usage"]
+            after = page["next"]
+        self.assertEqual([one["group"] for one in pages], [one["group"] for one in whole["usage"]])
+        self.assertEqual(server.get("/v1/ledger?kind=zzz").json, {"events": [], "next": None})
+        for time in ("2026-01-31T12:00:00Zzz", "2026-02-30", "2026-01-31T12:00:00%2B01:00"):
+            self.assertEqual(server.get(f"/v1/ledger?from={time}").status, 400, time)
+
+    def test_who_has_only_ended_its_side_is_answered(self):
+        made = server.create()
+        for path in ("/v1/ledger", "/v1/usage", f"/sandboxes/{made['id']}/logs"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+                client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {server.key}\r\n"
+                               f"X-API-Key: {server.key}\r\n\r\n".encode())
+                client.shutdown(socket.SHUT_WR)
+                self.assertEqual(client.makefile("rb").readline(), b"HTTP/1.1 200 OK\r\n", path)
+        server.delete(f"/v1/sandboxes/{made['id']}")
 
     def test_the_ledger_names_who_asked(self):
         other = server.post("/v1/keys", {"name": "other"}).json
@@ -110,6 +133,34 @@ class Kills(unittest.TestCase):
         self.assertNotIn("killed_by_memory_limit", done)
         self.assertNotIn("reason", self.ends(made["id"])[0])
         server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_a_kill_after_the_limits_is_not_the_limits(self):
+        made = server.create(memory="64M")
+        for hog in (self.HOG, self.HOG.replace("exec ", "") + "; exit $?"):  # by itself, and below a shell
+            self.assertEqual(server.run(made["id"], hog)["exit_code"], 137)
+            done = server.run(made["id"], "kill -9 $$")
+            self.assertEqual((done["signal"], "killed_by_memory_limit" in done), (9, False))
+        alone = server.post(f"/v1/sandboxes/{made['id']}/commands", {"command": "kill -9 $$", "background": True}).json["id"]
+        shown = eventually(lambda: (r := server.get(f"/v1/sandboxes/{made['id']}/commands/{alone}").json) and not r["running"] and r)
+        self.assertNotIn("killed_by_memory_limit", shown)
+        self.assertTrue(server.run(made["id"], self.HOG)["killed_by_memory_limit"], "the limit's again")
+        self.assertEqual([d.get("reason") for d in self.ends(made["id"])], ["oom", None, None, None, None, "oom"])
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_a_kill_from_inside_of_what_e2b_and_hooks_ran(self):
+        made = server.post("/sandboxes", {"templateID": "minimal", "timeout": 60}, headers={"X-API-Key": server.key}, key="").json
+        body = json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", "kill -9 $$"]}}).encode()
+        reply = server.post("/process.Process/Start", b"\0" + len(body).to_bytes(4, "big") + body, key="", headers={
+            "E2b-Sandbox-Id": made["sandboxID"], "X-Access-Token": made["envdAccessToken"],
+            "Content-Type": "application/connect+json", "Authorization": "Basic cm9vdDo="})
+        self.assertIn(b"signal: killed", reply.body)
+        end = eventually(lambda: self.ends(made["sandboxID"]))[0]
+        self.assertEqual((end["signal"], "reason" in end), (9, False), end)
+        server.delete(f"/v1/sandboxes/{made['sandboxID']}")
+        failed = server.post("/v1/sandboxes", {"on_create": ["kill -9 $$"], "task": "killed-hook"})
+        self.assertIn("signal 9", failed.json["error"]["message"])
+        events = server.get("/v1/ledger?kind=command.ended&limit=1000&order=newest").json["events"]
+        self.assertEqual([e["data"].get("reason") for e in events if e.get("task") == "killed-hook"], [None])
 
     def test_a_command_without_time(self):
         made = server.create()

@@ -4,6 +4,7 @@ import html
 import io
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -223,6 +224,14 @@ while True:
     path = head.split()[1]
     if path == b'/whole':
         peer.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(whole) + whole)
+    elif path == b'/asked':
+        asked = head.replace(value, b'')
+        peer.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(asked) + asked)
+    elif path == b'/packed':
+        packs = b'gzip' in head.lower()  # what it looks like then does not matter
+        body = value[::-1] if packs else value
+        peer.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\n' % len(body) +
+                     (b'Content-Encoding: gzip\\r\\n' if packs else b'') + b'\\r\\n' + body)
     elif path == b'/head':
         peer.sendall(b'HTTP/1.1 200 OK\\r\\nX-It: ' + value + b'\\r\\nContent-Length: 0\\r\\n\\r\\n')
     else:
@@ -241,6 +250,14 @@ while True:
         ports = f"/v1/sandboxes/{box}/ports/8000"
         self.clean(server.get(ports + "/whole").body, size=len(everything(self.value)))
         self.assertEqual(server.get(ports + "/head").headers["x-it"], "*" * len(self.value))
+        # Nobody is asked to pack what is to be searched.
+        packs = {"Accept-Encoding": "gzip, br", "Sec-WebSocket-Extensions": "permessage-deflate"}
+        packed = server.get(ports + "/packed", headers=packs)
+        self.assertEqual((packed.headers.get("content-encoding"), packed.body), (None, b"*" * len(self.value)))
+        asked = server.get(ports + "/asked", headers=packs).body.decode().lower()
+        self.assertIn("\naccept-encoding: identity\r", asked)
+        self.assertNotIn("gzip", asked)
+        self.assertNotIn("permessage-deflate", asked)
         for line in server.get(ports + "/chunks").body.decode().splitlines():
             self.assertEqual(len(line), len(self.value))
             self.assertEqual(line[3:], "*" * (len(self.value) - 3))
@@ -375,6 +392,43 @@ class Gates(Base):
         launcher = server.launcher_pid()
         return eventually(lambda: children_named(launcher, b"gate"), what="a gate")[0]
 
+    def test_what_was_revoked_before_the_kill_is_searched_for_after_it(self):
+        box = self.box()
+        self.put(box, "/tmp/value", self.value)
+        for made in server.get(f"/v1/sandboxes/{box}/bindings").json["bindings"]:
+            self.assertEqual(server.delete(f"/v1/bindings/{made['id']}").status, 204)
+        before = self.gate()
+        os.kill(before, signal.SIGKILL)
+        eventually(lambda: self.gate() != before, what="another gate")
+        self.assertEqual(server.run(box, "cat /tmp/value")["stdout"], "*" * len(self.value))
+
+    def test_what_a_change_drops_while_the_gate_dies_is_searched_for_after_it(self):
+        slow, started = (f"/var/tmp/isola-{word}-{secrets.token_hex(6)}" for word in ("slow", "started"))
+        for path in (slow, started):
+            self.addCleanup(lambda path=path: os.path.exists(path) and os.unlink(path))
+        box = self.box()
+        self.put(box, "/tmp/value", self.value)
+        changed = self.secret
+        script = f"if [ -e {slow} ]; then touch {started}; sleep 2; fi; echo a value of a source"
+        reply = server.post("/v1/secrets", {"name": "c" + secrets.token_hex(6),
+                                            "source": {"type": "command", "argv": ["/bin/sh", "-c", script]}})
+        self.assertEqual(reply.status, 201, reply)
+        reply = server.post(f"/v1/sandboxes/{box}/bindings", {"secret": reply.json["name"], "names": ["b.example.org"]})
+        self.assertEqual(reply.status, 201, reply)
+        with open(slow, "w"):
+            pass
+        # The change waits for the source when the gate dies: the next one is told of it, and never of what was before.
+        replies = []
+        asking = threading.Thread(target=lambda: replies.append(
+            server.request("PUT", f"/v1/secrets/{changed}", {"value": fresh_value()})))
+        asking.start()
+        eventually(lambda: os.path.exists(started), what="the source")
+        os.unlink(slow)
+        os.kill(self.gate(), signal.SIGKILL)
+        asking.join()
+        self.assertIn(replies[0].status, (200, 204), replies)
+        self.assertEqual(server.run(box, "cat /tmp/value")["stdout"], "*" * len(self.value))
+
     def test_killed_in_the_middle(self):
         box = self.box()
         self.put(box, "/tmp/value", self.value)
@@ -413,6 +467,8 @@ for batch, word in enumerate(sys.stdin):
                 if line["type"] != "ping":
                     self.assertEqual(line["type"], "stdout", line)
                     out += line["data"]
+            # Where nothing comes for a moment behind the first letters of a value, a terminal is shown up to three of them.
+            out = re.sub(re.escape(self.value[0]) + r"[^*\n]{0,2}(?=\*{30})", lambda shown: "*" * len(shown[0]), out)
             self.assertEqual(out, batch)
         for thread in threads:
             thread.join()

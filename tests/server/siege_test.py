@@ -185,6 +185,22 @@ class TooMuch(unittest.TestCase):
         self.assertEqual((len(done["stdout"]), done["stdout_dropped_bytes"]), (8 << 20, 9000000 - (8 << 20)))
         server.delete(f"/v1/sandboxes/{made['id']}")
 
+    def test_input_that_nobody_reads(self):
+        made, other = server.create(), server.create()
+        deaf = {"command": "sleep 1000", "background": True, "stdin": "x" * (15 << 20)}
+        path = f"/v1/sandboxes/{made['id']}/commands"
+        told = [server.post(path, deaf) for _ in range(9)]
+        self.assertEqual([reply.status for reply in told], [202] * 8 + [429])  # 128 MiB are a project's
+        self.assertIn("stdin", told[-1].json["error"]["message"])
+        self.assertEqual(len(server.get(path).json["commands"]), 8)  # what was refused was not started
+        self.assertEqual(server.post("/v1/run", {"command": "true", "stdin": "x" * (15 << 20)}).status, 429)
+        self.assertEqual(server.run(other["id"], "cat", stdin="short")["stdout"], "short")
+        server.delete(f"/v1/sandboxes/{made['id']}")
+        # All of it comes to one who reads.
+        eventually(lambda: server.post(f"/v1/sandboxes/{other['id']}/commands", {"command": "true", "stdin": "x" * (15 << 20)}).status == 200)
+        self.assertEqual(server.run(other["id"], "wc -c", stdin="y" * (15 << 20))["stdout"].strip(), str(15 << 20))
+        server.delete(f"/v1/sandboxes/{other['id']}")
+
 
 def e2b(method, path, body=None, key=None, headers=None):
     sent = {"X-API-Key": key or server.key} if key != "" else {}
@@ -290,11 +306,52 @@ class Tenants(unittest.TestCase):
         terminal = WebSocket(connect(), "localhost", f"/v1/sandboxes/{made['id']}/terminal?task=look",
                              {"Authorization": "Bearer " + server.key})
         self.assertEqual(terminal.json()["type"], "start")
-        self.assertEqual(server.get(f"/v1/sandboxes/{made['id']}/commands").json["commands"][0]["task"], "look")
+        command = server.get(f"/v1/sandboxes/{made['id']}/commands").json["commands"][0]
+        self.assertEqual(command["task"], "look")
+        resize = f"/v1/sandboxes/{made['id']}/commands/{command['id']}/resize"
+        self.assertEqual(server.post(resize, {"rows": 41, "cols": 119}).status, 204)
+        # No terminal is as large, and none gets what is left of the number in fewer bits.
+        terminal.send(b'{"type": "resize", "rows": 65543, "cols": 65545}', text=True)
+        terminal.send(b"stty size\n")
+        said = b""
+        while b"41 119" not in said:
+            self.assertNotIn(b"7 9\r", said)
+            said += terminal.read()[1]
+        plain = server.post(f"/v1/sandboxes/{made['id']}/commands", {"command": "sleep 1000", "background": True}).json
+        refused = server.post(f"/v1/sandboxes/{made['id']}/commands/{plain['id']}/resize", {"rows": 1, "cols": 1})
+        self.assertEqual(refused.status, 400, refused)
         server.delete(f"/v1/sandboxes/{made['id']}")
 
 
 class Readiness(unittest.TestCase):
+    def test_a_launcher_that_is_gone(self):
+        own = Server()
+        # Whoever would start another one stands still.
+        parents = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat") as file:
+                    parents[int(pid)] = int(file.read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                pass
+        keepers = [pid for pid, parent in parents.items() if parent == own.process.pid]
+        launcher = own.launcher_pid()
+        for pid in keepers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            self.assertEqual(own.get("/readyz", key="").status, 200)
+            self.assertIn("\nisola_ready 1\n", own.get("/metrics", key="").body.decode())
+            os.kill(launcher, signal.SIGKILL)
+            eventually(lambda: "\nisola_ready 0\n" in own.get("/metrics", key="").body.decode(), what="a count of it")
+            self.assertEqual(own.get("/readyz", key="").status, 503)
+        finally:
+            for pid in keepers:
+                os.kill(pid, signal.SIGCONT)
+            try:
+                eventually(lambda: own.get("/readyz", key="").status == 200, what="the next launcher")
+            finally:
+                own.close()
+
     def test_a_launcher_that_says_nothing(self):
         self.assertEqual(server.get("/readyz", key="").status, 200)
         launcher = server.launcher_pid()

@@ -79,6 +79,33 @@ class Snapshots(ImageCase):
         self.assertEqual(told["stdout"], "good\n/usr/share\n")
         self.assertEqual(self.server.get(f"{path}/commands/{started['id']}").status, 404)
 
+    def test_a_rollback_to_what_cannot_be_restored_changes_nothing(self):
+        holder = Holder(self.server)
+        holder.ask()
+        made = self.ok(holder.verb("snapshot", name="bad"), 201)
+        folder = os.path.join(self.server.data, "images", made["id"], "memory")
+        pages = max((os.path.join(folder, f) for f in os.listdir(folder) if f.startswith("pages-")), key=os.path.getsize)
+
+        def flip():
+            with open(pages, "r+b") as file:
+                file.seek(4096)
+                byte = file.read(1)[0]
+                file.seek(4096)
+                file.write(bytes([byte ^ 1]))
+
+        flip()
+        for paused in (False, True):
+            if paused:
+                self.ok(holder.verb("pause"))
+            refused = holder.verb("rollback", snapshot="bad")
+            self.assertGreaterEqual(refused.status, 400)
+            self.assertIn("is not what was written", refused.body.decode())
+            self.assertEqual(self.server.get(holder.path).json["state"], "paused" if paused else "running")
+            holder.check(self)  # as it was, and further than the snapshot
+        flip()
+        self.ok(holder.verb("rollback", snapshot="bad"))
+        self.assertEqual(self.server.delete("/v1/snapshots/bad").status, 204)
+
     def test_snapshots_expire_after_their_last_use(self):
         server = Server("--log-access", "false", "--sweep", "200ms")
         try:

@@ -113,6 +113,20 @@ class Github(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Published(unittest.TestCase):
+    """What whoever checks a token asks for: no sandbox is needed, and no key."""
+
+    def test_keys_and_configuration(self):
+        server = Server("--issuer", ISSUER)
+        self.addCleanup(server.close)
+        found = server.get("/.well-known/openid-configuration", key="")
+        self.assertEqual((found.status, found.json["issuer"], found.json["jwks_uri"]),
+                         (200, ISSUER, ISSUER + "/.well-known/jwks.json"))
+        keys = server.get("/.well-known/jwks.json", key="")
+        self.assertEqual(keys.status, 200)
+        self.assertTrue(all("d" not in key for key in keys.json["keys"]), "public parts only")
+
+
 @unittest.skipUnless(TEMPLATE, "no template with Python is built")
 class Tokens(unittest.TestCase):
     @classmethod

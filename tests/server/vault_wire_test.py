@@ -114,6 +114,28 @@ class Wire(unittest.TestCase):
         self.assertEqual(self.server.delete(f"/v1/bindings/{made}").status, 204)
         self.assertNotIn("welcome", self.fetch(box))
 
+    def test_a_name_stays_closed_while_the_next_launcher_has_no_value_for_it(self):
+        path = f"/var/tmp/isola-wire-{secrets.token_hex(6)}"
+        with open(path, "w") as file:
+            file.write(self.value)
+        os.chmod(path, 0o644)
+        self.addCleanup(lambda: os.path.exists(path) and os.unlink(path))
+        name = "w" + secrets.token_hex(4)
+        self.assertEqual(self.server.post("/v1/secrets", {"name": name, "source": {"type": "file", "path": path}}).status, 201)
+        box = self.box()
+        self.bind(box, name)
+        self.assertEqual(self.fetch(box), "welcome", self.server.log())
+        os.unlink(path)
+        os.kill(self.server.launcher_pid(), signal.SIGKILL)  # a gate alone gets again what the launcher has for it
+        eventually(lambda: self.server.get("/readyz", key="").status == 200, what="the next launcher")
+        seen = len(Upstream.seen)
+        # Its output is not to be had either, as it cannot be searched now: what became of it stands in the ledger.
+        self.fetch(box)
+        denied = lambda: self.server.get(f"/v1/ledger?sandbox={box}&kind=secret.denied").json["events"]
+        eventually(denied, what="the refusal")
+        self.assertEqual(denied()[0]["data"]["reason"], "locked")
+        self.assertEqual(len(Upstream.seen), seen, "it passed by unseen")
+
     def test_another_value_is_used_from_the_next_request_on(self):
         box = self.box()
         name = self.secret("an old value that opens nothing")
@@ -141,6 +163,22 @@ class Wire(unittest.TestCase):
         self.assertEqual(self.server.run(box, "grep -c 'isola: begin' /etc/ssl/certs/ca-certificates.crt")["stdout"].strip(),
                          "1")
         self.assertEqual(self.fetch(box), "welcome")
+
+    def test_the_authority_stands_where_other_distributions_look(self):
+        box = self.box()
+        there = "/etc/pki/tls/certs/ca-bundle.crt"
+        self.server.run(box, f"mkdir -p /etc/pki/tls/certs && cp /etc/ssl/certs/ca-certificates.crt {there} && "
+                             "ln -s certs/ca-certificates.crt /etc/ssl/cert.pem", user="root")
+        self.bind(box, self.secret())
+        for path in (there, "/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt"):
+            self.assertEqual(self.server.run(box, f"grep -c 'isola: begin' {path}")["stdout"].strip(), "1", path)
+        self.assertEqual(self.server.run(box, "readlink /etc/ssl/cert.pem")["stdout"].strip(), "certs/ca-certificates.crt")
+        self.assertEqual(self.server.run(box, "ls /etc/pki/ca-trust 2>&1 || true")["stdout"].count("No such file"), 1)
+        look = "import socket, ssl; c = ssl.create_default_context(capath='/etc/ssl/certs')\n" \
+               f"s = c.wrap_socket(socket.create_connection(('{NAME}', {self.port}), 20), server_hostname='{NAME}')\n" \
+               "print('trusted')"
+        out = self.server.run(box, f"python3 -c \"{look}\" 2>&1")["stdout"]
+        self.assertIn("trusted", out)
 
     def test_a_template_build_has_no_credentials(self):
         shared = self.server.post("/v1/bindings", {"secret": self.secret(), "names": [NAME], "ports": str(self.port)})

@@ -176,6 +176,28 @@ class Volumes(unittest.TestCase):
             led = self.server.post("/v1/sandboxes", {"volumes": [{"name": one["name"], "path": "/m", "subpath": bad}]})
             self.assertEqual(led.status, 400, (bad, led))
 
+    def test_a_sandbox_that_has_filled_its_own_disk_is_in_the_ledger(self):
+        server = Server("--sample", "200ms")
+        try:
+            box = server.create(timeout=600, disk="32M")["id"]
+            full = lambda: [e for e in server.get(f"/v1/ledger?kind=sandbox.disk_full&sandbox={box}").json["events"]]
+            server.run(box, "head -c 8M /dev/urandom >/root/some")
+            samples = lambda: server.get(f"/v1/ledger?kind=usage.sample&sandbox={box}").json["events"]
+            self.assertEqual(full(), [])
+            for times in (1, 2):  # once for each time that it is so
+                self.assertNotEqual(server.run(box, "head -c 64M /dev/urandom >/root/big")["exit_code"], 0)
+                events = eventually(lambda: (told := full()) and len(told) == times and told, what="an entry")
+                self.assertEqual(events[-1]["data"]["limit"], 32 * MIB)
+                # What was removed is charged until the store commits, which a sync inside does not ask for.
+                server.run(box, "rm /root/big")
+                os.sync()
+                used = lambda: server.get(f"/v1/sandboxes/{box}/metrics").json["disk_bytes"]
+                eventually(lambda: used() < 16 * MIB, what="room")
+                before = len(samples())
+                eventually(lambda: len(samples()) > before + 1, what="another look")
+        finally:
+            server.close()
+
     def test_a_full_one_is_enospc_and_can_grow(self):
         one = self.volume()
         box = self.box({"name": one["name"], "path": "/data"})

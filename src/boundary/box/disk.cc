@@ -38,16 +38,20 @@ struct Ends {
   off_t length = 0;
 };
 
+// What stands in a layer was written by whoever ran on it: a pipe or a device there must keep nobody waiting.
+constexpr int kNoWaiting = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
 Result<Ends> open_ends(const std::string& from, const std::string& path, uint64_t size, int flags) {
   Ends ends;
-  ends.from = Fd(::open(from.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  ends.from = Fd(::open(from.c_str(), O_RDONLY | kNoWaiting));
   struct stat st{};
   if (!ends.from || ::fstat(ends.from.get(), &st) < 0) return sys_error("cannot open the disk to begin with");
   if (!S_ISREG(st.st_mode)) return fail(Code::corrupt, "the disk to begin with is none");
   if (static_cast<uint64_t>(st.st_size) > size) return fail(Code::invalid, "the sandbox's disk is too small");
   ends.length = st.st_size;
-  ends.to = Fd(::open(path.c_str(), O_RDWR | flags | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!ends.to) return sys_error("cannot make the sandbox's disk");
+  ends.to = Fd(::open(path.c_str(), O_RDWR | flags | kNoWaiting, 0600));
+  if (!ends.to || ::fstat(ends.to.get(), &st) < 0) return sys_error("cannot make the sandbox's disk");
+  if (!S_ISREG(st.st_mode)) return fail(Code::corrupt, "the sandbox's disk is none");
   return ends;
 }
 

@@ -70,5 +70,18 @@ TEST(BoxDiskSize, IsBelowTheLimitAndWhole) {
   }
 }
 
+// Layers are written by strangers: neither a pipe nor a link in the place of a disk keeps anybody waiting or leads
+// away.
+TEST_F(BoxDisk, WhatIsNoDiskIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(at("pipe").c_str(), 0600), 0);
+  ASSERT_EQ(::symlink("/dev/zero", at("link").c_str()), 0);
+  std::function<Result<void>()> later;
+  for (const char* name : {"pipe", "link", "."}) {
+    EXPECT_FALSE(make_disk(at(name), at("disk"), 1 << 20)) << name;
+    EXPECT_FALSE(begin_disk(at(name), at("disk"), 1 << 20, later)) << name;
+    EXPECT_NE(::access(at("disk").c_str(), F_OK), 0) << name;
+  }
+}
+
 }  // namespace
 }  // namespace isola::boundary::box

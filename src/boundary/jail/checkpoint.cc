@@ -165,7 +165,7 @@ Criu Criu::find() {
     for (const char* path : {"/var/cache/isola/tools/criu", "/usr/sbin/criu", "/usr/bin/criu", "/usr/local/sbin/criu"})
       if (criu.program.empty() && ::access(path, X_OK) == 0) criu.program = path;
   }
-  std::string preload = folder_of_this_program() + "criu-preload.so";
+  std::string preload = folder_of_this_program() + kPreload;
   if (::access(preload.c_str(), R_OK) == 0) criu.preload = preload;
   return criu;
 }
@@ -175,6 +175,11 @@ Result<MemoryHost> memory_host(const Criu& criu) {
     return fail(Code::unsupported,
                 "there is no criu on this machine, so the memory of a sandbox cannot be kept (its files can); "
                 "`./dev criu` provides one, ISOLA_CRIU names another");
+  // Before anything is paused: what could not be resumed would be lost.
+  if (criu.preload.empty())
+    return fail(Code::unsupported, std::string(Criu::kPreload) +
+                                       " is not beside this program, and nothing that criu restores without it passes "
+                                       "the checks: so the memory of a sandbox cannot be kept (its files can)");
   ISOLA_TRY(MemoryHost host, memory_of_this_machine());
   ISOLA_TRY(std::string version, version_of(criu.program));
   host.checkpointer = "criu " + version;

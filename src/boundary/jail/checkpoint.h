@@ -14,7 +14,11 @@ namespace isola::boundary::jail {
 
 struct Criu {
   std::string program;  // empty: none on this machine
-  std::string preload;  // a library for it (preload/); empty: none
+  // A library for it (preload/), without which nothing is saved: the owner of what is restored would be another one,
+  // and that is refused. Empty: it is not beside this program.
+  std::string preload;
+  static constexpr const char* kPreload = "criu-preload.so";
+  bool complete() const { return !program.empty() && !preload.empty(); }
 
   // The one that ISOLA_CRIU names, or the machine's: in Isola's cache of tools, else in the usual folders.
   static Criu find();

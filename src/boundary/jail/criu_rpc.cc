@@ -42,7 +42,7 @@ enum Field : uint32_t {
   kTcpSkipInFlight = 46,
   kNetworkLock = 64,
 };
-constexpr uint64_t kCgroupsIgnore = 0, kNetworkLockNftables = 2, kNetworkLockSkip = 3;
+constexpr uint64_t kCgroupsIgnore = 0, kNetworkLockSkip = 3;
 
 ProtoWriter common(const Options& options, const char* log) {
   ProtoWriter out;
@@ -59,7 +59,7 @@ ProtoWriter common(const Options& options, const char* log) {
   for (const auto& external : options.external) out.text(kExternal, external);
   out.number(kEmptyNamespaces, CLONE_NEWNET);
   out.number(kTcpSkipInFlight, 1);
-  out.number(kNetworkLock, options.lock_network ? kNetworkLockNftables : kNetworkLockSkip);
+  out.number(kNetworkLock, kNetworkLockSkip);
   return out;
 }
 
@@ -133,7 +133,9 @@ Result<Servant> Servant::start(const Program& program, const Birth& birth) {
     std::string preload = "LD_PRELOAD=" + program.preload, path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
     // A library of criu's would set up its cryptography while it is loaded; nobody here uses any.
     std::string no_tls = "GNUTLS_NO_IMPLICIT_INIT=1";
-    char* env[] = {path.data(), no_tls.data(), program.preload.empty() ? nullptr : preload.data(), nullptr};
+    std::string owner = "ISOLA_CRIU_OWNER=" + std::to_string(birth.owner);  // jail/preload/preload_owner.h
+    char* env[] = {path.data(), no_tls.data(), program.preload.empty() ? nullptr : preload.data(),
+                   birth.owner == 0 ? nullptr : owner.data(), nullptr};
     ::execle(program.path.c_str(), "criu", "swrk", "3", nullptr, env);
     return 127;
   };

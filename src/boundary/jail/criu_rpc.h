@@ -22,7 +22,7 @@ namespace isola::criu {
 
 struct Program {
   std::string path;
-  std::string preload;  // a library for it (preload/); empty: none
+  std::string preload;  // a library for it (preload/): it sees to the owner of what is restored
 };
 
 // What dump and restore share. Everything that a jail always needs is set by itself: cgroups are not criu's business,
@@ -32,14 +32,14 @@ struct Options {
   std::vector<std::string> external;  // mounts that come from outside (external_mounts.h)
   uint32_t ghost_limit = 64 << 20;    // largest deleted-but-open file
   int log_level = 1;                  // into <images>/dump.log or restore.log
-  bool lock_network = false;          // TCP connections inside that hold unsent data need it; it costs milliseconds
 };
 
 struct Birth {
   // In the child, before criu starts there: what the restored processes shall inherit (control groups, their
   // namespace).
   std::function<Result<void>()> before_exec;
-  int cgroup = -1;  // a folder of cgroup v2 that criu is born into
+  int cgroup = -1;     // a folder of cgroup v2 that criu is born into
+  uint32_t owner = 0;  // of the user namespace that it makes; 0: root
 };
 
 struct Hooks {

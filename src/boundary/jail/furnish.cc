@@ -41,10 +41,13 @@ Result<void> cut_ties(const std::string& id) {
   ::setsid();
   if (int e = at("unshare_cgroup")) return sys_error("cannot make a cgroup namespace", e);
   if (::unshare(CLONE_NEWCGROUP) < 0) return sys_error("cannot make a cgroup namespace");
+  if (int e = at("keyctl")) return sys_error("cannot leave the session keyring", e);
   // A kernel without keyrings has none to inherit.
   if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
     return sys_error("cannot leave the session keyring");
+  if (int e = at("sethostname")) return sys_error("cannot set the host name", e);
   if (::sethostname("isola", 5) < 0) return sys_error("cannot set the host name");
+  if (int e = at("setdomainname")) return sys_error("cannot set the domain name", e);
   // Where the guest looks for its own name: it changes with a restore as another sandbox, and nobody inside can set it.
   if (::setdomainname(id.data(), id.size()) < 0) return sys_error("cannot set the domain name");
   ::umask(022);
@@ -94,14 +97,15 @@ Result<Fd> make_mount(const MountRule& rule, int root, int wire, std::vector<Fd>
 
 // Makes the place where a shown folder (or file) goes, component by component and without following a symlink.
 Result<void> make_place(int root, const std::string& path, bool folder) {
-  Fd at;
+  Fd folder_above;
   size_t from = 0;
   for (;;) {
     size_t slash = path.find('/', from);
     std::string name = path.substr(from, slash - from);
     bool last = slash == std::string::npos;
     if (name.empty() || name == "." || name == "..") return fail(Code::invalid, "/" + path + " is not a plain path");
-    int dir = at ? at.get() : root;
+    int dir = folder_above ? folder_above.get() : root;
+    if (int e = at("make_place")) return sys_error("cannot make /" + path, e);
     if (last && !folder) {
       Fd made(::openat(dir, name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
       if (!made) return sys_error("cannot make /" + path);
@@ -110,7 +114,7 @@ Result<void> make_place(int root, const std::string& path, bool folder) {
     if (::mkdirat(dir, name.c_str(), 0755) < 0 && errno != EEXIST) return sys_error("cannot make /" + path);
     if (last) return {};
     ISOLA_TRY(Fd next, kernel::open_beneath(dir, name, O_DIRECTORY));
-    at = std::move(next);
+    folder_above = std::move(next);
     from = slash + 1;
   }
 }
@@ -140,6 +144,7 @@ Result<void> mount_everything(const Furnishing& f, int wire, std::vector<Fd> fds
   }
   ISOLA_CHECK(kernel::make_all_private());
   ISOLA_CHECK(kernel::attach(root_mount.get(), AT_FDCWD, kNewRoot));
+  if (int e = at("open_root")) return sys_error("cannot open the new root", e);
   Fd root(::open(kNewRoot, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!root) return sys_error("cannot open the new root");
   if (f.outfit) ISOLA_CHECK(put_files(root.get(), *f.outfit));
@@ -163,6 +168,7 @@ Result<void> mount_everything(const Furnishing& f, int wire, std::vector<Fd> fds
   if (int e = at("pivot_root")) return sys_error("cannot change the root", e);
   // The old root ends up on top of the new one, and is taken off it.
   if (::fchdir(root.get()) < 0 || ::syscall(SYS_pivot_root, ".", ".") < 0) return sys_error("cannot change the root");
+  if (int e = at("leave_root")) return sys_error("cannot leave the old root", e);
   if (::umount2(".", MNT_DETACH) < 0) return sys_error("cannot leave the old root");
   if (::chdir("/") < 0) return sys_error("cannot enter the new root");
   return {};
@@ -180,6 +186,7 @@ Result<void> set_resource_limit(int resource, rlim_t value) {
 
 Result<void> limit_resources(uint32_t open_files) {
   for (const auto& limit : resource_limits(open_files)) ISOLA_CHECK(set_resource_limit(limit.resource, limit.value));
+  if (int e = at("scheduler")) return sys_error("cannot set the scheduling", e);
   sched_param plain{};
   if (::sched_setscheduler(0, SCHED_OTHER, &plain) < 0) return sys_error("cannot set the scheduling");
   return {};
@@ -203,6 +210,7 @@ Result<void> arrange_descriptors(const Furnishing& f) {
   constexpr int kFirst = 3, kControl = 7, kParking = 100;
   Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null) return sys_error("cannot open /dev/null");
+  if (int e = at("arrange_fds")) return sys_error("cannot arrange descriptors", e);
   // Out of the way first, so that no target overwrites a source.
   int parked[6];
   const int sources[6] = {f.link[0], f.link[1], f.link[2],
@@ -231,6 +239,7 @@ Result<void> reset_signals() {
 }
 
 Result<std::vector<Fd>> await(int control, char word) {
+  if (int e = at("await_word")) return sys_error("cannot hear the launcher", e);
   ISOLA_TRY(auto message, kernel::receive_message(control, 16));
   if (message.bytes.empty()) return fail(Code::unavailable, "the launcher is gone");
   if (message.bytes[0] != word) return fail(Code::internal, "unexpected word from the launcher");
@@ -246,6 +255,7 @@ Result<void> live(const Furnishing& f) {
   using Shape = IslandNetwork::Shape;
   const Shape shape = !f.outfit ? Shape::alone : f.outfit->tapped ? Shape::tapped : Shape::wired;
   if (shape == Shape::wired) {  // that was the engine's; the sandbox's own is another
+    if (int e = at("unshare_wire")) return sys_error("cannot make a network namespace", e);
     wire = Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (!wire || ::unshare(CLONE_NEWNET) < 0) return sys_error("cannot make a network namespace");
   }
@@ -263,6 +273,7 @@ Result<void> live(const Furnishing& f) {
   ISOLA_CHECK(reset_signals());
   ISOLA_CHECK(give_up_privileges(f));
   constexpr int kControl = 7;
+  if (int e = at("say_furnished")) return sys_error("cannot tell the launcher", e);
   ISOLA_CHECK(kernel::send_message(kControl, std::string_view(&kFurnished, 1)));
   ISOLA_TRY(auto last, await(kControl, kExec));
   if (shape == Shape::tapped) {

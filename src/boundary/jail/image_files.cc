@@ -77,6 +77,14 @@ Result<void> link_image(const std::string& from, const std::string& to, const Ne
   return {};
 }
 
+Result<bool> has_connections(const std::string& folder) {
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(folder, error))
+    if (file.path().filename().string().starts_with("tcp-stream-")) return true;
+  if (error) return fail(Code::not_found, "cannot list " + folder);
+  return false;
+}
+
 Result<std::string> filter_hash(const std::string& folder) {
   auto bad = [&](const char* why) { return fail(Code::corrupt, std::string("its system-call filters: ") + why); };
   auto image = read_file(folder + "/seccomp.img");

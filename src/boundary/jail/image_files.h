@@ -21,6 +21,9 @@ struct NewIdentity {
 // Makes the folder `to`, on the same filesystem.
 Result<void> link_image(const std::string& from, const std::string& to, const NewIdentity& identity);
 
+// Whether there are TCP connections in it.
+Result<bool> has_connections(const std::string& folder);
+
 // The hash of the one system-call filter that every process of the checkpoint has; Code::corrupt when one has another,
 // none, or more than one.
 Result<std::string> filter_hash(const std::string& folder);

@@ -25,7 +25,7 @@ class Jail : public Boundary {
   std::string describe_protections() const override { return protections_.describe(); }
   Result<std::unique_ptr<Launching>> begin(LaunchSpec spec) override;
   Result<MemoryHost> memory_host() override;
-  bool has_checkpoints() const { return !criu_.program.empty(); }
+  bool has_checkpoints() const { return criu_.complete(); }
   Result<std::unique_ptr<Checkpointing>> checkpoint(Cell& cell, CheckpointSpec spec) override;
   Result<void> verify_limits(const Limits& wanted, const kernel::CgroupLimits& installed) const override;
   Result<std::unique_ptr<Cell>> adopt(const CellName& name) override;

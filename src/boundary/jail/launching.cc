@@ -30,6 +30,8 @@ namespace {
 class BorrowedUser {
  public:
   explicit BorrowedUser(uint32_t id) {
+    failed_ = kernel::fault::at("borrow_user");
+    if (failed_ != 0) return;
     if (::setresgid(-1, id, -1) < 0 || ::setresuid(-1, id, -1) < 0) failed_ = errno;
   }
   ~BorrowedUser() {
@@ -174,7 +176,8 @@ Result<void> JailLaunching::clone() {
   // way it leaves with its low numbers only; whatever the launcher keeps for long lies above them.
   const bool low = std::ranges::all_of(needed, [](int fd) { return fd < kKeptFrom - 1; });
   Fd apart;
-  if (low && keeps_many(conversation.first.get())) apart = Fd(::eventfd(0, EFD_CLOEXEC));
+  if (low && keeps_many(conversation.first.get()) && !kernel::fault::at("eventfd"))
+    apart = Fd(::eventfd(0, EFD_CLOEXEC));
   if (apart.get() >= kKeptFrom) apart.reset();
   const bool shared = static_cast<bool>(apart);
   {
@@ -235,6 +238,7 @@ Result<void> JailLaunching::start() {
   ISOLA_TRY(auto mounts, make_mounts(userns.get()));
   std::vector<int> fds;
   for (const auto& mount : mounts) fds.push_back(mount.get());
+  if (int e = kernel::fault::at("say_furnish")) return sys_error("cannot tell the unborn jail", e);
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kFurnish, 1), fds));
   watch_.lap(Step::root);
   return {};
@@ -282,6 +286,7 @@ Result<void> JailLaunching::hear(kernel::Message message) {
 }
 
 Result<void> JailLaunching::wait_for(int fd) {
+  if (int e = kernel::fault::at("epoll_ctl")) return sys_error("cannot wait for an engine", e);
   epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
   if (::epoll_ctl(ready_.get(), EPOLL_CTL_ADD, fd, &event) < 0) return sys_error("cannot wait for an engine");
   return {};
@@ -364,6 +369,7 @@ Result<std::unique_ptr<Cell>> JailLaunching::bear() {
   watch_.lap(Step::verify);
   std::vector<int> last;
   if (network_->tap) last.push_back(network_->tap.get());
+  if (int e = kernel::fault::at("say_exec")) return sys_error("cannot tell the unborn jail", e);
   ISOLA_CHECK(kernel::send_message(control_.get(), std::string_view(&kExec, 1), last));
   network_->tap.reset();  // the engine's alone
   told_to_exec_ = true;

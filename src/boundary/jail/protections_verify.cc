@@ -2,6 +2,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include "boundary/jail/protections.h"
 #include "boundary/jail/words.h"
 #include "kernel/fault.h"
+#include "kernel/process.h"
 #include "kernel/seccomp_program.h"
 
 namespace isola::boundary::jail {
@@ -133,6 +136,17 @@ Result<void> verify_maps(pid_t pid, const Protections& wanted) {
   return {};
 }
 
+// The kernel counts some things per owner of a user namespace (inotify instances): so it must not be the host's root,
+// nor another sandbox.
+Result<void> verify_owner(pid_t pid, const Protections& wanted) {
+  ISOLA_TRY(Fd users, kernel::open_namespace(pid, "user"));
+  uid_t owner = 0;
+  if (::ioctl(users.get(), NS_GET_OWNER_UID, &owner) < 0) return sys_error("cannot ask whose a user namespace is");
+  if (owner != wanted.id_base)
+    return differ("the owner of ns/user", std::to_string(wanted.id_base), std::to_string(owner));
+  return {};
+}
+
 Result<void> verify_cgroup(pid_t pid, const Protections& wanted) {
   ISOLA_TRY(std::string text, read_file(fmt::format("/proc/{}/cgroup", pid)));
   if (auto wrong = misplaced_controller(text, wanted.cgroup, wanted.limits.wants_io()); !wrong.empty())
@@ -236,6 +250,7 @@ Result<void> verify(pid_t pid, const Protections& wanted, const std::string* fil
   if (int e = kernel::fault::at("verify")) return sys_error("protection mismatch", e);
   ISOLA_CHECK(verify_namespaces(pid));
   ISOLA_CHECK(verify_maps(pid, wanted));
+  ISOLA_CHECK(verify_owner(pid, wanted));
   ISOLA_CHECK(verify_cgroup(pid, wanted));
   ISOLA_CHECK(verify_mounts(pid, wanted));
   ISOLA_CHECK(verify_resources(pid, wanted));

@@ -6,6 +6,7 @@
 //                                         ←R   root, image files; tells criu what   →   user, pid, mount, … namespaces
 //   configures the network, its sockets   ←N   setup-namespaces                     ←
 //                                          →                                        →   memory, files, credentials
+//   lets connections inside go            ←U   network-unlock, if there are any     ←
 //   compares what is installed, kills     ←V   pre-resume: every process is stopped ←
 //   writes the journal, proceed()          →                                        →   lets the processes go
 //   reads the filter back, hands over     ←+   done
@@ -38,7 +39,7 @@ namespace {
 
 using kernel::Helper;
 
-constexpr char kRooted = 'R', kNamespaces = 'N', kVerify = 'V';
+constexpr char kRooted = 'R', kNamespaces = 'N', kUnlock = 'U', kVerify = 'V';
 
 ino_t pid_namespace(pid_t pid) {
   struct stat st{};
@@ -147,6 +148,7 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   ISOLA_CHECK(criu::enter_criu_world(kCriuRun));
   criu::Birth birth;
   birth.cgroup = doors.folder.get();
+  birth.owner = spec.id_base;
   // The restored processes are children of criu's: what it is in, they are in.
   birth.before_exec = [&]() -> Result<void> {
     ISOLA_CHECK(doors.enter());
@@ -160,6 +162,7 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   ISOLA_CHECK(criu::link_image(spec.memory->folder, spec.memory->scratch,
                                {.id = spec.id, .id_base = spec.id_base, .id_count = kIdCount}));
   ISOLA_TRY(std::string filter, criu::filter_hash(spec.memory->folder));
+  ISOLA_TRY(const bool connected, criu::has_connections(spec.memory->folder));
   ISOLA_TRY(Fd userns, user_namespace(spec.id_base));
   ISOLA_TRY(Root root, make_root(spec.lowers, spec.layer, userns.get(), spec.id_base, rules[0].attributes));
   Fd images(::open(spec.memory->scratch.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -180,10 +183,12 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   };
   criu::Hooks hooks;
   hooks.on_notify = [&](const std::string& point, pid_t pid) -> Result<void> {
-    if (point == "setup-namespaces") return talk.ask(kNamespaces, pid_bytes(first = pid));
-    if (point != "pre-resume") return {};
-    auto good = check.wait();
-    if (good) good = talk.ask(kVerify, pid_bytes(first) + filter);
+    if (point == "setup-namespaces")
+      return talk.ask(kNamespaces, pid_bytes(first = pid) + std::string(1, static_cast<char>(connected)));
+    const bool unlock = point == "network-unlock" && connected;
+    if (point != "pre-resume" && !unlock) return {};
+    auto good = unlock ? talk.ask(kUnlock, pid_bytes(first)) : check.wait();
+    if (good && !unlock) good = talk.ask(kVerify, pid_bytes(first) + filter);
     if (!good) give_up();
     return good;
   };
@@ -196,7 +201,11 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   };
   criu::Options options{.images = images.get(), .external = criu::external_for_restore(rules, stage)};
   auto pid = servant.restore(options, stage + "/" + kNewRoot, hooks);
-  if (pid) return pid_bytes(*pid);
+  if (pid) {
+    // criu has let the processes go before it says so; nobody waits for its end, nor for ours.
+    ISOLA_CHECK(talk.finish(pid_bytes(*pid)));
+    return "";
+  }
   // What the check found explains whatever criu stumbled over before it was asked.
   if (auto whole = check.wait(); !whole) return std::unexpected(whole.error());
   std::string log = read_file_at(images.get(), "restore.log").value_or("");
@@ -245,7 +254,18 @@ class JailRestoring : public Launching {
         pid_ = pid;
         ISOLA_TRY(Fd netns, kernel::open_namespace(pid, "net"));
         ISOLA_TRY(sockets_, parts_.network.make(netns.get()));
+        // What one end has not sent yet criu sends as soon as it is made, when the other end may not be there.
+        if (in.u8() != 0) ISOLA_CHECK(parts_.network.hold_connections(netns.get()));
         watch_.lap(Step::network);
+        ISOLA_CHECK(helper_.answer(true));
+        return nullptr;
+      }
+      case kUnlock: {
+        auto unlocked = pid == pid_ ? unlock() : fail(Code::corrupt, "another process 1");
+        if (!unlocked) {
+          kill_inside(parts_.cgroups, parts_.spec.cgroup, pid_);
+          return std::unexpected(unlocked.error());
+        }
         ISOLA_CHECK(helper_.answer(true));
         return nullptr;
       }
@@ -266,10 +286,16 @@ class JailRestoring : public Launching {
   Result<void> proceed() override { return helper_.answer(true); }
 
  private:
+  Result<void> unlock() {
+    ISOLA_TRY(Fd netns, kernel::open_namespace(pid_, "net"));
+    return parts_.network.release_connections(netns.get());
+  }
+
   // Every process exists as it will be, and none of its instructions has run since it was saved.
   Result<void> verify_all(const std::string& filter) {
     ISOLA_TRY(auto group, parts_.cgroups.adopt(parts_.spec.cgroup));
     auto limited = group.set_cpus(parts_.spec.limits.cpus);
+    if (limited && parts_.wanted.limits.wants_io()) limited = group.set_io(parts_.wanted.limits);
     auto limits = limited ? group.limits() : std::unexpected(limited.error());
     group.release();
     if (!limits) return std::unexpected(limits.error());

@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/netlink.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -45,12 +48,12 @@ constexpr uint32_t kNewest = kRemovexattrat;
 // Allowed whatever the arguments are. Grouped by what they are for, so that one sees at a glance what is not there.
 // clang-format off
 constexpr uint32_t kAllowed[] = {
-    // files: open, read, write
+    // files: open, read, write (memfd_create has a rule)
     __NR_openat, __NR_openat2, __NR_close, __NR_close_range, __NR_read, __NR_write, __NR_readv, __NR_writev,
     __NR_pread64, __NR_pwrite64, __NR_preadv, __NR_pwritev, __NR_preadv2, __NR_pwritev2, __NR_lseek, __NR_fallocate,
     __NR_truncate, __NR_ftruncate, __NR_fsync, __NR_fdatasync, __NR_sync_file_range, __NR_fadvise64,
     __NR_readahead, __NR_sendfile, __NR_splice, __NR_tee, __NR_vmsplice, __NR_dup, __NR_dup3,
-    __NR_flock, __NR_pipe2, __NR_memfd_create,
+    __NR_flock, __NR_pipe2,
     // files: names and metadata
     __NR_getcwd, __NR_chdir, __NR_fchdir, __NR_chroot, __NR_umask, __NR_getdents64, __NR_newfstatat, __NR_fstat,
     __NR_statx, __NR_statfs, __NR_fstatfs, __NR_faccessat, __NR_faccessat2, __NR_readlinkat, __NR_mkdirat,
@@ -63,8 +66,8 @@ constexpr uint32_t kAllowed[] = {
     __NR_pselect6, __NR_ppoll, __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_epoll_pwait2,
     __NR_eventfd2, __NR_signalfd4, __NR_timerfd_create, __NR_timerfd_settime, __NR_timerfd_gettime,
     __NR_inotify_init1, __NR_inotify_add_watch, __NR_inotify_rm_watch,
-    // memory
-    __NR_brk, __NR_mmap, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise, __NR_msync, __NR_mincore, __NR_mlock,
+    // memory (mmap has a rule)
+    __NR_brk, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise, __NR_msync, __NR_mincore, __NR_mlock,
     __NR_mlock2, __NR_mlockall, __NR_munlock, __NR_munlockall, __NR_remap_file_pages, __NR_pkey_alloc,
     __NR_pkey_free, __NR_pkey_mprotect, kMseal, kMapShadowStack, __NR_membarrier,
     // processes and threads (clone and unshare have rules)
@@ -78,10 +81,10 @@ constexpr uint32_t kAllowed[] = {
     // signals
     __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_rt_sigpending, __NR_rt_sigsuspend,
     __NR_rt_sigtimedwait, __NR_rt_sigqueueinfo, __NR_rt_tgsigqueueinfo, __NR_sigaltstack,
-    // identity: the sandbox's own ids only
+    // identity: the sandbox's own ids only (seccomp has a rule)
     __NR_getuid, __NR_geteuid, __NR_getgid, __NR_getegid, __NR_getresuid, __NR_getresgid, __NR_getgroups,
     __NR_setuid, __NR_setgid, __NR_setreuid, __NR_setregid, __NR_setresuid, __NR_setresgid, __NR_setfsuid,
-    __NR_setfsgid, __NR_setgroups, __NR_capget, __NR_capset, __NR_seccomp,
+    __NR_setfsgid, __NR_setgroups, __NR_capget, __NR_capset,
     // limits, scheduling, accounting
     __NR_getrlimit, __NR_getrusage, __NR_times, __NR_getpriority, __NR_setpriority,
     __NR_ioprio_get, __NR_ioprio_set, __NR_sched_yield, __NR_sched_getaffinity, __NR_sched_setaffinity,
@@ -96,8 +99,8 @@ constexpr uint32_t kAllowed[] = {
     __NR_bind, __NR_connect, __NR_listen, __NR_accept, __NR_accept4, __NR_shutdown, __NR_getsockname,
     __NR_getpeername, __NR_getsockopt, __NR_sendto, __NR_sendmsg, __NR_sendmmsg, __NR_recvfrom,
     __NR_recvmsg, __NR_recvmmsg,
-    // System V and POSIX IPC, in the sandbox's own namespace
-    __NR_shmget, __NR_shmat, __NR_shmctl, __NR_shmdt, __NR_semget, __NR_semop, __NR_semctl, __NR_semtimedop,
+    // System V and POSIX IPC, in the sandbox's own namespace (shmget has a rule)
+    __NR_shmat, __NR_shmctl, __NR_shmdt, __NR_semget, __NR_semop, __NR_semctl, __NR_semtimedop,
     __NR_msgget, __NR_msgsnd, __NR_msgrcv, __NR_msgctl, __NR_mq_open, __NR_mq_unlink, __NR_mq_timedsend,
     __NR_mq_timedreceive, __NR_mq_notify, __NR_mq_getsetattr,
     // the machine
@@ -219,6 +222,21 @@ SeccompCall personality_call() {
   return call;
 }
 
+// Pages that the operator set aside (vm.nr_hugepages) belong to the whole machine, and no memory limit counts them: who
+// asks for some gets the answer of a machine that has none. The bits lie in the lower half of each argument.
+SeccompCall no_huge_pages(uint32_t number, unsigned argument, uint32_t flag, int error) {
+  return {.number = number, .rules = {{{ArgumentTest::masked(argument, flag, flag)}, SeccompAction::error(error)}}};
+}
+
+// A listener is a descriptor that keeps its filter, and all those below it, after the process is gone: thousands of
+// them in one process would use up the pool of compiled filters, which the whole machine shares (see setsockopt).
+// Without one there are as many as there are processes. An older kernel's answer.
+SeccompCall seccomp_call() {
+  return {.number = __NR_seccomp,
+          .rules = {{{ArgumentTest::masked(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_FILTER_FLAG_NEW_LISTENER)},
+                     SeccompAction::error(EINVAL)}}};
+}
+
 }  // namespace
 
 kernel::SeccompPolicy jail_syscall_policy() {
@@ -233,6 +251,10 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(ioctl_call());
   calls.push_back(fcntl_call());
   calls.push_back(personality_call());
+  calls.push_back(no_huge_pages(__NR_mmap, 3, MAP_HUGETLB, ENOMEM));
+  calls.push_back(no_huge_pages(__NR_memfd_create, 1, MFD_HUGETLB, EINVAL));
+  calls.push_back(no_huge_pages(__NR_shmget, 2, SHM_HUGETLB, ENOMEM));
+  calls.push_back(seccomp_call());
   for (auto& call : core_limit_calls()) calls.push_back(std::move(call));
   for (uint32_t number : {__NR_sync, __NR_syncfs})
     calls.push_back({.number = number, .otherwise = SeccompAction::error(0)});

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -147,9 +149,13 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
   };
   constexpr int kLooksAtArguments = -2;
   const Span spans[] = {
-      {0, 15, kAllowed},
+      {0, 8, kAllowed},
+      {9, 9, kLooksAtArguments},  // … mmap
+      {10, 15, kAllowed},
       {16, 16, kLooksAtArguments},  // read … rt_sigreturn, ioctl
-      {17, 40, kAllowed},
+      {17, 28, kAllowed},
+      {29, 29, kLooksAtArguments},  // … shmget
+      {30, 40, kAllowed},
       {41, 41, kLooksAtArguments},
       {42, 52, kAllowed},  // pread … socket … getpeername
       {53, 53, kLooksAtArguments},
@@ -203,7 +209,10 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {308, 308, EPERM},
       {309, 311, kAllowed},
       {312, 313, EPERM},
-      {314, 319, kAllowed},  // setns, …, kcmp, finit_module, …
+      {314, 316, kAllowed},
+      {317, 317, kLooksAtArguments},
+      {318, 318, kAllowed},
+      {319, 319, kLooksAtArguments},  // setns, …, kcmp, finit_module, …, seccomp, getrandom, memfd_create
       {320, 321, EPERM},
       {322, 322, kAllowed},
       {323, 323, EPERM},
@@ -230,8 +239,9 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {462, 466, kAllowed},  // …, lsm_*, mseal, *xattrat
       {467, 511, ENOSYS},
   };
-  const std::set<int> known_rules = {__NR_ioctl, __NR_fcntl,       __NR_socket, __NR_socketpair,
-                                     __NR_clone, __NR_personality, __NR_unshare};
+  const std::set<int> known_rules = {__NR_ioctl,  __NR_fcntl,        __NR_socket,  __NR_socketpair,
+                                     __NR_clone,  __NR_personality,  __NR_unshare, __NR_mmap,
+                                     __NR_shmget, __NR_memfd_create, __NR_seccomp};
   int next = 0;
   for (const auto& span : spans) {
     ASSERT_EQ(span.first, next) << "the table has a gap";
@@ -255,6 +265,28 @@ TEST(SyscallPolicy, NoLeasesButAllOtherFileControls) {
   EXPECT_EQ(answer(__NR_fcntl, {3, F_SETLEASE | (1ULL << 32), F_RDLCK}), EPERM);  // the kernel looks at 32 bits
   for (int command : {F_DUPFD, F_GETFD, F_SETFD, F_SETFL, F_SETLK, F_GETLEASE, F_ADD_SEALS})
     EXPECT_EQ(answer(__NR_fcntl, {3, static_cast<uint64_t>(command)}), kAllowed) << command;
+}
+
+TEST(SyscallPolicy, NoHugePages) {
+  constexpr uint64_t kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+  EXPECT_EQ(answer(__NR_mmap, {0, 4096, 3, kAnonymous}), kAllowed);
+  EXPECT_EQ(answer(__NR_mmap, {~0ULL, ~0ULL, ~0ULL, ~uint64_t{MAP_HUGETLB}, ~0ULL, ~0ULL}), kAllowed);
+  for (uint64_t size : {uint64_t{0}, uint64_t{21} << 26, uint64_t{30} << 26})  // the size of a page, in the same flags
+    for (uint64_t high : {uint64_t{0}, kGarbage})
+      EXPECT_EQ(answer(__NR_mmap, {0, 4096, 3, kAnonymous | MAP_HUGETLB | size | high}), ENOMEM) << size;
+  EXPECT_EQ(answer(__NR_memfd_create, {0x1000, MFD_CLOEXEC | MFD_ALLOW_SEALING}), kAllowed);
+  EXPECT_EQ(answer(__NR_memfd_create, {0x1000, MFD_CLOEXEC | MFD_HUGETLB}), EINVAL);
+  EXPECT_EQ(answer(__NR_memfd_create, {0x1000, MFD_HUGETLB | kGarbage}), EINVAL);
+  EXPECT_EQ(answer(__NR_shmget, {0, 4096, IPC_CREAT | 0600}), kAllowed);
+  EXPECT_EQ(answer(__NR_shmget, {0, 4096, IPC_CREAT | 0600 | SHM_HUGETLB}), ENOMEM);
+  EXPECT_EQ(answer(__NR_shmget, {0, 4096, SHM_HUGETLB | kGarbage}), ENOMEM);
+}
+
+TEST(SyscallPolicy, FiltersOfProgramsHaveNoListeners) {
+  for (uint64_t flags : {0, 1 /* TSYNC */, 2 /* LOG */, 4 /* SPEC_ALLOW */, 16 /* TSYNC_ESRCH */})
+    EXPECT_EQ(answer(__NR_seccomp, {SECCOMP_SET_MODE_FILTER, flags, 0x1000}), kAllowed) << flags;
+  for (uint64_t flags : {uint64_t{8}, uint64_t{8 | 1 | 16}, 8 | kGarbage})
+    EXPECT_EQ(answer(__NR_seccomp, {SECCOMP_SET_MODE_FILTER, flags, 0x1000}), EINVAL) << flags;
 }
 
 TEST(SyscallPolicy, TheLimitOfCoreFilesStays) {

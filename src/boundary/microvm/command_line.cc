@@ -89,11 +89,13 @@ std::vector<std::string> command_line(const Machine& machine, const Shape& shape
   const uint64_t memory = shape.memory / kMiB;
   add(words, {"-M", "microvm,x-option-roms=off,acpi=on,pit=off,pic=off,isa-serial=on,memory-backend=ram"});
   add(words, {"-m", fmt::format("{}M", memory), "-smp", std::to_string(shape.processors)});
-  // The guest's memory is a file: one of its own, or the image's, of which only what changes is its own.
+  // The guest's memory is a file: one of its own, or the image's, of which only what changes is its own. Its pages are
+  // not for the host to merge with a neighbour's equal ones: how long a write takes would tell what he has.
   add(words, {"-object",
-              restored ? fmt::format("memory-backend-file,id=ram,size={}M,mem-path=/{}/{},share=off", memory, kMemory,
-                                     kRamFile)
-                       : fmt::format("memory-backend-file,id=ram,size={}M,mem-path=/proc/self/fd/6,share=on", memory)});
+              restored ? fmt::format("memory-backend-file,id=ram,size={}M,mem-path=/{}/{},share=off,merge=off", memory,
+                                     kMemory, kRamFile)
+                       : fmt::format("memory-backend-file,id=ram,size={}M,mem-path=/proc/self/fd/6,share=on,merge=off",
+                                     memory)});
   add(words, {"-object", "main-loop,id=loop,thread-pool-max=8"});
   std::string told = kernel_words(machine.kvm) +
                      fmt::format(" ISOLA_PROCESSES={} ISOLA_FILES={}", spec.limits.pids, spec.limits.open_files);

@@ -24,7 +24,6 @@ struct Machine {
   std::string qemu_version;    // "7.2.22"
   std::string source;          // which QEMU of this machine that is
   bool outdated = false;       // that one is another by now: an update does not help before it is copied again
-  bool keeps_memory = false;   // Microvm::memory_host() says why not
   bool kvm = false;
   std::string why_not;  // if not: what is in the way of KVM
 

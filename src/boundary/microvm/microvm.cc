@@ -162,14 +162,7 @@ Result<std::unique_ptr<Launching>> Microvm::begin(LaunchSpec spec) {
   return jail_.begin_box(std::move(spec), std::move(wanted), std::move(outfit), &filter_);
 }
 
-// A restore fails: the distribution's QEMU opens the file with the memory for writing, also where it only maps it
-// privately, an image that others are made of is read-only in the box, and preload/ does not get between them yet.
-// Until it does (keeps_memory; then e2e_boundary_memory_test runs its cases on this boundary, too), nothing is kept.
 Result<MemoryHost> Microvm::memory_host() {
-  if (!machine_.keeps_memory)
-    return fail(Code::unsupported,
-                "a sandbox with the boundary microvm cannot be paused, snapshotted or forked in this version; the "
-                "boundaries jail and gvisor can");
   if (!host_) {
     ISOLA_TRY(host_, jail::memory_of_this_machine());
     host_->checkpointer = fmt::format("qemu {} ({})", machine_.qemu_version, machine_.kvm ? "kvm" : "tcg");

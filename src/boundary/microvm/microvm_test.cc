@@ -1,5 +1,6 @@
 #include "boundary/microvm/microvm.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -91,7 +92,7 @@ TEST_F(MicrovmCommandLine, HasWhatTheGuestNeedsAndNothingOfTheHost) {
 TEST_F(MicrovmCommandLine, OneThatIsRestoredMapsTheImagesMemoryPrivately) {
   spec_.memory = MemoryImage{};
   words_ = command_line(machine_, shape_, spec_, true);
-  EXPECT_TRUE(has("mem-path=/memory/ram.img,share=off"));
+  EXPECT_TRUE(has("mem-path=/memory/ram.img,share=off,merge=off"));
   EXPECT_TRUE(has("-incoming"));
 }
 
@@ -109,6 +110,19 @@ TEST(MicrovmShape, IsReadAsItWasWritten) {
   for (const char* bad : {"", "memory 0\nprocessors 1\n", "memory 4095\nprocessors 1\n", "memory 1048576\n",
                           "memory 1048576\nprocessors 0\n", "memory 1048576\nprocessors 4000\n"})
     EXPECT_FALSE(parse_shape(bad)) << bad;
+}
+
+// Whatever QEMU's `open` was compiled to: what is missing here goes past the library, and a restore fails.
+TEST(MicrovmPreload, StandsInForEveryFormOfOpen) {
+  void* library = ::dlopen(ISOLA_MICROVM_PRELOAD, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  for (const char* name : {"open", "open64", "__open_2", "__open64_2", "fallocate", "fallocate64"}) {
+    void* here = ::dlsym(library, name);
+    Dl_info info{};
+    ASSERT_TRUE(here && ::dladdr(here, &info) != 0) << name;
+    EXPECT_STREQ(info.dli_fname, ISOLA_MICROVM_PRELOAD) << name;
+  }
+  ::dlclose(library);
 }
 
 TEST(MicrovmMemory, LeavesRoomForQemu) {

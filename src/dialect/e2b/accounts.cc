@@ -16,7 +16,7 @@ std::string_view cut(std::string_view& text, char at) {
   return part;
 }
 
-bool number(std::string_view text, uint32_t& out) {
+bool read_number(std::string_view text, uint32_t& out) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
@@ -50,7 +50,7 @@ Accounts Accounts::parse(std::string_view passwd, std::string_view group) {
     auto name = cut(line, ':');
     cut(line, ':');
     uint32_t uid = 0;
-    if (name.empty() || !number(cut(line, ':'), uid)) continue;
+    if (name.empty() || !read_number(cut(line, ':'), uid)) continue;
     cut(line, ':');
     cut(line, ':');
     auto home = cut(line, ':');
@@ -62,7 +62,7 @@ Accounts Accounts::parse(std::string_view passwd, std::string_view group) {
     auto name = cut(line, ':');
     cut(line, ':');
     uint32_t gid = 0;
-    if (!name.empty() && number(cut(line, ':'), gid)) out.groups_.emplace(gid, name);
+    if (!name.empty() && read_number(cut(line, ':'), gid)) out.groups_.emplace(gid, name);
   }
   return out;
 }

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kMostEntries = 100;
+constexpr size_t kMostLogEntries = 100;
 constexpr size_t kMostSteps = 1000;
 constexpr size_t kWritten = 1 << 20;  // of uploaded files, at once
 
@@ -188,7 +188,7 @@ Task<Result<void>> status(Builder& builder, http::Exchange& ex) {
                builder.find(dialect::project_of(ex), std::string(ex.param("template")), build_id(ex.param("build"))));
   uint64_t offset = 0;
   if (auto asked = ex.query("logsOffset")) offset = std::strtoull(std::string(*asked).c_str(), nullptr, 10);
-  ISOLA_CO_TRY(auto lines, builder.store().build_lines(build.id, offset, kMostEntries));
+  ISOLA_CO_TRY(auto lines, builder.store().build_lines(build.id, offset, kMostLogEntries));
   json out = {{"templateID", build.template_id},
               {"buildID", uuid_of(build.id)},
               {"status", status_of(build.state)},

@@ -58,11 +58,6 @@ Task<Result<Call>> enter(sandbox::Service& service, http::Exchange& ex, sandbox:
   co_return std::move(call);
 }
 
-std::string text_of(const json& object, const char* name) {
-  auto at = object.find(name);
-  return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
-}
-
 bool flag_of(const json& object, const char* name) {
   auto at = object.find(name);
   return at != object.end() && at->is_boolean() && at->get<bool>();

@@ -10,6 +10,7 @@
 
 #include "dialect/e2b/accounts.h"
 #include "dialect/e2b/connect.h"
+#include "dialect/shared/text.h"
 #include "http/exchange.h"
 #include "sandbox/service.h"
 
@@ -52,7 +53,7 @@ Task<Result<Call>> enter(sandbox::Service& service, http::Exchange& ex, sandbox:
 // The user's name in "Basic …"; nothing: there is none.
 std::optional<std::string> basic_user(std::string_view header);
 
-std::string text_of(const nlohmann::json& object, const char* name);
+using dialect::text_of;
 bool flag_of(const nlohmann::json& object, const char* name);
 
 }  // namespace isola::e2b

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kSandbox = "e2b-sandbox";
 // Of one message: what carries input for a process, and every other, which is names and settings.
-constexpr size_t kMostInput = 16 << 20, kMostBody = 1 << 20;
+constexpr size_t kMostInput = 16 << 20, kMostEnvdBody = 1 << 20;
 constexpr store::Millis kWoken = 300'000;
 
 void unauthorized(http::Exchange& ex, const std::string& message) {
@@ -55,7 +55,7 @@ Task<std::optional<Call>> enter_rpc(sandbox::Service& service, http::Exchange& e
 
 // One envelope, and nothing after it.
 Task<Result<json>> read_message(http::Exchange& ex) {
-  EnvelopeReader reader(kMostBody);
+  EnvelopeReader reader(kMostEnvdBody);
   std::optional<std::string> message;
   for (;;) {
     ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
@@ -192,7 +192,7 @@ Result<std::string> Envd::signed_for(const http::Exchange& ex) {
 
 void Envd::call(const char* path, Unary step, Size size) {
   auto service = service_;
-  const size_t most = size == Size::input ? kMostInput : kMostBody;
+  const size_t most = size == Size::input ? kMostInput : kMostEnvdBody;
   auto handler = [service, most, step = std::move(step)](http::Exchange& ex) -> Task<void> {
     auto call = co_await enter_rpc(*service, ex, Shape::call);
     if (!call) co_return;
@@ -221,10 +221,12 @@ void Envd::stream(const char* path, Streaming step) {
     auto done = co_await step(*call, out);
     if (done) co_return;
     const bool left = co_await left_under(call->box);
-    if (!left) co_return co_await out.end(rpc_error(done.error()));
+    // A budget that is spent ends the sandbox. Whoever asked for too much hears of the budget, not of the end.
+    const bool spent = done.error().code == Code::exhausted && !ex.replied();
+    if (!left || spent) co_return co_await out.end(rpc_error(done.error()));
     cut_off(ex, call->box);
   };
-  rpc_->add("POST", path, handler).body_limit = kMostBody;
+  rpc_->add("POST", path, handler).body_limit = kMostEnvdBody;
 }
 
 void Envd::client_stream(const char* path, Listening step) {

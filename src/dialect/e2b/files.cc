@@ -21,7 +21,7 @@ using sandbox::ChannelPtr;
 
 namespace {
 
-constexpr size_t kMostMetadata = 4096;
+constexpr size_t kMostFileMetadata = 4096;
 
 struct Refusal {
   int status = 500;
@@ -214,7 +214,7 @@ Result<Metadata> metadata_of(const http::Exchange& ex) {
     bytes += name.size() + field.value.size();
     out.emplace(name, field.value);
   }
-  if (bytes > kMostMetadata) return fail(Code::invalid, "invalid metadata: more than 4096 bytes");
+  if (bytes > kMostFileMetadata) return fail(Code::invalid, "invalid metadata: more than 4096 bytes");
   return out;
 }
 

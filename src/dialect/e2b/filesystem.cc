@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr uint64_t kMostEntries = 100000;
+constexpr uint64_t kMostListed = 100000;
 
 Task<Result<json>> stat(Call& call) {
   ISOLA_CO_TRY(std::string path, co_await call.path("path"));
@@ -62,14 +62,14 @@ Task<Result<json>> remove(Call& call) {
   co_return json::object();
 }
 
-Task<Result<json>> list(Call& call) {
+Task<Result<json>> list_folder(Call& call) {
   ISOLA_CO_TRY(std::string path, co_await call.path("path"));
   auto place = co_await place_at(call, path);
   if (!place && place.error().code == Code::not_found)
     co_return fail(Code::not_found, "path not found: lstat " + path + ": no such file or directory");
   if (!place) co_return std::unexpected(std::move(place).error());
   if (place->stat.type != guest::FileType::dir) co_return fail(Code::invalid, "path is not a directory: " + path);
-  guest::List args{.path = place->path, .limit = kMostEntries};
+  guest::List args{.path = place->path, .limit = kMostListed};
   auto depth = call.body.find("depth");
   if (depth != call.body.end() && depth->is_number_unsigned() && depth->get<uint64_t>() > 0)
     args.depth = static_cast<uint32_t>(std::min<uint64_t>(depth->get<uint64_t>(), guest::kMaxListDepth));
@@ -85,7 +85,7 @@ Task<Result<json>> list(Call& call) {
     bool good = guest::each_record<guest::Entry>(*frame, [&](const guest::Entry& entry) {
       found.push_back({(root == "/" ? "" : root) + "/" + entry.path, entry.stat});
     });
-    if (!good || found.size() > kMostEntries) co_return fail(Code::internal, "the sandbox sent a malformed listing");
+    if (!good || found.size() > kMostListed) co_return fail(Code::internal, "the sandbox sent a malformed listing");
   }
   ISOLA_CO_TRY(std::string end, co_await channel->end());
   std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return before(a.path, b.path); });
@@ -100,7 +100,7 @@ void Envd::add_filesystem() {
   call("/filesystem.Filesystem/Stat", stat);
   call("/filesystem.Filesystem/MakeDir", make_dir);
   call("/filesystem.Filesystem/Move", move);
-  call("/filesystem.Filesystem/ListDir", list);
+  call("/filesystem.Filesystem/ListDir", list_folder);
   call("/filesystem.Filesystem/Remove", remove);
 }
 

@@ -16,9 +16,9 @@ using sandbox::BoxPtr;
 namespace {
 
 constexpr uint32_t kMostForks = 100;
-constexpr size_t kPage = 100;
+constexpr size_t kSnapshotsPage = 100;
 
-Result<std::optional<store::Millis>> timeout_of(const json& body) {
+Result<std::optional<store::Millis>> timeout_in(const json& body) {
   if (!given(body, "timeout")) return std::nullopt;
   return seconds(body, "timeout", 0);
 }
@@ -48,7 +48,7 @@ Task<Result<void>> resume(sandbox::Service& service, http::Exchange& ex, const O
   ISOLA_CO_TRY(json body, co_await read_body(ex, true));
   if (!rests(box)) co_return sandbox::conflict("Sandbox " + log::quoted(box->id()) + " is already running");
   sandbox::ResumeRequest request;
-  ISOLA_CO_TRY(request.timeout, timeout_of(body));
+  ISOLA_CO_TRY(request.timeout, timeout_in(body));
   request.by = dialect::caller_of(ex);
   auto resumed = co_await service.resume(box, std::move(request));
   if (!resumed) co_return std::unexpected(std::move(resumed).error());
@@ -60,7 +60,7 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex, const Opt
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(json body, co_await read_body(ex, true));
   sandbox::ForkRequest request;
-  ISOLA_CO_TRY(request.timeout, timeout_of(body));
+  ISOLA_CO_TRY(request.timeout, timeout_in(body));
   if (given(body, "count")) {
     if (!body["count"].is_number_integer() || body["count"].get<int64_t>() < 1 ||
         body["count"].get<int64_t>() > kMostForks)
@@ -101,16 +101,16 @@ Task<Result<void>> snapshot(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+Result<void> list_snapshots(sandbox::Service& service, http::Exchange& ex) {
   std::string project = dialect::project_of(ex), token(ex.query("nextToken").value_or(""));
   std::string sandbox = plain_id(ex.query("sandboxID").value_or(""));
   std::string name = without_tag(std::string(ex.query("name").value_or("")));
-  size_t limit = kPage;
+  size_t limit = kSnapshotsPage;
   if (auto text = ex.query("limit"); text && !text->empty()) {
     char* end = nullptr;
     std::string word(*text);
     limit = std::strtoul(word.c_str(), &end, 10);
-    if (*end || limit < 1 || limit > kPage) return fail(Code::invalid, "limit: must be between 1 and 100");
+    if (*end || limit < 1 || limit > kSnapshotsPage) return fail(Code::invalid, "limit: must be between 1 and 100");
   }
   json out = json::array();
   std::string next;
@@ -144,7 +144,7 @@ void Api::add_images(http::Router& router) {
              handled([service](http::Exchange& ex) { return snapshot(*service, ex); }));
   }
   group(router, "/snapshots").add("GET", "/snapshots", handled([service](http::Exchange& ex) -> Task<Result<void>> {
-                                    co_return list(*service, ex);
+                                    co_return list_snapshots(*service, ex);
                                   }));
 }
 

@@ -164,9 +164,9 @@ Result<Network> read_network(const json& body) {
 Result<Network> read_network_update(const json& body, const Notes& before) {
   Network out;
   out.notes = before;
-  ISOLA_TRY(auto internet, flag(body, "allow_internet_access"));
-  if (internet) out.notes.internet = internet;
-  ISOLA_TRY(out.policy, compile(body, internet.value_or(true)));
+  // What is not said is open again: what is shown has to be the policy that holds.
+  ISOLA_TRY(out.notes.internet, flag(body, "allow_internet_access"));
+  ISOLA_TRY(out.policy, compile(body, out.notes.internet.value_or(true)));
   // What stands there is replaced whole, but for what an update cannot say.
   json network = json::parse(before.network.empty() ? "{}" : before.network, nullptr, false);
   if (!network.is_object()) network = json::object();

@@ -94,6 +94,19 @@ TEST(Network, NotesComeBackAsTheyWereAndAreNeverShown) {
   EXPECT_FALSE(Notes::of({{"a", "b"}}));
 }
 
+TEST(Network, AnUpdateThatDoesNotSpeakOfTheInternetOpensIt) {
+  Notes before;
+  before.internet = false;
+  auto open = read_network_update(json::parse("{}"), before);
+  ASSERT_TRUE(open);
+  EXPECT_EQ(open->policy, "default allow\n");
+  EXPECT_FALSE(open->notes.internet) << "it says what no longer holds";
+  auto closed = read_network_update(json::parse(R"({"allow_internet_access":false})"), open->notes);
+  ASSERT_TRUE(closed);
+  EXPECT_EQ(closed->policy, "default deny\n");
+  EXPECT_EQ(closed->notes.internet, false);
+}
+
 TEST(Network, AnUpdateReplacesTheRulesAndKeepsTheRest) {
   Notes before;
   before.network = R"({"allowOut":["1.1.1.1"],"maskRequestHost":"x"})";

@@ -9,6 +9,7 @@
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
 #include "dialect/shared/text.h"
+#include "dialect/shared/until_gone.h"
 
 namespace isola::e2b {
 
@@ -29,7 +30,7 @@ json view(const Measured& m) {
           {"diskTotal", m.disk_total}};
 }
 
-Result<std::optional<int64_t>> number(const http::Exchange& ex, const char* name) {
+Result<std::optional<int64_t>> number_field(const http::Exchange& ex, const char* name) {
   auto text = ex.query(name);
   if (!text || text->empty()) return std::optional<int64_t>();
   char* end = nullptr;
@@ -42,8 +43,8 @@ Result<std::optional<int64_t>> number(const http::Exchange& ex, const char* name
 // There is no history: what is told is the present, if that is what was asked for.
 Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  ISOLA_CO_TRY(auto start, number(ex, "start"));
-  ISOLA_CO_TRY(auto end, number(ex, "end"));
+  ISOLA_CO_TRY(auto start, number_field(ex, "start"));
+  ISOLA_CO_TRY(auto end, number_field(ex, "end"));
   if (start && end && *start > *end) co_return fail(Code::invalid, "start: must not be after end");
   json out = json::array();
   int64_t now = sandbox::now_millis() / 1000;
@@ -101,9 +102,9 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
   ledger::EventFilter filter;
   filter.project = record.project;
   filter.sandbox = record.id;
-  ISOLA_CO_TRY(auto limit, number(ex, "limit"));
+  ISOLA_CO_TRY(auto limit, number_field(ex, "limit"));
   filter.limit = static_cast<size_t>(std::clamp<int64_t>(limit.value_or(1000), 1, 10000));
-  ISOLA_CO_TRY(auto from, number(ex, now ? "cursor" : "start"));
+  ISOLA_CO_TRY(auto from, number_field(ex, now ? "cursor" : "start"));
   if (ex.query("direction").value_or("") == "backward") {
     filter.newest_first = true;
     if (from) filter.to = *from;
@@ -111,7 +112,7 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
     filter.from = *from;
   }
   (void)co_await service.flush_ledger();
-  ISOLA_CO_TRY(auto events, service.ledger().query(filter));
+  ISOLA_CO_TRY(auto events, co_await dialect::until_gone(ex, service.ask_ledger(filter.project, filter)));
   json entries = json::array(), lines = json::array();
   std::string search(ex.query("search").value_or("")), level(ex.query("level").value_or(""));
   for (const auto& event : events) {
@@ -154,11 +155,11 @@ Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
   filter.kind_prefix = "sandbox.";
   filter.newest_first = ex.query("orderAsc").value_or("") != "true";
   filter.limit = 10000;
-  ISOLA_CO_TRY(auto offset, number(ex, "offset"));
-  ISOLA_CO_TRY(auto limit, number(ex, "limit"));
+  ISOLA_CO_TRY(auto offset, number_field(ex, "offset"));
+  ISOLA_CO_TRY(auto limit, number_field(ex, "limit"));
   if (limit && (*limit < 1 || *limit > 100)) co_return fail(Code::invalid, "limit: must be between 1 and 100");
   (void)co_await service.flush_ledger();
-  ISOLA_CO_TRY(auto events, service.ledger().query(filter));
+  ISOLA_CO_TRY(auto events, co_await dialect::until_gone(ex, service.ask_ledger(filter.project, filter)));
   ISOLA_CO_TRY(auto types, types_of(ex));
   json out = json::array();
   int64_t skip = offset.value_or(0);

@@ -7,6 +7,7 @@
 #include "dialect/e2b/launches.h"
 #include "dialect/shared/base64.h"
 #include "dialect/shared/text.h"
+#include "dialect/shared/unread.h"
 
 namespace isola::e2b {
 
@@ -85,6 +86,8 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
   const auto every = milliseconds(keepalive_of(call.ex));
   const uint32_t pid = running.info.pid;
   std::string event = fmt::format(R"({{"event":{{"start":{{"pid":{}}}}}}})", pid);
+  const auto executor = co_await boost::asio::this_coro::executor;
+  dialect::Unread unread(executor, call.service, running);
   bool here = (co_await out.send(event)).has_value();
   auto spoken = Clock::now();
   while (here) {
@@ -119,7 +122,9 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
       }
       event = data_event(stream, bytes);
     }
+    unread.begins();
     here = (co_await out.send(event)).has_value();
+    unread.ends();
     spoken = Clock::now();
   }
   if (!here) {
@@ -128,6 +133,7 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
   }
   ISOLA_CO_TRY(std::string end, co_await running.channel->end());
   ISOLA_CO_TRY(guest::Exit exit, guest::decode<guest::Exit>(end));
+  exit = co_await call.service.judged(running.box, running.info.id, exit);
   call.service.command_ended(running.box, running.info.id, exit);
   launches.drop(running.box, pid);
   if (exit.timed_out) {
@@ -274,7 +280,7 @@ Task<Result<void>> attach(Call& call, RpcStream& out, Launches& launches) {
   co_return co_await follow(call, out, std::move(running), launches, how);
 }
 
-Task<Result<json>> list(Call& call, Launches& launches) {
+Task<Result<json>> list_processes(Call& call, Launches& launches) {
   ISOLA_CO_TRY(auto all, co_await call.service.commands(call.box));
   json out = json::array();
   for (const auto& command : all) {
@@ -381,7 +387,7 @@ void Envd::add_process() {
   auto launches = launches_;
   stream("/process.Process/Start", [launches](Call& c, RpcStream& out) { return start(c, out, *launches); });
   stream("/process.Process/Connect", [launches](Call& c, RpcStream& out) { return attach(c, out, *launches); });
-  call("/process.Process/List", [launches](Call& c) { return list(c, *launches); });
+  call("/process.Process/List", [launches](Call& c) { return list_processes(c, *launches); });
   call("/process.Process/SendInput", [launches](Call& c) { return send_input(c, *launches); }, Size::input);
   call("/process.Process/CloseStdin", [launches](Call& c) { return close_input(c, *launches); });
   call("/process.Process/SendSignal", [launches](Call& c) { return send_signal(c, *launches); });

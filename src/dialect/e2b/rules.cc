@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/field_value.h"
 #include "base/log.h"
 #include "dialect/e2b/body.h"
 
@@ -12,17 +13,14 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kMostTokens = 20, kLongestName = 128;
+constexpr size_t kMostTokens = 20, kLongestToken = 128;
 constexpr size_t kMostNames = 10, kMostHeaders = 20, kLongestValue = 2048, kMostValues = 16 << 10;
 constexpr std::string_view kOpens = "${e2b.", kSecret = "${e2b.secrets.", kToken = "${e2b.identity.tokens.";
 constexpr const char* kHidden = "***";
 
-// With a line's end in it one header would become two.
-bool is_field_value(const std::string& text) {
-  return !text.empty() && text.front() != ' ' && text.back() != ' ' && std::ranges::all_of(text, [](char one) {
-    auto c = static_cast<unsigned char>(one);
-    return c == '\t' || (c >= ' ' && c != 0x7f);
-  });
+// As it is written here: blanks around it would be lost on the way.
+bool stands_as_written(const std::string& text) {
+  return !text.empty() && text.front() != ' ' && text.back() != ' ' && is_field_value(text);
 }
 
 std::unexpected<Error> bad(const std::string& name, const std::string& what) {
@@ -77,7 +75,7 @@ Result<void> read_headers(const json& headers, const Identities& identities, Rul
   for (const auto& [field, value] : headers.items()) {
     if (!value.is_string()) return bad(set.name, "the value of " + log::quoted(field) + " must be a string");
     const auto& text = value.get_ref<const std::string&>();
-    if (text.size() > kLongestValue || !is_field_value(text))
+    if (text.size() > kLongestValue || !stands_as_written(text))
       return bad(set.name, "the value of " + log::quoted(field) + " cannot stand in a header");
     if (!set.headers.insert(lower(field)).second) return bad(set.name, log::quoted(field) + " is there twice");
     sandbox::NetworkGrant grant;
@@ -131,7 +129,7 @@ Result<Identities> read_identities(const json& iam) {
   if (tokens->size() > kMostTokens) return wrong("more than 20 tokens");
   for (const auto& [name, token] : tokens->items()) {
     auto is_odd = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '{' || c == '}' || c == 0x7f; };
-    if (name.empty() || name.size() > kLongestName || std::ranges::any_of(name, is_odd))
+    if (name.empty() || name.size() > kLongestToken || std::ranges::any_of(name, is_odd))
       return wrong("a token's name is empty, too long, or holds braces or control characters");
     if (!token.is_object()) return wrong("a token must be an object");
     ISOLA_TRY(std::string type, text(token, "tokenType"));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -302,10 +303,24 @@ Result<store::SandboxPage> sifted(sandbox::Service& service, const Wanted& wante
   return page;
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex, const Options& options, bool pages) {
+// For those who do not ask for pages: the store's may be shorter than what was asked for.
+Result<store::SandboxPage> gathered(sandbox::Service& service, const Wanted& wanted, const std::string& token) {
+  store::SandboxPage all;
+  all.next = token;
+  do {
+    ISOLA_TRY(auto page, service.list(wanted.filter, all.next, wanted.limit - all.sandboxes.size()));
+    std::move(page.sandboxes.begin(), page.sandboxes.end(), std::back_inserter(all.sandboxes));
+    all.next = page.next;
+  } while (!all.next.empty() && all.sandboxes.size() < wanted.limit);
+  return all;
+}
+
+Result<void> list_sandboxes(sandbox::Service& service, http::Exchange& ex, const Options& options, bool pages) {
   ISOLA_TRY(Wanted wanted, wanted_of(service, ex, pages));
   std::string token(ex.query("nextToken").value_or(""));
-  auto page = wanted.special() ? sifted(service, wanted, token) : service.list(wanted.filter, token, wanted.limit);
+  auto page = wanted.special() ? sifted(service, wanted, token)
+              : pages          ? service.list(wanted.filter, token, wanted.limit)
+                               : gathered(service, wanted, token);
   if (!page) return std::unexpected(std::move(page).error());
   json all = json::array();
   for (const auto& record : page->sandboxes) all.push_back(listed_view(record, options));
@@ -329,10 +344,10 @@ void Api::add_sandboxes(http::Router& router) {
   old.add("POST", "/sandboxes/{id}/connect", joins);
   now.add("POST", "/v2/sandboxes/{id}/connect", joins);
   old.add("GET", "/sandboxes", handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
-            co_return list(*service, ex, options, false);
+            co_return list_sandboxes(*service, ex, options, false);
           }));
   now.add("GET", "/v2/sandboxes", handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
-            co_return list(*service, ex, options, true);
+            co_return list_sandboxes(*service, ex, options, true);
           }));
   auto get = handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));

@@ -17,7 +17,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kPage = 100, kMostEntries = 32, kLongestKey = 128, kLongestEntry = 1024, kMostMetadata = 8192;
+constexpr size_t kSecretsPage = 100, kMostEntries = 32, kLongestEntryName = 128, kLongestEntry = 1024,
+                 kMostMetadata = 8192;
 constexpr size_t kMostBody = 128 << 10;
 constexpr std::string_view kIdPrefix = "sec_";
 
@@ -40,7 +41,7 @@ Result<std::optional<store::Labels>> metadata_of(const json& body) {
     if (!value.is_string()) return fail(Code::invalid, "metadata: must be an object of strings");
     const auto& text = value.get_ref<const std::string&>();
     bytes += key.size() + text.size();
-    if (key.empty() || key.size() > kLongestKey || text.size() > kLongestEntry)
+    if (key.empty() || key.size() > kLongestEntryName || text.size() > kLongestEntry)
       return fail(Code::invalid, "metadata: keys have 1 to 128 bytes, values at most 1024");
     labels[key] = text;
   }
@@ -84,13 +85,13 @@ Task<Result<void>> put(sandbox::Service& service, http::Exchange& ex, bool repla
   co_return Result<void>();
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex) {
-  size_t limit = kPage;
+Result<void> list_secrets(sandbox::Service& service, http::Exchange& ex) {
+  size_t limit = kSecretsPage;
   if (auto word = ex.query("limit"); word && !word->empty()) {
     std::string text(*word);
     char* end = nullptr;
     limit = std::strtoul(text.c_str(), &end, 10);
-    if (*end || limit < 1 || limit > kPage) return fail(Code::invalid, "limit: must be between 1 and 100");
+    if (*end || limit < 1 || limit > kSecretsPage) return fail(Code::invalid, "limit: must be between 1 and 100");
   }
   std::string after(ex.query("nextToken").value_or(""));
   ISOLA_TRY(auto secrets, service.store().list_secrets(dialect::project_of(ex)));  // by name
@@ -109,7 +110,7 @@ Result<void> list(sandbox::Service& service, http::Exchange& ex) {
   return {};
 }
 
-Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> remove_secret(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(may_decide(ex));
   std::string project = dialect::project_of(ex);
   ISOLA_CO_TRY(auto secret, find_secret(service, project, std::string(ex.param("secret"))));
@@ -162,7 +163,7 @@ void Api::add_secrets(http::Router& router) {
   auto service = service_;
   auto& all = group(router, "/secrets");
   all.add("GET", "/secrets",
-          handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list(*service, ex); }));
+          handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list_secrets(*service, ex); }));
   all.add("POST", "/secrets", handled([service](http::Exchange& ex) { return put(*service, ex, false); }));
   all.add("GET", "/secrets/{secret}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
             ISOLA_CO_TRY(auto secret, find_secret(*service, dialect::project_of(ex), std::string(ex.param("secret"))));
@@ -170,7 +171,8 @@ void Api::add_secrets(http::Router& router) {
             co_return Result<void>();
           }));
   all.add("POST", "/secrets/{secret}", handled([service](http::Exchange& ex) { return put(*service, ex, true); }));
-  all.add("DELETE", "/secrets/{secret}", handled([service](http::Exchange& ex) { return remove(*service, ex); }));
+  all.add("DELETE", "/secrets/{secret}",
+          handled([service](http::Exchange& ex) { return remove_secret(*service, ex); }));
 }
 
 }  // namespace isola::e2b

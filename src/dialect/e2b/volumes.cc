@@ -42,7 +42,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   co_return Result<void>();
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+Result<void> list_volumes(sandbox::Service& service, http::Exchange& ex) {
   json out = json::array();
   std::string cursor;
   do {
@@ -106,7 +106,7 @@ Task<Result<void>> answer_stat(http::Exchange& ex, Content& at, int status) {
   co_return Result<void>();
 }
 
-Result<std::optional<uint32_t>> number(const http::Exchange& ex, const char* name) {
+Result<std::optional<uint32_t>> unsigned_field(const http::Exchange& ex, const char* name) {
   auto text = ex.query(name);
   if (!text) return std::optional<uint32_t>();
   uint32_t value = 0;
@@ -116,15 +116,15 @@ Result<std::optional<uint32_t>> number(const http::Exchange& ex, const char* nam
   return std::optional(value);
 }
 
-struct Wanted {
+struct WantedFile {
   std::string owner = kOwner;
   std::optional<uint32_t> mode;
 };
-Result<Wanted> wanted_of(const http::Exchange& ex) {
-  Wanted wanted;
-  ISOLA_TRY(auto uid, number(ex, "uid"));
-  ISOLA_TRY(auto gid, number(ex, "gid"));
-  ISOLA_TRY(wanted.mode, number(ex, "mode"));
+Result<WantedFile> wanted_of(const http::Exchange& ex) {
+  WantedFile wanted;
+  ISOLA_TRY(auto uid, unsigned_field(ex, "uid"));
+  ISOLA_TRY(auto gid, unsigned_field(ex, "gid"));
+  ISOLA_TRY(wanted.mode, unsigned_field(ex, "mode"));
   if (wanted.mode && *wanted.mode > 07777) return fail(Code::invalid, "mode: is out of range");
   if (uid || gid) wanted.owner = fmt::format("{}:{}", uid.value_or(1000), gid.value_or(uid.value_or(1000)));
   return wanted;
@@ -158,7 +158,7 @@ Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
   co_return co_await answer_stat(ex, at, 200);
 }
 
-Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> remove_path(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Content at, co_await place_of(service, ex));
   guest::Remove args{at.path, "", true};
   ISOLA_CO_TRY(std::string done, co_await at.link().call(guest::Op::remove, guest::encode(args)));
@@ -169,7 +169,7 @@ Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
 }
 
 Task<Result<void>> list_folder(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(auto depth, number(ex, "depth"));
+  ISOLA_CO_TRY(auto depth, unsigned_field(ex, "depth"));
   ISOLA_CO_TRY(Content at, co_await place_of(service, ex));
   guest::List args;
   args.path = at.path;
@@ -192,7 +192,7 @@ Task<Result<void>> list_folder(sandbox::Service& service, http::Exchange& ex) {
 }
 
 Task<Result<void>> make_dir(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Wanted wanted, wanted_of(ex));
+  ISOLA_CO_TRY(WantedFile wanted, wanted_of(ex));
   ISOLA_CO_TRY(Content at, co_await place_of(service, ex));
   guest::Mkdir args;
   args.path = at.path;
@@ -223,7 +223,7 @@ Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
 }
 
 Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Wanted wanted, wanted_of(ex));
+  ISOLA_CO_TRY(WantedFile wanted, wanted_of(ex));
   ISOLA_CO_TRY(Content at, co_await place_of(service, ex));
   if (auto slash = at.path.rfind('/'); slash > 0) {
     guest::Mkdir folder;
@@ -264,7 +264,7 @@ void Api::add_volumes(http::Router& router) {
   Options options = options_;
   auto& into = group(router, "/volumes");
   into.add("GET", "/volumes",
-           handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list(*service, ex); }));
+           handled([service](http::Exchange& ex) -> Task<Result<void>> { co_return list_volumes(*service, ex); }));
   into.add("POST", "/volumes",
            handled([service, options](http::Exchange& ex) { return create(*service, ex, options); }));
   into.add("GET", "/volumes/{volume}", handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
@@ -304,7 +304,7 @@ void Api::add_volumes(http::Router& router) {
   const std::string root = "/volumecontent/{volume}";
   content.add("GET", root + "/path", step(look));
   content.add("PATCH", root + "/path", step(change));
-  content.add("DELETE", root + "/path", step(remove));
+  content.add("DELETE", root + "/path", step(remove_path));
   content.add("GET", root + "/dir", step(list_folder));
   content.add("POST", root + "/dir", step(make_dir));
   content.add("GET", root + "/file", step(read));

@@ -13,7 +13,7 @@ using webhook::Courier;
 
 namespace {
 
-constexpr size_t kLongestName = 200, kLongestSecret = 1024;
+constexpr size_t kLongestHookName = 200, kLongestSecret = 1024;
 
 // The secret is never shown again.
 json view(const store::WebhookRecord& webhook) {
@@ -40,9 +40,9 @@ Result<std::vector<std::string>> events_of(const json& list) {
 
 // What the body says, into what there is.
 Result<void> take_over(const json& body, store::WebhookRecord& webhook) {
-  for (auto [name, field, most] :
-       {std::tuple("name", &webhook.name, kLongestName), std::tuple("signatureSecret", &webhook.secret, kLongestSecret),
-        std::tuple("url", &webhook.url, size_t{2048})}) {
+  for (auto [name, field, most] : {std::tuple("name", &webhook.name, kLongestHookName),
+                                   std::tuple("signatureSecret", &webhook.secret, kLongestSecret),
+                                   std::tuple("url", &webhook.url, size_t{2048})}) {
     if (!given(body, name)) continue;
     ISOLA_TRY(*field, text(body, name));
     if (field->empty() || field->size() > most)
@@ -79,7 +79,7 @@ Task<Result<void>> change(Courier& courier, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Result<void> list(Courier& courier, http::Exchange& ex) {
+Result<void> list_webhooks(Courier& courier, http::Exchange& ex) {
   ISOLA_TRY(auto all, courier.list(dialect::project_of(ex)));
   json out = json::array();
   for (const auto& webhook : all) out.push_back(view(webhook));
@@ -95,7 +95,7 @@ void Api::add_webhooks(http::Router& router) {
   auto& all = group(router, "/events");
   all.add("POST", "/events/webhooks", handled([courier](http::Exchange& ex) { return create(*courier, ex); }));
   all.add("GET", "/events/webhooks",
-          handled([courier](http::Exchange& ex) -> Task<Result<void>> { co_return list(*courier, ex); }));
+          handled([courier](http::Exchange& ex) -> Task<Result<void>> { co_return list_webhooks(*courier, ex); }));
   all.add("GET", "/events/webhooks/{webhook}", handled([courier](http::Exchange& ex) -> Task<Result<void>> {
             ISOLA_CO_TRY(auto webhook, courier->find(dialect::project_of(ex), std::string(ex.param("webhook"))));
             ex.reply(200, dialect::dump(view(webhook)));

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "dialect/native/code.h"
+#include "sandbox/quiet_run.h"
 
 namespace isola::native {
 
@@ -79,6 +80,7 @@ http::Handler handled(store::Scope needed, Step step) {
     }
     auto done = co_await step(ex);
     if (!done && !ex.replied()) {
+      if (sandbox::repeats_inside(done.error().message)) mark_untrusted(ex);  // of a hook, a probe, git
       // The sandbox's own disk: waiting does not help.
       if (done.error().sys_errno == ENOSPC || done.error().sys_errno == EDQUOT) {
         ex.fail(http::ErrorReply{507, "disk_full", done.error().message, {}});

@@ -45,7 +45,7 @@ void clean(json& event) {
       *plain = cleaned(plain->get_ref<const std::string&>());
 }
 
-struct Asked {
+struct AskedCell {
   json request = {{"op", "execute"}};
   bool clean = false, stream = false;
   sandbox::CodeRun::Spec run;
@@ -53,9 +53,9 @@ struct Asked {
   size_t max_output = interpreter::kUsualOutput;
 };
 
-Result<Asked> read_asked(http::Exchange& ex, const sandbox::Box& box, const std::string& body) {
+Result<AskedCell> read_cell(http::Exchange& ex, const sandbox::Box& box, const std::string& body) {
   ISOLA_TRY(Fields fields, Fields::parse(body));
-  Asked asked;
+  AskedCell asked;
   auto code = fields.maybe_text("code");
   if (!code) fields.wrong("code", "is missing");
   auto language = fields.text("language"), context = fields.text("context");
@@ -143,7 +143,7 @@ class Whole {
 Task<Result<void>> execute(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(kMaxCode));
-  ISOLA_CO_TRY(Asked asked, read_asked(ex, *box, body));
+  ISOLA_CO_TRY(AskedCell asked, read_cell(ex, *box, body));
   body.clear();
   ISOLA_CO_TRY(auto run, co_await service.begin_code(box, std::move(asked.run)));
   mark_untrusted(ex);  // from here on also failures are what somebody inside says
@@ -201,7 +201,7 @@ json language_view(const json& language) {
   return out;
 }
 
-Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> create_context(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
@@ -214,7 +214,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex, std::string op) {
+Task<Result<void>> list_contexts(sandbox::Service& service, http::Exchange& ex, std::string op) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   std::string name = op == "list" ? "contexts" : "languages";
   json request = {{"op", op}};
@@ -228,7 +228,7 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex, std::stri
   co_return Result<void>();
 }
 
-Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex, std::string op) {
+Task<Result<void>> change_context(sandbox::Service& service, http::Exchange& ex, std::string op) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   json request = {{"op", op}, {"context", ex.param("context")}};
   ISOLA_CO_TRY(auto context, co_await one(service, ex, box, std::move(request), "context"));
@@ -248,17 +248,17 @@ void add_code(http::RouteGroup& group, std::shared_ptr<sandbox::Service> service
                         handled(Scope::use, [service](http::Exchange& ex) { return execute(*service, ex); }));
   run.body_limit = kMaxCode;
   group.add("POST", base + "/contexts",
-            handled(Scope::use, [service](http::Exchange& ex) { return create(*service, ex); }));
+            handled(Scope::use, [service](http::Exchange& ex) { return create_context(*service, ex); }));
   // Listing starts the program inside where it is not there yet.
   group.add("GET", base + "/contexts",
-            handled(Scope::use, [service](http::Exchange& ex) { return list(*service, ex, "list"); }));
+            handled(Scope::use, [service](http::Exchange& ex) { return list_contexts(*service, ex, "list"); }));
   group.add("GET", base + "/languages",
-            handled(Scope::use, [service](http::Exchange& ex) { return list(*service, ex, "languages"); }));
+            handled(Scope::use, [service](http::Exchange& ex) { return list_contexts(*service, ex, "languages"); }));
   for (const char* op : {"restart", "interrupt"})
     group.add("POST", base + "/contexts/{context}/" + op,
-              handled(Scope::use, [service, op](http::Exchange& ex) { return change(*service, ex, op); }));
+              handled(Scope::use, [service, op](http::Exchange& ex) { return change_context(*service, ex, op); }));
   group.add("DELETE", base + "/contexts/{context}",
-            handled(Scope::use, [service](http::Exchange& ex) { return change(*service, ex, "delete"); }));
+            handled(Scope::use, [service](http::Exchange& ex) { return change_context(*service, ex, "delete"); }));
 }
 
 }  // namespace isola::native

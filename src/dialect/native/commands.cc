@@ -11,6 +11,7 @@
 #include "dialect/native/create_fields.h"
 #include "dialect/native/output.h"
 #include "dialect/native/query.h"
+#include "dialect/native/shares.h"
 #include "dialect/native/views.h"
 #include "http/error_reply.h"
 
@@ -44,18 +45,41 @@ Asked read_asked(Fields& fields, const char* env, const char* timeout) {
   asked.background = fields.flag("background");
   asked.stream = fields.flag("stream");
   if (asked.background && asked.stream) fields.wrong("stream", "a background command has nobody to stream to");
+  asked.spec.held = fields.flag("wait_for_reader");
+  if (asked.spec.held && asked.background) fields.wrong("wait_for_reader", "a background command has no reader");
+  // The guest has no request with both.
+  if (asked.spec.held && !asked.spec.secret_files.empty())
+    fields.wrong("wait_for_reader", "not together with secret_files");
   bool open = fields.flag("open_stdin");  // for later writes to …/stdin
   if (asked.input || open) asked.spec.stdin_mode = guest::Stdin::pipe;
   if (open && asked.input) fields.wrong("open_stdin", "stdin is given already");
   return asked;
 }
 
-// Feeds standard input while the output is being read by somebody else.
-void feed(Running& running, std::string input) {
+// Input that its command has not read yet is held here, for as long as a command in the background lives.
+Shares& fed() {
+  static Shares shares(size_t{128} << 20);
+  return shares;
+}
+
+// Before anything is started: what there is no room for is refused.
+Result<Shares::Share> room_for_input(const std::string& project, const Asked& asked) {
+  auto share = fed().of(project);
+  if (asked.input) ISOLA_CHECK(share.take_all(asked.input->size(), "stdin"));
+  return share;
+}
+
+// Feeds standard input while the output is being read by somebody else. In pieces: each is copied on its way, and a
+// command that reads none of it takes one.
+void feed(Running& running, std::string input, Shares::Share share) {
+  constexpr size_t kPiece = 64 << 10;
   boost::asio::co_spawn(
       running.box->home(),
-      [channel = running.channel, input = std::move(input)]() -> ::isola::Task<void> {
-        if (!input.empty()) (void)co_await channel->write(input);
+      [channel = running.channel, input = std::move(input), share = std::move(share)]() -> ::isola::Task<void> {
+        for (size_t at = 0; at < input.size(); at += kPiece) {
+          auto sent = co_await channel->write(std::string_view(input).substr(at, kPiece));
+          if (!sent) break;
+        }
         channel->close_write();
       },
       boost::asio::detached);
@@ -70,6 +94,7 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
   asked.spec.actor = fields.text("actor");
   asked.spec.by = std::string(ex.noted("key"));
   ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(Shares::Share share, room_for_input(box->project(), asked));
   auto started = co_await service.run(box, std::move(asked.spec));
   if (!started) {
     explain_start(ex, started.error());
@@ -77,7 +102,7 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
   }
   Running running = std::move(*started);
   if (asked.input) {
-    feed(running, std::move(*asked.input));
+    feed(running, std::move(*asked.input), std::move(share));
     box->input_closed(running.info.id);
   }
   if (asked.background) {
@@ -111,6 +136,8 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   if (asked.background) fields.wrong("background", "a one-shot run ends with its command");
   if (request.budget.at_limit != store::AtLimit::end)
     fields.wrong("budget.at_limit", "a one-shot run is thrown away, and cannot go on later");
+  if (request.at_end != store::AtEnd::kill)
+    fields.wrong("at_end", "a one-shot run is thrown away: there is nothing to come back to");
   if (!request.key.empty()) fields.wrong("key", "a one-shot run is thrown away; create a sandbox by key instead");
   ISOLA_CO_CHECK(fields.done());
   request.project = project_of(ex);
@@ -120,6 +147,7 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   asked.spec.actor = request.actor;
   request.one_shot = true;
   sandbox::Caller by(request.by, request.actor);
+  ISOLA_CO_TRY(Shares::Share share, room_for_input(request.project, asked));
   bool deadline = request.timeout && *request.timeout > 0;
   ISOLA_CO_TRY(sandbox::Created created, co_await create_for(service, ex, std::move(request)));
   BoxPtr box = created.box;
@@ -132,7 +160,7 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
       co_return std::unexpected(std::move(started).error());
     }
     Running running = std::move(*started);
-    if (asked.input) feed(running, std::move(*asked.input));
+    if (asked.input) feed(running, std::move(*asked.input), std::move(share));
     if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
     auto first = co_await (collect(service, running, asked.output) || ex.gone());
     if (first.index() == 1) co_return fail(Code::unavailable, "the caller has left");
@@ -239,17 +267,18 @@ Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
 
 Task<Result<void>> output(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
-  ISOLA_CO_CHECK(only_queries(ex, {"from", "clean", "encoding", "follow"}));
+  ISOLA_CO_CHECK(only_queries(ex, {"from", "clean", "encoding", "follow", "wait_for_reader"}));
   ISOLA_CO_TRY(uint64_t from, query_sequence(ex));
   OutputOptions options;
   ISOLA_CO_TRY(bool clean, query_flag(ex, "clean"));
   ISOLA_CO_TRY(options.follow, query_flag(ex, "follow", true));
   if (clean) options.clean = Clean::yes;
+  ISOLA_CO_TRY(bool held, query_flag(ex, "wait_for_reader"));
   auto encoding = ex.query("encoding").value_or("text");
   if (encoding != "text" && encoding != "base64") co_return fail(Code::invalid, "encoding: must be text or base64");
   if (encoding == "base64") options.encoding = Encoding::base64;
   options.from = from;
-  ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), from));
+  ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), from, held));
   // How much there is now: the line that says "caught up" comes behind it.
   ISOLA_CO_TRY(auto link, co_await service.link(box));
   ISOLA_CO_TRY(std::string bytes, co_await link->collect(guest::Op::processes, {}));
@@ -286,7 +315,7 @@ void Api::add_commands(http::RouteGroup& group) {
             handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
               std::string id(ex.param("command"));
-              auto info = box->find_command(id);
+              auto info = co_await service->command_now(box, id);
               if (!info && may_look(ex, *box)) {
                 ISOLA_CO_TRY(info, co_await service->find_command(box, id));
               }

@@ -4,6 +4,7 @@
 #include "dialect/native/api.h"
 #include "dialect/native/query.h"
 #include "dialect/native/views.h"
+#include "dialect/shared/until_gone.h"
 
 namespace isola::native {
 
@@ -33,13 +34,9 @@ Task<Result<void>> follow(sandbox::Service& service, http::Exchange& ex, std::st
 Result<store::Millis> moment(const http::Exchange& ex, std::string_view name) {
   auto text = ex.query(name);
   if (!text) return store::Millis(0);
-  tm parts{};
-  std::string copy(*text);
-  const char* rest = ::strptime(copy.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  if (!rest) rest = ::strptime(copy.c_str(), "%Y-%m-%d", &parts);
-  if (!rest || (*rest && *rest != 'Z' && *rest != '.'))
-    return fail(Code::invalid, std::string(name) + ": must be a date or a time such as 2026-01-31T12:00:00Z");
-  return static_cast<store::Millis>(::timegm(&parts)) * 1000;
+  auto time = parse_moment(std::string(*text));
+  if (!time) return fail(Code::invalid, std::string(name) + ": must be a date or a time such as 2026-01-31T12:00:00Z");
+  return *time;
 }
 
 // The caller's own; the operator may look at another, or at all of them (*).
@@ -86,6 +83,21 @@ json usage_view(const ledger::UsageTotals& total, const ledger::PriceSheet& pric
   return item;
 }
 
+// What people call the groups.
+Result<store::Labels> names_of(store::Store& store, const std::vector<ledger::UsageTotals>& totals,
+                               ledger::GroupBy by) {
+  store::Labels names;
+  if (by == ledger::GroupBy::sandbox) {
+    std::vector<std::string> ids;
+    for (const auto& total : totals) ids.push_back(total.key);
+    return store.names_of(ids);
+  }
+  if (by != ledger::GroupBy::project) return names;
+  for (const auto& total : totals)
+    if (auto project = store.find_project(total.key)) names[total.key] = project->name;
+  return names;
+}
+
 }  // namespace
 
 void Api::add_events(http::RouteGroup& group) {
@@ -99,12 +111,12 @@ void Api::add_events(http::RouteGroup& group) {
   group.add("GET", "/v1/ledger", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(auto filter, event_filter(ex));
               ISOLA_CO_CHECK(co_await service->flush_ledger());
-              ISOLA_CO_TRY(auto events, service->ledger().query(filter));
+              ISOLA_CO_TRY(auto events, co_await dialect::until_gone(ex, service->ask_ledger(project_of(ex), filter)));
               json list = json::array();
               for (const auto& event : events) list.push_back(view(event));
               mark_untrusted(ex);
-              ex.reply(200, dump({{"events", list},
-                                  {"next", events.size() == filter.limit ? json(events.back().seq) : json(nullptr)}}));
+              json next = ledger::goes_on(events, filter) ? json(events.back().seq) : json(nullptr);
+              ex.reply(200, dump({{"events", list}, {"next", next}}));
               co_return Result<void>();
             }));
   group.add("POST", "/v1/ledger/rotate",
@@ -114,12 +126,12 @@ void Api::add_events(http::RouteGroup& group) {
               ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
               ISOLA_CO_CHECK(fields.done());
               ISOLA_CO_CHECK(co_await service->flush_ledger());
-              ISOLA_CO_TRY(auto done, service->ledger().rotate());
+              ISOLA_CO_TRY(auto done, co_await service->rotate_ledger(project_of(ex)));
               ex.reply(200, dump({{"file", done.file}, {"head", to_text(done.head)}}));
               co_return Result<void>();
             }));
   group.add("GET", "/v1/usage", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
-              ISOLA_CO_CHECK(only_queries(ex, {"project", "sandbox", "task", "from", "to", "by"}));
+              ISOLA_CO_CHECK(only_queries(ex, {"project", "sandbox", "task", "from", "to", "by", "after", "limit"}));
               ledger::UsageFilter filter;
               ISOLA_CO_TRY(filter.project, asked_project(ex));
               filter.sandbox = std::string(ex.query("sandbox").value_or(""));
@@ -128,12 +140,20 @@ void Api::add_events(http::RouteGroup& group) {
               ISOLA_CO_TRY(filter.to, moment(ex, "to"));
               auto by = group_by(ex.query("by").value_or("sandbox"));
               if (!by) co_return fail(Code::invalid, "by: must be sandbox, task, project, day or all");
+              if (auto after = ex.query("after")) filter.after = std::string(*after);
+              ISOLA_CO_TRY(filter.limit, query_number(ex, "limit", 1000, 1, 10000));
               ISOLA_CO_CHECK(co_await service->flush_ledger());
-              ISOLA_CO_TRY(auto totals, service->ledger().usage(filter, *by));
+              ISOLA_CO_TRY(auto totals,
+                           co_await dialect::until_gone(ex, service->ask_usage(project_of(ex), filter, *by)));
               auto prices = service->settings().prices;
               json list = json::array();
-              for (const auto& total : totals) list.push_back(usage_view(total, prices));
-              ex.reply(200, dump({{"usage", list}}));
+              ISOLA_CO_TRY(auto names, names_of(service->store(), totals, *by));
+              for (const auto& total : totals) {
+                list.push_back(usage_view(total, prices));
+                if (auto named = names.find(total.key); named != names.end()) list.back()["name"] = named->second;
+              }
+              json next = totals.size() == filter.limit ? json(totals.back().key) : json(nullptr);
+              ex.reply(200, dump({{"usage", list}, {"next", next}}));
               co_return Result<void>();
             }));
 }

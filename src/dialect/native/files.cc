@@ -138,8 +138,10 @@ Task<Result<void>> tar_out(sandbox::Service& service, http::Exchange& ex) {
     ISOLA_CO_TRY(sandbox::Running running, co_await service.run(at.box, std::move(spec)));
     OutputOptions options;
     ISOLA_CO_TRY(json result, co_await collect(service, running, options));
-    if (result["exit_code"] != 0)
+    if (result["exit_code"] != 0) {
+      mark_untrusted(ex);
       co_return fail(Code::invalid, "tar: " + log::quoted(result["stderr"].get<std::string>()));
+    }
     guest::Read args{.path = packed, .user = at.user};
     co_return co_await send_file(ex, *at.link, args, "application/x-tar");
   };

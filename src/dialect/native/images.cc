@@ -109,7 +109,7 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+Result<void> list_snapshots(sandbox::Service& service, http::Exchange& ex) {
   size_t limit = 100;
   std::string cursor, sandbox;
   for (const auto& [name, value] : ex.queries()) {
@@ -142,8 +142,9 @@ void Api::add_images(http::RouteGroup& group) {
       {"/v1/sandboxes/{id}/fork", fork},     {"/v1/sandboxes/{id}/rollback", rollback}};
   for (const auto& [pattern, verb] : kVerbs)
     group.add("POST", pattern, handled(Scope::use, [service, verb](http::Exchange& ex) { return verb(*service, ex); }));
-  group.add("GET", "/v1/snapshots",
-            handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> { co_return list(*service, ex); }));
+  group.add("GET", "/v1/snapshots", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              co_return list_snapshots(*service, ex);
+            }));
   group.add("GET", "/v1/snapshots/{snapshot}", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(auto image, service->find_snapshot(project_of(ex), std::string(ex.param("snapshot"))));
               ex.reply(200, dump(view(image)));

@@ -4,6 +4,7 @@
 
 #include "dialect/native/shares.h"
 #include "dialect/native/views.h"
+#include "dialect/shared/unread.h"
 #include "http/error_reply.h"
 
 namespace isola::native {
@@ -39,7 +40,7 @@ Task<Result<guest::Exit>> finish(sandbox::Service& service, Running& running) {
   }
   auto exit = guest::decode<guest::Exit>(*end);
   if (!exit) co_return exit;
-  *exit = co_await service.judged(running.box, *exit);
+  *exit = co_await service.judged(running.box, running.info.id, *exit);
   service.command_ended(running.box, running.info.id, *exit);
   co_return exit;
 }
@@ -136,6 +137,8 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
   TextFeed feeds[2] = {TextFeed(options.clean), TextFeed(options.clean)};
   bool here = true, marked = !options.there;
   uint64_t position = options.from;
+  const auto executor = co_await boost::asio::this_coro::executor;
+  dialect::Unread unread(executor, service, running);
   if (auto sent = co_await ex.write(line); !sent) here = false;
   while (here) {
     if (!marked && position >= *options.there) {
@@ -170,7 +173,9 @@ Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running
         line = dump(event) + "\n";
       }
     }
+    unread.begins();
     if (auto sent = co_await ex.write(line); !sent) here = false;
+    unread.ends();
   }
   if (!here) {
     service.detach(std::move(running));

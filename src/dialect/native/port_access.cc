@@ -120,8 +120,10 @@ std::string without_grant(std::string_view target) {
   for (std::string_view rest = target.substr(mark + 1); !rest.empty();) {
     auto end = rest.find('&');
     auto part = rest.substr(0, end);
-    bool ours = part.starts_with("isola_token=") || part.starts_with("isola_signature=") ||
-                part.starts_with("isola_expires=") || part.starts_with("isola_path=");
+    // By the name that we read it under, however that is written.
+    auto name = http::percent_decode(part.substr(0, part.find('=')), true);
+    bool ours = name && (*name == "isola_token" || *name == "isola_signature" || *name == "isola_expires" ||
+                         *name == "isola_path");
     if (!ours) {
       out += join;
       out += part;

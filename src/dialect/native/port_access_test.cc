@@ -10,6 +10,12 @@ TEST(PortAccess, OurQueryParametersStayOutside) {
   EXPECT_EQ(without_grant("/a?x=1&y=2"), "/a?x=1&y=2");
   EXPECT_EQ(without_grant("/a?isola_token=t"), "/a");
   EXPECT_EQ(without_grant("/a?x=1&isola_signature=s&isola_expires=1&isola_path=%2F&y=2"), "/a?x=1&y=2");
+  // Under whatever spelling of their names they let somebody in.
+  EXPECT_EQ(without_grant("/a?isola%5Ftoken=t&x=1"), "/a?x=1");
+  EXPECT_EQ(without_grant("/a?%69sola%5ftoken=t"), "/a");
+  EXPECT_EQ(without_grant("/a?x=1&isola%5Fsignature=s&isola%5fexpires=1&i%73ola_path=%2F"), "/a?x=1");
+  EXPECT_EQ(without_grant("/a?isola_tokens=1&isola%255Ftoken=2&%zz=3&isola_token"),
+            "/a?isola_tokens=1&isola%255Ftoken=2&%zz=3");
 }
 
 TEST(PortAccess, WhatAGrantCovers) {

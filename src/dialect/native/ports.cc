@@ -1,7 +1,7 @@
 // Ports inward: what listens inside, and the way to it. We parse and authenticate; the guest dials 127.0.0.1:port.
 //
 //   <port>-<id>.<domain>                                    by host name
-//   X-Isola-Sandbox: <id>, X-Isola-Port: <port>             by headers, at any name
+//   X-Isola-Sandbox: <id>, X-Isola-Port: <port>             by headers, at the API's own names
 //   /v1/sandboxes/{id}/ports/{port}/{path...}               by path, with an API key
 //
 // By name and by headers, a private sandbox wants its token (X-Isola-Token, ?isola_token=, or a cookie), or a signed
@@ -40,7 +40,7 @@ std::optional<Target> by_headers(const http::Exchange& ex) {
   return Target{std::string(id), *port};
 }
 
-Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> list_ports(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   if (!may_look(ex, *box))
     co_return sandbox::conflict("the sandbox sleeps, and a key that may only read does not wake it");
@@ -65,7 +65,8 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
   auto service = service_;
   Options options = options_;
 
-  group.add("GET", "/v1/sandboxes/{id}/ports", handled([service](http::Exchange& ex) { return list(*service, ex); }));
+  group.add("GET", "/v1/sandboxes/{id}/ports",
+            handled([service](http::Exchange& ex) { return list_ports(*service, ex); }));
   group.add("POST", "/v1/sandboxes/{id}/ports/{port}/sign",
             handled(Scope::use, [service, options](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
@@ -110,11 +111,14 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
     group.add(method, "/v1/sandboxes/{id}/ports/{port}/{path...}", by_path).body_limit = http::Exchange::kNoLimit;
   }
 
-  router.by_host([service, options](http::Exchange& ex) -> std::optional<http::Handler> {
+  router.by_host([this, service, options](http::Exchange& ex) -> std::optional<http::Handler> {
     auto target = by_name(ex.host(), options.domain);
+    const bool named = target.has_value();
     if (!target) target = by_headers(ex);
     if (!target) return std::nullopt;
-    return [service, options, target](http::Exchange& ex) -> ::isola::Task<void> {
+    return [this, service, options, target, named](http::Exchange& ex) -> ::isola::Task<void> {
+      // A name of its own keeps strangers' pages out; headers come to a name that such a page may have made its own.
+      if (!named && !door_.welcomes(ex)) co_return;
       if (!service->ready()) {
         ex.set_header("Retry-After", "1");
         say_no(ex, 503, "unavailable", "the server is starting");

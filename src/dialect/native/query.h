@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "http/exchange.h"
@@ -21,6 +23,8 @@ Result<uint64_t> query_number(const http::Exchange& ex, std::string_view name, u
 Result<uint64_t> query_sequence(const http::Exchange& ex);
 // invalid: one that is none of these, by its name.
 Result<void> only_queries(const http::Exchange& ex, std::initializer_list<std::string_view> known);
+// A date, or a time (UTC) as 2026-01-31T12:00:00, with a fraction of a second and a Z if need be; in milliseconds.
+std::optional<int64_t> parse_moment(const std::string& text);
 // true or false.
 Result<bool> query_flag(const http::Exchange& ex, std::string_view name, bool otherwise = false);
 

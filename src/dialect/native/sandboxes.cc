@@ -13,7 +13,7 @@ using sandbox::BoxPtr;
 
 namespace {
 
-Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> create_sandbox(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   bool latency = fields.flag("latency");
@@ -40,7 +40,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+Result<void> list_sandboxes(sandbox::Service& service, http::Exchange& ex) {
   store::SandboxFilter filter{.project = project_of(ex)};
   size_t limit = 100;
   std::string cursor;
@@ -74,7 +74,7 @@ Result<void> list(sandbox::Service& service, http::Exchange& ex) {
   return {};
 }
 
-Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> change_sandbox(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
@@ -154,9 +154,10 @@ void Api::add_sandboxes(http::RouteGroup& group) {
   using store::Scope;
   auto service = service_;
   group.add("POST", "/v1/sandboxes",
-            handled(Scope::use, [service](http::Exchange& ex) { return create(*service, ex); }));
-  group.add("GET", "/v1/sandboxes",
-            handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> { co_return list(*service, ex); }));
+            handled(Scope::use, [service](http::Exchange& ex) { return create_sandbox(*service, ex); }));
+  group.add("GET", "/v1/sandboxes", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              co_return list_sandboxes(*service, ex);
+            }));
   group.add("GET", "/v1/sandboxes/{id}", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               bool all = store::allows(scope_of(ex), Scope::use);
               auto show = [all](const store::SandboxRecord& record) {
@@ -174,7 +175,7 @@ void Api::add_sandboxes(http::RouteGroup& group) {
               co_return Result<void>();
             }));
   group.add("PATCH", "/v1/sandboxes/{id}",
-            handled(Scope::use, [service](http::Exchange& ex) { return change(*service, ex); }));
+            handled(Scope::use, [service](http::Exchange& ex) { return change_sandbox(*service, ex); }));
   group.add("DELETE", "/v1/sandboxes/{id}",
             handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               auto record = service->look(project_of(ex), std::string(ex.param("id")));

@@ -15,7 +15,7 @@ using store::Scope;
 
 namespace {
 
-json view(const store::SecretRecord& secret) {
+json view_of_secret(const store::SecretRecord& secret) {
   json out = {{"name", secret.name},
               {"version", secret.version},
               {"created", when(secret.created)},
@@ -25,7 +25,7 @@ json view(const store::SecretRecord& secret) {
   return out;
 }
 
-json view(const store::BindingRecord& binding) {
+json view_of_binding(const store::BindingRecord& binding) {
   json out = json::parse(binding.body, nullptr, false);
   if (!out.is_object()) out = json::object();
   out["id"] = binding.id;
@@ -45,7 +45,7 @@ struct ValueBody {
   ~ValueBody() { vault::wipe(text); }
 };
 
-Task<Result<void>> put(sandbox::Service& service, http::Exchange& ex, bool replace) {
+Task<Result<void>> put_secret(sandbox::Service& service, http::Exchange& ex, bool replace) {
   ValueBody body;
   ISOLA_CO_TRY(body.text, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body.text));
@@ -61,26 +61,26 @@ Task<Result<void>> put(sandbox::Service& service, http::Exchange& ex, bool repla
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto secret, co_await service.put_secret(std::move(request), replace));
   if (!replace) ex.set_header("Location", "/v1/secrets/" + secret.name);
-  ex.reply(replace ? 200 : 201, dump(view(secret)));
+  ex.reply(replace ? 200 : 201, dump(view_of_secret(secret)));
   co_return Result<void>();
 }
 
-Result<void> list(sandbox::Service& service, http::Exchange& ex) {
+Result<void> list_secrets(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CHECK(only_queries(ex, {}));
   ISOLA_TRY(auto secrets, service.store().list_secrets(project_of(ex)));
   json all = json::array();
-  for (const auto& secret : secrets) all.push_back(view(secret));
+  for (const auto& secret : secrets) all.push_back(view_of_secret(secret));
   ex.reply(200, dump({{"secrets", all}}));
   return {};
 }
 
-Result<void> look(sandbox::Service& service, http::Exchange& ex) {
+Result<void> show_secret(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_TRY(auto secret, service.find_secret(project_of(ex), std::string(ex.param("secret"))));
-  ex.reply(200, dump(view(secret)));
+  ex.reply(200, dump(view_of_secret(secret)));
   return {};
 }
 
-Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> remove_secret(sandbox::Service& service, http::Exchange& ex) {
   std::string project = project_of(ex), name(ex.param("secret"));
   sandbox::Caller by = caller_of(ex);
   ISOLA_CO_CHECK(co_await service.remove_secret(std::move(project), std::move(name), std::move(by)));
@@ -138,7 +138,7 @@ Task<Result<void>> bind(sandbox::Service& service, http::Exchange& ex, bool to_s
   }
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto made, co_await service.bind(std::move(request)));
-  ex.reply(201, dump(view(made)));
+  ex.reply(201, dump(view_of_binding(made)));
   co_return Result<void>();
 }
 
@@ -155,7 +155,7 @@ Result<void> list_bindings(sandbox::Service& service, http::Exchange& ex, bool o
     if (auto secret = ex.query("secret")) std::erase_if(found, [&](const auto& one) { return one.secret != *secret; });
   }
   json all = json::array();
-  for (const auto& binding : found) all.push_back(view(binding));
+  for (const auto& binding : found) all.push_back(view_of_binding(binding));
   ex.reply(200, dump({{"bindings", all}}));
   return {};
 }
@@ -219,14 +219,15 @@ void Api::add_secrets(http::RouteGroup& group) {
   auto service = service_;
   using Later = ::isola::Task<Result<void>>;
   group.add("POST", "/v1/secrets",
-            handled(Scope::admin, [service](http::Exchange& ex) { return put(*service, ex, false); }));
-  group.add("GET", "/v1/secrets", handled([service](http::Exchange& ex) -> Later { co_return list(*service, ex); }));
+            handled(Scope::admin, [service](http::Exchange& ex) { return put_secret(*service, ex, false); }));
+  group.add("GET", "/v1/secrets",
+            handled([service](http::Exchange& ex) -> Later { co_return list_secrets(*service, ex); }));
   group.add("GET", "/v1/secrets/{secret}",
-            handled([service](http::Exchange& ex) -> Later { co_return look(*service, ex); }));
+            handled([service](http::Exchange& ex) -> Later { co_return show_secret(*service, ex); }));
   group.add("PUT", "/v1/secrets/{secret}",
-            handled(Scope::admin, [service](http::Exchange& ex) { return put(*service, ex, true); }));
+            handled(Scope::admin, [service](http::Exchange& ex) { return put_secret(*service, ex, true); }));
   group.add("DELETE", "/v1/secrets/{secret}",
-            handled(Scope::admin, [service](http::Exchange& ex) { return remove(*service, ex); }));
+            handled(Scope::admin, [service](http::Exchange& ex) { return remove_secret(*service, ex); }));
   for (bool of_sandbox : {false, true}) {
     std::string base = of_sandbox ? "/v1/sandboxes/{id}/bindings" : "/v1/bindings";
     group.add("POST", base, handled(Scope::admin, [service, of_sandbox](http::Exchange& ex) {

@@ -3,6 +3,7 @@
 //   Shares shares(256 << 20);
 //   auto share = shares.of("default");
 //   size_t granted = share.take(piece.size());       // fewer, or none, when the project has as much as it may have
+//   ISOLA_CHECK(share.take_all(body.size(), "…"));    // or all of it, or an error
 //
 // A Share gives back what it took when it goes. Any thread.
 #pragma once
@@ -13,6 +14,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+
+#include "base/error.h"
 
 namespace isola::native {
 
@@ -25,9 +29,13 @@ class Shares {
   class Share {
    public:
     Share(std::shared_ptr<Count> all, size_t most) : all_(std::move(all)), most_(most) {}
+    Share(Share&& other) noexcept
+        : all_(std::move(other.all_)), most_(other.most_), mine_(std::exchange(other.mine_, 0)) {}
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
-    ~Share() { *all_ -= mine_; }
+    ~Share() {
+      if (all_) *all_ -= mine_;
+    }
 
     size_t take(size_t wanted) {
       size_t before = all_->fetch_add(wanted);
@@ -35,6 +43,15 @@ class Shares {
       *all_ -= wanted - granted;
       mine_ += granted;
       return granted;
+    }
+    // Code::exhausted: then it has none of it.
+    Result<void> take_all(size_t wanted, const std::string& what) {
+      const size_t granted = take(wanted);
+      if (granted == wanted) return {};
+      *all_ -= granted;
+      mine_ -= granted;
+      return fail(Code::exhausted,
+                  what + ": the project has " + std::to_string(most_ >> 20) + " MiB under way already");
     }
 
    private:

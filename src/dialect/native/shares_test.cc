@@ -19,5 +19,21 @@ TEST(Shares, OneProjectHasOnlySoMuch) {
   EXPECT_EQ(first.take(50), 40u);  // what the second had
 }
 
+TEST(Shares, AllOfItOrNothing) {
+  Shares shares(100);
+  auto first = shares.of("a");
+  ASSERT_TRUE(first.take_all(60, "input"));
+  auto second = shares.of("a");
+  auto refused = second.take_all(41, "input");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::exhausted);
+  EXPECT_TRUE(second.take_all(40, "input"));  // nothing of what was refused is missing
+  {
+    auto heir = std::move(first);
+    EXPECT_FALSE(shares.of("a").take_all(1, "input"));  // it is had once
+  }
+  EXPECT_TRUE(shares.of("a").take_all(60, "input"));
+}
+
 }  // namespace
 }  // namespace isola::native

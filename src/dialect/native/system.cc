@@ -43,13 +43,23 @@ std::string prometheus(sandbox::Service& service) {
   };
   const auto& c = service.counters;
   line("sandboxes", "gauge", "Living sandboxes.", service.living());
-  line("sandboxes_idle", "gauge", "Running sandboxes that nobody used for ten minutes.",
-       service.idle(std::chrono::minutes(10)));
+  line("sandboxes_idle", "gauge", "Running sandboxes that nobody used for ten minutes.", service.idle());
   line("sandboxes_created_total", "counter", "Sandboxes created.", c.created.load());
   line("sandboxes_ended_total", "counter", "Sandboxes ended.", c.ended.load());
   line("sandbox_create_failures_total", "counter", "Creates that failed.", c.create_failures.load());
   line("sandbox_create_seconds_sum", "counter", "Time spent in creates.",
        static_cast<double>(c.create_nanos.load()) / 1e9);
+  auto family = [&](const char* name, const char* help, auto value) {
+    out += fmt::format("# HELP isola_{0} {1}\n# TYPE isola_{0} counter\n", name, help);
+    for (size_t i = 0; i < c.create_steps.size(); ++i)
+      if (c.create_steps[i].count > 0)
+        out += fmt::format("isola_{}{{step=\"{}\"}} {}\n", name, to_string(static_cast<::isola::Step>(i)),
+                           value(c.create_steps[i]));
+  };
+  family("sandbox_create_step_seconds_sum", "Time of creates, by the step that it went to.",
+         [](const auto& step) { return static_cast<double>(step.nanos.load()) / 1e9; });
+  family("sandbox_create_step_seconds_count", "Creates that had the step.",
+         [](const auto& step) { return step.count.load(); });
   line("pool_hits_total", "counter", "Creates that took a parked sandbox.", c.pool_hits.load());
   line("pool_misses_total", "counter", "Creates that could have taken a parked sandbox and found none.",
        c.pool_misses.load());
@@ -61,7 +71,7 @@ std::string prometheus(sandbox::Service& service) {
   line("sandboxes_resumed_total", "counter", "Resumes.", c.resumed.load());
   line("sandboxes_forked_total", "counter", "Forked children.", c.forked.load());
   line("commands_total", "counter", "Commands started.", c.commands.load());
-  line("ready", "gauge", "1 when the server takes requests.", service.ready() ? 1 : 0);
+  line("ready", "gauge", "1 when the server takes requests and its launcher is there.", service.able() ? 1 : 0);
   return out;
 }
 
@@ -71,7 +81,7 @@ class Readiness {
   Task<bool> look(sandbox::Service& service) {
     using namespace boost::asio::experimental::awaitable_operators;
     auto now = std::chrono::steady_clock::now();
-    if (!service.ready()) co_return false;
+    if (!service.able()) co_return false;
     {
       std::lock_guard lock(mutex_);
       if (asking_ || now - at_ < std::chrono::seconds(1)) co_return answers_;
@@ -88,7 +98,7 @@ class Readiness {
     asking_ = false;
     answers_ = answers;
     at_ = std::chrono::steady_clock::now();
-    co_return answers;
+    co_return answers&& service.able();
   }
 
  private:

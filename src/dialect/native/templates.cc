@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMostLines = 1000;
 
-json view(const store::BuildRecord& build, const std::string& name) {
+json view_of_build(const store::BuildRecord& build, const std::string& name) {
   json out = {{"template", name},
               {"template_id", build.template_id},
               {"build", build.id},
@@ -29,7 +29,7 @@ json view(const store::BuildRecord& build, const std::string& name) {
   return out;
 }
 
-Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> list_templates(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(auto all, service.templates());
   json list = json::array();
   ISOLA_CO_TRY(auto built, service.store().list_templates(project_of(ex)));
@@ -93,7 +93,7 @@ Task<Result<void>> build(Builder& builder, sandbox::Service& service, http::Exch
   ISOLA_CO_TRY(auto declared, builder.declare(asked));
   ISOLA_CO_CHECK(builder.begin(declared.template_id, declared.id, std::move(spec), caller_of(ex)));
   ISOLA_CO_TRY(auto begun, builder.store().find_build(declared.template_id, declared.id));
-  json out = view(begun, asked.name.substr(0, asked.name.find(':')));
+  json out = view_of_build(begun, asked.name.substr(0, asked.name.find(':')));
   out["ignored"] = ignored;
   ex.set_header("Location", "/v1/templates/" + begun.template_id + "/builds/" + begun.id);
   ex.reply(202, dump(out));
@@ -101,7 +101,7 @@ Task<Result<void>> build(Builder& builder, sandbox::Service& service, http::Exch
 }
 
 // With the lines of its log from a number on.
-Task<Result<void>> look(Builder& builder, http::Exchange& ex) {
+Task<Result<void>> show_build(Builder& builder, http::Exchange& ex) {
   uint64_t from = 0;
   for (const auto& [name, value] : ex.queries()) {
     if (name != "from") co_return fail(Code::invalid, "there is no query parameter \"" + name + "\" here");
@@ -110,7 +110,7 @@ Task<Result<void>> look(Builder& builder, http::Exchange& ex) {
   ISOLA_CO_TRY(auto known, builder.store().find_template(project_of(ex), std::string(ex.param("template"))));
   ISOLA_CO_TRY(auto build, builder.store().find_build(known.id, std::string(ex.param("build"))));
   ISOLA_CO_TRY(auto lines, builder.store().build_lines(build.id, from, kMostLines));
-  json out = view(build, known.name);
+  json out = view_of_build(build, known.name);
   out["log"] = json::array();
   for (const auto& line : lines)
     out["log"].push_back({{"number", line.number},
@@ -143,8 +143,9 @@ void Api::add_templates(http::RouteGroup& group) {
   auto step = [builder](auto what) {
     return [builder, what](http::Exchange& ex) -> ::isola::Task<Result<void>> { return what(*builder, ex); };
   };
-  group.add("GET", "/v1/templates",
-            handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> { return list(*service, ex); }));
+  group.add("GET", "/v1/templates", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              return list_templates(*service, ex);
+            }));
   group
       .add("POST", "/v1/templates",
            handled(store::Scope::use,
@@ -158,7 +159,7 @@ void Api::add_templates(http::RouteGroup& group) {
               ex.reply(204);
               co_return Result<void>();
             }));
-  group.add("GET", "/v1/templates/{template}/builds/{build}", handled(step(look)));
+  group.add("GET", "/v1/templates/{template}/builds/{build}", handled(step(show_build)));
   group.add("POST", "/v1/templates/{template}/builds/{build}/cancel",
             handled(store::Scope::use, [builder](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               ISOLA_CO_TRY(auto build, builder->find(project_of(ex), std::string(ex.param("template")),

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ids.h"
+#include "base/log.h"
 #include "dialect/native/api.h"
 #include "dialect/native/create_fields.h"
 #include "dialect/native/fields.h"
@@ -120,35 +121,30 @@ Task<Result<void>> create_project(sandbox::Service& service, http::Exchange& ex)
 Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(operator_only(ex));
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
-  ISOLA_CO_TRY(auto project, service.store().find_project(std::string(ex.param("project"))));
+  std::string id(ex.param("project"));
+  ISOLA_CO_CHECK(service.store().find_project(id));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
-  std::optional<store::ProjectLimits> limits;
-  std::optional<store::Budget> budget;
-  if (fields.has("limits")) limits = read_limits(fields);
-  if (fields.has("budget")) budget = read_budget(fields, "budget");
-  auto ceiling = fields.maybe_text("ceiling");
+  store::ProjectChange change;
+  if (fields.has("limits")) change.limits = read_limits(fields);
+  if (fields.has("budget")) change.budget = read_budget(fields, "budget");
+  change.ceiling = fields.maybe_text("ceiling");
+  if (fields.has("allow_exposed")) change.allow_exposed = fields.flag("allow_exposed");
   json changed = json::array();
-  std::optional<bool> exposure;
-  if (fields.has("allow_exposed")) exposure = fields.flag("allow_exposed");
   for (const char* name : {"limits", "budget", "ceiling", "allow_exposed"})
     if (fields.has(name)) changed.push_back(name);
   ISOLA_CO_CHECK(fields.done());
-  if (ceiling) ISOLA_CO_CHECK(service.write_ceiling(project.id, *ceiling));
-  if (exposure) ISOLA_CO_CHECK(service.store().set_project_exposure(project.id, *exposure));
-  // Only what was named, over what is there now.
-  ISOLA_CO_TRY(project, service.store().find_project(project.id));
-  if (limits) project.limits = *limits;
-  if (budget) project.budget = *budget;
-  if (limits || budget) ISOLA_CO_CHECK(service.set_project_limits(project));
+  ISOLA_CO_TRY(auto project, service.change_project(id, change));
   json data = {{"changed", changed}};
   std::string by(ex.noted("key"));
-  ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_updated, project.id, by, data));
-  // Last: what is written down holds for whatever is created or told anew, also where one cannot be told just now.
-  if (ceiling) {
+  auto logged = co_await log_key(service, ledger::Kind::project_updated, project.id, by, data);
+  // What is written down holds for whatever is created or told anew, also where one cannot be told just now; and it is
+  // told to those that live, whatever became of the entry.
+  if (change.ceiling) {
     auto told = co_await service.apply_ceiling(project.id);
-    if (!told)
+    if (!told && logged)
       co_return std::unexpected(told.error().in("the project is changed, but not every sandbox could be told"));
   }
+  if (!logged) co_return std::unexpected(logged.error().in("the project is changed, but the ledger does not say so"));
   ex.reply(200, dump(view(project)));
   co_return Result<void>();
 }
@@ -186,7 +182,10 @@ void Api::add_tenants(http::RouteGroup& group) {
   auto ring = keys_;
   group.add("POST", "/v1/keys",
             handled(Scope::admin, [service, ring](http::Exchange& ex) { return create_key(*service, *ring, ex); }));
-  group.add("GET", "/v1/keys", handled(Scope::admin, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+  group.add("GET", "/v1/keys",
+            handled(Scope::admin, [service, ring](http::Exchange& ex) -> ::isola::Task<Result<void>> {
+              // When they were last used is written down every minute; whoever asks is told what is known.
+              if (auto saved = ring->save_uses(); !saved) log::warn("api", "{}", saved.error().message);
               bool all = operator_only(ex).has_value();
               ISOLA_CO_TRY(auto keys, service->store().list_keys(all ? "" : project_of(ex)));
               json list = json::array();

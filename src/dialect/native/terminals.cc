@@ -12,6 +12,7 @@
 #include "dialect/native/output.h"
 #include "dialect/native/query.h"
 #include "dialect/native/views.h"
+#include "dialect/shared/unread.h"
 #include "http/websocket.h"
 
 namespace isola::native {
@@ -23,6 +24,14 @@ using sandbox::Running;
 namespace {
 
 constexpr size_t kLargestOrder = 4096;
+constexpr uint64_t kLongestSide = 4095;  // rows or columns
+
+// 0: it is none.
+uint16_t side_of(const json& order, const char* name) {
+  auto at = order.find(name);
+  if (at == order.end() || !at->is_number_unsigned() || at->get<uint64_t>() > kLongestSide) return 0;
+  return at->get<uint16_t>();
+}
 
 Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& running) {
   for (;;) {
@@ -37,9 +46,9 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
       continue;
     json order = json::parse((*message)->data, nullptr, false);
     if (order.is_discarded() || !order.is_object() || !order["type"].is_string()) continue;
-    if (order.value("type", "") == "resize" && order["rows"].is_number_unsigned() &&
-        order["cols"].is_number_unsigned()) {
-      guest::Resize size{running.info.pid, order["rows"].get<uint16_t>(), order["cols"].get<uint16_t>()};
+    const uint16_t rows = side_of(order, "rows"), cols = side_of(order, "cols");
+    if (order["type"] == "resize" && rows > 0 && cols > 0) {
+      guest::Resize size{running.info.pid, rows, cols};
       auto link = co_await service.link(running.box);
       if (link) (void)co_await (*link)->call(guest::Op::resize, guest::encode(size));
     }
@@ -49,6 +58,8 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
 // What is on the screen, and how it ended (`over`). All of it happens while keys() still reads: a WebSocket whose read
 // was cancelled says nothing more.
 Task<void> screen(sandbox::Service& service, http::WebSocket& socket, Running& running, bool& over) {
+  const auto executor = co_await boost::asio::this_coro::executor;
+  dialect::Unread unread(executor, service, running);
   for (;;) {
     auto frame = co_await running.channel->read_frame();
     if (!frame) break;
@@ -61,13 +72,16 @@ Task<void> screen(sandbox::Service& service, http::WebSocket& socket, Running& r
       if (auto sent = co_await socket.write(gap, true); !sent) co_return;
       continue;
     }
-    if (auto sent = co_await socket.write(read->bytes, false); !sent) co_return;
+    unread.begins();
+    auto sent = co_await socket.write(read->bytes, false);
+    unread.ends();
+    if (!sent) co_return;
   }
   auto end = co_await running.channel->end();
   auto exit = end ? guest::decode<guest::Exit>(*end) : Result<guest::Exit>(std::unexpected(end.error()));
   json last = {{"type", "exit"}};
   if (exit) {
-    *exit = co_await service.judged(running.box, *exit);
+    *exit = co_await service.judged(running.box, running.info.id, *exit);
     service.command_ended(running.box, running.info.id, *exit);
     last.update(view(*exit));
   } else {
@@ -101,8 +115,8 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
     spec.by = std::string(ex.noted("key"));
     spec.pty = true;
     spec.stdin_mode = guest::Stdin::pipe;
-    ISOLA_CO_TRY(uint64_t rows, query_number(ex, "rows", 24, 1, 4095));
-    ISOLA_CO_TRY(uint64_t cols, query_number(ex, "cols", 80, 1, 4095));
+    ISOLA_CO_TRY(uint64_t rows, query_number(ex, "rows", 24, 1, kLongestSide));
+    ISOLA_CO_TRY(uint64_t cols, query_number(ex, "cols", 80, 1, kLongestSide));
     spec.rows = static_cast<uint16_t>(rows);
     spec.cols = static_cast<uint16_t>(cols);
     spec.env["TERM"] = std::string(ex.query("term").value_or("xterm-256color"));

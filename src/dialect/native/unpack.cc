@@ -113,6 +113,7 @@ class Unpacking {
     ISOLA_CO_TRY(json result, co_await collect(service_, running, options));
     if (broken) co_return std::unexpected(std::move(*broken));
     if (result["exit_code"] == 0) co_return Result<void>();
+    mark_untrusted(ex_);
     const auto complaint = result["stderr"].get<std::string>();
     auto says = [&](std::string_view words) { return complaint.find(words) != complaint.npos; };
     // A write that fits in part is all that tar says of a disk that is full.
@@ -170,8 +171,10 @@ class Unpacking {
       } else if (folder && step == Step::look) {
         ISOLA_CO_TRY(in_the_way, co_await is_there(in_place(below, entry)));  // a link that leads nowhere
       }
-      if (in_the_way)
+      if (in_the_way) {
+        mark_untrusted(ex_);  // the name is of the archive, or of inside
         co_return fail(Code::exists, in_place(below, entry) + ": a file and a folder are in each other's way");
+      }
       if (folder && folder_there) {
         ISOLA_CO_CHECK(co_await join(inner, step));
         if (step == Step::look) continue;
@@ -207,9 +210,9 @@ class Unpacking {
     ISOLA_CO_TRY(sandbox::Running running, co_await service_.run(box_, std::move(spec)));
     OutputOptions options;
     ISOLA_CO_TRY(json result, co_await collect(service_, running, options));
-    if (result["exit_code"] != 0)
-      co_return fail(Code::invalid, "mv: " + log::quoted(result["stderr"].get<std::string>()));
-    co_return Result<void>();
+    if (result["exit_code"] == 0) co_return Result<void>();
+    mark_untrusted(ex_);
+    co_return fail(Code::invalid, "mv: " + log::quoted(result["stderr"].get<std::string>()));
   }
 
   sandbox::Service& service_;

@@ -15,7 +15,7 @@ namespace {
 // As whom templates run programs: what is written here is theirs to change.
 constexpr const char* kUser = "1000:1000";
 
-json view(const sandbox::VolumeLook& look) {
+json view_of_volume(const sandbox::VolumeLook& look) {
   const auto& volume = look.volume;
   return {{"id", volume.id},
           {"name", volume.name},
@@ -26,9 +26,9 @@ json view(const sandbox::VolumeLook& look) {
           {"sandboxes", look.sandboxes}};
 }
 
-std::string name_of(const http::Exchange& ex) { return std::string(ex.param("volume")); }
+std::string volume_name(const http::Exchange& ex) { return std::string(ex.param("volume")); }
 
-Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> create_volume(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   sandbox::VolumeRequest request;
@@ -41,11 +41,11 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto look, co_await service.create_volume(std::move(request)));
   ex.set_header("Location", "/v1/volumes/" + look.volume.id);
-  ex.reply(look.existed ? 200 : 201, dump(view(look)));
+  ex.reply(look.existed ? 200 : 201, dump(view_of_volume(look)));
   co_return Result<void>();
 }
 
-Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> list_volumes(sandbox::Service& service, http::Exchange& ex) {
   size_t limit = 100;
   std::string cursor;
   for (const auto& [name, value] : ex.queries()) {
@@ -60,33 +60,33 @@ Task<Result<void>> list(sandbox::Service& service, http::Exchange& ex) {
   std::string project = project_of(ex);
   ISOLA_CO_TRY(auto page, co_await service.list_volumes(std::move(project), std::move(cursor), limit));
   json all = json::array();
-  for (const auto& look : page.volumes) all.push_back(view(look));
+  for (const auto& look : page.volumes) all.push_back(view_of_volume(look));
   ex.reply(200, dump({{"volumes", all}, {"next", page.next.empty() ? json(nullptr) : json(page.next)}}));
   co_return Result<void>();
 }
 
-Task<Result<void>> look(sandbox::Service& service, http::Exchange& ex) {
-  std::string project = project_of(ex), name = name_of(ex);
+Task<Result<void>> show_volume(sandbox::Service& service, http::Exchange& ex) {
+  std::string project = project_of(ex), name = volume_name(ex);
   ISOLA_CO_TRY(auto found, co_await service.look_at_volume(std::move(project), std::move(name)));
-  ex.reply(200, dump(view(found)));
+  ex.reply(200, dump(view_of_volume(found)));
   co_return Result<void>();
 }
 
-Task<Result<void>> update(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> change_volume(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   auto size = fields.size("size");
   if (!size) fields.wrong("size", "is missing");
   ISOLA_CO_CHECK(fields.done());
-  std::string project = project_of(ex), name = name_of(ex);
+  std::string project = project_of(ex), name = volume_name(ex);
   sandbox::Caller by = caller_of(ex);
   ISOLA_CO_TRY(auto found, co_await service.resize_volume(std::move(project), std::move(name), *size, std::move(by)));
-  ex.reply(200, dump(view(found)));
+  ex.reply(200, dump(view_of_volume(found)));
   co_return Result<void>();
 }
 
-Task<Result<void>> remove(sandbox::Service& service, http::Exchange& ex) {
-  std::string project = project_of(ex), name = name_of(ex);
+Task<Result<void>> remove_volume(sandbox::Service& service, http::Exchange& ex) {
+  std::string project = project_of(ex), name = volume_name(ex);
   sandbox::Caller by = caller_of(ex);
   ISOLA_CO_CHECK(co_await service.remove_volume(std::move(project), std::move(name), std::move(by)));
   ex.reply(204);
@@ -99,7 +99,7 @@ Task<Result<void>> keep(sandbox::Service& service, http::Exchange& ex, bool of_s
   if (of_sandbox) {
     ISOLA_CO_TRY(request.box, box_of(service, ex));
   } else {
-    request.volume = name_of(ex);
+    request.volume = volume_name(ex);
   }
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
@@ -110,7 +110,7 @@ Task<Result<void>> keep(sandbox::Service& service, http::Exchange& ex, bool of_s
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto look, co_await service.keep_folder(std::move(request)));
   ex.set_header("Location", "/v1/volumes/" + look.volume.id);
-  ex.reply(201, dump(view(look)));
+  ex.reply(201, dump(view_of_volume(look)));
   co_return Result<void>();
 }
 
@@ -119,30 +119,30 @@ Task<Result<void>> keep_of_volume(sandbox::Service& service, http::Exchange& ex)
 
 // ---- its files ------------------------------------------------------------------------------------------------------
 
-struct Place {
+struct PlaceInVolume {
   sandbox::Service::VolumeFiles files;
   std::string path, user;
   sandbox::GuestLink& link() { return *files.use.link(); }
 };
 
 // Paths begin at the volume's root. Root reads and removes everything; what is written is its user's.
-Task<Result<Place>> place_of(sandbox::Service& service, http::Exchange& ex, const char* user) {
-  Place at;
+Task<Result<PlaceInVolume>> place_in_volume(sandbox::Service& service, http::Exchange& ex, const char* user) {
+  PlaceInVolume at;
   ISOLA_CO_TRY(at.path, path_of(ex));
   if (at.path[0] != '/') at.path = "/" + at.path;
   at.user = std::string(ex.query("user").value_or(user));
-  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), name_of(ex)));
+  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), volume_name(ex)));
   ISOLA_CO_TRY(at.files, co_await service.volume_files(std::move(volume)));
   co_return at;
 }
 
-Task<Result<void>> read(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+Task<Result<void>> read_from_volume(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(PlaceInVolume at, co_await place_in_volume(service, ex, "0:0"));
   co_return co_await read_file(ex, at.link(), at.path, at.user);
 }
 
-Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, kUser));
+Task<Result<void>> write_into_volume(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(PlaceInVolume at, co_await place_in_volume(service, ex, kUser));
   ISOLA_CO_TRY(uint64_t bytes, co_await write_file(ex, at.link(), at.path, at.user));
   store::Labels data = {{"path", at.path}, {"bytes", std::to_string(bytes)}};
   service.record_volume(ledger::Kind::file_written, at.files.volume, data, caller_of(ex));
@@ -150,18 +150,18 @@ Task<Result<void>> write(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Task<Result<void>> stat(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+Task<Result<void>> stat_in_volume(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(PlaceInVolume at, co_await place_in_volume(service, ex, "0:0"));
   co_return co_await stat_file(ex, at.link(), at.path, at.user);
 }
 
-Task<Result<void>> list_files(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+Task<Result<void>> list_in_volume(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(PlaceInVolume at, co_await place_in_volume(service, ex, "0:0"));
   co_return co_await list_folder(ex, at.link(), at.path, at.user);
 }
 
-Task<Result<void>> remove_from(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(Place at, co_await place_of(service, ex, "0:0"));
+Task<Result<void>> remove_from_volume(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(PlaceInVolume at, co_await place_in_volume(service, ex, "0:0"));
   ISOLA_CO_TRY(bool recursive, co_await remove_file(ex, at.link(), at.path, at.user));
   store::Labels data = {{"path", at.path}, {"recursive", recursive ? "true" : "false"}};
   service.record_volume(ledger::Kind::file_removed, at.files.volume, data, caller_of(ex));
@@ -169,7 +169,7 @@ Task<Result<void>> remove_from(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-Task<Result<void>> mkdir(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> make_folder_in_volume(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   guest::Mkdir args;
@@ -178,7 +178,7 @@ Task<Result<void>> mkdir(sandbox::Service& service, http::Exchange& ex) {
   args.user = fields.text("user", kUser);
   args.mode = octal(fields, "mode", 0755);
   ISOLA_CO_CHECK(fields.done());
-  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), name_of(ex)));
+  ISOLA_CO_TRY(auto volume, service.store().find_volume(project_of(ex), volume_name(ex)));
   ISOLA_CO_TRY(auto files, co_await service.volume_files(std::move(volume)));
   ISOLA_CO_TRY(std::string made, co_await files.use.link()->call(guest::Op::mkdir, guest::encode(args)));
   ex.reply(204);
@@ -194,19 +194,19 @@ void Api::add_volumes(http::RouteGroup& group) {
     return [service, what](http::Exchange& ex) -> ::isola::Task<Result<void>> { return what(*service, ex); };
   };
   const std::string one = "/v1/volumes/{volume}", files = one + "/files";
-  group.add("POST", "/v1/volumes", handled(Scope::use, step(create)));
-  group.add("GET", "/v1/volumes", handled(step(list)));
+  group.add("POST", "/v1/volumes", handled(Scope::use, step(create_volume)));
+  group.add("GET", "/v1/volumes", handled(step(list_volumes)));
   group.add("POST", one + "/snapshot", handled(Scope::use, step(keep_of_volume)));
   group.add("POST", "/v1/sandboxes/{id}/folders", handled(Scope::use, step(keep_of_sandbox)));
-  group.add("GET", one, handled(step(look)));
-  group.add("PATCH", one, handled(Scope::use, step(update)));
-  group.add("DELETE", one, handled(Scope::use, step(remove)));
-  group.add("GET", files, handled(Scope::use, step(read)));
-  group.add("PUT", files, handled(Scope::use, step(write))).body_limit = http::Exchange::kNoLimit;
-  group.add("DELETE", files, handled(Scope::use, step(remove_from)));
-  group.add("GET", files + "/stat", handled(Scope::use, step(stat)));
-  group.add("GET", files + "/list", handled(Scope::use, step(list_files)));
-  group.add("POST", files + "/mkdir", handled(Scope::use, step(mkdir)));
+  group.add("GET", one, handled(step(show_volume)));
+  group.add("PATCH", one, handled(Scope::use, step(change_volume)));
+  group.add("DELETE", one, handled(Scope::use, step(remove_volume)));
+  group.add("GET", files, handled(Scope::use, step(read_from_volume)));
+  group.add("PUT", files, handled(Scope::use, step(write_into_volume))).body_limit = http::Exchange::kNoLimit;
+  group.add("DELETE", files, handled(Scope::use, step(remove_from_volume)));
+  group.add("GET", files + "/stat", handled(Scope::use, step(stat_in_volume)));
+  group.add("GET", files + "/list", handled(Scope::use, step(list_in_volume)));
+  group.add("POST", files + "/mkdir", handled(Scope::use, step(make_folder_in_volume)));
 }
 
 }  // namespace isola::native

@@ -69,8 +69,9 @@ std::string without_token(std::string_view cookies) {
   return out;
 }
 
+// `searched`: what comes back is, and has to be readable for that.
 std::string head_for(const http::Exchange& ex, const std::string& target, const std::string& host, bool upgrade,
-                     bool chunked) {
+                     bool chunked, bool searched) {
   std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", ex.method(), target, host);
   auto hop = named_by_connection(ex.headers());
   for (const auto& field : ex.headers()) {
@@ -79,6 +80,7 @@ std::string head_for(const http::Exchange& ex, const std::string& target, const 
       continue;
     if (name.starts_with("x-isola-") || name.starts_with("x-forwarded-")) continue;
     if (name.starts_with("e2b-") || name == "x-access-token") continue;
+    if (searched && (name == "accept-encoding" || name == "sec-websocket-extensions")) continue;
     if (name == "x-api-key" || name == "authorization") {
       std::string_view key = field.value.starts_with("Bearer ") ? field.value.substr(7) : field.value;
       if (store::is_key(key)) continue;
@@ -90,6 +92,7 @@ std::string head_for(const http::Exchange& ex, const std::string& target, const 
     }
     head += fmt::format("{}: {}\r\n", field.name, field.value);
   }
+  if (searched) head += "Accept-Encoding: identity\r\n";
   head += fmt::format("X-Forwarded-For: {}\r\nX-Forwarded-Host: {}\r\nX-Forwarded-Proto: {}\r\n", ex.peer(),
                       ex.host_header(), ex.secure() ? "https" : "http");
   if (upgrade)
@@ -371,8 +374,9 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   ex.keep_encoding();
   bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();
   bool chunked = ex.has_body() && !ex.body_length();
-  std::string head =
-      head_for(ex, target, passage.host.empty() ? fmt::format("localhost:{}", port) : passage.host, upgrade, chunked);
+  const bool searched = box->screening() && box->screening()->on();
+  std::string head = head_for(ex, target, passage.host.empty() ? fmt::format("localhost:{}", port) : passage.host,
+                              upgrade, chunked, searched);
   if (auto sent = co_await channel->write(head); !sent)
     co_return say_no(ex, 502, "bad_gateway", "the service inside closed the connection");
 

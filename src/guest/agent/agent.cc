@@ -53,8 +53,14 @@ Agent::Agent(std::string sandbox_id)
       id_(std::move(sandbox_id)),
       domain_(domain_name()) {}
 
+// What was written before was written in another sandbox, of which this one is a copy: it is not replayed here.
+void Agent::rename(std::string id) {
+  if (!id_.empty() && id != id_) processes_.forget_output();
+  id_ = std::move(id);
+}
+
 void Agent::next_generation(std::string_view preface) {
-  if (std::string now = domain_name(); now != domain_ && is_sandbox_id(now)) id_ = domain_ = now;
+  if (std::string now = domain_name(); now != domain_ && is_sandbox_id(now)) rename(domain_ = now);
   mux_.begin(id_, ++generation_, preface);
 }
 
@@ -76,7 +82,7 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
     case Op::ping: return done(std::string(args.substr(0, 1024)));
     case Op::configure:
       return with<Configure>(args, [this](Configure& c) -> Result<Mux::Opened> {
-        if (!c.id.empty()) id_ = c.id.substr(0, 64);
+        if (!c.id.empty()) rename(c.id.substr(0, 64));
         processes_.set_defaults(std::move(c.env));
         return done();
       });

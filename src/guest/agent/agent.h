@@ -22,7 +22,7 @@ class Agent {
   // A new link. Whoever was restored as another sandbox learns its name here: the launcher keeps it as the domain name.
   // `preface`: bytes that come before its hello.
   void next_generation(std::string_view preface = {});
-  void rename(std::string id) { id_ = std::move(id); }
+  void rename(std::string id);
   // One round: waits for events (not at all when there is work left), then lets every ready channel do a slice.
   void round(bool may_wait);
   void child_ended() { reap_ = true; }

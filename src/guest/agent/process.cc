@@ -272,10 +272,11 @@ Result<void> Process::signal(int signal, Target target) {
   if (signal < 0 || signal > SIGRTMAX) return fail(Code::invalid, "no such signal");
   if (!running_ && target == Target::process) return fail(Code::not_found, "the process has exited", ESRCH);
   if (signal == SIGKILL) killed_by_us_ = true;
-  int sent = ::kill(target == Target::process ? pid_ : -pid_, signal);
-  int error = errno;
-  if (target == Target::session && signal_session(pid_, signal) > 0) sent = 0;
-  if (sent < 0) return sys_error("cannot signal the process", error);
+  if (target == Target::session) {
+    if (signal_session(pid_, signal) == 0) return sys_error("cannot signal the process", ESRCH);
+  } else if (::kill(target == Target::process ? pid_ : -pid_, signal) < 0) {
+    return sys_error("cannot signal the process");
+  }
   return {};
 }
 

@@ -133,6 +133,7 @@ class ProcessTable {
   void relax() {  // nobody reads
     if (untrimmed_) trim();
   }
+  void forget_output();  // of all, until now
   void set_defaults(std::vector<std::string> env) { defaults_ = std::move(env); }
 
  private:

@@ -77,6 +77,10 @@ void ProcessTable::trim() {
   }
 }
 
+void ProcessTable::forget_output() {
+  for (auto& [pid, process] : table_) process->log().drop();
+}
+
 int ProcessTable::timeout_ms() const {
   if (next_deadline_ == 0) return -1;
   return static_cast<int>(std::clamp<int64_t>(next_deadline_ - now_ms(), 0, INT32_MAX));

@@ -15,16 +15,13 @@
 #include <string>
 
 #include "base/fd.h"
+#include "guest/agent/open_folder.h"
 
 namespace isola::guest {
 
 namespace {
 
 constexpr size_t kMaxPorts = 4096;
-
-struct CloseDir {
-  void operator()(DIR* d) const { ::closedir(d); }
-};
 
 std::string read_some(int dir, const char* path, size_t max) {
   Fd fd(::openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -40,7 +37,7 @@ std::string read_some(int dir, const char* path, size_t max) {
 }
 
 struct ProcStat {
-  pid_t pid = 0, session = 0;
+  pid_t pid = 0, group = 0, session = 0;
   unsigned long utime = 0, stime = 0;
   long rss = 0;
 };
@@ -48,17 +45,18 @@ struct ProcStat {
 bool parse_stat(const std::string& text, ProcStat& out) {
   auto after = text.rfind(')');  // the name before it may hold anything
   if (after == std::string::npos) return false;
-  int session = 0;
+  int group = 0, session = 0;
   int n = std::sscanf(text.c_str() + after + 1,
-                      " %*c %*d %*d %d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d %*u %*u %ld",
+                      " %*c %*d %d %d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d %*d %*u %*u %ld", &group,
                       &session, &out.utime, &out.stime, &out.rss);
+  out.group = group;
   out.session = session;
-  return n == 4;
+  return n == 5;
 }
 
 template <typename F>
 void each_process(F use) {
-  std::unique_ptr<DIR, CloseDir> proc(::opendir("/proc"));
+  OpenFolder proc(::opendir("/proc"));
   if (!proc) return;
   while (dirent* e = ::readdir(proc.get())) {
     if (e->d_name[0] < '1' || e->d_name[0] > '9') continue;
@@ -72,17 +70,22 @@ void each_process(F use) {
 }  // namespace
 
 int signal_session(pid_t session, int signal) {
+  // The leader's group in one go: none of it can fork out of that. Who is in it has the signal, and a second one would
+  // be another signal to a program that counts them; only SIGKILL may come twice, for those who move into the group
+  // meanwhile.
+  const bool whole_group = ::kill(-session, signal) == 0;
   std::vector<pid_t> done;
   for (int pass = 0; pass < 16; ++pass) {
     size_t before = done.size();
     each_process([&](const ProcStat& s) {
       if (s.session != session || s.pid == ::getpid()) return;
+      if (whole_group && s.group == session && signal != SIGKILL) return;
       if (std::find(done.begin(), done.end(), s.pid) != done.end()) return;
       if (::kill(s.pid, signal) == 0) done.push_back(s.pid);
     });
     if (done.size() == before) break;
   }
-  return static_cast<int>(done.size());
+  return static_cast<int>(done.size()) + (whole_group ? 1 : 0);
 }
 
 Metrics read_metrics() {

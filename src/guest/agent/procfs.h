@@ -7,8 +7,9 @@
 
 namespace isola::guest {
 
-// Signals every process of the session, whatever group it moved to; looks again until a pass finds nobody new, so that
-// those who fork meanwhile are met as well. Returns how many it signalled.
+// Signals every process of the session, whatever group it moved to, and each once; looks again until a pass finds
+// nobody new, so that those who fork meanwhile are met as well. Returns how many it signalled, where the leader's group
+// counts as one.
 int signal_session(pid_t session, int signal);
 
 Metrics read_metrics();

@@ -28,7 +28,7 @@ namespace {
 constexpr char kOpensslConf[] = "OPENSSL_CONF=/dev/.isola/openssl.cnf";
 constexpr char kPath[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-enum class Stage { none, ids, cwd, exec };
+enum class SpawnStage { none, ids, cwd, exec };
 
 struct Spawn {
   char* const* argv;
@@ -39,7 +39,7 @@ struct Spawn {
   bool cwd_optional;
   const User* user;
   Stdio stdio;
-  Stage stage = Stage::none;  // where it failed, and why
+  SpawnStage stage = SpawnStage::none;  // where it failed, and why
   int error = 0;
 };
 
@@ -55,7 +55,7 @@ ISOLA_NO_SANITIZE void put(int from, int to) {
 
 ISOLA_NO_SANITIZE int exec_child(void* raw) {
   auto* s = static_cast<Spawn*>(raw);
-  auto failed = [s](Stage stage, int error) {
+  auto failed = [s](SpawnStage stage, int error) {
     s->stage = stage;
     s->error = error;
     ::syscall(SYS_exit_group, 127);
@@ -70,10 +70,10 @@ ISOLA_NO_SANITIZE int exec_child(void* raw) {
   const User& u = *s->user;
   // Groups, gid, uid: after the last one there is no privilege left to set the others. Raw calls, because glibc's
   // wrappers talk to other threads, and here we are a guest in our parent's memory.
-  if (::syscall(SYS_setgroups, u.groups.size(), u.groups.data()) < 0) failed(Stage::ids, errno);
-  if (::syscall(SYS_setresgid, u.gid, u.gid, u.gid) < 0) failed(Stage::ids, errno);
-  if (::syscall(SYS_setresuid, u.uid, u.uid, u.uid) < 0) failed(Stage::ids, errno);
-  if (::chdir(s->cwd) < 0 && (!s->cwd_optional || ::chdir("/") < 0)) failed(Stage::cwd, errno);
+  if (::syscall(SYS_setgroups, u.groups.size(), u.groups.data()) < 0) failed(SpawnStage::ids, errno);
+  if (::syscall(SYS_setresgid, u.gid, u.gid, u.gid) < 0) failed(SpawnStage::ids, errno);
+  if (::syscall(SYS_setresuid, u.uid, u.uid, u.uid) < 0) failed(SpawnStage::ids, errno);
+  if (::chdir(s->cwd) < 0 && (!s->cwd_optional || ::chdir("/") < 0)) failed(SpawnStage::cwd, errno);
   uint64_t none = 0;
   ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, sizeof none);
   int error = ENOENT;
@@ -92,7 +92,7 @@ ISOLA_NO_SANITIZE int exec_child(void* raw) {
       break;
     }
   }
-  failed(Stage::exec, error);
+  failed(SpawnStage::exec, error);
   return 127;
 }
 
@@ -141,9 +141,9 @@ Error explain(const Spawn& s, const Start& start) {
   std::string command = start.argv[0].substr(0, 200);
   auto of = [](std::string text, int error) { return sys_error(text, error).error(); };
   switch (s.stage) {
-    case Stage::ids: return of("cannot become user " + start.user, s.error);
+    case SpawnStage::ids: return of("cannot become user " + start.user, s.error);
     // The caller's mistake, not a missing command: `isola run` tells the two apart by the code.
-    case Stage::cwd:
+    case SpawnStage::cwd:
       return {Code::invalid, of("cannot enter the working directory " + std::string(s.cwd), s.error).message, s.error};
     default: break;
   }
@@ -216,7 +216,7 @@ Result<pid_t> spawn(const Start& start, const User& user, const std::vector<std:
     if (errno == EAGAIN) return fail(Code::exhausted, "cannot start another process: the limit is reached", EAGAIN);
     return sys_error("cannot start a process");
   }
-  if (s.stage == Stage::none) {
+  if (s.stage == SpawnStage::none) {
     make_first_victim(pid);
     return pid;
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "guest/agent/open_folder.h"
 #include "guest/agent/path.h"
 #include "guest/agent/users.h"
 
@@ -18,19 +19,14 @@ namespace {
 
 constexpr int kSlice = 256;
 
-struct CloseDir {
-  void operator()(DIR* d) const { ::closedir(d); }
-};
-using Dir = std::unique_ptr<DIR, CloseDir>;
-
-Dir as_dir(Fd fd) {
+OpenFolder as_dir(Fd fd) {
   if (!fd) return nullptr;
   DIR* dir = ::fdopendir(fd.get());
   if (dir) (void)fd.release();
-  return Dir(dir);
+  return OpenFolder(dir);
 }
 
-Dir open_dir(int parent, const char* name) { return as_dir(open_folder(parent, name)); }
+OpenFolder open_dir(int parent, const char* name) { return as_dir(open_folder(parent, name)); }
 
 // The next name that is not . or ..; null at the end (errno 0) or on an error.
 const char* next_name(DIR* dir) {
@@ -44,7 +40,8 @@ const char* next_name(DIR* dir) {
 
 class ListChannel : public Channel {
  public:
-  ListChannel(const List& args, User user, Dir root) : user_(std::move(user)), depth_(args.depth), limit_(args.limit) {
+  ListChannel(const List& args, User user, OpenFolder root)
+      : user_(std::move(user)), depth_(args.depth), limit_(args.limit) {
     stack_.push_back({std::move(root), ""});
   }
 
@@ -66,7 +63,7 @@ class ListChannel : public Channel {
  private:
   static constexpr size_t kMaxRecord = 10 << 10;
   struct Level {
-    Dir dir;
+    OpenFolder dir;
     std::string prefix;
   };
 
@@ -87,7 +84,7 @@ class ListChannel : public Channel {
     batch.str(encode(Entry{path, *stat}));
     if (stat->type == FileType::dir && stack_.size() < depth_) {
       // A folder that may not be read is listed, its inside is not.
-      if (Dir inner = open_dir(::dirfd(level.dir.get()), name)) stack_.push_back({std::move(inner), path + "/"});
+      if (OpenFolder inner = open_dir(::dirfd(level.dir.get()), name)) stack_.push_back({std::move(inner), path + "/"});
     }
     return true;
   }
@@ -103,7 +100,7 @@ class ListChannel : public Channel {
 // somebody may have moved the tree while we were in it.
 class RemoveChannel : public Channel {
  public:
-  RemoveChannel(const Remove& args, User user, Fd parent, Dir dir)
+  RemoveChannel(const Remove& args, User user, Fd parent, OpenFolder dir)
       : user_(std::move(user)), path_(args.path), parent_(std::move(parent)), dir_(std::move(dir)) {
     names_.push_back(split(args.path).name);
   }
@@ -142,7 +139,7 @@ class RemoveChannel : public Channel {
     struct stat st;
     if (::fstat(fd, &st) < 0) return sys_error("cannot look at a folder");
     if (names_.size() > 100000) return fail(Code::exhausted, "the tree is too deep");
-    Dir inner = open_dir(fd, name.c_str());
+    OpenFolder inner = open_dir(fd, name.c_str());
     if (!inner) return sys_error("cannot open " + shown(path_) + "/…/" + name);
     above_.push_back({st.st_dev, st.st_ino});
     names_.push_back(name);
@@ -157,7 +154,7 @@ class RemoveChannel : public Channel {
       if (::unlinkat(parent_.get(), name.c_str(), AT_REMOVEDIR) < 0) return sys_error("cannot remove " + shown(path_));
       return false;
     }
-    Dir outer = open_dir(fd, "..");
+    OpenFolder outer = open_dir(fd, "..");
     struct stat st;
     if (!outer || ::fstat(::dirfd(outer.get()), &st) < 0) return sys_error("cannot go back up below " + shown(path_));
     if (st.st_dev != above_.back().dev || st.st_ino != above_.back().ino) {
@@ -176,7 +173,7 @@ class RemoveChannel : public Channel {
   User user_;
   std::string path_;
   Fd parent_;
-  Dir dir_;
+  OpenFolder dir_;
   std::vector<Id> above_;
   std::vector<std::string> names_;
   int refilled_ = 0;
@@ -188,7 +185,7 @@ Result<Mux::Opened> open_list(const List& a) {
   if (a.depth == 0 || a.depth > kMaxListDepth) return fail(Code::invalid, "a listing goes 1 to 64 folders deep");
   ISOLA_TRY(User user, resolve_user(a.user));
   // The one place where a link is followed: whoever asks may name a folder by a link to it.
-  Dir dir = as_dir(Fd(::open(a.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK)));
+  OpenFolder dir = as_dir(Fd(::open(a.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK)));
   if (!dir) return sys_error("cannot list " + shown(a.path));
   return Mux::Opened{std::make_unique<ListChannel>(a, std::move(user), std::move(dir)), {}};
 }
@@ -199,7 +196,7 @@ Result<Mux::Opened> open_remove_tree(const Remove& a) {
   if (name.empty() || name == "." || name == "..") return fail(Code::invalid, "that folder cannot be removed");
   Fd parent(::open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!parent) return sys_error("cannot open " + shown(above));
-  Dir dir = open_dir(parent.get(), name.c_str());
+  OpenFolder dir = open_dir(parent.get(), name.c_str());
   if (!dir) return sys_error("cannot open " + shown(a.path));
   return Mux::Opened{std::make_unique<RemoveChannel>(a, std::move(user), std::move(parent), std::move(dir)), {}};
 }

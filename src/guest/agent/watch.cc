@@ -11,6 +11,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "guest/agent/open_folder.h"
 #include "guest/agent/path.h"
 #include "guest/agent/users.h"
 
@@ -19,14 +20,10 @@ namespace isola::guest {
 namespace {
 
 constexpr size_t kMaxWatches = 8192;
-constexpr int kSlice = 256;
+constexpr int kScanSlice = 256;
 constexpr size_t kMaxBacklog = 64 << 10;  // of events that the host has no room for; beyond it the kernel's queue fills
 constexpr uint32_t kMask = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |
                            IN_DELETE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK;
-
-struct CloseDir {
-  void operator()(DIR* d) const { ::closedir(d); }
-};
 
 class WatchChannel : public Channel {
  public:
@@ -52,7 +49,7 @@ class WatchChannel : public Channel {
     if (!scope) return finish(std::unexpected(scope.error())), Step::idle;
     flush();
     if (backlog_.size() >= kMaxBacklog) return Step::idle;  // the host's credit wakes us
-    for (int i = 0; i < kSlice && scanning(); ++i) scan_one();
+    for (int i = 0; i < kScanSlice && scanning(); ++i) scan_one();
     if (scanning()) return flush(), Step::again;
     if (!replied_) {
       replied_ = true;
@@ -202,7 +199,7 @@ class WatchChannel : public Channel {
   std::unordered_map<int, std::string> paths_;
   std::deque<Scan> scan_;
   Scan current_;
-  std::unique_ptr<DIR, CloseDir> dir_;
+  OpenFolder dir_;
   std::string backlog_;
   int root_wd_ = -1;
   bool armed_ = false, replied_ = false, gone_ = false;

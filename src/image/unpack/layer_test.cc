@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/fd.h"
 #include "base/file.h"
@@ -186,6 +188,35 @@ TEST_F(LayerTest, PipesStay) {
   struct stat st;
   ASSERT_EQ(::lstat((root_ + "/p").c_str(), &st), 0);
   EXPECT_TRUE(S_ISFIFO(st.st_mode));
+}
+
+// The program, while it waits for its first byte: a stranger's names must not take the machine's memory.
+TEST_F(LayerTest, TheProgramHasLittleMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need all of it";
+#endif
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "isola-unpack";
+  ASSERT_TRUE(std::filesystem::exists(program));
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  Fd from(ends[0]), to(ends[1]);
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(from.get(), STDIN_FILENO);
+    ::execl(program.c_str(), "isola-unpack", root_.c_str(), "1000", "10", nullptr);
+    ::_exit(127);
+  }
+  const std::string limits = "/proc/" + std::to_string(pid) + "/limits";
+  bool bounded = false;
+  for (int i = 0; i < 2000 && !bounded; ++i, ::poll(nullptr, 0, 5)) {
+    const std::string text = read_file(limits).value_or("");
+    const size_t at = text.find("Max address space");
+    bounded = at != text.npos && text.substr(at + 17, 30).find("2147483648") != std::string::npos;
+  }
+  EXPECT_TRUE(bounded);
+  to.reset();
+  int status = 0;
+  ::waitpid(pid, &status, 0);
 }
 
 }  // namespace

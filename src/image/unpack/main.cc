@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 
 #include "image/unpack/layer.h"
 #include "kernel/capability.h"
@@ -30,21 +31,35 @@ constexpr uint64_t kCapabilities = kernel::capability(CAP_CHOWN) | kernel::capab
 
 constexpr rlim_t kMostSeconds = 1800;      // of a processor, for a layer
 constexpr rlim_t kSmallestFile = 1 << 20;  // for what is said on standard output
+// For the names that it remembers, of up to 4096 bytes each, and what decompression needs.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr rlim_t kMostMemory = RLIM_INFINITY;  // sanitizers reserve terabytes
+#else
+constexpr rlim_t kMostMemory = rlim_t{2} << 30;
+#endif
 
 Result<void> confine(const char* root, uint64_t most_bytes) {
   if (::unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS) < 0)
     return sys_error("cannot leave the machine's network");
   if (::chdir(root) < 0 || ::chroot(".") < 0 || ::chdir("/") < 0) return sys_error(std::string("cannot enter ") + root);
   ::signal(SIGXFSZ, SIG_IGN);  // the error says it
-  for (auto [what, most] :
-       {std::pair(RLIMIT_NOFILE, rlim_t{64}), std::pair(RLIMIT_CORE, rlim_t{0}),
-        std::pair(RLIMIT_FSIZE, std::max<rlim_t>(most_bytes, kSmallestFile)), std::pair(RLIMIT_CPU, kMostSeconds)}) {
+  for (auto [what, most] : {std::pair(RLIMIT_NOFILE, rlim_t{64}), std::pair(RLIMIT_CORE, rlim_t{0}),
+                            std::pair(RLIMIT_FSIZE, std::max<rlim_t>(most_bytes, kSmallestFile)),
+                            std::pair(RLIMIT_CPU, kMostSeconds), std::pair(RLIMIT_AS, kMostMemory)}) {
     rlimit limit{most, most};
     if (::setrlimit(what, &limit) < 0) return sys_error("cannot set limits");
   }
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) return sys_error("cannot give up privileges");
   ISOLA_CHECK(kernel::limit_bounding_set(kCapabilities));
   return kernel::set_capabilities(kCapabilities, kCapabilities, 0);
+}
+
+Result<Amount> apply(const Amount& most) {
+  try {
+    return apply_layer(STDIN_FILENO, most);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::exhausted, "its names take more memory than there is for unpacking");
+  }
 }
 
 }  // namespace
@@ -60,8 +75,7 @@ int main(int argc, char** argv) {
   ::umask(022);                       // of folders that a layer takes for granted
   image::Amount most{std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10)};
   auto confined = image::confine(argv[1], most.bytes);
-  auto done =
-      confined ? image::apply_layer(STDIN_FILENO, most) : Result<image::Amount>(std::unexpected(confined.error()));
+  auto done = confined ? image::apply(most) : Result<image::Amount>(std::unexpected(confined.error()));
   if (!done) {
     std::fprintf(stderr, "%s\n", done.error().message.c_str());
     switch (done.error().code) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "interpreter/agent/message.h"
+
 namespace isola::interpreter {
 
 namespace {
@@ -22,12 +24,6 @@ constexpr auto kSettleMost = seconds(30);      // and behind its reply
 constexpr size_t kAtOnce = 256;                // messages in one turn: callers, deadlines and other kernels have theirs
 constexpr size_t kAtTheEnd = 100'000;          // of a kernel that is gone
 constexpr int kInsistences = 3;
-
-// Kernels are programs of anybody: a field can be anything.
-std::string text_of(const Json& object, const char* name, const char* otherwise = "") {
-  auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
-}
 
 // Code that sets variables in R, and gives them back afterwards. Names and values are quoted as R reads them.
 std::string r_string(const std::string& text) {

@@ -105,4 +105,9 @@ Result<Message> Signer::unpack(const Frames& frames) const {
   return message;
 }
 
+std::string text_of(const Json& object, const char* name, const std::string& otherwise) {
+  auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
+}
+
 }  // namespace isola::interpreter

@@ -38,6 +38,8 @@ class Signer {
 
 // One object of JSON, with a bound on how deep and how wide it is: a value is written and copied by recursion.
 Result<Json> parse_bounded(const std::string& text);
+// A member of an object, if it is there and is text.
+std::string text_of(const Json& object, const char* name, const std::string& otherwise = {});
 // Text as JSON; what is not UTF-8 is mended.
 std::string dump(const Json& value);
 // `bytes` random bytes as hex digits.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "interpreter/agent/message.h"
 #include "interpreter/bounds.h"
 
 namespace isola::interpreter {
@@ -17,11 +18,6 @@ namespace {
 constexpr size_t kMaxRequest = 80 << 20;  // a cell of 64 MiB, escaped a little
 constexpr auto kHold = std::chrono::milliseconds(20);
 constexpr size_t kMaxContexts = 64, kMaxClients = 512;
-
-std::string text_of(const Json& object, const char* name, const std::string& otherwise = {}) {
-  auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : otherwise;
-}
 
 std::map<std::string, std::string> variables(const Json& object, const char* name) {
   std::map<std::string, std::string> out;

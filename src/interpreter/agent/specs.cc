@@ -34,11 +34,6 @@ std::string canonical(const std::string& word) {
   return found == kAliases.end() ? name : found->second;
 }
 
-std::string text_of(const Json& object, const char* name) {
-  auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 // Nobody waits for a pipe in the place of a file.
 Result<std::string> read_regular(const std::string& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

@@ -21,7 +21,7 @@ namespace {
 
 int open_pid(pid_t pid, unsigned flags = 0) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, flags)); }
 
-constexpr Check kChecks[] = {
+constexpr Check kDescriptorChecks[] = {
     {"eventfd-counter", "an eventfd adds up, and a read takes it all",
      [] {
        int fd = ::eventfd(2, EFD_NONBLOCK);
@@ -216,6 +216,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks descriptor_checks() { return kChecks; }
+Checks descriptor_checks() { return kDescriptorChecks; }
 
 }  // namespace isola::behaviour

@@ -30,7 +30,7 @@ int wait_for(int epoll, epoll_event* event, int milliseconds = 0) {
   return ::epoll_wait(epoll, event, 1, milliseconds);
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kEpollChecks[] = {
     {"epoll-level", "a level-triggered event comes as long as there are bytes, with its data",
      [] {
        auto [epoll, in, out] = watched(EPOLLIN);
@@ -205,6 +205,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks epoll_checks() { return kChecks; }
+Checks epoll_checks() { return kEpollChecks; }
 
 }  // namespace isola::behaviour

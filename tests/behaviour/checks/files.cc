@@ -24,7 +24,7 @@ struct stat status(const char* name) {
   return s;
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kFileChecks[] = {
     {"file-exclusive", "O_EXCL makes a new file or fails",
      [] {
        NEED("open", scratch_file());
@@ -315,6 +315,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks file_checks() { return kChecks; }
+Checks file_checks() { return kFileChecks; }
 
 }  // namespace isola::behaviour

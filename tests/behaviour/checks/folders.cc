@@ -13,7 +13,7 @@
 namespace isola::behaviour {
 namespace {
 
-constexpr Check kChecks[] = {
+constexpr Check kFolderChecks[] = {
     {"dir-each-once", "a folder of 1000 files lists each of them once",
      [] {
        for (int i = 0; i < 1000; ++i)
@@ -199,6 +199,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks folder_checks() { return kChecks; }
+Checks folder_checks() { return kFolderChecks; }
 
 }  // namespace isola::behaviour

@@ -30,7 +30,7 @@ Answer errno_is(int code, int wanted, const char* what) {
                  errno_name(wanted));
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kIdentityChecks[] = {
     {"user-drop", "root becomes another user, for good",
      [] {
        WANT(as_user([] { return ::getuid() == kUser && ::geteuid() == kUser && ::getgid() == kUser ? 3 : 4; }) == 3,
@@ -205,6 +205,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks identity_checks() { return kChecks; }
+Checks identity_checks() { return kIdentityChecks; }
 
 }  // namespace isola::behaviour

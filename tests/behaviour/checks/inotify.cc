@@ -40,7 +40,7 @@ int watching(uint32_t mask, const char* what = ".") {
   return fd >= 0 && ::inotify_add_watch(fd, what, mask) < 0 ? -1 : fd;
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kInotifyChecks[] = {
     {"inotify-life", "creating, writing, closing and deleting a file are told in order",
      [] {
        int fd = watching(IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE);
@@ -181,6 +181,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks inotify_checks() { return kChecks; }
+Checks inotify_checks() { return kInotifyChecks; }
 
 }  // namespace isola::behaviour

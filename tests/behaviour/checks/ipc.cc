@@ -17,7 +17,7 @@ namespace {
 
 std::string unique() { return "/isola-check-" + std::to_string(::getpid()); }
 
-constexpr Check kChecks[] = {
+constexpr Check kIpcChecks[] = {
     {"shm-named", "shm_open: two processes share memory by name",
      [] {
        std::string name = unique();
@@ -106,6 +106,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks ipc_checks() { return kChecks; }
+Checks ipc_checks() { return kIpcChecks; }
 
 }  // namespace isola::behaviour

@@ -39,7 +39,7 @@ int unshared(int flags) {
   return in_child([=] { return ::unshare(flags) < 0 ? errno : 0; });
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kKernelChecks[] = {
     {"kernel-name", "uname says Linux, and x86_64",
      [] {
        utsname name{};
@@ -264,6 +264,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks kernel_checks() { return kChecks; }
+Checks kernel_checks() { return kKernelChecks; }
 
 }  // namespace isola::behaviour

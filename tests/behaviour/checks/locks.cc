@@ -21,7 +21,7 @@ int elsewhere(int command, short type, off_t start = 0, off_t length = 0) {
   });
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kLockChecks[] = {
     {"flock-exclusive", "an exclusive flock has one owner, until it closes",
      [] {
        int one = scratch_file(), two = ::open("file", O_RDWR);
@@ -159,6 +159,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks lock_checks() { return kChecks; }
+Checks lock_checks() { return kLockChecks; }
 
 }  // namespace isola::behaviour

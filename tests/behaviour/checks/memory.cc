@@ -19,7 +19,7 @@ char* map(size_t size, int protection = PROT_READ | PROT_WRITE, int flags = MAP_
 }
 void touch(char* at) { *static_cast<volatile char*>(at) = 1; }
 
-constexpr Check kChecks[] = {
+constexpr Check kMemoryChecks[] = {
     {"memory-zero", "new memory is zero",
      [] {
        char* at = map(64 * kPage);
@@ -239,6 +239,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks memory_checks() { return kChecks; }
+Checks memory_checks() { return kMemoryChecks; }
 
 }  // namespace isola::behaviour

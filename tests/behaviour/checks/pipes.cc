@@ -11,7 +11,7 @@
 namespace isola::behaviour {
 namespace {
 
-constexpr Check kChecks[] = {
+constexpr Check kPipeChecks[] = {
     {"pipe-eof", "a pipe without writers reads as ended",
      [] {
        int ends[2];
@@ -153,6 +153,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks pipe_checks() { return kChecks; }
+Checks pipe_checks() { return kPipeChecks; }
 
 }  // namespace isola::behaviour

@@ -56,7 +56,7 @@ bool is_device(const char* path, unsigned major, unsigned minor) {
   return ::stat(path, &s) == 0 && S_ISCHR(s.st_mode) && s.st_rdev == ::makedev(major, minor);
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kProcChecks[] = {
     {"proc-exe", "/proc/self/exe leads to the program",
      [] {
        std::string path = link_of("/proc/self/exe");
@@ -340,6 +340,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks proc_checks() { return kChecks; }
+Checks proc_checks() { return kProcChecks; }
 
 }  // namespace isola::behaviour

@@ -48,7 +48,7 @@ constexpr char kSelf[] = "/proc/self/exe";
 
 bool copy_self(const char* name, mode_t mode = 0755) { return spill(name, slurp(kSelf), mode) && slurp(name).size(); }
 
-constexpr Check kChecks[] = {
+constexpr Check kProcessChecks[] = {
     {"process-exit-code", "the parent gets the low eight bits of the exit code",
      [] {
        WANT(in_child([] { return 3; }) == 3, "another code");
@@ -410,6 +410,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks process_checks() { return kChecks; }
+Checks process_checks() { return kProcessChecks; }
 
 }  // namespace isola::behaviour

@@ -61,7 +61,7 @@ pid_t session(const Pty& pty, F f) {
   return child;
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kPtyChecks[] = {
     {"pty-open", "a terminal can be made, and knows that it is one",
      [] {
        auto [master, slave, name] = opened();
@@ -268,6 +268,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks pty_checks() { return kChecks; }
+Checks pty_checks() { return kPtyChecks; }
 
 }  // namespace isola::behaviour

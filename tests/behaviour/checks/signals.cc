@@ -54,7 +54,7 @@ int fault(int signal, int code, void* address, F f) {
   });
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kSignalChecks[] = {
     {"signal-sender", "a handler learns who sent the signal",
      [] {
        on(SIGUSR1);
@@ -312,6 +312,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks signal_checks() { return kChecks; }
+Checks signal_checks() { return kSignalChecks; }
 
 }  // namespace isola::behaviour

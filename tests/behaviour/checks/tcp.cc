@@ -12,7 +12,7 @@
 namespace isola::behaviour {
 namespace {
 
-constexpr Check kChecks[] = {
+constexpr Check kTcpChecks[] = {
     {"tcp-both-ways", "a connection carries bytes both ways, and each end knows the other's address",
      [] {
        auto [near, far] = connected();
@@ -272,6 +272,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks tcp_checks() { return kChecks; }
+Checks tcp_checks() { return kTcpChecks; }
 
 }  // namespace isola::behaviour

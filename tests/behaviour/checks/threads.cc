@@ -38,7 +38,7 @@ pthread_mutex_t* shared_mutex(int robust, int protocol) {
   return mutex;
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kThreadChecks[] = {
     {"thread-many", "64 threads count to a sum",
      [] {
        std::atomic<int> sum = 0;
@@ -260,6 +260,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks thread_checks() { return kChecks; }
+Checks thread_checks() { return kThreadChecks; }
 
 }  // namespace isola::behaviour

@@ -20,7 +20,7 @@ long nanoseconds(clockid_t clock) {
 volatile sig_atomic_t rang, overrun_value;
 timer_t timer;
 
-constexpr Check kChecks[] = {
+constexpr Check kTimeChecks[] = {
     {"clock-forward", "the monotonic clock never goes back",
      [] {
        long last = nanoseconds(CLOCK_MONOTONIC);
@@ -188,6 +188,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks time_checks() { return kChecks; }
+Checks time_checks() { return kTimeChecks; }
 
 }  // namespace isola::behaviour

@@ -13,7 +13,7 @@
 namespace isola::behaviour {
 namespace {
 
-constexpr Check kChecks[] = {
+constexpr Check kTransferChecks[] = {
     {"sendfile-socket", "sendfile sends a file over a connection, from a position that it moves",
      [] {
        auto [near, far] = connected();
@@ -119,6 +119,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks transfer_checks() { return kChecks; }
+Checks transfer_checks() { return kTransferChecks; }
 
 }  // namespace isola::behaviour

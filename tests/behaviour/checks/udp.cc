@@ -14,7 +14,7 @@
 namespace isola::behaviour {
 namespace {
 
-constexpr Check kChecks[] = {
+constexpr Check kUdpChecks[] = {
     {"udp-datagrams", "datagrams keep their bounds and tell their sender",
      [] {
        int server = served(SOCK_DGRAM), client = dialled(port_of(server), SOCK_DGRAM);
@@ -163,6 +163,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks udp_checks() { return kChecks; }
+Checks udp_checks() { return kUdpChecks; }
 
 }  // namespace isola::behaviour

@@ -64,7 +64,7 @@ std::vector<int> receive_fds(int socket, size_t room, int flags = 0, int* got_fl
   return fds;
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kUnixSocketChecks[] = {
     {"unix-pair", "a pair carries bytes both ways and ends when one side closes",
      [] {
        int ends[2];
@@ -267,6 +267,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks unix_socket_checks() { return kChecks; }
+Checks unix_socket_checks() { return kUnixSocketChecks; }
 
 }  // namespace isola::behaviour

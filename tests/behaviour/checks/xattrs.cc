@@ -20,7 +20,7 @@ std::string get(const char* name) {
   return n < 0 ? errno_name(errno) : std::string(value, static_cast<size_t>(n));
 }
 
-constexpr Check kChecks[] = {
+constexpr Check kXattrChecks[] = {
     {"xattr-user", "user attributes are set, read, listed and removed",
      [] {
        scratch_file();
@@ -124,6 +124,6 @@ constexpr Check kChecks[] = {
 
 }  // namespace
 
-Checks xattr_checks() { return kChecks; }
+Checks xattr_checks() { return kXattrChecks; }
 
 }  // namespace isola::behaviour

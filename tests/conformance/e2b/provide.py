@@ -11,6 +11,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.environ.get("ISOLA_CONFORMANCE_CACHE", "/var/cache/isola/conformance/e2b")
 NPM = {"js": "e2b", "cli": "@e2b/cli", "interpreter-js": "@e2b/code-interpreter"}
 PYPI = {"python": "e2b", "interpreter-python": "e2b-code-interpreter"}
+# They ask for any e2b of the same major version, and reach into it: with one that is newer by far they cannot be used.
+BESIDE = {("interpreter-python", "2.9.2"): "e2b==2.45.1", ("interpreter-python", "2.4.1"): "e2b==2.20.3"}
 
 
 class Unreachable(Exception):
@@ -73,7 +75,8 @@ def provide(kind, version):
     """The folder of that version, installed where it was not yet."""
     tool = python() if kind in PYPI else node()
     os.makedirs(CACHE, exist_ok=True)
-    folder = os.path.join(CACHE, f"{kind}-{version}")
+    beside = BESIDE.get((kind, version))
+    folder = os.path.join(CACHE, f"{kind}-{version}" + (f"-{beside}" if beside else ""))
     with open(os.path.join(CACHE, ".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(os.path.join(folder, ".whole")):
@@ -82,7 +85,8 @@ def provide(kind, version):
         print(f"   installing {kind} {version}", file=sys.stderr, flush=True)
         if kind in PYPI:
             run([tool, "-m", "venv", folder])
-            run([os.path.join(folder, "bin/pip"), "install", "-q", "--disable-pip-version-check", f"{PYPI[kind]}=={version}"])
+            run([os.path.join(folder, "bin/pip"), "install", "-q", "--disable-pip-version-check", f"{PYPI[kind]}=={version}",
+                 *([beside] if beside else [])])
         else:
             os.makedirs(folder)
             with open(os.path.join(folder, "package.json"), "w") as file:

@@ -2,8 +2,9 @@
 """Drives the published E2B packages against a server of this build.
 
     run.py                    all pinned versions, the matrix to docs/compat/e2b.md
-    run.py --fast             the newest of each, nothing written: what ./dev test runs
+    run.py --fast             the newest of each, nothing written: what ./dev test runs; fails where the matrix says something else
     run.py --only js --version 2.45.0 --filter watchDir
+    run.py --only js          its section of the matrix; with --version and --keep FOLDER when the folder has all versions
 """
 import argparse
 import http.client
@@ -95,6 +96,9 @@ class World:
         provide_base(self.plain, self.limited)
         self.full = full_key(self.plain)
         self.reading = self.plain.post("/v1/keys", {"scope": "read"}).json["secret"]
+        probe = self.plain.create(template=self.template)
+        self.boundary = probe["boundary"]
+        self.plain.delete(f"/v1/sandboxes/{probe['id']}")
         # One that cannot grant anything just now: its vault waits for a passphrase since its launcher was started anew.
         self.busy = island.Server()
         for words, text in ((["vault", "protect"], "a passphrase\n"), (["launcher", "stop", "--all"], "")):
@@ -285,6 +289,7 @@ def main():
     parser.add_argument("--version")
     parser.add_argument("--filter", default="")
     parser.add_argument("--page", default=os.path.join(ROOT, "docs/compat/e2b.md"))
+    parser.add_argument("--keep", help="a folder for the results of each version")
     options = parser.parse_args()
     os.environ["ISOLA_FILTER"] = options.filter
     results, missing = {}, []
@@ -301,6 +306,8 @@ def main():
                     missing.append(f"{kind} {version}: {why}")
                     continue
                 results[kind, version] = lines
+                if options.keep and not options.filter:
+                    keep(options.keep, kind, version, lines)
                 counts = {word: sum(line["result"] == word for line in lines if not line.get("again"))
                           for word in ("passed", "failed", "skipped")}
                 print(f"{kind} {version}: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} did not apply "
@@ -311,15 +318,46 @@ def main():
         print(f"reduced: conformance of {line}")
     if not results:
         return SKIPPED
-    whole = not (options.fast or options.only or options.version or options.filter or missing)
-    if whole:
+    failed = any(line["result"] == "failed" for lines in results.values() for line in lines)
+    if options.fast and not (options.filter or failed):
+        with open(options.page) as file:
+            differs = matrix.differs(file.read(), results, world.template)
+        for line in differs:
+            print(f"   docs/compat/e2b.md is not what was seen: {line}")
+        return int(bool(differs))
+    pinned = [(kind, version) for kind, versions_ in versions().items() for version in versions_]
+    if options.keep and not options.filter:
+        results = {**kept(options.keep, pinned), **results}
+    whole = {kind for kind, _ in pinned if all(each in results for each in pinned if each[0] == kind)}
+    results = {each: results[each] for each in pinned if each[0] in whole}
+    if results and not (options.fast or options.filter):
+        before = ""
+        if os.path.exists(options.page):
+            with open(options.page) as file:
+                before = file.read()
         os.makedirs(os.path.dirname(options.page), exist_ok=True)
-        about = f"Server {subprocess.run([island.ISOLA, '--version'], capture_output=True, text=True).stdout.strip()}, boundary jail, " \
+        about = f"Server {subprocess.run([island.ISOLA, '--version'], capture_output=True, text=True).stdout.strip()}, boundary {world.boundary}, " \
                 f"template `{world.template}`, node {subprocess.run([node(), '--version'], capture_output=True, text=True).stdout.strip()}."
         with open(options.page, "w") as file:
-            file.write(matrix.page(results, about))
+            file.write(matrix.page(results, about, before))
         print(f"written to {os.path.relpath(options.page, ROOT)}")
-    return int(any(line["result"] == "failed" for lines in results.values() for line in lines))
+    return int(failed)
+
+
+def keep(folder, kind, version, lines):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, f"{kind}-{version}.json"), "w") as file:
+        json.dump(lines, file)
+
+
+def kept(folder, wanted):
+    found = {}
+    for kind, version in wanted:
+        path = os.path.join(folder, f"{kind}-{version}.json")
+        if os.path.exists(path):
+            with open(path) as file:
+                found[kind, version] = json.load(file)
+    return found
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ Outcome sparse_giant(const Args& args) {
                                status.st_blocks));
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kDiskBombs[] = {
     {"disk-filler", "bombs", "writes to the disk without end", "ENOSPC or EDQUOT at the disk limit", fill_bytes,
      Expect::killed_by_limit, kNeedsDiskLimit | kNeedsNeighbour | kSlow, "16"},
     {"disk-fallocate", "bombs", "reserves disk space beyond the limit", "ENOSPC, EDQUOT or EOPNOTSUPP", fallocate_bytes,
@@ -120,6 +120,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family disk_bombs() { return kPrograms; }
+Family disk_bombs() { return kDiskBombs; }
 
 }  // namespace isola::hostile

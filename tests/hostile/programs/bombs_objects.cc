@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -55,6 +56,13 @@ Outcome hoard(long goal_mib, const std::function<long()>& make) {
                        : contained(fmt::format("only {} MiB in 64 processes", *held >> 20));
 }
 
+// What no control group counts is watched by somebody who looks now and then: whoever may end it is given a while, the
+// second argument, in seconds.
+Outcome held_a_while(const Args& args, const Outcome& outcome) {
+  if (outcome.kind == Outcome::breach) ::poll(nullptr, 0, static_cast<int>(args.number(1, 30) * 1000));
+  return outcome;
+}
+
 Outcome pipes(const Args& args) {
   return hoard(args.number(0, 512), [] {
     static const std::string block(65536, 'x');
@@ -89,16 +97,18 @@ Outcome connections(const Args& args) {
   if (listener < 0 || ::bind(listener, reinterpret_cast<sockaddr*>(&place), sizeof place) < 0 ||
       ::listen(listener, 4096) < 0 || ::getsockname(listener, reinterpret_cast<sockaddr*>(&place), &size) < 0)
     return untried("no place to listen: " + errno_name(errno));
-  return hoard(args.number(0, 512), [&] {
-    static const std::string block(65536, 'x');
-    const int one = ::socket(AF_INET, SOCK_STREAM, 0);
-    if (one < 0 || ::connect(one, reinterpret_cast<sockaddr*>(&place), sizeof place) < 0) return -1L;
-    const int other = ::accept(listener, nullptr, nullptr);
-    if (other < 0) return -1L;
-    long total = 0;
-    for (ssize_t n; (n = ::send(one, block.data(), block.size(), MSG_NOSIGNAL | MSG_DONTWAIT)) > 0;) total += n;
-    return total;
-  });
+  return held_a_while(args, hoard(args.number(0, 512), [&] {
+                        static const std::string block(65536, 'x');
+                        const int one = ::socket(AF_INET, SOCK_STREAM, 0);
+                        if (one < 0 || ::connect(one, reinterpret_cast<sockaddr*>(&place), sizeof place) < 0)
+                          return -1L;
+                        const int other = ::accept(listener, nullptr, nullptr);
+                        if (other < 0) return -1L;
+                        long total = 0;
+                        for (ssize_t n; (n = ::send(one, block.data(), block.size(), MSG_NOSIGNAL | MSG_DONTWAIT)) > 0;)
+                          total += n;
+                        return total;
+                      }));
 }
 
 // Small objects, many: about as many bytes each as the kernel takes at least.
@@ -147,21 +157,55 @@ Outcome in_flight(const Args& args) {
   });
 }
 
-constexpr Program kPrograms[] = {
+// Locks on ranges of bytes, some 200 bytes each. A file has few of them, since the kernel walks over all of a file's
+// for each new one.
+Outcome locks(const Args& args, int command, const std::function<int()>& open) {
+  return held_a_while(args, hoard(args.number(0, 512), [&] {
+                        constexpr int kOfAFile = 1000;
+                        const int file = open();
+                        long taken = 0;
+                        for (; file >= 0 && taken < kOfAFile; ++taken) {
+                          struct flock range{
+                              .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2 * taken, .l_len = 1, .l_pid = 0};
+                          if (::fcntl(file, command, &range) < 0) break;
+                        }
+                        return taken > 0 ? taken * 192 : -1L;
+                      }));
+}
+
+Outcome file_locks(const Args& args) {
+  return locks(args, F_SETLK, [] {
+    const std::string path = work_dir() + "/isola-locked";
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ::unlink(path.c_str());
+    return file;
+  });
+}
+
+// They belong to an open file, not to a process, and the file lies on a filesystem that all of the machine have.
+Outcome open_file_locks(const Args& args) {
+  return locks(args, F_OFD_SETLK, [] { return ::memfd_create("isola-locked", MFD_CLOEXEC); });
+}
+
+constexpr Program kObjectBombs[] = {
     {"objects-pipes", "bombs", "fills pipes", "refused or killed at a limit", pipes, Expect::killed_by_limit,
      kNeedsMemoryLimit, "16"},
     {"objects-sockets", "bombs", "fills socket buffers", "refused or killed at a limit", sockets,
      Expect::killed_by_limit, kNeedsMemoryLimit, "16"},
     {"objects-connections", "bombs", "fills connections that nobody reads", "refused or killed at a limit", connections,
-     Expect::killed_by_limit, kNeedsMemoryLimit, "16"},
+     Expect::killed_by_limit, kNeedsMemoryLimit, "16 0"},
     {"objects-events", "bombs", "makes eventfds and epolls without end", "refused or killed at a limit", events,
      Expect::killed_by_limit, kNeedsMemoryLimit, "2"},
     {"objects-in-flight", "bombs", "hides descriptors in sockets that nobody reads", "ETOOMANYREFS, or killed",
      in_flight, Expect::killed_by_limit, kNeedsMemoryLimit, "2"},
+    {"objects-locks", "bombs", "locks ranges of files without end", "killed: locks are watched", file_locks,
+     Expect::killed_by_limit, kNeedsMemoryLimit, "2 0"},
+    {"objects-locks-open", "bombs", "locks ranges of files in memory, for no process, without end",
+     "killed: locks are watched", open_file_locks, Expect::killed_by_limit, kNeedsMemoryLimit, "2 0"},
 };
 
 }  // namespace
 
-Family object_bombs() { return kPrograms; }
+Family object_bombs() { return kObjectBombs; }
 
 }  // namespace isola::hostile

@@ -176,7 +176,7 @@ Outcome busy_loop(const Args& args) {
   return breach("nobody stopped it");
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kProcessBombs[] = {
     {"fork-bomb", "bombs", "forks without end", "fork: EAGAIN at the limit", fork_bomb, Expect::killed_by_limit,
      kNeedsPidsLimit | kNeedsNeighbour, "100"},
     {"fork-tree", "bombs", "forks from every child", "fork: EAGAIN at the limit", fork_tree, Expect::killed_by_limit,
@@ -197,6 +197,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family process_bombs() { return kPrograms; }
+Family process_bombs() { return kProcessBombs; }
 
 }  // namespace isola::hostile

@@ -73,7 +73,7 @@ Outcome leave_group(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kCgroupPrograms[] = {
     {"release-agent", "cgroups", "mounts a v1 hierarchy and writes its release_agent", "mount: EPERM", release_agent},
     {"mount-cgroup2", "cgroups", "mounts the unified hierarchy", "mount: EPERM", mount_v2},
     {"own-limits", "cgroups", "writes the limits of its own group", "not there, or EROFS or EACCES", own_limits,
@@ -84,6 +84,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family cgroup_programs() { return kPrograms; }
+Family cgroup_programs() { return kCgroupPrograms; }
 
 }  // namespace isola::hostile

@@ -128,7 +128,7 @@ Outcome tiocsti(const Args&) {
   });
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kDevicePrograms[] = {
     {"block-device", "devices", "makes nodes of the disks and reads them below the filesystem", "mknod or open: EPERM",
      block_device, Expect::contained, kControlDisk},
     {"char-devices", "devices", "makes nodes of mem, port, kmsg, fuse, kvm and others and opens them",
@@ -147,6 +147,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family device_programs() { return kPrograms; }
+Family device_programs() { return kDevicePrograms; }
 
 }  // namespace isola::hostile

@@ -156,8 +156,8 @@ Outcome dot_by_address(const Args&) { return asked_over_tls("198.51.100.7", gate
 
 constexpr std::string_view kNoSuchName = "the name does not exist", kReset = "the connection is reset";
 
-constexpr Program evasion(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
-                          std::string_view means) {
+constexpr Program name_evasion(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
+                               std::string_view means) {
   return {name, "evasion", tries, means, run, Expect::contained, kNeedsOutside};
 }
 constexpr Program leak(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
@@ -174,20 +174,21 @@ constexpr Program leak(std::string_view name, std::string_view tries, Outcome (*
   return program;
 }
 
-constexpr Program kPrograms[] = {
-    evasion("denied-name", "asks for a name that is denied", denied_name, kNoSuchName),
-    evasion("denied-name-by-tcp", "asks for a name that is denied over TCP", denied_by_tcp, kNoSuchName),
-    evasion("rebinding", "connects to an allowed name that leads to the metadata address", rebinding, kReset),
-    evasion("alternative-port", "connects to an allowed name at a port that is not", other_port, kReset),
-    evasion("suffix-trick", "asks for a name that begins with an allowed one", suffix, kNoSuchName),
-    evasion("prefix-trick", "asks for a name that ends with an allowed one", prefix, kNoSuchName),
-    evasion("wildcard-itself", "asks for the name above an allowed wildcard", wildcard_itself, kNoSuchName),
-    evasion("wildcard-neighbour", "asks for a name that ends with a wildcard's, without the dot", wildcard_neighbour,
-            kNoSuchName),
-    evasion("unicode-host", "asks for a name in wide letters", unicode_host, kNoSuchName),
-    evasion("nul-host", "asks for a name with a zero byte in it", nul_host, kNoSuchName),
-    evasion("redirect-to-denied", "follows an allowed page to a denied host", redirect_to_denied, kNoSuchName),
-    evasion("redirect-to-metadata", "follows an allowed page to the metadata address", redirect_to_metadata, kReset),
+constexpr Program kNameEvasions[] = {
+    name_evasion("denied-name", "asks for a name that is denied", denied_name, kNoSuchName),
+    name_evasion("denied-name-by-tcp", "asks for a name that is denied over TCP", denied_by_tcp, kNoSuchName),
+    name_evasion("rebinding", "connects to an allowed name that leads to the metadata address", rebinding, kReset),
+    name_evasion("alternative-port", "connects to an allowed name at a port that is not", other_port, kReset),
+    name_evasion("suffix-trick", "asks for a name that begins with an allowed one", suffix, kNoSuchName),
+    name_evasion("prefix-trick", "asks for a name that ends with an allowed one", prefix, kNoSuchName),
+    name_evasion("wildcard-itself", "asks for the name above an allowed wildcard", wildcard_itself, kNoSuchName),
+    name_evasion("wildcard-neighbour", "asks for a name that ends with a wildcard's, without the dot",
+                 wildcard_neighbour, kNoSuchName),
+    name_evasion("unicode-host", "asks for a name in wide letters", unicode_host, kNoSuchName),
+    name_evasion("nul-host", "asks for a name with a zero byte in it", nul_host, kNoSuchName),
+    name_evasion("redirect-to-denied", "follows an allowed page to a denied host", redirect_to_denied, kNoSuchName),
+    name_evasion("redirect-to-metadata", "follows an allowed page to the metadata address", redirect_to_metadata,
+                 kReset),
     leak("dns-to-a-server-of-ones-own", "sends data in a question to a name server of its own", own_server, "s3cret",
          0),
     leak("dns-tunnel-denied", "sends data in questions below a denied name", tunnel_denied, "d4ta.evil", 0),
@@ -195,30 +196,31 @@ constexpr Program kPrograms[] = {
          "long-d4ta", 50),
     leak("dns-tunnel-below-a-wildcard", "sends data in hundreds of questions below an allowed wildcard", tunnel_allowed,
          "tunnel.example", 250),
-    evasion("sni-of-another", "says another name in its TLS hello than it connected to", sni_of_another, kReset),
-    evasion("sni-missing", "says no name in its TLS hello", sni_missing, kReset),
-    evasion("sni-byte-by-byte", "says another name, a byte at a time", sni_bytewise, kReset),
-    evasion("sni-in-many-records", "says another name, in records of three bytes", sni_in_records, kReset),
-    evasion("sni-behind-much", "says another name behind 50 KB of something else", sni_behind_much, kReset),
-    evasion("sni-with-nul", "says a name with a zero byte in it", sni_with_nul, kReset),
-    evasion("sni-two-names", "says two names in one list", sni_two_names, kReset),
-    evasion("sni-twice", "says a name in each of two extensions", sni_twice, kReset),
-    evasion("sni-encrypted", "says the name, and perhaps another one encrypted", sni_encrypted, kReset),
-    evasion("second-hello-of-another", "says another name when the server asks for a second hello", second_of_another,
-            kReset),
-    evasion("second-hello-at-once", "sends a second hello for another name without being asked", second_at_once,
-            kReset),
-    evasion("alert-before-hello", "sends an alert in front of its hello", alert_first, kReset),
-    evasion("dns-over-https", "asks a public resolver over HTTPS", doh_by_name, kNoSuchName),
-    evasion("dns-over-https-by-address", "asks a public resolver over HTTPS by its address", doh_by_address, kReset),
-    evasion("dns-over-tls", "asks some resolver over TLS", dot_by_name, kReset),
-    evasion("dns-over-tls-by-address", "asks some resolver over TLS by its address", dot_by_address, kReset),
-    evasion("hello-of-ssl2", "sends a hello in the form of SSL 2", ssl2, kReset),
-    evasion("hello-too-large", "sends a hello of 150 KB", too_large, kReset),
+    name_evasion("sni-of-another", "says another name in its TLS hello than it connected to", sni_of_another, kReset),
+    name_evasion("sni-missing", "says no name in its TLS hello", sni_missing, kReset),
+    name_evasion("sni-byte-by-byte", "says another name, a byte at a time", sni_bytewise, kReset),
+    name_evasion("sni-in-many-records", "says another name, in records of three bytes", sni_in_records, kReset),
+    name_evasion("sni-behind-much", "says another name behind 50 KB of something else", sni_behind_much, kReset),
+    name_evasion("sni-with-nul", "says a name with a zero byte in it", sni_with_nul, kReset),
+    name_evasion("sni-two-names", "says two names in one list", sni_two_names, kReset),
+    name_evasion("sni-twice", "says a name in each of two extensions", sni_twice, kReset),
+    name_evasion("sni-encrypted", "says the name, and perhaps another one encrypted", sni_encrypted, kReset),
+    name_evasion("second-hello-of-another", "says another name when the server asks for a second hello",
+                 second_of_another, kReset),
+    name_evasion("second-hello-at-once", "sends a second hello for another name without being asked", second_at_once,
+                 kReset),
+    name_evasion("alert-before-hello", "sends an alert in front of its hello", alert_first, kReset),
+    name_evasion("dns-over-https", "asks a public resolver over HTTPS", doh_by_name, kNoSuchName),
+    name_evasion("dns-over-https-by-address", "asks a public resolver over HTTPS by its address", doh_by_address,
+                 kReset),
+    name_evasion("dns-over-tls", "asks some resolver over TLS", dot_by_name, kReset),
+    name_evasion("dns-over-tls-by-address", "asks some resolver over TLS by its address", dot_by_address, kReset),
+    name_evasion("hello-of-ssl2", "sends a hello in the form of SSL 2", ssl2, kReset),
+    name_evasion("hello-too-large", "sends a hello of 150 KB", too_large, kReset),
 };
 
 }  // namespace
 
-Family name_evasions() { return kPrograms; }
+Family name_evasions() { return kNameEvasions; }
 
 }  // namespace isola::hostile

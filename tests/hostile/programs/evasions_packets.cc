@@ -186,45 +186,46 @@ Outcome packet_rules(const Args&) {
   return judge("add a table of packet rules", errno ? -1 : 0);
 }
 
-constexpr std::string_view kReset = "the connection is reset, or nothing comes back";
+constexpr std::string_view kPacketReset = "the connection is reset, or nothing comes back";
 
-constexpr Program evasion(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
-                          std::string_view means = kReset, std::string_view no_control = "") {
+constexpr Program packet_evasion(std::string_view name, std::string_view tries, Outcome (*run)(const Args&),
+                                 std::string_view means = kPacketReset, std::string_view no_control = "") {
   return {name, "evasion", tries, means, run, Expect::contained, kNeedsOutside, "", no_control};
 }
 
-constexpr Program kPrograms[] = {
-    evasion("raw-ip", "connects to a literal address", raw_ip),
-    evasion("raw-ip6", "connects to a literal IPv6 address", raw_ip6),
-    evasion("allowed-names-address", "connects to the real address of a name that is allowed", allowed_address),
-    evasion("ip-as-one-number", "connects to an address written as one number", one_number),
-    evasion("ip-in-hex-and-octal", "connects to an address written in hexadecimal and octal numbers", hex_and_octal),
-    evasion("v4-mapped-v6", "connects to an IPv4 address written as an IPv6 one", mapped),
-    evasion("metadata-address", "connects to the cloud's metadata address", metadata),
-    evasion("metadata-address6", "connects to the cloud's metadata address of IPv6", metadata6),
-    evasion("private-address", "connects to a private address", private_address),
-    evasion("proxy-variables-unset", "forgets the proxy variables and connects directly", without_proxy),
-    evasion("anothers-synthetic-address", "connects to the address that a neighbour was given for a name",
-            anothers_address),
-    evasion("udp", "sends a datagram outside", udp, "refused, or no answer"),
-    evasion("ping", "pings an address outside", ping, "refused, or no answer"),
-    evasion("raw-socket", "opens a raw TCP socket", raw_socket, "EPERM"),
-    evasion("packet-socket", "opens a packet socket", packet_socket, "EPERM"),
-    evasion("fast-open", "sends bytes with the first packet", fast_open),
-    evasion("bound-to-a-device", "connects by a socket bound to a device", bound_to_device),
-    evasion("marked-packets", "connects with a mark on its packets", marked, "EPERM, or reset"),
-    evasion("multipath-tcp", "connects by multipath TCP", multipath),
-    evasion("squat-the-gate", "binds the port of the gate", squat_gate, "EADDRINUSE"),
-    evasion("squat-the-gate6", "binds the port of the gate, IPv6", squat_gate6, "EADDRINUSE"),
-    evasion("squat-the-resolver", "binds the port of the resolver", squat_resolver, "EADDRINUSE"),
-    evasion("dial-the-gate", "connects to the gate's port directly", dial_gate, "refused",
-            "nothing listens there without a gate"),
-    evasion("ask-the-gate-directly", "sends a datagram to the resolver's port directly", ask_gate, "EPERM"),
-    evasion("packet-rules", "makes packet rules of its own", packet_rules, "EPERM"),
+constexpr Program kPacketEvasions[] = {
+    packet_evasion("raw-ip", "connects to a literal address", raw_ip),
+    packet_evasion("raw-ip6", "connects to a literal IPv6 address", raw_ip6),
+    packet_evasion("allowed-names-address", "connects to the real address of a name that is allowed", allowed_address),
+    packet_evasion("ip-as-one-number", "connects to an address written as one number", one_number),
+    packet_evasion("ip-in-hex-and-octal", "connects to an address written in hexadecimal and octal numbers",
+                   hex_and_octal),
+    packet_evasion("v4-mapped-v6", "connects to an IPv4 address written as an IPv6 one", mapped),
+    packet_evasion("metadata-address", "connects to the cloud's metadata address", metadata),
+    packet_evasion("metadata-address6", "connects to the cloud's metadata address of IPv6", metadata6),
+    packet_evasion("private-address", "connects to a private address", private_address),
+    packet_evasion("proxy-variables-unset", "forgets the proxy variables and connects directly", without_proxy),
+    packet_evasion("anothers-synthetic-address", "connects to the address that a neighbour was given for a name",
+                   anothers_address),
+    packet_evasion("udp", "sends a datagram outside", udp, "refused, or no answer"),
+    packet_evasion("ping", "pings an address outside", ping, "refused, or no answer"),
+    packet_evasion("raw-socket", "opens a raw TCP socket", raw_socket, "EPERM"),
+    packet_evasion("packet-socket", "opens a packet socket", packet_socket, "EPERM"),
+    packet_evasion("fast-open", "sends bytes with the first packet", fast_open),
+    packet_evasion("bound-to-a-device", "connects by a socket bound to a device", bound_to_device),
+    packet_evasion("marked-packets", "connects with a mark on its packets", marked, "EPERM, or reset"),
+    packet_evasion("multipath-tcp", "connects by multipath TCP", multipath),
+    packet_evasion("squat-the-gate", "binds the port of the gate", squat_gate, "EADDRINUSE"),
+    packet_evasion("squat-the-gate6", "binds the port of the gate, IPv6", squat_gate6, "EADDRINUSE"),
+    packet_evasion("squat-the-resolver", "binds the port of the resolver", squat_resolver, "EADDRINUSE"),
+    packet_evasion("dial-the-gate", "connects to the gate's port directly", dial_gate, "refused",
+                   "nothing listens there without a gate"),
+    packet_evasion("ask-the-gate-directly", "sends a datagram to the resolver's port directly", ask_gate, "EPERM"),
+    packet_evasion("packet-rules", "makes packet rules of its own", packet_rules, "EPERM"),
 };
 
 }  // namespace
 
-Family packet_evasions() { return kPrograms; }
+Family packet_evasions() { return kPacketEvasions; }
 
 }  // namespace isola::hostile

@@ -105,7 +105,7 @@ Outcome shebang(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kExePrograms[] = {
     {"init-exe", "exe", "opens process 1's program for writing, directly and through O_PATH", "EACCES, EROFS or sealed",
      init_exe},
     {"self-exe", "exe", "opens its own program, a file of the host, for writing", "EROFS", self_exe},
@@ -116,6 +116,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family exe_programs() { return kPrograms; }
+Family exe_programs() { return kExePrograms; }
 
 }  // namespace isola::hostile

@@ -88,7 +88,7 @@ Outcome terminals(const Args& args) {
   return take(args, 2500, "terminals", [] { return ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC); });
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kExhaustPrograms[] = {
     {"fd-exhaustion", "exhaustion", "opens descriptors without end", "EMFILE at its own limit", descriptors,
      Expect::killed_by_limit, kNeedsMemoryLimit | kNeedsNeighbour, "500"},
     {"inotify-instances", "exhaustion", "takes inotify instances without end", "EMFILE at its own limit",
@@ -104,6 +104,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family exhaust_programs() { return kPrograms; }
+Family exhaust_programs() { return kExhaustPrograms; }
 
 }  // namespace isola::hostile

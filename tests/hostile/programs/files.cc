@@ -186,7 +186,7 @@ Outcome overlay_upper(const Args&) {
   return seen ? attempts.outcome() : contained("mountinfo names no layer");
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kFilePrograms[] = {
     {"host-file-plain", "host-files", "reads the host's canary by its plain path and with many ..",
      "no such file inside", plain_path, Expect::contained, 0, "",
      "a root folder of its own is all that stands against it: there is nothing to switch off"},
@@ -216,6 +216,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family file_programs() { return kPrograms; }
+Family file_programs() { return kFilePrograms; }
 
 }  // namespace isola::hostile

@@ -57,7 +57,7 @@ Outcome closed_output(const Args& args) {
   return breach("it went on with closed outputs");
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kFloodPrograms[] = {
     {"output-flood", "floods", "writes 1 GiB to stdout", "host memory stays bounded, other calls go on", output_flood,
      Expect::floods, kSlow | kNeedsNeighbour, "16"},
     {"error-flood", "floods", "writes 256 MiB to stderr", "host memory stays bounded, other calls go on", error_flood,
@@ -74,6 +74,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family flood_programs() { return kPrograms; }
+Family flood_programs() { return kFloodPrograms; }
 
 }  // namespace isola::hostile

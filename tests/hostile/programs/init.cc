@@ -179,7 +179,7 @@ Outcome reattach_by_queue(const Args&) {
   return contained(sent ? "sent; the link must go on" : attempts.outcome().how);
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kInitPrograms[] = {
     {"init-ptrace", "init", "traces process 1", "EPERM", ptrace_init},
     {"init-vm-read", "init", "reads process 1's memory by process_vm_readv", "EPERM", vm_readv},
     {"init-vm-write", "init", "writes process 1's memory by process_vm_writev", "EPERM", vm_writev},
@@ -203,6 +203,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family init_programs() { return kPrograms; }
+Family init_programs() { return kInitPrograms; }
 
 }  // namespace isola::hostile

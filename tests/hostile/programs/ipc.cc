@@ -105,7 +105,7 @@ Outcome shared_lease(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kIpcPrograms[] = {
     {"mqueue-exhaustion", "exhaustion", "makes POSIX message queues without end", "EMFILE or ENOSPC at its own limit",
      many_queues, Expect::contained, kNeedsNeighbour, "5"},
     {"sysv-exhaustion", "exhaustion", "makes System V message queues without end", "ENOSPC at its own limit", many_sysv,
@@ -121,6 +121,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family ipc_programs() { return kPrograms; }
+Family ipc_programs() { return kIpcPrograms; }
 
 }  // namespace isola::hostile

@@ -105,7 +105,7 @@ Outcome fanotify(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kKernelPrograms[] = {
     {"keyring-add", "kernel", "adds a key to the kernel's keyring", "EPERM or ENOSYS", keyring_add, Expect::contained,
      kControlMayLack},
     {"keyring-search", "kernel", "looks at session and user keyrings", "EPERM or ENOSYS", keyring_search,
@@ -126,6 +126,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family kernel_programs() { return kPrograms; }
+Family kernel_programs() { return kKernelPrograms; }
 
 }  // namespace isola::hostile

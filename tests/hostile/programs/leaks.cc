@@ -140,7 +140,7 @@ Outcome host_environment(const Args&) {
   return attempts.any_worked() ? attempts.outcome() : contained("the environment is the sandbox's own");
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kLeakPrograms[] = {
     {"leak-mounts", "leaks", "looks for folders of the host in mountinfo", "none of the host's words", mount_paths},
     {"leak-cgroup", "leaks", "looks for the group's path on the host", "/ only", group_paths, Expect::contained,
      kControlHostGroups},
@@ -153,6 +153,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family leak_programs() { return kPrograms; }
+Family leak_programs() { return kLeakPrograms; }
 
 }  // namespace isola::hostile

@@ -115,7 +115,7 @@ Outcome remount_rw(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kMountPrograms[] = {
     {"mount-tmpfs", "mounts", "mounts a tmpfs", "EPERM", mount_tmpfs},
     {"mount-bind", "mounts", "bind-mounts its root elsewhere", "EPERM", mount_bind},
     {"mount-move", "mounts", "moves the mounts of /proc/sys, /dev/shm and others away", "EPERM", mount_move},
@@ -133,6 +133,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family mount_programs() { return kPrograms; }
+Family mount_programs() { return kMountPrograms; }
 
 }  // namespace isola::hostile

@@ -130,7 +130,7 @@ Outcome planted_links(const Args& args) {
   return contained(fmt::format("{} holds {} links: file calls on them must not leave the sandbox", top, made));
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kNamePrograms[] = {
     {"deep-path", "names", "makes folders 100,000 deep", "listing and removing work, or say no", deep_path,
      Expect::killed_by_limit, kSlow | kNeedsDiskLimit | kNeedsMemoryLimit, "5000 1"},
     {"odd-names", "names", "makes files with newlines, bad UTF-8, escapes and dashes as names",
@@ -143,6 +143,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family name_programs() { return kPrograms; }
+Family name_programs() { return kNamePrograms; }
 
 }  // namespace isola::hostile

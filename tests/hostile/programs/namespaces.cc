@@ -122,7 +122,7 @@ Outcome rewrite_maps(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kNamespacePrograms[] = {
     {"unshare-each", "namespaces", "makes new mount, pid, net, ipc, uts, cgroup and time namespaces", "EPERM",
      unshare_each},
     {"unshare-user", "namespaces", "makes a user namespace by unshare", "EPERM", unshare_user, Expect::contained,
@@ -144,6 +144,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family namespace_programs() { return kPrograms; }
+Family namespace_programs() { return kNamespacePrograms; }
 
 }  // namespace isola::hostile

@@ -58,7 +58,7 @@ std::vector<Place> places(const std::string& list) {
 }
 
 // A connection alone means nothing (a gate may take it and say no): an answer does.
-void ask(Attempts& attempts, const Place& place, int type) {
+void ask_place(Attempts& attempts, const Place& place, int type) {
   int fd = ::socket(place.address.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return attempts.add("socket", -1);
   int connected = ::connect(fd, reinterpret_cast<const sockaddr*>(&place.address), place.size);
@@ -94,7 +94,7 @@ Outcome ask_all(const char* variable, const char* usual, int type) {
   const std::string canaries = env(variable);
   if (canaries.empty()) return untried(fmt::format("{} is not set", variable));
   for (const std::string& list : {canaries, std::string(usual)}) {
-    for (const Place& place : places(list)) ask(attempts, place, type);
+    for (const Place& place : places(list)) ask_place(attempts, place, type);
     if (attempts.any_worked()) break;
   }
   return attempts.outcome();
@@ -107,7 +107,7 @@ Outcome tcp6_out(const Args&) {
   return ask_all("ISOLA_CANARY_TCP6", "2606:4700:4700::1111 80,fe80::1 80", SOCK_STREAM);
 }
 Outcome udp_out(const Args&) { return ask_all("ISOLA_CANARY_UDP", "1.1.1.1 53,8.8.8.8 443,10.0.0.1 53", SOCK_DGRAM); }
-Outcome metadata(const Args&) {
+Outcome metadata_out(const Args&) {
   return ask_all("ISOLA_CANARY_METADATA", "169.254.169.254 80,169.254.170.2 80,100.100.100.200 80,fd00:ec2::254 80",
                  SOCK_STREAM);
 }
@@ -133,7 +133,7 @@ Echo await_echo(int fd, bool to_ourselves) {
   return best;
 }
 
-void ping(Attempts& attempts, int fd, const Place& place) {
+void ping_place(Attempts& attempts, int fd, const Place& place) {
   const std::string what = "ping " + place.text;
   const std::string question =
       cli::echo_message({.type = ICMP_ECHO, .code = 0, .checksum = 0, .un = {}}, cli::kPingQuestion);
@@ -167,7 +167,7 @@ Outcome ping_out(const Args&) {
         attempts.add("icmp socket", -1);
         return attempts.outcome();
       }
-      ping(attempts, fd, place);
+      ping_place(attempts, fd, place);
       ::close(fd);
     }
     if (attempts.any_worked()) break;
@@ -347,7 +347,7 @@ Outcome abstract_sockets(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kNetworkPrograms[] = {
     {"tcp-out", "network", "talks TCP to a service of the host or the internet", "no answer", tcp_out,
      Expect::contained, kControlNetwork},
     {"tcp6-out", "network", "the same over IPv6", "no answer", tcp6_out, Expect::contained, kControlNetwork},
@@ -355,7 +355,7 @@ constexpr Program kPrograms[] = {
      Expect::contained, kControlNetwork},
     {"ping-out", "network", "pings an outside address", "refused, or only our own stack answers", ping_out,
      Expect::contained, kControlNetwork},
-    {"metadata-out", "network", "asks the cloud's metadata addresses", "no answer", metadata, Expect::contained,
+    {"metadata-out", "network", "asks the cloud's metadata addresses", "no answer", metadata_out, Expect::contained,
      kControlNetwork},
     {"net-wire", "network", "looks for an interface besides lo", "only lo", has_wire, Expect::contained,
      kControlNetwork},
@@ -372,6 +372,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family network_programs() { return kPrograms; }
+Family network_programs() { return kNetworkPrograms; }
 
 }  // namespace isola::hostile

@@ -203,7 +203,7 @@ Outcome who_am_i(const Args&) {
   return contained(fmt::format("euid {}", ::geteuid()));
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kPrivilegePrograms[] = {
     {"capabilities", "privilege", "looks for capabilities that reach the kernel's administration",
      "none, and root is mapped to another id", capabilities},
     {"setuid-root", "privilege", "becomes root through a setuid file and looks whose root that is",
@@ -231,6 +231,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family privilege_programs() { return kPrograms; }
+Family privilege_programs() { return kPrivilegePrograms; }
 
 }  // namespace isola::hostile

@@ -149,7 +149,7 @@ Outcome masked_reads(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kProcfsPrograms[] = {
     {"sysrq", "procfs", "writes to /proc/sysrq-trigger", "read-only, masked or not there", sysrq, Expect::contained,
      kControlMayLack},
     {"core-pattern", "procfs", "writes kernel.core_pattern, the road to a host process", "EROFS or EACCES",
@@ -176,6 +176,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family procfs_programs() { return kPrograms; }
+Family procfs_programs() { return kProcfsPrograms; }
 
 }  // namespace isola::hostile

@@ -74,7 +74,7 @@ Outcome host_pids(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kSignalPrograms[] = {
     {"kill-init", "signals", "sends SIGKILL to process 1", "ignored by the kernel", kill_init, Expect::contained,
      kControlTarget},
     {"stop-init", "signals", "sends SIGSTOP to process 1", "ignored by the kernel", stop_init, Expect::contained,
@@ -89,6 +89,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family signal_programs() { return kPrograms; }
+Family signal_programs() { return kSignalPrograms; }
 
 }  // namespace isola::hostile

@@ -117,7 +117,7 @@ Outcome filters(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kSocketPrograms[] = {
     {"socket-raw", "network", "opens raw IP sockets", "EPERM", raw},
     {"socket-packet", "network", "opens packet sockets", "EPERM", packet},
     {"socket-alg", "kernel", "opens the kernel's crypto sockets (AF_ALG; CVE-2026-31431)", "EPERM or EAFNOSUPPORT", alg,
@@ -134,6 +134,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family socket_programs() { return kPrograms; }
+Family socket_programs() { return kSocketPrograms; }
 
 }  // namespace isola::hostile

@@ -1,5 +1,7 @@
 // Other doors into the same kernel: a filter that looks at one of them only is open.
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -75,7 +77,34 @@ Outcome drop_filter(const Args&) {
   return attempts.outcome();
 }
 
-constexpr Program kPrograms[] = {
+// A listener keeps its filter after the process that installed it: a few children leave a few descriptors here, each
+// with a program in the pool that the whole machine shares.
+Outcome filter_listeners(const Args& args) {
+  sock_filter all{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
+  sock_fprog program{1, &all};
+  Attempts attempts;
+  for (unsigned long flags : {0x8UL, 0x500000008UL}) {
+    long got = 0;
+    std::string refused;
+    for (long i = 0; i < args.number(0, 4); ++i) {
+      auto one = in_child([&] {
+        ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        return judge("a listener", ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
+      });
+      if (one.kind == Outcome::breach)
+        ++got;
+      else
+        refused = one.how;
+    }
+    if (got > 0)
+      attempts.worked(fmt::format("{} listeners (flags {:#x})", got, flags));
+    else
+      attempts.refused(fmt::format("flags {:#x}", flags), refused);
+  }
+  return attempts.outcome();
+}
+
+constexpr Program kSyscallPrograms[] = {
     {"int80", "seccomp", "makes 32-bit system calls by int 0x80", "ENOSYS, EPERM or killed", int80, Expect::contained,
      kControlMayLack},
     {"x32", "seccomp", "makes system calls by x32 numbers", "ENOSYS, EPERM or killed", x32, Expect::contained,
@@ -85,10 +114,12 @@ constexpr Program kPrograms[] = {
     {"ioctl-high-bits", "seccomp", "makes a forbidden ioctl with garbage above its number", "EPERM", garbage_ioctl},
     {"personality", "seccomp", "turns on READ_IMPLIES_EXEC and old address layouts", "EPERM", read_implies_exec},
     {"no-filter", "seccomp", "looks whether a filter is installed at all", "Seccomp: 2", drop_filter},
+    {"filter-listeners", "seccomp", "installs filters that outlive their processes, in a pool of the whole machine",
+     "EINVAL", filter_listeners},
 };
 
 }  // namespace
 
-Family syscall_programs() { return kPrograms; }
+Family syscall_programs() { return kSyscallPrograms; }
 
 }  // namespace isola::hostile

@@ -83,7 +83,7 @@ Outcome flood_records(const Args& args) {
   return contained(fmt::format("at most {} records of some {} connections", most, rounds * 2900));
 }
 
-constexpr Program kPrograms[] = {
+constexpr Program kTrackingPrograms[] = {
     {"connection-records", "exhaustion",
      "makes the kernel record tens of thousands of connections, to its own ports and to redirected ones",
      "a few thousand at most, counted from outside", flood_records, Expect::judged_outside,
@@ -92,6 +92,6 @@ constexpr Program kPrograms[] = {
 
 }  // namespace
 
-Family tracking_programs() { return kPrograms; }
+Family tracking_programs() { return kTrackingPrograms; }
 
 }  // namespace isola::hostile

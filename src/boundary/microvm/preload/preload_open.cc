@@ -56,6 +56,12 @@ ISOLA_SHOWN int open64(const char* path, int flags, ...) {
   return open_with("open64", path, flags, mode);
 }
 
+// What `open` without a mode becomes where a distribution builds with _FORTIFY_SOURCE, as all of them do.
+// NOLINTBEGIN(bugprone-reserved-identifier): those are its names.
+ISOLA_SHOWN int __open_2(const char* path, int flags) { return open_with("open", path, flags, 0); }
+ISOLA_SHOWN int __open64_2(const char* path, int flags) { return open_with("open64", path, flags, 0); }
+// NOLINTEND(bugprone-reserved-identifier)
+
 ISOLA_SHOWN int fallocate(int fd, int mode, off_t at, off_t size) {
   return allocate_with("fallocate", fd, mode, at, size);
 }

@@ -1,4 +1,5 @@
 """The commands of @e2b/cli that speak to a server, through the unmodified published package. Run by ../run.py."""
+import http.server
 import json
 import os
 import pty
@@ -7,11 +8,14 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
-from harness import Skip, run_all, test  # noqa: E402
+from harness import Skip, forgotten, run_all, test  # noqa: E402
 
 FOLDER = os.path.join(os.environ["E2B_PACKAGE"], "node_modules/@e2b/cli")
 with open(os.path.join(FOLDER, "package.json")) as file:
@@ -33,10 +37,10 @@ def e2b(*words, code=0, stdin=b""):
 class Terminal:
     """The program on a terminal, and what it showed."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, **changed):
         self.end, theirs = pty.openpty()
         self.seen = b""
-        env = {**os.environ, "HOME": HOME, "NO_COLOR": "1", "TERM": "xterm"}
+        env = {**os.environ, "HOME": HOME, "NO_COLOR": "1", "TERM": "xterm", **changed}
         env.pop("CI", None)
         self.process = subprocess.Popen([os.environ["ISOLA_NODE"], PROGRAM, *words], stdin=theirs, stdout=theirs, stderr=theirs,
                                         start_new_session=True, env=env)
@@ -76,8 +80,11 @@ def api(method, path, body=None):
 
 
 class sandbox:
+    def __init__(self, **fields):
+        self.fields = fields
+
     def __enter__(self):
-        self.id = api("POST", "/v2/sandboxes", {"templateID": TEMPLATE, "timeout": 120})["sandboxID"]
+        self.id = api("POST", "/v2/sandboxes", {"templateID": TEMPLATE, "timeout": 120, **self.fields})["sandboxID"]
         return self.id
 
     def __exit__(self, *_):
@@ -98,6 +105,40 @@ def _():
         listed = json.loads(e2b("sandbox", "list", "--format", "json").stdout)
         assert id_ in [one.get("sandboxId") or one.get("sandboxID") for one in listed], listed
         assert id_.encode() in e2b("sandbox", "list").stdout
+
+
+def listed(*words):
+    return [one.get("sandboxId") or one.get("sandboxID") for one in json.loads(e2b("sandbox", "list", "--format", "json", *words).stdout)]
+
+
+@test("sandbox list with filters", "by metadata, state, number, and order where there is one")
+def _():
+    mark = f"cli={os.getpid()}-list"
+    fields = dict([mark.split("=")])
+    with sandbox(metadata=fields) as first, sandbox(metadata=fields) as second, sandbox():
+        assert sorted(listed("--metadata", mark)) == sorted([first, second]), listed("--metadata", mark)
+        assert len(listed("--metadata", mark, "--limit", "1")) == 1
+        assert listed("--metadata", mark, "--state", "paused") == []
+        api("POST", f"/sandboxes/{first}/pause")
+        assert listed("--metadata", mark, "--state", "paused") == [first]
+        assert listed("--metadata", mark) == [second]
+        if b"--order" in e2b("sandbox", "list", "--help").stdout:
+            both = ("--metadata", mark, "--state", "running,paused")
+            for order, wanted in (("asc", [first, second]), ("desc", [second, first])):
+                assert listed(*both, "--order", order) == wanted, (order, wanted, listed(*both, "--order", order))
+            assert listed("--metadata", mark, "--template", "no-such-template") == []
+            assert listed("--metadata", mark, "--template", TEMPLATE, "--started-after", "2020-01-01T00:00:00Z") == [second]
+
+
+@test("sandbox kill with --all", "ends those that are meant")
+def _():
+    mark = f"cli={os.getpid()}-kill"
+    fields = dict([mark.split("=")])
+    with sandbox(metadata=fields) as first, sandbox(metadata=fields) as second, sandbox() as other:
+        said = e2b("sandbox", "kill", "--all", "--metadata", mark).stdout
+        assert first.encode() in said and second.encode() in said, said
+        assert listed("--metadata", mark) == []
+        assert api("GET", f"/sandboxes/{other}")["state"] == "running"
 
 
 @test("sandbox info", "says what it is")
@@ -199,6 +240,26 @@ def _():
         assert b"sandbox.created" in out, out
 
 
+@test("sandbox logs with --follow", "goes on until the sandbox is gone")
+def _():
+    with sandbox() as id_:
+        following = subprocess.Popen([os.environ["ISOLA_NODE"], PROGRAM, "sandbox", "logs", "--follow", "--format", "json", id_],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                     env={**os.environ, "HOME": HOME, "NO_COLOR": "1"})
+        try:
+            seen = b""
+            while b"sandbox.created" not in seen:
+                line = following.stdout.readline()
+                assert line, seen
+                seen += line
+            api("DELETE", f"/sandboxes/{id_}")
+            rest, _ = following.communicate(timeout=60)
+            assert following.returncode == 0, seen + rest
+        finally:
+            following.kill()
+            following.wait()
+
+
 @test("sandbox metrics", "prints a sample")
 def _():
     with sandbox() as id_:
@@ -211,7 +272,10 @@ def _():
     since(2, 8)
     with sandbox() as id_:
         e2b("sandbox", "pause", id_)
+        assert api("GET", f"/sandboxes/{id_}")["state"] == "paused"
         e2b("sandbox", "resume", id_)
+        assert api("GET", f"/sandboxes/{id_}")["state"] == "running"
+        assert e2b("sandbox", "exec", id_, "echo back").stdout == b"back\n"
 
 
 @test("template list", "has the templates of this machine")
@@ -258,12 +322,17 @@ def _():
     assert made["templateID"] not in [one["templateID"] for one in api("GET", "/templates")]
 
 
-@test(["template publish", "template unpublish"], "says that it is not there", absent="a template is its project's alone")
-def _():
-    done = e2b("template", "publish", TEMPLATE, "--yes", code=None)
-    if b"logged in" in done.stdout + done.stderr:
-        raise Skip("this line wants a login in a browser for it")
-    assert done.returncode != 0 and b"project" in done.stdout + done.stderr, done
+def refused(command):
+    def body():
+        done = e2b("template", command, TEMPLATE, "--yes", code=None)
+        if b"logged in" in done.stdout + done.stderr:
+            raise Skip("this line wants a login in a browser for it")
+        assert done.returncode != 0 and b"project" in done.stdout + done.stderr, done
+    return body
+
+
+for command in ("publish", "unpublish"):
+    test("template " + command, "says that it is not there", absent="a template is its project's alone")(refused(command))
 
 
 @test("template init", "needs no server")
@@ -298,4 +367,78 @@ def _():
     assert b"Not logged in" in e2b("auth", "info").stdout
 
 
+class Issuer:
+    """Stands for E2B's website: gives our key as its token."""
+
+    def __init__(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                text = json.dumps({"access_token": os.environ["E2B_API_KEY"]}).encode()
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+class Kept(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None  # it leads to E2B's website
+
+
+@test(["auth login", "auth configure"], "with a key of this server as the token",
+      partly="the page that asks who you are is E2B's website; `E2B_API_KEY` needs neither")
+def _():
+    since(2, 16)
+    issuer = Issuer()
+    with tempfile.TemporaryDirectory() as home:
+        changed = {"HOME": home, "PATH": home}  # no browser
+        login = Terminal("auth", "login", **changed)
+        try:
+            login.wait_for(b"next=")
+            login.wait_for(b"cliVersion")
+            (address,) = set(re.findall(rb"next=([^&\s]+)", login.seen))
+            query = {"email": "ada@example.org", "accessToken": os.environ["E2B_API_KEY"], "refreshToken": "r", "tokenEndpoint": issuer.url,
+                     "revokeEndpoint": issuer.url, "clientId": "c"}
+            try:
+                urllib.request.build_opener(Kept).open(urllib.parse.unquote(address.decode()) + "/?" + urllib.parse.urlencode(query), timeout=30)
+            except urllib.error.HTTPError as answer:
+                assert answer.code == 302, answer
+            login.wait_for(b"Logged in as")
+            assert login.close() == 0, login.seen
+        finally:
+            login.process.kill()
+        configure = Terminal("auth", "configure", **changed)
+        try:
+            configure.wait_for(b"default")  # the only project that the key is of
+            configure.type(b"\r")
+            assert configure.close() == 0, configure.seen
+        finally:
+            configure.process.kill()
+        assert b"default" in e2b_at(home, "auth", "info").stdout
+        assert b"Logged out" in e2b_at(home, "auth", "logout").stdout
+
+
+def e2b_at(home, *words):
+    return subprocess.run([os.environ["ISOLA_NODE"], PROGRAM, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=True,
+                          env={**os.environ, "HOME": home, "NO_COLOR": "1"})
+
+
+def commands():
+    """What the program says that it has."""
+    for group in ("auth", "template", "sandbox"):
+        listing = e2b(group, "--help").stdout.decode().split("Commands:")[1]
+        for name in re.findall(r"^  (\w+)(?:\|\w+)?(?: |$)", listing, re.M):
+            if name != "help":
+                yield f"{group} {name}"
+
+
+forgotten(lambda tested: sorted(set(commands()) - tested))
 run_all()

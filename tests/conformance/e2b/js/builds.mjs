@@ -1,5 +1,6 @@
 // Templates that users build: the builder's steps, files, what runs at the start, failures, tags.
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
@@ -95,10 +96,16 @@ test(['Template.copy', 'Template.setWorkdir'], 'relative paths begin at home', a
   })
 }, slow)
 
+const OF_THE_OPERATOR =
+  'an image is what the operator has for it: fetched from registries that are allowed (`registries`), or a template that stands for it (`e2b.images`)'
+partly('Template.fromImage', OF_THE_OPERATOR, 'is what the operator says it is', async () => {
+  has(Template, 'templates')
+  const name = fresh()
+  await build(Template().fromImage('debian:mapped').runCmd('echo image > /home/user/who'), name)
+  await inside(name, async (sandbox) => assert.equal(await sandbox.files.read('/home/user/who'), 'image\n'))
+}, slow)
 const IMAGES = ['Debian', 'Ubuntu', 'Fedora', 'Alpine', 'Arch', 'Python', 'Node', 'Bun']
-partly(IMAGES.map((name) => `Template.from${name}Image`),
-  'an image is what the operator has for it: fetched from registries that are allowed (`registries`), or a template that stands for it (`e2b.images`)',
-  'is what the operator says it is', async () => {
+partly(IMAGES.map((name) => `Template.from${name}Image`), OF_THE_OPERATOR, 'is what the operator says it is', async () => {
     has(Template, 'templates')
     for (const image of IMAGES) {
       const begun = Template()
@@ -109,7 +116,42 @@ partly(IMAGES.map((name) => `Template.from${name}Image`),
     }
   }, { timeout: 300_000 })
 
-test('Template.build', 'keeps what the start command runs', async () => {
+// A wheel is a zip archive without compression: made here, since what is installed may not come from outside.
+const WHEEL = `
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1] + '/island-1.0-py3-none-any.whl', 'w') as wheel:
+    wheel.writestr('island.py', 'print("from a wheel")\\n')
+    wheel.writestr('island-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: island\\nVersion: 1.0\\n')
+    wheel.writestr('island-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    wheel.writestr('island-1.0.dist-info/RECORD', 'island.py,,\\nisland-1.0.dist-info/METADATA,,\\nisland-1.0.dist-info/WHEEL,,\\nisland-1.0.dist-info/RECORD,,\\n')
+`
+const FROM_OUTSIDE = 'steps like any other: what they install comes from outside, under the network that builds have'
+partly('Template.pipInstall', FROM_OUTSIDE, 'installs a wheel that was copied', async () => {
+  has(Template, 'templates')
+  if (template === 'minimal') skip('the template has no pip')
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'isola-build-'))
+  const name = fresh()
+  try {
+    execFileSync('python3', ['-c', WHEEL, folder])
+    const wheel = 'island-1.0-py3-none-any.whl'
+    await build(Template({ fileContextPath: folder }).fromTemplate(template).copy(wheel, `/home/user/${wheel}`).pipInstall(`/home/user/${wheel}`), name)
+  } finally {
+    fs.rmSync(folder, { recursive: true })
+  }
+  await inside(name, async (sandbox) => assert.equal((await sandbox.commands.run('python3 -m island')).stdout, 'from a wheel\n'))
+}, slow)
+partly(['Template.npmInstall', 'Template.bunInstall', 'Template.aptInstall'], FROM_OUTSIDE, 'run the program of that name', async () => {
+  has(Template, 'templates')
+  const name = fresh()
+  // In the place of each program one that writes down what it was asked for, and by whom.
+  const stand = 'for one in npm bun apt-get; do printf \'#!/bin/sh\\necho "%s $* $(whoami)" >> /opt/asked\\n\' $one > /usr/local/bin/$one; chmod 755 /usr/local/bin/$one; done; touch /opt/asked; chmod 666 /opt/asked'
+  const begun = Template().fromTemplate(template).runCmd(stand, { user: 'root' }).npmInstall('left-pad', { g: true })
+  await build((begun.bunInstall ? begun.bunInstall('left-pad') : begun).aptInstall('jq'), name)
+  const wanted = ['npm install -g left-pad root', ...(begun.bunInstall ? ['bun install left-pad user'] : []), 'apt-get update root', 'apt-get install -y jq root']
+  await inside(name, async (sandbox) => assert.deepEqual((await sandbox.files.read('/opt/asked')).trimEnd().split('\n'), wanted))
+}, slow)
+
+test(['Template.build', 'Template.setStartCmd'], 'keeps what the start command runs', async () => {
   has(Template, 'templates')
   const name = fresh()
   const steps = Template()
@@ -123,13 +165,13 @@ test('Template.build', 'keeps what the start command runs', async () => {
 
 test(['Template.build', 'BuildError'], 'a step that fails rejects with BuildError', async () => {
   has(Template, 'templates')
-  const error = await rejects(build(Template().fromTemplate(template).runCmd('exit 3'), fresh()), sdk.BuildError ?? Error)
+  const error = await rejects(build(Template().fromTemplate(template).runCmd('exit 3'), fresh()), sdk.BuildError)
   assert.match(error.message, /exit status 3/)
 }, slow)
 
 test('Template.build', 'an image that cannot be fetched rejects', async () => {
   has(Template, 'templates')
-  await rejects(build(Template().fromImage('ubuntu:20.04'), fresh()), Error, /ubuntu/)
+  await rejects(build(Template().fromImage('ubuntu:20.04'), fresh()), sdk.BuildError, /ubuntu/)
 }, slow)
 
 test('Template.buildInBackground', 'gives ids at once, and the status follows', async () => {
@@ -145,7 +187,7 @@ test('Template.buildInBackground', 'gives ids at once, and the status follows', 
 
 test('Template.getBuildStatus', 'unknown builds reject', async () => {
   has(Template?.getBuildStatus, 'build status')
-  await rejects(Template.getBuildStatus({ templateId: 'a', buildId: 'b' }), Error)
+  await rejects(Template.getBuildStatus({ templateId: 'a', buildId: 'b' }), sdk.BuildError, /404/)
 })
 
 test('Template.assignTags', 'a tag means a build', async () => {
@@ -191,8 +233,8 @@ test('Template.removeTags', 'and then no more', async () => {
   const name = fresh()
   await build(Template().fromTemplate(template).runCmd('true'), `${name}:v1`)
   await Template.removeTags(name, 'v1')
-  await rejects(Sandbox.create(`${name}:v1`), Error)
-  await rejects(Template.removeTags(name, 'v1'), Error)
+  await rejects(Sandbox.create(`${name}:v1`), sdk.SandboxError, /404/)
+  await rejects(Template.removeTags(name, 'v1'), sdk.TemplateError, /404/)
 }, slow)
 
 test(
@@ -240,7 +282,7 @@ test('Template.fromDockerfile', 'its lines are steps', async () => {
   await inside(name, async (sandbox) => assert.equal((await sandbox.commands.run('cat /home/user/who')).stdout, 'b\n'))
 }, slow)
 
-test(['waitForFile', 'waitForPort', 'waitForProcess', 'waitForTimeout', 'waitForURL'].map((name) => `Template.setStartCmd with ${name}`),
+test(['waitForFile', 'waitForPort', 'waitForProcess', 'waitForTimeout', 'waitForURL'],
   'what was started is there when a sandbox is', async () => {
     has(sdk.waitForPort, 'such helpers')
     const serve = 'touch /home/user/up; exec python3 -m http.server 8123'

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
-import { rejects, skip, test } from './harness.mjs'
-import { atLeast, box, sdk, template, using } from './sdk.mjs'
+import { rejects, rejectsExactly, skip, test } from './harness.mjs'
+import { atLeast, box, newest, sdk, template, using } from './sdk.mjs'
 
 const { Sandbox, Template, Volume } = sdk
 const nobody = { apiKey: `e2b_${'0'.repeat(40)}` }
@@ -54,14 +54,25 @@ test('TimeoutError', '502: a sandbox that is gone, whatever is asked of it', () 
   using({}, async (sandbox) => {
     await sandbox.kill()
     // What begins a process says it in another type in the newer lines.
-    const gone = (promise) => rejects(promise, Error).then((error) => assert.ok(
-      error instanceof sdk.TimeoutError || error instanceof (sdk.SandboxNotFoundError ?? sdk.NotFoundError), String(error)))
+    const gone = (promise) => newest ? rejectsExactly(promise, sdk.SandboxNotFoundError) : rejects(promise, sdk.SandboxError).then((error) =>
+      assert.ok(error instanceof sdk.TimeoutError || error instanceof sdk.NotFoundError, String(error)))
     await gone(sandbox.commands.run('true'))
-    await rejects(sandbox.files.list('/'), sdk.TimeoutError)
-    await rejects(sandbox.files.read('/etc/hostname'), sdk.TimeoutError)
-    await rejects(sandbox.files.write('/tmp/x', 'y'), sdk.TimeoutError)
+    for (const call of [() => sandbox.files.list('/'), () => sandbox.files.read('/etc/hostname'), () => sandbox.files.write('/tmp/x', 'y')])
+      await rejectsExactly(call(), sdk.TimeoutError)
     await gone(sandbox.pty.create({ cols: 80, rows: 24, onData: () => {} }))
   }))
+test('RateLimitError', '429: a command more than the budget of the project has', async () => {
+  const post = async (path, body) => (await fetch(process.env.E2B_API_URL + path, {
+    method: 'POST', headers: { Authorization: `Bearer ${process.env.E2B_API_KEY}`, 'Content-Type': 'application/json' }, body: JSON.stringify(body),
+  })).json()
+  const project = (await post('/v1/projects', { name: `one command ${process.pid}`, budget: { commands: 1 } })).id
+  const apiKey = (await post('/v1/keys', { project, scope: 'use' })).secret
+  const sandbox = await Sandbox.create('minimal', { apiKey, timeoutMs: 60_000 })
+  await sandbox.commands.run('true')
+  const more = sandbox.commands.run('true')
+  if (atLeast('2.45.0')) await rejectsExactly(more, sdk.RateLimitError)
+  else await rejectsExactly(more, sdk.SandboxError, /resource_exhausted/) // this line knows that type from the control plane alone
+})
 test('GitAuthError', 'a repository that wants a password', async () => {
   const { git, commands } = await box()
   if (!git) skip('this line has no git helpers')
@@ -106,7 +117,7 @@ test(['VolumeError', 'VolumePathNotFoundError'], 'a name that is taken, a path t
   if (!Volume) skip('this line has no volumes')
   const made = await Volume.create(`errors-${process.pid}`)
   try {
-    await rejects(Volume.create(made.name), sdk.VolumeError ?? Error)
+    await rejects(Volume.create(made.name), type('VolumeError'))
     await rejects(made.readFile('/no/such'), sdk.VolumePathNotFoundError ?? sdk.NotFoundError)
     await rejects(made.getInfo('/no/such'), sdk.VolumePathNotFoundError ?? sdk.NotFoundError)
   } finally {

@@ -1,7 +1,7 @@
 // Pause, connect, fork and snapshots: what ran goes on, and what was made of it is its own.
 import assert from 'node:assert/strict'
-import { partly, rejects, skip, test } from './harness.mjs'
-import { atLeast, own, sdk, template, using } from './sdk.mjs'
+import { partly, rejects, rejectsExactly, skip, test } from './harness.mjs'
+import { atLeast, newest, own, sdk, template, using } from './sdk.mjs'
 
 const { Sandbox } = sdk
 const nowhere = 'i00000000000000000000'
@@ -12,6 +12,10 @@ const slow = { timeout: 60_000 }
 // A program that only memory can keep.
 const sleeper = async (sandbox) => (await sandbox.commands.run('sleep 1000', { background: true })).pid
 const alive = (sandbox, pid) => sandbox.commands.run(`kill -0 ${pid}`)
+// What is paused and stays so is not there for a command.
+const refusesToRun = (sandbox) => newest
+  ? rejectsExactly(sandbox.commands.run('true'), sdk.SandboxNotFoundError)
+  : rejects(sandbox.commands.run('true'), sdk.SandboxError)
 async function until(look, what) {
   for (let i = 0; i < 400; i++) {
     if (await look()) return
@@ -74,7 +78,7 @@ test('Sandbox.create', 'paused without auto-resume it stays paused', async () =>
   const sandbox = await own({ timeoutMs: 2000, lifecycle: { onTimeout: 'pause', autoResume: false } })
   try {
     await until(async () => !(await sandbox.isRunning()), 'its pause')
-    await rejects(sandbox.commands.run('true'), Error)
+    await refusesToRun(sandbox)
     await sandbox.connect({ timeoutMs: 60_000 })
     assert.equal((await sandbox.commands.run('echo back')).stdout, 'back\n')
   } finally {
@@ -116,7 +120,7 @@ test('Sandbox.create with onTimeout', 'a pause without memory, which no call end
     await marked(sandbox)
     await sandbox.setTimeout(1000)
     await until(async () => !(await sandbox.isRunning()), 'its pause')
-    await rejects(sandbox.commands.run('true'), Error)
+    await refusesToRun(sandbox)
     assert.equal((await sandbox.getInfo()).state, 'paused')
     await sandbox.connect({ timeoutMs: 60_000 })
     await rebooted(sandbox)
@@ -193,7 +197,7 @@ test('Sandbox.createSnapshot', 'a name that is used again means the newest', () 
   assert.equal((await sandbox.listSnapshots().nextItems()).length, 1)
   assert.equal(await Sandbox.deleteSnapshot(second.snapshotId), true)
 }), slow)
-test('Sandbox.listSnapshots', 'has those of a sandbox', () => using({}, async (sandbox) => {
+test(['Sandbox.listSnapshots', 'SnapshotPaginator'], 'has those of a sandbox', () => using({}, async (sandbox) => {
   has(Sandbox.listSnapshots, 'snapshots')
   const made = [await sandbox.createSnapshot(), await sandbox.createSnapshot()].map((one) => one.snapshotId)
   const listed = (await sandbox.listSnapshots().nextItems()).map((one) => one.snapshotId)

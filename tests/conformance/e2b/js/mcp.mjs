@@ -4,7 +4,7 @@ import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { rejects, skip, test } from './harness.mjs'
+import { partly, rejects, skip, test } from './harness.mjs'
 import { atLeast, box, mode, sdk, template } from './sdk.mjs'
 
 const { Sandbox, Template } = sdk
@@ -80,6 +80,16 @@ test('Sandbox.create with mcp', 'a server that does not start, or that nobody kn
   const why = atLeast('2.45.0') ? /Failed to start MCP gateway.*ended/s : /exit status 1/
   await rejects(Sandbox.create({ mcp: config('exit 3'), timeoutMs: 60_000 }), sdk.SandboxError, why)
   await rejects(Sandbox.create({ mcp: { stripe: { secretKey: 'x' } }, timeoutMs: 60_000 }), sdk.SandboxError, atLeast('2.45.0') ? /stripe/ : /exit status 1/)
+}, slow)
+partly('Template.addMcpServer', 'of the servers that the gateway of this server knows', 'installs it while the template is built', async () => {
+  has(Sandbox.prototype.getMcpToken)
+  await gateway()
+  const add = (name) => {
+    const steps = Template().fromTemplate('mcp-gateway').addMcpServer(name)
+    return atLeast('2.45.0') ? Template.build(steps, `with-mcp-${process.pid}`) : Template.build(steps, { alias: `with-mcp-${process.pid}` })
+  }
+  await add('github/acme/echo')
+  await rejects(add('stripe'), sdk.BuildError, /exit status 1/)
 }, slow)
 test('Sandbox.getMcpUrl', 'names the port of the gateway', async () => {
   has(Sandbox.prototype.getMcpUrl)

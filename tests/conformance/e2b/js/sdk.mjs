@@ -31,6 +31,18 @@ export async function using(options, body) {
     await sandbox.kill()
   }
 }
+// Whether a program inside gets an answer from the server outside (tests/server/demanding.py), which asks who it is.
+// By its name: it lies on this machine, and its address is the sandbox's own inside. A policy that opens it names both.
+const { ISOLA_OUTSIDE_NAME: outsideName, ISOLA_OUTSIDE_ADDRESS: outsideAddress } = process.env
+export const outside = outsideName && [outsideName, outsideAddress]
+export async function reaches(sandbox) {
+  const ask = `curl -sk --max-time 20 -o /dev/null -w '%{http_code}' https://${outsideName}/ || true`
+  return (await sandbox.commands.run(ask)).stdout === '401'
+}
+// Whether names are looked up, which they are where the internet is open: that a connection fails says nothing on a machine
+// without it.
+export const finds = async (sandbox) => (await sandbox.commands.run(`getent hosts ${outsideName} || true`)).stdout.includes(outsideName)
+export const newest = atLeast('2.51.0')
 let count = 0
 export const fresh = async () => `/home/user/t${process.pid}-${count++}`
 export const finish = async () => shared?.kill()

@@ -41,7 +41,7 @@ test('Secret.update', 'is another version, and keeps what is not said', () =>
     assert.deepEqual((await Secret.update(made.secretId, 'three', { metadata: { b: 'c' } })).metadata, { b: 'c' })
     await rejects(Secret.update('nobody-has-this', 'x'), sdk.SecretNotFoundError)
   }))
-test('Secret.list', 'gives pages, and no values', () =>
+test(['Secret.list', 'SecretPaginator'], 'gives pages, and no values', () =>
   secret('hunter-in-a-list', (first) =>
     secret('hunter-in-a-list', async (second) => {
       const pages = Secret.list({ limit: 1 })

@@ -1,7 +1,7 @@
 // Every public method of the JS SDK, through an unmodified published package. Run by ../run.py.
 import { forgotten, runAll, tested } from './harness.mjs'
 import { untested } from './methods.mjs'
-import { finish } from './sdk.mjs'
+import { finish, sdk } from './sdk.mjs'
 import './sandbox.mjs'
 import './commands.mjs'
 import './files.mjs'
@@ -14,8 +14,9 @@ import './volumes.mjs'
 import './secrets.mjs'
 import './mcp.mjs'
 import './errors.mjs'
+import './options.mjs'
 
 if (!process.env.ISOLA_FILTER) for (const method of untested(process.env.E2B_PACKAGE, tested())) forgotten(method)
-await runAll(process.env.ISOLA_FILTER)
+await runAll(process.env.ISOLA_FILTER, (name) => name in sdk)
 await finish()
 process.exit(0)

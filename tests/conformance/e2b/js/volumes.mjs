@@ -22,7 +22,7 @@ test(['Volume.create', 'Volume.list', 'Volume.connect', 'Volume.getInfo', 'Volum
     assert.ok((await Volume.list()).some((one) => one.volumeId === made.volumeId && one.name === made.name))
     assert.equal((await Volume.connect(made.volumeId)).name, made.name)
     assert.equal((await Volume.getInfo(made.volumeId)).name, made.name)
-    await rejects(Volume.create(made.name), Error)
+    await rejects(Volume.create(made.name), sdk.VolumeError, /taken/)
     assert.equal(await Volume.destroy('vnobody'), false)
   }))
 test(['Volume.connect', 'VolumeNotFoundError'], 'rejects with VolumeNotFoundError for what is not there', async () => {
@@ -49,7 +49,7 @@ test('Sandbox.create with volumeMounts', 'shares its files with the volume', () 
     await using({ volumeMounts: { '/mnt/data': made } }, async (sandbox) => {
       assert.equal(await sandbox.files.read('/mnt/data/in'), 'from outside')
       await sandbox.commands.run('echo inside >/mnt/data/out')
-      await rejects(Volume.destroy(made.volumeId), Error)
+      await rejects(Volume.destroy(made.volumeId), sdk.VolumeError, /409/)
     })
     assert.equal(await made.readFile('/out'), 'inside\n')
   }))

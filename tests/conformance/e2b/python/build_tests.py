@@ -3,6 +3,7 @@ import itertools
 import json
 import os
 import tempfile
+import zipfile
 
 import e2b
 from flavour import ASYNC, TEMPLATE, Sandbox, _settle
@@ -64,8 +65,7 @@ def _():
 @test(["Template.build", "BuildException"], "a step that fails raises BuildException")
 def _():
     name = fresh()
-    kind = getattr(e2b, "BuildException", Exception)
-    with raises(kind, "exit status 3"):
+    with raises(e2b.BuildException, "exit status 3"):
         build(Template().from_template(TEMPLATE).run_cmd("exit 3"), name)
 
 
@@ -95,11 +95,22 @@ def _():
         "oneone\n/home/user\n/home/user/deep\nuser\nuser\nuser\n"
 
 
+OF_THE_OPERATOR = ("an image is what the operator has for it: fetched from registries that are allowed (`registries`), "
+                   "or a template that stands for it (`e2b.images`)")
+
+
+@test("Template.from_image", "is what the operator says it is", partly=OF_THE_OPERATOR)
+def _():
+    name = fresh()
+    build(Template().from_image("debian:mapped").run_cmd("echo image > /home/user/who"), name)
+    assert run(name, "cat /home/user/who") == "image\n"
+
+
 IMAGES = ("debian", "ubuntu", "fedora", "alpine", "arch", "python", "node", "bun")
 
 
 @test([f"Template.from_{name}_image" for name in IMAGES], "is what the operator says it is",
-      partly="an image is what the operator has for it: fetched from registries that are allowed (`registries`), or a template that stands for it (`e2b.images`)")
+      partly=OF_THE_OPERATOR)
 def _():
     fresh()
     for image in IMAGES:
@@ -113,7 +124,7 @@ def _():
 @test("Template.build", "an image that cannot be fetched raises")
 def _():
     name = fresh()
-    with raises(Exception, "ubuntu"):
+    with raises(e2b.BuildException, "ubuntu"):
         build(Template().from_image("ubuntu:20.04"), name)
 
 
@@ -146,8 +157,10 @@ def _():
     assert "stable" in [one.tag for one in _settle(Template.get_tags(name))]
     assert run(f"{name}:stable", "cat /home/user/n") == "1\n"
     _settle(Template.remove_tags(name, "stable"))
-    with raises(Exception):
+    with raises(e2b.SandboxException, "404"):
         Sandbox.create(f"{name}:stable")
+    with raises(e2b.TemplateException, "404"):
+        _settle(Template.remove_tags(name, "stable"))
 
 
 @test(["Template." + name for name in ("copy_items", "make_dir", "make_symlink", "rename", "remove", "set_user", "skip_cache",
@@ -175,6 +188,28 @@ def _():
     assert run(other, "cat /home/user/who") == "docker\n"
 
 
+@test(["wait_for_file", "wait_for_port", "wait_for_process", "wait_for_timeout", "wait_for_url"], "what was started is there when a sandbox is")
+def _():
+    fresh()
+    if TEMPLATE == "minimal":
+        raise Skip("the template has no http.server")
+    serve = "touch /home/user/up; exec python3 -m http.server 8123"
+    for ready in (e2b.wait_for_file("/home/user/up"), e2b.wait_for_port(8123), e2b.wait_for_process("python3"), e2b.wait_for_timeout(500),
+                  e2b.wait_for_url("http://127.0.0.1:8123/")):
+        name = fresh()
+        build(Template().from_template(TEMPLATE).set_start_cmd(serve, ready), name)
+        run(name, "test -e /home/user/up && pgrep -f http.server")
+
+
+@test("DockerfileSyntaxError", "a Dockerfile that is none")
+def _():
+    fresh()
+    if not hasattr(e2b, "DockerfileSyntaxError"):
+        raise Skip("this line has no such type")
+    with raises(e2b.DockerfileSyntaxError):
+        Template().from_dockerfile("FROM e2bdev/base\nBOGUS\n")
+
+
 @test(["Template.to_json", "Template.to_dockerfile"], "need no server")
 def _():
     fresh()
@@ -185,32 +220,78 @@ def _():
     assert [one["type"] for one in json.loads(Template.to_json(steps))["steps"]] == ["RUN", "RUN", "RUN"]
 
 
-@test(["Template." + name for name in ("pip_install", "npm_install", "bun_install", "apt_install")], "are commands",
-      partly="steps like any other: what they install comes from outside, under the network that builds have")
-def _():
-    fresh()
-    steps = Template().from_template(TEMPLATE).pip_install("six").npm_install("left-pad").apt_install("jq").bun_install("left-pad")
-    assert [one["type"] for one in json.loads(Template.to_json(steps))["steps"]] == ["RUN"] * 4
+FROM_OUTSIDE = "steps like any other: what they install comes from outside, under the network that builds have"
 
 
-@test("Template.add_mcp_server", "is a command of the gateway", partly="of the servers that the gateway of this server knows")
-def _():
-    fresh()
-    steps = Template().from_template("mcp-gateway").add_mcp_server("time")
-    assert [one["type"] for one in json.loads(Template.to_json(steps))["steps"]] == ["RUN"]
+def wheel(folder):
+    """A package that was made here, since what is installed may not come from outside."""
+    name = "island-1.0-py3-none-any.whl"
+    about = "island-1.0.dist-info"
+    parts = {"island.py": "print('from a wheel')\n", f"{about}/METADATA": "Metadata-Version: 2.1\nName: island\nVersion: 1.0\n",
+             f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    parts[f"{about}/RECORD"] = "".join(f"{part},,\n" for part in (*parts, f"{about}/RECORD"))
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as archive:
+        for part, text in parts.items():
+            archive.writestr(part, text)
+    return name
 
 
-@test(["Template.beta_dev_container_prebuild", "Template.beta_set_dev_container_start"], "says that it is not there",
-      absent="there is no template devcontainer: devcontainer.json is built by `isola template build --devcontainer`")
+@test("Template.pip_install", "installs a wheel that was copied", partly=FROM_OUTSIDE)
 def _():
     name = fresh()
-    with raises(Exception, "devcontainer"):
+    if TEMPLATE == "minimal":
+        raise Skip("the template has no pip")
+    with tempfile.TemporaryDirectory() as folder:
+        made = wheel(folder)
+        build(Template(file_context_path=folder).from_template(TEMPLATE).copy(made, f"/home/user/{made}").pip_install(f"/home/user/{made}"), name)
+    assert run(name, "python3 -m island") == "from a wheel\n"
+
+
+# In the place of each program one that writes down what it was asked for, and by whom.
+STAND = """for one in npm bun apt-get; do printf '#!/bin/sh\\necho "%s $* $(whoami)" >> /opt/asked\\n' $one > /usr/local/bin/$one; chmod 755 /usr/local/bin/$one; done; touch /opt/asked; chmod 666 /opt/asked"""
+
+
+@test(["Template." + name for name in ("npm_install", "bun_install", "apt_install")], "run the program of that name", partly=FROM_OUTSIDE)
+def _():
+    name = fresh()
+    begun = Template().from_template(TEMPLATE).run_cmd(STAND, user="root").npm_install("left-pad", g=True)
+    build(begun.bun_install("left-pad").apt_install("jq"), name)
+    assert run(name, "cat /opt/asked").splitlines() == ["npm install -g left-pad root", "bun install left-pad user", "apt-get update root",
+                                                        "apt-get install -y jq root"]
+
+
+NO_DEVCONTAINER = "there is no template devcontainer: devcontainer.json is built by `isola template build --devcontainer`"
+
+
+@test("Template.beta_dev_container_prebuild", "says that it is not there", absent=NO_DEVCONTAINER)
+def _():
+    name = fresh()
+    with raises(e2b.BuildException, "devcontainer", exactly=True):
         build(Template().from_template("devcontainer").beta_dev_container_prebuild("/x"), name)
 
 
-@test(["Template.from_aws_registry", "Template.from_gcp_registry", "Template.from_image with credentials"], "says that it is not there",
-      absent="images are fetched with what the machine knows of registries, not with a caller's own credentials")
+@test("Template.beta_set_dev_container_start", "says that it is not there", absent=NO_DEVCONTAINER)
 def _():
     name = fresh()
-    with raises(Exception, "credentials"):
-        build(Template().from_image("registry.example/x", username="a", password="b"), name)
+    with raises(e2b.BuildException, "devcontainer", exactly=True):
+        build(Template().from_template("devcontainer").beta_set_dev_container_start("/x"), name)
+
+
+WITH_CREDENTIALS = {
+    "from_aws_registry": lambda: Template().from_aws_registry("registry.example/x", access_key_id="a", secret_access_key="b", region="c"),
+    "from_gcp_registry": lambda: Template().from_gcp_registry("registry.example/x", service_account_json={"a": "b"}),
+    "from_image with credentials": lambda: Template().from_image("registry.example/x", username="a", password="b"),
+}
+
+
+def refused(begin):
+    def body():
+        name = fresh()
+        with raises(e2b.BuildException, "credentials", exactly=True):
+            build(begin(), name)
+    return body
+
+
+for method, begin in WITH_CREDENTIALS.items():
+    test("Template." + method, "says that it is not there",
+         absent="images are fetched with what the machine knows of registries, not with a caller's own credentials")(refused(begin))

@@ -1,10 +1,13 @@
 """Every type of exception that the SDK has, by the situation that makes it: users catch types, not sentences. Those of single
 calls stand with the calls; here are the ones that have no call of their own."""
+import json
 import os
+import socket
 import tempfile
+import urllib.request
 
 import e2b
-from flavour import ASYNC, TEMPLATE, VERSION, Sandbox, _settle, box, named, using
+from flavour import ASYNC, NEWEST, TEMPLATE, VERSION, Sandbox, _settle, box, named, using
 from harness import Skip, raises, test
 
 NOBODY = {"api_key": "e2b_" + "0" * 40}
@@ -61,12 +64,12 @@ def _():
 
 @test(["SandboxNotRunningException", "TimeoutException"], "502: a sandbox that is gone, whatever is asked of it")
 def _():
-    wrong = (named("SandboxNotRunningException", "TimeoutException"), named("SandboxNotFoundException", "NotFoundException"))
+    wrong = named("SandboxNotRunningException", "TimeoutException")
     with using() as sandbox:
         sandbox.kill()
         for call in (lambda: sandbox.commands.run("true"), lambda: sandbox.files.list("/"),
                      lambda: sandbox.files.read("/etc/hostname"), lambda: sandbox.files.write("/tmp/x", "y")):
-            with raises(wrong):
+            with raises(wrong, exactly=NEWEST):
                 call()
 
 
@@ -124,10 +127,37 @@ def _():
         box().commands.connect(999_999)
 
 
-@test(["GuestUnresponsiveException", "SandboxUnreachableException"], "are types that nothing raises",
-      absent="nothing here raises them: what is inside of a sandbox that does not answer is never asked for its word before a pause")
+@test("GuestUnresponsiveException", "is a type that nothing raises",
+      absent="nothing here raises it: what is inside of a sandbox that does not answer is never asked for its word before a pause")
 def _():
-    assert issubclass(type_("GuestUnresponsiveException"), Exception) and issubclass(type_("SandboxUnreachableException"), Exception)
+    assert issubclass(type_("GuestUnresponsiveException"), Exception)
+
+
+@test("SandboxUnreachableException", "where nobody listens")
+def _():
+    wrong = type_("SandboxUnreachableException")
+    with socket.socket() as nobody, using() as sandbox:
+        nobody.bind(("127.0.0.1", 0))  # and never listens
+        lost = Sandbox.connect(sandbox.sandbox_id, sandbox_url=f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        for call in (lambda: lost.commands.run("true"), lambda: lost.files.list("/"), lambda: lost.files.read("/etc/hostname")):
+            with raises(wrong, exactly=True):
+                call()
+
+
+@test("RateLimitException", "429: a command more than the budget of the project has")
+def _():
+    def post(path, body):
+        request = urllib.request.Request(os.environ["E2B_API_URL"] + path, json.dumps(body).encode(),
+                                         {"Authorization": "Bearer " + os.environ["E2B_API_KEY"], "Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as reply:
+            return json.load(reply)
+
+    project = post("/v1/projects", {"name": f"one command {os.getpid()}", "budget": {"commands": 1}})["id"]
+    key = post("/v1/keys", {"project": project, "scope": "use"})["secret"]
+    sandbox = Sandbox.create("minimal", api_key=key, timeout=60)
+    sandbox.commands.run("true")
+    with raises(type_("RateLimitException"), exactly=True):
+        sandbox.commands.run("true")
 
 
 @test("GitUpstreamException", "a push that knows no other side")

@@ -54,12 +54,17 @@ def has(module, name):
     return hasattr(module.inner if ASYNC else module, name)
 
 
+NEWEST = VERSION >= (2, 63)
 Sandbox = Face(e2b.AsyncSandbox) if ASYNC else e2b.Sandbox
 
 
+def found(name):
+    return getattr(e2b, name, None) or getattr(e2b.exceptions, name, None)
+
+
 def named(name, otherwise):
-    """An exception class that older lines do not have, and what they raise instead."""
-    return getattr(e2b, name, None) or getattr(e2b.exceptions, name, None) or getattr(e2b, otherwise)
+    """An exception class that older lines do not have, and what they raise instead: the row of the class itself is skipped there."""
+    return found(name) or getattr(e2b, otherwise)
 
 
 NotFound = e2b.NotFoundException
@@ -93,6 +98,23 @@ class using:
 
     def __exit__(self, *_):
         self.sandbox.kill()
+
+
+# A server outside (tests/server/demanding.py), which asks who it is. It lies on this machine, and its address is the sandbox's
+# own inside: it is asked by its name, and a policy that opens it names both.
+OUTSIDE_NAME = os.environ.get("ISOLA_OUTSIDE_NAME")
+OUTSIDE = OUTSIDE_NAME and [OUTSIDE_NAME, os.environ["ISOLA_OUTSIDE_ADDRESS"]]
+
+
+def reaches(sandbox):
+    """Whether a program inside gets an answer from it."""
+    ask = f"curl -sk --max-time 20 -o /dev/null -w '%{{http_code}}' https://{OUTSIDE_NAME}/ || true"
+    return sandbox.commands.run(ask).stdout == "401"
+
+
+def finds(sandbox):
+    """Names are looked up where the internet is open, and only there: that a connection fails says nothing on a machine without it."""
+    return OUTSIDE_NAME in sandbox.commands.run(f"getent hosts {OUTSIDE_NAME} || true").stdout
 
 
 _count = 0

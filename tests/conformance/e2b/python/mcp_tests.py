@@ -55,6 +55,18 @@ def _():
         sandbox.kill()
 
 
+@test("Template.add_mcp_server", "installs it while the template is built", partly="of the servers that the gateway of this server knows")
+def _():
+    gateway()
+
+    def add(name):
+        _settle(Template.build(Template().from_template("mcp-gateway").add_mcp_server(name), alias=f"with-mcp-py{os.getpid()}"))
+
+    add("github/acme/echo")
+    with raises(e2b.BuildException, "exit status 1"):
+        add("stripe")
+
+
 @test("Sandbox.create with mcp", "a server that nobody knows raises")
 def _():
     gateway()

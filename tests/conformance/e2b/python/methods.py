@@ -1,5 +1,5 @@
-"""The public methods and exceptions of the package, out of its own modules: one that no test is about fails the run, so that
-the matrix has a row for each of them."""
+"""The public methods, functions and exceptions of the package, out of its own modules: one that no test is about fails the run,
+so that the matrix has a row for each of them."""
 import importlib
 import inspect
 
@@ -8,6 +8,8 @@ import e2b
 WHERE = {"commands": ("commands.command", "Commands"), "CommandHandle": ("commands.command_handle", "CommandHandle"),
          "pty": ("commands.pty", "Pty"), "files": ("filesystem.filesystem", "Filesystem"),
          "WatchHandle": ("filesystem.watch_handle", "WatchHandle"), "git": ("git", "Git")}
+# It prints, and asks no server.
+NO_ROW = {"default_build_logger"}
 # Of a volume that is there; the others make and find one.
 OF_A_VOLUME = {"make_dir", "read_file", "remove", "update_metadata", "write_file", "exists"}
 
@@ -18,8 +20,9 @@ def methods(cls):
 
 def classes():
     for name in ("Sandbox", "Secret", "Template"):
-        if hasattr(e2b, name):
-            yield name, getattr(e2b, name)
+        for flavour in (name, "Async" + name):
+            if hasattr(e2b, flavour):
+                yield name, getattr(e2b, flavour)
     main = importlib.import_module("e2b.template.main")
     yield "Template", main.TemplateBuilder
     for prefix, (module, name) in WHERE.items():
@@ -33,14 +36,16 @@ def classes():
 
 def declared():
     names = {f"{prefix}.{method}" for prefix, cls in classes() for method in methods(cls)}
-    if hasattr(e2b, "Volume"):
-        names |= {("volume." if method in OF_A_VOLUME else "Volume.") + method for method in methods(e2b.Volume)}
+    for volume in ("Volume", "AsyncVolume"):
+        if hasattr(e2b, volume):
+            names |= {("volume." if method in OF_A_VOLUME else "Volume.") + method for method in methods(getattr(e2b, volume))}
     for module in (e2b, e2b.exceptions):
-        names |= {name for name, value in inspect.getmembers(module, inspect.isclass)
-                  if name.endswith("Exception") and issubclass(value, BaseException)}
-    return names
+        names |= {name for name, value in inspect.getmembers(module, inspect.isclass) if issubclass(value, BaseException)}
+    names |= {name.removeprefix("Async") for name in dir(e2b) if name.endswith("Paginator")}
+    names |= {name for name, _ in inspect.getmembers(e2b, inspect.isfunction)} - NO_ROW
+    return names | ({"E2B"} if hasattr(e2b, "E2B") else set())
 
 
 def untested(tested):
-    """Those without a row. "Sandbox.create with iam" is about Sandbox.create."""
-    return sorted(declared() - {name.split(" ")[0] for name in tested})
+    """Those without a row of exactly that name: "Template.from_image with credentials" says nothing of Template.from_image."""
+    return sorted(declared() - set(tested))

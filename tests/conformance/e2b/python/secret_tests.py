@@ -68,7 +68,7 @@ def _():
             _settle(Secret.update("nobody-has-this", "x"))
 
 
-@test("Secret.list", "gives pages, and no values")
+@test(["Secret.list", "SecretPaginator"], "gives pages, and no values")
 def _():
     with secret("hunter-in-a-list") as first, secret("hunter-in-a-list") as second:
         pages, seen = Secret.list(limit=1), []

@@ -16,11 +16,12 @@ import volume_tests  # noqa: E402,F401
 import secret_tests  # noqa: E402,F401
 import error_tests  # noqa: E402,F401
 import mcp_tests  # noqa: E402,F401
+import option_tests  # noqa: E402,F401
 
 import methods  # noqa: E402
 
 harness.forgotten(methods.untested)
-harness.run_all()
+harness.run_all(flavour.found)
 flavour.finish()
 sys.stdout.flush()
 os._exit(0)  # the loop of the asynchronous flavour has threads of its own

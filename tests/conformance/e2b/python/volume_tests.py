@@ -28,7 +28,7 @@ def _():
         assert made.volume_id in [one.volume_id for one in _settle(Volume.list())]
         assert _settle(Volume.connect(made.volume_id)).name == made.name
         assert _settle(Volume.get_info(made.volume_id)).name == made.name
-        with raises(Exception, "taken"):
+        with raises(e2b.VolumeException, "taken"):
             _settle(Volume.create(made.name))
         assert _settle(Volume.destroy("vnobody")) is False
 
