@@ -58,6 +58,12 @@ def release_of(kernel):
     return found.group(1).decode()
 
 
+def build_of(kernel):
+    """How its distribution numbers it, which is not in its name: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1 (2024-02-01)"."""
+    found = re.search(rb"Linux version \S+ \([^\n\0]*\) (#\d[^\n\0]*)", kernel)
+    return found.group(1).decode("ascii", "replace") if found else ""
+
+
 def modules_of(folder):
     names = {}
     for place, _, files in os.walk(folder):
@@ -99,6 +105,8 @@ def main(image, modules, to, *wanted):
             file.write(contents)
     with open(to + "/versions", "w", encoding="ascii") as file:
         file.write(f"kernel {release}\n")
+        if build := build_of(kernel):
+            file.write(f"build {build}\n")
 
 
 if __name__ == "__main__":

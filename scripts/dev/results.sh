@@ -24,8 +24,10 @@ machine_lines() {
 results_begin() {
   RESULTS=$(results_stem).md
   FULL_FAILED=0
+  SUITES_RUN=() SKIPPED_EARLIER=
   mkdir -p docs/results
-  if [[ -f $RESULTS ]]; then  # an earlier part of the same commit on the same day: its rows stay, its closing list is made anew
+  if [[ -f $RESULTS ]]; then  # an earlier part of the same commit on the same day: its rows stay, its closing list gets longer
+    SKIPPED_EARLIER=$(sed -n '/^Cases that this machine/,$ { /^- none$/d; /^- /p }' "$RESULTS")
     sed -i '/^Cases that this machine/,$d' "$RESULTS"
     sed -i '${/^$/d}' "$RESULTS"
     return
@@ -60,11 +62,15 @@ skip_reasons() {  # skip_reasons XML…
 }
 # What this machine could not run stands beside what passed: a suite that skipped is not one that passed.
 results_end() {
-  local skipped
+  local skipped dir
   skipped=$({
-    skip_reasons build/*/Testing/gtest/*.xml | sed 's/^/- /'
-    sed -nE 's/^skipped: /- /p' build/*/Testing/Temporary/LastTest.log 2>/dev/null
-  } | sort -u || true)
+    echo "$SKIPPED_EARLIER"
+    # Of this run alone: other presets may hold what was built and skipped weeks ago.
+    for dir in "${SUITES_RUN[@]}"; do
+      skip_reasons "$dir"/Testing/gtest/*.xml | sed 's/^/- /'
+      sed -nE 's/^skipped: /- /p' "$dir/Testing/Temporary/LastTest.log" 2>/dev/null
+    done
+  } | sed '/^$/d' | sort -u || true)
   printf '\nCases that this machine could not run:\n\n%s\n' "${skipped:-- none}" >>"$RESULTS"
 }
 

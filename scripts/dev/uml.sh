@@ -11,14 +11,19 @@ UML_CONFIG=scripts/dev/uml.config
 # The newest source package that is installed (Debian's is .tar.xz, Ubuntu's .tar.bz2, behind a link).
 uml_source() { find -L /usr/src -maxdepth 1 -type f -name 'linux-source-*.tar.*' | sort -V | tail -n 1; }
 
-# Two changes of the source, which is otherwise the distribution's: a static program may have the network driver that
-# it needs (what would not work is looking up names, of which it has none), and /proc/cpuinfo tells of one core, which
-# ps and others look for, instead of which kernel the host has.
+# Three changes of the source, which is otherwise the distribution's: a static program may have the network driver that
+# it needs (what would not work is looking up names, of which it has none); /proc/cpuinfo tells of one core, which
+# ps and others look for, instead of which kernel the host has; and a signal that arrives leaves errno as it was, or a
+# tick of the clock in the wrong moment makes the network driver take its descriptor for a number that cannot be read
+# ("fd open: bad or missing fd argument", once in some hundred starts).
 uml_adjust() {  # uml_adjust SOURCE
   sed -i '/select MAY_HAVE_RUNTIME_DEPS/d' "$1/arch/um/drivers/Kconfig"
   sed -i 's/seq_printf(m, "host\\t.*/seq_puts(m, "physical id\\t: 0\\nsiblings\\t: 1\\ncore id\\t\\t: 0\\ncpu cores\\t: 1\\n");/' \
     "$1/arch/um/kernel/um_arch.c"
-  ! grep -q 'MAY_HAVE_RUNTIME_DEPS' "$1/arch/um/drivers/Kconfig" && grep -q 'core id' "$1/arch/um/kernel/um_arch.c"
+  sed -i '/^static void hard_handler(/,/^}/{s/^\tunsigned long pending = .*/&\n\tint errno_before = errno;/;s/^\t} while (pending);/&\n\terrno = errno_before;/}' \
+    "$1/arch/um/os-Linux/signal.c"
+  ! grep -q 'MAY_HAVE_RUNTIME_DEPS' "$1/arch/um/drivers/Kconfig" && grep -q 'core id' "$1/arch/um/kernel/um_arch.c" &&
+    [[ $(grep -c 'errno_before' "$1/arch/um/os-Linux/signal.c") == 2 ]]
 }
 
 # Every line of our configuration must have been taken: one that was not is a kernel without something.

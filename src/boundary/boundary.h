@@ -105,6 +105,7 @@ struct MemoryHost {
 struct CheckpointSpec {
   bool memory = true;                        // else only `at_rest` is called: the caller sees to it that nothing moves
   std::string folder;                        // empty, for the files
+  uint64_t memory_limit = 0;                 // of the sandbox: no engine has more to save than fits into it
   bool keep_running = false;                 // else the sandbox ends when it is done
   uint64_t largest_deleted_file = 64 << 20;  // that is open and kept
   // Called in the helper process when the memory begins to be saved: the moment to start what can go on beside that. It

@@ -182,8 +182,7 @@ Task<void> Builder::work(JobPtr job) {
   build.finished = now_millis();
   if (made) {
     build.state = BuildState::ready;
-    made = store().put_build(build);
-    if (made) made = store().put_tags(build.template_id, job->spec().tags, build.id);
+    made = store().put_build(build, job->spec().tags);
     if (made)
       job->log().say("info", "finalize", fmt::format("ready after {:.1f} s", double(build.finished - begun) / 1000));
   }

@@ -68,6 +68,10 @@ std::string nobody_answers(const Server& server) {
   return where + ": `isola up` starts one";
 }
 
+bool names_server(const Common& common) {
+  return !common.url.empty() || (!common.data_given && !variable("ISOLA_URL").empty());
+}
+
 Result<Server> find_server(const Common& common) {
   Server server;
   // It is the one that runs on --data, or the user says where it is. A guess is not told the key that opens everything:
@@ -75,11 +79,15 @@ Result<Server> find_server(const Common& common) {
   bool own = false, meant = true;
   if (!common.url.empty()) {
     server.url = common.url;
-  } else if (auto url = variable("ISOLA_URL"); !url.empty()) {
-    server.url = url;
+  } else if (names_server(common)) {
+    server.url = variable("ISOLA_URL");
   } else if (auto running = find_server_url(common.data_dir)) {
     server.url = *running;
     own = true;
+  } else if (common.data_given) {
+    // Whoever names a folder means no other server.
+    return fail(Code::unavailable,
+                "no server runs on " + common.data_dir + ": `isola up --data " + common.data_dir + "` starts one");
   } else {
     server.url = kDefaultUrl;
     server.idle_data = common.data_dir;
@@ -89,6 +97,13 @@ Result<Server> find_server(const Common& common) {
   if (!common.key_file.empty()) {
     ISOLA_TRY(server.key, read_key(common.key_file));
     server.key_from = common.key_file;
+    return server;
+  }
+  // The folder's key for the folder's server: the variables may be for another.
+  const bool by_folder = own && common.data_given;
+  if (auto key = by_folder ? read_key(common.data_dir + "/key") : Result<std::string>(""); key && !key->empty()) {
+    server.key = *key;
+    server.key_from = common.data_dir + "/key";
     return server;
   }
   for (const char* name : {"ISOLA_API_KEY", "E2B_API_KEY"}) {

@@ -33,6 +33,7 @@ struct Server {
 // Why a connection to it is refused.
 std::string nobody_answers(const Server& server);
 Result<Server> find_server(const Common& common);
+bool names_server(const Common& common);  // by a URL
 
 // What a reply that is not a success says.
 Error api_error(int status, std::string_view body, const Server& server);

@@ -104,6 +104,19 @@ TEST_F(FindServer, OptionsWinOverTheEnvironment) {
   EXPECT_FALSE(find_server(common_));
 }
 
+TEST_F(FindServer, AFolderThatIsNamedMeansNoOtherServer) {
+  ::setenv("ISOLA_URL", "http://127.0.0.1:1", 1);
+  EXPECT_TRUE(names_server(common_));
+  common_.data_given = true;
+  EXPECT_FALSE(names_server(common_));
+  auto server = find_server(common_);
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code, Code::unavailable);
+  EXPECT_NE(server.error().message.find(common_.data_dir), std::string::npos);
+  common_.url = "http://127.0.0.1:2";
+  EXPECT_EQ(find_server(common_)->url, "http://127.0.0.1:2");
+}
+
 TEST_F(FindServer, NonsenseIsRefused) {
   common_.url = "not a url";
   EXPECT_FALSE(find_server(common_));

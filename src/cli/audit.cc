@@ -195,7 +195,7 @@ Result<int> audit_secret(const Common& common, const AuditOptions& options) {
   AuditPlace place = audit_place(common.data_dir);
   ISOLA_CHECK(step_down(place.folder));
   json all = json::array();
-  Table table({"TIME (UTC)", "WHAT", "SANDBOX", "TASK", "ACTOR", "AT", "HOW"});
+  Table table({"TIME (UTC)", "WHAT", "PROJECT", "SANDBOX", "TASK", "ACTOR", "AT", "HOW"});
   ledger::EventFilter filter{.project = options.project, .sandbox = options.sandbox, .secret = options.secret};
   ISOLA_CHECK(each_entry(place, filter, [&](const ledger::Event& event) {
     json data = json::parse(event.data, nullptr, false);
@@ -204,7 +204,8 @@ Result<int> audit_secret(const Common& common, const AuditOptions& options) {
       return;
     }
     std::string how;
-    for (const char* name : {"method", "path", "place", "form", "where", "exposed", "variable", "as", "token"})
+    for (const char* name :
+         {"method", "bucket", "path", "place", "form", "where", "exposed", "variable", "as", "token"})
       if (std::string word = text_of(data, name, ""); !word.empty()) how += (how.empty() ? "" : " ") + word;
     // "allowed" goes without saying.
     if (std::string why = text_of(data, "reason", ""); !why.empty() && why != "allowed")
@@ -212,8 +213,8 @@ Result<int> audit_secret(const Common& common, const AuditOptions& options) {
     // Beyond a rate uses of one place are one entry.
     if (data.is_object() && data.contains("count") && data["count"].is_number())
       how += fmt::format("{}{} times", how.empty() ? "" : " ", data["count"].get<int64_t>());
-    table.add({format_moment(event.time), std::string(to_string(event.kind)), event.sandbox, event.task, event.actor,
-               text_of(data, "name", text_of(data, "host", "")), how});
+    table.add({format_moment(event.time), std::string(to_string(event.kind)), event.project, event.sandbox, event.task,
+               event.actor, text_of(data, "name", text_of(data, "host", text_of(data, "endpoint", ""))), how});
   }));
   if (common.json)
     print_json(all);

@@ -184,8 +184,10 @@ class Baseline {
     if (!files_.missed.empty())
       return unknown("the files of these could not be looked at: " + some(files_.missed) +
                      " (as root, while the launcher runs, and not of what is archived)");
-    return held(fmt::format("no token in environment, labels and build steps of {}, nor in the {} of their layers",
-                            count(looked_at, "image") + " and builds", count(files_.texts, "file")));
+    return held(
+        fmt::format("no token in environment, labels and build steps of {}, nor in the {} of their layers and "
+                    "of this machine's templates (but for what packages have in /usr)",
+                    count(looked_at, "image") + " and builds", count(files_.texts, "file")));
   }
 
   Result<Point> injected() {
@@ -473,20 +475,18 @@ Result<std::string> project_id(sqlite::Database& store, const std::string& text)
 }
 
 // Those that sandboxes can be made of. What cannot be read is none, and the point that asks again says why.
-std::vector<std::string> images_of(sqlite::Database& store, const std::string& project) {
-  std::vector<std::string> out;
-  for (const char* sql :
-       {"SELECT id FROM images WHERE kind <> 'spent' AND project LIKE ?",
-        "SELECT CASE WHEN image <> '' THEN image ELSE digest END FROM builds WHERE project LIKE ? AND "
-        "(image <> '' OR digest <> '')"}) {
+ImageNames images_of(sqlite::Database& store, const std::string& project) {
+  auto all = [&](const char* sql) {
+    std::vector<std::string> out;
     auto query = store.prepare(sql);
-    if (!query) continue;
+    if (!query) return out;
     query->bind(project.empty() ? std::string("%") : project);
     while (query->step().value_or(false)) out.push_back(query->text(0));
-  }
-  std::ranges::sort(out);
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
+    return out;
+  };
+  return {.ids = all("SELECT id FROM images WHERE kind <> 'spent' AND project LIKE ?1 UNION "
+                     "SELECT image FROM builds WHERE project LIKE ?1 AND image <> '' ORDER BY 1"),
+          .digests = all("SELECT DISTINCT digest FROM builds WHERE project LIKE ? AND image = '' AND digest <> ''")};
 }
 
 // All files, the newest first. Nothing is rotated while the newest is open; before that it can be, so look again.
@@ -516,7 +516,7 @@ Result<int> audit_baseline(const Common& common, const std::string& project, con
   ISOLA_TRY(std::string id, project_id(store, project));
   // Layers are root's.
   ISOLA_CHECK(step_up());
-  ImageFiles files = look_into_images(common.data_dir, images_of(store, id));
+  ImageFiles files = look_into_images(common.data_dir, common.cache_dir, images_of(store, id));
   ISOLA_CHECK(step_down(place.folder));
   ISOLA_TRY(auto points, Baseline(std::move(store), std::move(ledger), place, verify, id, std::move(files)).run());
   const bool all = std::all_of(points.begin(), points.end(), [](const Point& one) { return one.stand == Stand::held; });

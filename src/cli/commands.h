@@ -12,7 +12,10 @@
 namespace isola::cli {
 
 // Exit codes of our own, where the command inside has none to give (the same as env, timeout and docker use).
+inline constexpr int kLeaveAfter = 3;  // so many interrupts: the user wants to be gone
 inline constexpr int kTimedOut = 124, kFailed = 125, kCannotRun = 126, kNoSuchCommand = 127;
+// Nobody reads our output any more: as if the command itself had died of it (128 + SIGPIPE), and as silently.
+inline constexpr int kReaderLeft = 141;
 
 struct Common {
   std::string data_dir = "/var/lib/isola";

@@ -22,6 +22,7 @@
 #include "boundary/uml/uml_kernel.h"
 #include "boundary/versions.h"
 #include "cli/commands.h"
+#include "cli/core_pattern.h"
 #include "cli/register.h"
 #include "image/layer_store_probe.h"
 #include "image/sparse_copy.h"
@@ -153,6 +154,11 @@ void check_disk(Remarks& out, const std::string& data_dir) {
                  : free                    ? "files are shared between a sandbox and its snapshots, file by file"
                         : "files are copied for each snapshot and fork: this filesystem cannot share them",
                  free ? "" : "keep the data directory on XFS with reflinks or on btrfs"});
+  if (!report->chosen.empty() && report->chosen != "btrfs")
+    out.push_back(
+        {"damage on the disk", Verdict::note,
+         "found in memory and archives, not in the files of sandboxes: " + report->chosen + " has no checksums of them",
+         "use the store btrfs, or a disk below that has checksums"});
   if (report->chosen.empty())
     out.push_back({"disk limits", Verdict::fails, "nothing here can limit what a sandbox writes",
                    "install btrfs-progs or e2fsprogs; or accept the risk with --allow-unquotaed-disk"});
@@ -168,14 +174,25 @@ void check_network(Remarks& out) {
 
 void check_host(Remarks& out) {
   std::string pattern = first_line("/proc/sys/kernel/core_pattern");
-  if (pattern.starts_with('|'))
-    out.push_back({"core dumps", Verdict::note,
-                   "this machine pipes core dumps into a program that runs as root; sandboxes are kept from it by a "
-                   "limit that they "
-                   "cannot change",
-                   "sysctl kernel.core_pattern=core, unless that program is needed, is a second line behind that"});
-  else
-    out.push_back({"core dumps", Verdict::works, "written to files, which a sandbox's limits forbid", ""});
+  switch (core_road(pattern)) {
+    case CoreRoad::file:
+      out.push_back({"core dumps", Verdict::works, "written to files, which a sandbox's limits forbid", ""});
+      return;
+    case CoreRoad::program:
+      out.push_back({"core dumps", Verdict::note,
+                     "this machine pipes core dumps into a program that runs as root; sandboxes are kept from it by a "
+                     "limit that they "
+                     "cannot change",
+                     "sysctl kernel.core_pattern=core, unless that program is needed, is a second line behind that"});
+      return;
+    case CoreRoad::socket:
+      out.push_back({"core dumps", Verdict::warns,
+                     "this machine sends core dumps to a socket (" + pattern +
+                         "), and no limit keeps a sandbox's from it: the program behind it is handed memory and names "
+                         "that the sandbox chose",
+                     "sysctl kernel.core_pattern=core, or a pipe (|PROGRAM), from which sandboxes are kept"});
+      return;
+  }
 }
 
 // That it is there says little: the one of Debian 12 fails on newer kernels.
@@ -260,8 +277,18 @@ void check_versions(Remarks& out) {
     tell(program, version.empty() ? path + " does not tell its version" : version, version);
   };
   of_program(Program::criu, boundary::jail::Criu::find().program);
-  if (auto machine = boundary::microvm::Machine::find())
+  // Kernels of the sandboxes' own, by the number that says what was mended in them.
+  auto inside = [&](const char* where, const std::string& shown, const std::string& concern) {
+    out.push_back({fmt::format("kernel of {}", where), concern.empty() ? Verdict::works : Verdict::warns,
+                   concern.empty() ? shown : concern,
+                   concern.empty() ? "" : fmt::format("./dev up --boundary {}, with newer packages", where)});
+  };
+  if (auto kernel = boundary::uml::UmlKernel::find()) inside("uml", kernel->version, kernel->concern());
+  if (auto machine = boundary::microvm::Machine::find()) {
     tell(Program::qemu, machine->qemu_version, machine->qemu_version);
+    const std::string version = boundary::kernel_version(machine->kernel_version, machine->kernel_build);
+    inside("microvm", version.empty() ? machine->kernel_version : version, machine->kernel_concern());
+  }
 }
 
 void check_templates(Remarks& out, const Common& common) {

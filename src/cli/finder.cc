@@ -31,14 +31,17 @@ Result<void> scan_file(Finder& finder, const std::string& path) {
 
 }  // namespace
 
-Result<void> scan_path(Finder& finder, const std::string& path) {
+bool is_gits_own(const std::string& below) { return fs::path(below).filename() == ".git"; }
+
+Result<void> scan_path(Finder& finder, const std::string& path, const LeavesOut& leaves_out) {
   std::error_code error;
   auto status = fs::status(path, error);
   if (error || !fs::exists(status)) return fail(Code::not_found, path + ": there is no such file");
   if (!fs::is_directory(status)) return scan_file(finder, path);
   fs::recursive_directory_iterator at(path, error), end;
   for (; !error && at != end; at.increment(error)) {
-    if (at->is_directory(error) && at->path().filename() == ".git") at.disable_recursion_pending();
+    if (at->is_directory(error) && leaves_out(at->path().lexically_relative(path).string()))
+      at.disable_recursion_pending();
     if (at->is_symlink(error) || !at->is_regular_file(error)) continue;
     ISOLA_CHECK(scan_file(finder, at->path()));
   }

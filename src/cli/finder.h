@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -91,7 +92,10 @@ class Finder {
   std::vector<Finding> findings_;
 };
 
-// A file, or a folder with all that is in it, but no links and not what git keeps of its own.
-Result<void> scan_path(Finder& finder, const std::string& path);
+// A file, or a folder with all that is in it, but no links, and no folders that are left out: by their path below it.
+// As a rule what git keeps of its own, which is looked through with git (scan_git.h).
+using LeavesOut = std::function<bool(const std::string& below)>;
+bool is_gits_own(const std::string& below);
+Result<void> scan_path(Finder& finder, const std::string& path, const LeavesOut& leaves_out = is_gits_own);
 
 }  // namespace isola::cli

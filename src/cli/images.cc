@@ -123,14 +123,7 @@ Result<void> fork(const Common& common, const Options& options, Api& api, const 
   return {};
 }
 
-Result<void> list(const Common& common, const Options& options) {
-  ISOLA_TRY(Api api, Api::open(common));
-  std::string filter;
-  if (!options.names.empty()) {
-    // One that has ended has no beginning that could be completed; its whole id serves.
-    auto id = api.sandbox_id(options.names.front());
-    filter = "&sandbox=" + http::percent_encode(id.value_or(options.names.front()));
-  }
+Result<json> all_of(Api& api, const std::string& filter) {
   json all = json::array();
   std::string cursor;
   do {
@@ -140,6 +133,44 @@ Result<void> list(const Common& common, const Options& options) {
     for (auto& one : page["snapshots"]) all.push_back(std::move(one));
     cursor = text_of(page, "next", "");
   } while (!cursor.empty());
+  return all;
+}
+
+// Those that are named, or all. Goes on after one that is damaged, and fails at the end.
+int verify(const Common& common, std::vector<std::string> names) {
+  auto api = Api::open(common);
+  if (!api) return complain(api.error().message);
+  if (names.empty()) {
+    auto all = all_of(*api, "");
+    if (!all) return complain(all.error().message);
+    for (const auto& one : *all) names.push_back(text_of(one, "id"));
+  }
+  int code = 0;
+  for (const auto& name : names) {
+    auto found = api->send("POST", "/v1/snapshots/" + http::percent_encode(name) + "/verify", json::object());
+    if (!found) {
+      code = complain(found.error().message);
+      continue;
+    }
+    const bool whole = found->value("whole", false);
+    if (!whole) code = 1;
+    if (common.json)
+      print_json(*found);
+    else
+      print(name + ": " + (whole ? "whole" : "damaged: " + text_of(*found, "damage")) + "\n");
+  }
+  return code;
+}
+
+Result<void> list(const Common& common, const Options& options) {
+  ISOLA_TRY(Api api, Api::open(common));
+  std::string filter;
+  if (!options.names.empty()) {
+    // One that has ended has no beginning that could be completed; its whole id serves.
+    auto id = api.sandbox_id(options.names.front());
+    filter = "&sandbox=" + http::percent_encode(id.value_or(options.names.front()));
+  }
+  ISOLA_TRY(json all, all_of(api, filter));
   if (common.json) {
     print_json({{"snapshots", all}});
     return {};
@@ -222,6 +253,10 @@ void add_snapshot(CLI::App& app, Common& common, int& code) {
         print(name + ": removed\n");
     }
   });
+  auto read = std::make_shared<std::vector<std::string>>();
+  auto* reading = group->add_subcommand("verify", "Read all of a snapshot, or of all: is it what was written?");
+  reading->add_option("snapshot", *read, "Ids or names; none: all of them");
+  reading->callback([=, &common, &code] { code = verify(common, *read); });
   for (auto* command : group->get_subcommands({})) add_server_options(*command, common);
 }
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
+#include "base/standard_descriptors.h"
 #include "cli/certs.h"
 #include "cli/code.h"
 #include "cli/commands.h"
@@ -72,6 +73,8 @@ void add_commands(CLI::App& app, Common& common, int& code) {
 int main(int argc, char** argv) {
   // What serves a bucket is confined to a root in which this program stands for fusermount.
   if (argc > 0 && std::string_view(argv[0]).ends_with("fusermount")) return isola::launcher::take_fuse(argc, argv);
+  // With one of them closed, the connection to the launcher would be where a sandbox's output goes.
+  if (!isola::take_standard_descriptors()) return isola::cli::kFailed;
   ::signal(SIGPIPE, SIG_IGN);  // a sandbox that ends while it is spoken to is an answer, not the end of us
   CLI::App app("Isola: every agent gets its own island.\nSandboxes for code that a model wrote, on one Linux machine.",
                "isola");
@@ -89,8 +92,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // help, version
+    if (error.get_exit_code() == 0) return app.exit(error), isola::cli::finish_printing();  // help, version
     return isola::cli::complain(isola::cli::complaint(app, error.what(), {argv + 1, argv + argc}));
   }
-  return code;
+  const int printed = isola::cli::finish_printing();
+  return code != 0 ? code : printed;
 }

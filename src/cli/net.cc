@@ -26,8 +26,7 @@ using nlohmann::json;
 class Network {
  public:
   static Result<Network> open(const Common& common, const std::string& id) {
-    const char* variable = std::getenv("ISOLA_URL");
-    bool named = !common.url.empty() || (variable && *variable);
+    const bool named = names_server(common);
     if (named || find_server_url(common.data_dir)) {
       ISOLA_TRY(Api api, Api::open(common));
       // Without a key for it the launcher is asked, which lets nobody change what a server keeps.

@@ -127,7 +127,7 @@ Result<void> OutputPrinter::take(std::string_view line) {
         break;
       }
       auto put = put_out(event.kind == OutputEvent::out ? STDOUT_FILENO : STDERR_FILENO, event.data);
-      if (!put) unread_ = true;
+      if (!put) unwritten_ = put.error();
       ISOLA_CHECK(put);
       seq_ = event.seq;
       break;

@@ -46,7 +46,8 @@ class OutputPrinter {
 
   const std::string& command_id() const { return command_id_; }
   uint64_t seq() const { return seq_; }
-  bool unread() const { return unread_; }  // nobody reads our output
+  // Why our own output could not be written; EPIPE: nobody reads it any more.
+  const std::optional<Error>& unwritten() const { return unwritten_; }
   // The exit or the error that ended it.
   const std::optional<OutputEvent>& end() const { return end_; }
   nlohmann::json result() const;  // of all that was collected
@@ -57,7 +58,7 @@ class OutputPrinter {
   std::string line_, command_id_, sandbox_;
   CollectedOutput collected_;
   uint64_t seq_ = 0;
-  bool unread_ = false;
+  std::optional<Error> unwritten_;
   std::optional<OutputEvent> end_;
 };
 

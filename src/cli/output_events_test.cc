@@ -126,7 +126,8 @@ TEST(OutputPrinter, NoticesThatNobodyReads) {
   Caught caught;
   caught.hang_up();
   EXPECT_FALSE(printer.feed("{\"type\":\"stdout\",\"seq\":2,\"data\":\"YWI=\"}\n"));
-  EXPECT_TRUE(printer.unread());
+  ASSERT_TRUE(printer.unwritten().has_value());
+  EXPECT_EQ(printer.unwritten()->sys_errno, EPIPE);
   EXPECT_EQ(printer.seq(), 0u);
 }
 

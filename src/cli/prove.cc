@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/counted_progress.h"
 #include "cli/prove_runner.h"
 #include "cli/register.h"
 #include "image/template_cache.h"
@@ -23,6 +24,8 @@ std::string hostile_beside_this_program() {
   std::string path(self, n > 0 ? static_cast<size_t>(n) : 0);
   return path.substr(0, path.rfind('/') + 1) + "isola-hostile";
 }
+
+constexpr Birth kBirths[] = {Birth::cold, Birth::pooled, Birth::resumed, Birth::forked};
 
 // In capitals: what fails the proof.
 const char* word(const Proof& proof) {
@@ -107,19 +110,27 @@ int prove(const Common& common, const ProveOptions& options) {
   int evasions = 0;     // that were held
   std::string untried;  // that should have been tried
   nlohmann::json report = nlohmann::json::array();
-  int tried_templates = 0;
+  // What others packed may lack what the programs need; whoever wants to know names it.
+  auto is_tried = [&](const auto& one) {
+    return wanted(options.templates, one.name) && (!options.templates.empty() || one.origin.empty());
+  };
+  const auto tried_templates = static_cast<size_t>(std::ranges::count_if(*templates, is_tried));
+  const auto tried_births = static_cast<size_t>(std::ranges::count_if(
+      kBirths, [&](Birth birth) { return wanted(options.births, std::string(to_string(birth))); }));
+  const auto tried_programs = static_cast<size_t>(
+      std::ranges::count_if(*programs, [&](const auto& p) { return wanted(options.programs, p.name); }));
+  CountedProgress progress(tried_templates * tried_births * tried_programs);
   for (const auto& one : *templates) {
-    if (!wanted(options.templates, one.name)) continue;
-    // What others packed may lack what the programs need; whoever wants to know names it.
-    if (options.templates.empty() && !one.origin.empty()) continue;
-    ++tried_templates;
-    for (Birth birth : {Birth::cold, Birth::pooled, Birth::resumed, Birth::forked}) {
+    if (!is_tried(one)) continue;
+    for (Birth birth : kBirths) {
       std::string born(to_string(birth));
       if (!wanted(options.births, born)) continue;
       for (const auto& program : *programs) {
         if (!wanted(options.programs, program.name)) continue;
+        progress.begin(program.name);
         auto runner = runners.of(program);
         if (runner && !(*runner)->offers(birth)) {
+          progress.wipe();
           // Nobody here can have such a sandbox: nothing to prove, unless it was asked for.
           if (!options.births.empty())
             return complain("this machine keeps no memory of sandboxes with the boundary " + options.boundary +
@@ -128,6 +139,7 @@ int prove(const Common& common, const ProveOptions& options) {
         }
         Proof proof =
             runner ? (*runner)->run(program, one.digest, birth) : Proof{Proof::Verdict::error, runner.error().message};
+        progress.wipe();
         ++counts[proof.verdict];
         evasions += program.outside && proof.verdict == Proof::Verdict::held;
         if (proof.verdict == Proof::Verdict::untried && !proof.excused) untried += " " + program.name;

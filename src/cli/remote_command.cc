@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/commands.h"
 #include "cli/output_events.h"
 #include "cli/table.h"
 
@@ -26,7 +27,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kTries = 6;                // to take up a broken connection, without anything new in between
-constexpr int kLeaveAfter = 3;           // so many interrupts: the user wants to be gone
 constexpr size_t kInputPiece = 1 << 20;  // of standard input, per request
 
 constexpr struct {
@@ -171,10 +171,10 @@ int follow(Api& api, const RemoteCommand& command, OutputPrinter& printer) {
   uint64_t last = 0;
   for (int tries = 0;;) {
     if (printer.end()) return exit_code_of(*printer.end());
-    if (printer.unread()) {
+    if (const auto& unwritten = printer.unwritten()) {
       (void)api.request(
           {.method = "POST", .target = base + printer.command_id() + "/signal", .body = R"({"signal":"HUP"})"});
-      return complain("nobody reads the output");
+      return unwritten->sys_errno == EPIPE ? kReaderLeft : complain(unwritten->message);
     }
     Error lost = read ? Error{Code::unavailable, "the server ended the stream before the command's end"} : read.error();
     // What the server itself refused stays refused.

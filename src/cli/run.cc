@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +21,7 @@
 #include "cli/register.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "cli/waiting_output.h"
 #include "guest/client.h"
 #include "image/recipes.h"
 #include "image/template_cache.h"
@@ -39,6 +41,10 @@ Result<Shown> open_mounts(const std::vector<std::string>& mounts) {
   Shown shown;
   for (const auto& text : mounts) {
     ISOLA_TRY(Mount mount, parse_mount(text));
+    // No link is followed, here as everywhere: what it leads to could be another thing at any moment.
+    struct stat st{};
+    if (::lstat(mount.host.c_str(), &st) == 0 && S_ISLNK(st.st_mode))
+      return fail(Code::invalid, "--mount-ro " + mount.host + ": that is a symbolic link; name what it leads to");
     ISOLA_TRY(Fd tree, kernel::clone_tree(AT_FDCWD, mount.host));
     shown.trees.push_back(std::move(tree));
     shown.targets.push_back(mount.inside);
@@ -85,6 +91,8 @@ void print_latency(const launcher::LaunchReply& reply, std::chrono::nanoseconds 
   line("first output", first);
 }
 
+constexpr auto kPatience = std::chrono::milliseconds(2000);  // with a reader of what has ended
+
 // One command and everything that happens around it while it runs.
 class Session {
  public:
@@ -92,13 +100,22 @@ class Session {
       : launcher_(launcher), guest_(guest), id_(id) {}
 
   Result<guest::Exit> run(const guest::Start& start);
+  bool was_left() const { return interrupts_ >= kLeaveAfter; }
   std::chrono::steady_clock::time_point first_output{};
   bool collect = false;  // keeps the output instead of printing it
   CollectedOutput collected;
   const std::optional<launcher::Ended>& ended() const { return ended_; }
+  bool reader_left() const { return unwritten_ && unwritten_->sys_errno == EPIPE; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  std::shared_ptr<guest::Run> begin(const guest::Start& start, bool held);
   void put(int fd, std::string_view bytes);
+  void write_out();
+  void watch();
+  guest::PipeClient::Milliseconds patience() const;
+  void let_reader_take_the_rest();
+  void expect_end();
   void miss(uint64_t bytes);
   void read_stdin();
   void handle_signal();
@@ -109,9 +126,16 @@ class Session {
   std::string id_;
   std::shared_ptr<guest::Run> run_;
   Fd signals_;
-  bool stdin_open_ = true, terminal_ = false, broken_output_ = false;
+  bool stdin_open_ = true, terminal_ = false;
   std::optional<launcher::Ended> ended_;
-  std::optional<Error> lost_;
+  std::optional<Error> lost_, unwritten_;  // the launcher; our output
+  WaitingOutput output_;
+  int waits_for_ = -1;  // descriptor of the output that has no room now
+  int interrupts_ = 0;
+  bool awaited_ = false;
+  // Somebody wanted it to end, and it has: from here on its reader is waited for only while it takes something.
+  std::optional<Result<guest::Exit>> over_;
+  Clock::time_point leave_at_;
 };
 
 void Session::put(int fd, std::string_view bytes) {
@@ -120,10 +144,43 @@ void Session::put(int fd, std::string_view bytes) {
     return;
   }
   if (first_output == std::chrono::steady_clock::time_point{}) first_output = std::chrono::steady_clock::now();
-  if (!put_out(fd, bytes)) broken_output_ = true;
+  output_.add(fd, bytes);
+  write_out();
 }
 
-// The command wrote faster than the sandbox keeps what is not read yet.
+// Never waits: a reader that takes its time must keep neither signals nor the launcher from being heard.
+void Session::write_out() {
+  auto taken = output_.write_some();
+  if (!taken) unwritten_ = taken.error();
+  if (taken && *taken) leave_at_ = Clock::now() + kPatience;
+}
+
+guest::PipeClient::Milliseconds Session::patience() const {
+  if (!over_) return guest::PipeClient::Milliseconds(-1);
+  auto left = std::chrono::ceil<guest::PipeClient::Milliseconds>(leave_at_ - Clock::now());
+  return std::max(left, guest::PipeClient::Milliseconds(0));
+}
+
+// The sandbox has ended, and what it wrote before is here: as long as somebody takes it and wants nothing else of us.
+void Session::let_reader_take_the_rest() {
+  while (!output_.empty()) {
+    auto taken = output_.write_some();
+    if (!taken || output_.empty()) return;
+    pollfd ready[] = {{output_.fd(), POLLOUT, 0}, {signals_.get(), POLLIN, 0}};
+    if (::poll(ready, 2, static_cast<int>(kPatience.count())) <= 0 || ready[1].revents) return;
+  }
+}
+
+// The end of its output may never come, since nobody takes that; the end of the command does.
+void Session::expect_end() {
+  auto over = [this](Result<std::string_view> end) {
+    over_ = end ? guest::decode<guest::Exit>(*end) : std::unexpected(std::move(end).error());
+    leave_at_ = Clock::now() + kPatience;
+  };
+  guest_.session().open(guest::Op::wait, guest::encode(guest::Pid{run_->pid()}), {.end = over});
+}
+
+// Only with a guest that cannot make the command wait: it wrote faster than the sandbox keeps what is not read yet.
 void Session::miss(uint64_t bytes) {
   if (collect) return collected.add_lost(bytes);
   std::fprintf(stderr, "isola: %llu bytes of output were lost\n", static_cast<unsigned long long>(bytes));
@@ -156,8 +213,12 @@ void Session::handle_signal() {
       guest_.session().open(guest::Op::resize, guest::encode(guest::Resize{run_->pid(), size.rows, size.cols}), {});
     return;
   }
+  if (info.ssi_signo == SIGINT) ++interrupts_;
   guest::Signal signal{run_->pid(), static_cast<int32_t>(info.ssi_signo), guest::Target::group};
   guest_.session().open(guest::Op::signal, guest::encode(signal), {});
+  // Who ends it while nobody reads wants to be gone with it; an interrupt that the command lives through does not.
+  if (info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2 && !output_.empty() && !std::exchange(awaited_, true))
+    expect_end();
 }
 
 void Session::hear_launcher() {
@@ -167,6 +228,29 @@ void Session::hear_launcher() {
   } else if (*event && (*event)->id == id_) {
     ended_ = **event;
   }
+}
+
+std::shared_ptr<guest::Run> Session::begin(const guest::Start& start, bool held) {
+  guest::RunCallbacks on{.out = [this](std::string_view s) { put(STDOUT_FILENO, s); },
+                         .err = [this](std::string_view s) { put(STDERR_FILENO, s); },
+                         .gap = [this](uint64_t, uint64_t lost) { miss(lost); }};
+  constexpr auto kByHand = guest::PipeClient::Credit::by_hand;
+  return held ? guest_.begin_held_run(start, std::move(on), kByHand) : guest_.begin_run(start, std::move(on), kByHand);
+}
+
+void Session::watch() {
+  guest_.on_readable(signals_.get(), [this] { handle_signal(); });
+  // Standard input is read only as fast as the command takes it, and not before there is one: a guest that refuses to
+  // start it so is asked again, and must get all of it then.
+  bool room = run_->pid() != 0 && guest_.session().sendable(run_->channel()) > 0;
+  if (stdin_open_ && room)
+    guest_.on_readable(STDIN_FILENO, [this] { read_stdin(); });
+  else
+    guest_.ignore(STDIN_FILENO);
+  if (waits_for_ >= 0) guest_.ignore(std::exchange(waits_for_, -1));
+  if (output_.empty()) return guest_.consumed(run_);
+  waits_for_ = output_.fd();
+  guest_.on_writable(waits_for_, [this] { write_out(); });
 }
 
 Result<guest::Exit> Session::run(const guest::Start& start) {
@@ -179,21 +263,16 @@ Result<guest::Exit> Session::run(const guest::Start& start) {
   signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals_) return sys_error("cannot watch for signals");
 
-  run_ = guest_.begin_run(start, {.out = [this](std::string_view s) { put(STDOUT_FILENO, s); },
-                                  .err = [this](std::string_view s) { put(STDERR_FILENO, s); },
-                                  .gap = [this](uint64_t, uint64_t lost) { miss(lost); }});
+  bool held = true;  // whoever reads slowly makes the command wait, as a pipe would
+  run_ = begin(start, held);
   guest_.on_readable(launcher_.fd(), [this] { hear_launcher(); });
-  while (!run_->ended()) {
-    guest_.on_readable(signals_.get(), [this] { handle_signal(); });
-    // Standard input is read only as fast as the command takes it.
-    bool room = guest_.session().sendable(run_->channel()) > 0;
-    if (stdin_open_ && room)
-      guest_.on_readable(STDIN_FILENO, [this] { read_stdin(); });
-    else
-      guest_.ignore(STDIN_FILENO);
-    auto pumped = guest_.pump();
-    if (broken_output_) return fail(Code::unavailable, "nobody reads the output");
+  while (!run_->ended() || !output_.empty()) {
+    watch();
+    auto pumped = guest_.pump(patience());
+    if (unwritten_) return std::unexpected(*unwritten_);
+    if (was_left()) return fail(Code::unavailable, "interrupted");
     if (ended_ || lost_) break;
+    if (over_ && pumped && !*pumped && Clock::now() >= leave_at_) return *over_;
     if (!pumped) {
       // The link is gone; the launcher knows why, and says so as soon as everything is cleared away.
       while (!ended_ && !lost_) {
@@ -203,7 +282,11 @@ Result<guest::Exit> Session::run(const guest::Start& start) {
       }
       break;
     }
+    // A sandbox that an earlier version parked.
+    if (held && run_->ended() && !run_->result() && run_->result().error().code == Code::unsupported)
+      run_ = begin(start, held = false);
   }
+  let_reader_take_the_rest();
   if (run_->ended() && run_->result()) return run_->result();
   if (run_->ended() && !ended_ && !lost_) return run_->result();
   if (lost_) return std::unexpected(*lost_);
@@ -223,6 +306,8 @@ void print_result(const guest::Exit& exit, const Session& session, const std::st
 }
 
 int report_failure(const Error& error, const Session& session, const RunOptions& options) {
+  if (session.reader_left()) return kReaderLeft;
+  if (session.was_left()) return 128 + SIGINT;
   if (session.ended()) {
     switch (session.ended()->reason) {
       case EndReason::deadline:
@@ -302,6 +387,9 @@ int run(const Common& common, const RunOptions& options) {
   session.collect = common.json;
   auto exit = session.run(start);
   raw.reset();
+  // The guest sees a kill that it did not ask for; whether that was the limit the kernel's count says.
+  if (exit && exit->oom_hint)
+    if (auto stats = launcher->stats(sandbox->reply.id)) exit->oom_hint = stats->oom_kills > 0;
   if (options.latency) {
     auto first = session.first_output == Clock::time_point{} ? Clock::now() : session.first_output;
     print_latency(sandbox->reply, t1 - t0, t2 - t1, first - t2);

@@ -30,8 +30,8 @@ std::string needs_launcher(const RunOptions& options) {
 }
 
 Result<json> body_of(const RunOptions& options, const std::string& name) {
-  json body = {
-      {"name", name}, {"argv", options.command}, {"stream", true}, {"open_stdin", true}, {"encoding", "base64"}};
+  json body = {{"name", name},       {"argv", options.command}, {"stream", true}, {"wait_for_reader", true},
+               {"open_stdin", true}, {"encoding", "base64"}};
   auto put = [&](const char* field, const std::string& text) {
     if (!text.empty()) body[field] = text;
   };
@@ -68,8 +68,7 @@ Result<json> body_of(const RunOptions& options, const std::string& name) {
 }  // namespace
 
 std::optional<int> run_on_server(const Common& common, const RunOptions& options) {
-  const char* variable = std::getenv("ISOLA_URL");
-  bool named = !common.url.empty() || (variable && *variable);
+  const bool named = names_server(common);
   std::string only = needs_launcher(options);
   if (!only.empty() && !common.url.empty()) return complain(only + " works only without a server: leave --url out");
   if (!only.empty() || (!named && !find_server_url(common.data_dir))) return std::nullopt;

@@ -28,7 +28,7 @@ struct SecretOptions {
 
 struct BindOptions {
   std::vector<std::string> words;  // [SANDBOX] SECRET HOST…
-  bool project = false, placeholder = false, everywhere = false, blocks = false;
+  bool project = false, placeholder = false, unguarded = false, blocks = false;
   std::string template_name, as = "bearer", path, ports, expires, format, audience;
   std::vector<std::string> methods;
 };
@@ -136,8 +136,9 @@ Result<void> bind_secret(const Common& common, const BindOptions& options) {
   if (!options.format.empty()) body["format"] = options.format;
   if (!options.expires.empty()) body["expires_in"] = options.expires;
   if (!options.audience.empty()) body["audience"] = options.audience;
-  if (options.placeholder || options.everywhere) body["make_placeholder"] = true;
-  if (options.everywhere) body["placeholder_everywhere"] = true;
+  if (options.unguarded && !options.placeholder) return fail(Code::invalid, "--no-guard is about a --placeholder");
+  if (options.placeholder) body["make_placeholder"] = true;
+  if (options.unguarded) body["placeholder_everywhere"] = false;
   if (options.blocks) body["scan"] = "block";
   if (!options.template_name.empty()) body["template"] = options.template_name;
   ISOLA_TRY(Api api, Api::open(common));
@@ -246,9 +247,12 @@ void add_bind(CLI::App& app, Common& common, int& code) {
   binding->add_option("--port", options->ports, "Like 443,8000-8100; 443 where nothing is said");
   binding->add_option("--expires", options->expires, "Revoke it after so long, as 2h");
   binding->add_option("--audience", options->audience, "Of a token of the sandbox's identity: whom it is for");
-  binding->add_flag("--placeholder", options->placeholder, "Make a random word that stands for the value inside");
-  binding->add_flag("--guard", options->everywhere,
-                    "Such a word that is refused at every other name: all TLS of the sandbox is looked into");
+  binding->add_flag(
+      "--placeholder", options->placeholder,
+      "Make a random word that stands for the value inside. It is refused at every other name: all TLS of "
+      "the sandbox is looked into");
+  binding->add_flag("--no-guard", options->unguarded,
+                    "Do not look into TLS to other names for that word, which passes there");
   binding->add_flag("--block", options->blocks,
                     "End a stream of the sandbox that has the value in it; else it is blotted out");
   binding->callback([&common, options, done] { done(bind_secret(common, *options)); });

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +15,7 @@
 #include "base/text_feed.h"
 #include "base/units.h"
 #include "boundary/state.h"
+#include "cli/commands.h"
 #include "cli/terminal.h"
 
 namespace isola::cli {
@@ -81,8 +84,24 @@ std::string join_labels(const json& object) {
   return out;
 }
 
-// Failing to print is no reason to fail what was done: the reader has left.
-void print(std::string_view text) { (void)put_out(1, text); }
+namespace {
+// Of the first that could not be printed; 0: all could.
+int unprinted = 0;
+}  // namespace
+
+void print(std::string_view text) {
+  auto put = put_out(1, text);
+  if (!put && unprinted == 0) unprinted = put.error().sys_errno != 0 ? put.error().sys_errno : EIO;
+}
+
+// What was done is done; but a script that reads an id or a key from us must hear that it is not there.
+int finish_printing() {
+  if (std::fflush(stdout) != 0 && unprinted == 0) unprinted = errno;
+  if (std::ferror(stdout) && unprinted == 0) unprinted = EIO;
+  if (unprinted == 0) return 0;
+  if (unprinted == EPIPE) return kReaderLeft;
+  return complain(std::string("cannot write the output: ") + std::strerror(unprinted));
+}
 
 void print_json(const json& value) { print(value.dump(2, ' ', false, json::error_handler_t::replace) + "\n"); }
 

@@ -35,6 +35,8 @@ std::string text_of(const nlohmann::json& object, const char* name, std::string 
 std::string join_labels(const nlohmann::json& object);  // a=1,b=2
 
 void print(std::string_view text);
+// Last of all: an exit code of ours, with a word about it, where something that was printed did not arrive.
+int finish_printing();
 void print_json(const nlohmann::json& value);
 
 std::optional<int64_t> parse_moment(std::string_view text);  // milliseconds since 1970

@@ -32,7 +32,7 @@ Result<void> put_out(int fd, std::string_view bytes) {
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return sys_error("nobody reads the output");
+    if (n < 0) return sys_error("cannot write the output");
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return {};

@@ -116,7 +116,9 @@ bool Bindings::has_placeholders() const {
 }
 
 bool Bindings::guards() const {
-  return std::any_of(all_.begin(), all_.end(), [](const auto& bound) { return bound->binding.guards; });
+  return std::any_of(all_.begin(), all_.end(), [](const auto& bound) {
+    return !bound->binding.placeholder.empty() && !bound->binding.unguarded;
+  });
 }
 
 bool Bindings::has(const vault::Binding& binding) const {

@@ -5,6 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "gate/http1_head.h"
 #include "gate/sandbox.h"
 
 namespace isola::gate {
@@ -36,17 +39,24 @@ void reset_on_close(const Fd& fd) {
   if (fd) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
 }
 
-// Whether what a client says first is a request in clear.
+// Whether what a client says first is a request in clear: of whatever method, and HTTP/2's, too ("PRI * HTTP/2.0").
+// What other protocols begin with may look the same up to the end of the line.
 enum class Likeness { yes, no, unknown };
 Likeness looks_like_http(std::string_view first) {
-  constexpr std::string_view kMethods[] = {"GET ",    "POST ",  "PUT ",     "HEAD ",
-                                           "DELETE ", "PATCH ", "OPTIONS ", "CONNECT "};
-  bool could = false;
-  for (auto method : kMethods) {
-    if (first.starts_with(method)) return Likeness::yes;
-    could |= method.starts_with(first);
-  }
-  return could ? Likeness::unknown : Likeness::no;
+  constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS", "CONNECT"};
+  first.remove_prefix(std::min(first.find_first_not_of("\r\n"), first.size()));
+  const size_t end = first.find('\n');
+  const auto line = first.substr(0, end);
+  const size_t gap = line.find_first_of(" \t");
+  const auto method = line.substr(0, gap);
+  if (!method.empty() && !is_field_name(method)) return Likeness::no;
+  if (gap == line.npos && first.size() > kMaxHead) return Likeness::yes;  // and refused, as a head that is too large
+  if (gap == line.npos) return end == first.npos ? Likeness::unknown : Likeness::no;
+  if (std::ranges::find(kMethods, method) != std::end(kMethods)) return Likeness::yes;  // also without a version
+  const auto version = std::ranges::search(
+      line, std::string_view("HTTP/"), [](char a, char b) { return a == b || (a >= 'a' && a <= 'z' && a - 32 == b); });
+  if (!version.empty() || first.size() > kMaxHead) return Likeness::yes;
+  return end == first.npos ? Likeness::unknown : Likeness::no;
 }
 
 }  // namespace
@@ -481,14 +491,15 @@ void Flow::pump_inside() {
   moved();
   sandbox_.active(*this);
   switch (outcome) {
-    case Interception::Outcome::again: return sandbox_.loop().again(*this);
+    case Interception::Outcome::again: wait_to_let_go(); return sandbox_.loop().again(*this);
     case Interception::Outcome::going:
       if (inside_->is_waiting_for_head())
         sandbox_.is_young(*this);
       else if (told_)
         sandbox_.grown_up(*this);
-      if (inside_->waits_for_value()) return wait_for_value();
-      return wait_to_let_go();
+      wait_to_let_go();
+      if (inside_->waits_for_value()) wait_for_value();
+      return;
     case Interception::Outcome::closing: return sandbox_.is_young(*this);
     case Interception::Outcome::ended: return finish(false);
     case Interception::Outcome::broken: return finish(true);
@@ -497,12 +508,12 @@ void Flow::pump_inside() {
 }
 
 // A server that stops in the middle of a word which could become a value: after a moment its client hears the first
-// letters of it, or both would wait for each other.
+// letters of it, or both would wait for each other. Other streams of the same connection may be as busy as they like.
 void Flow::wait_to_let_go() {
-  if (timer_ || !inside_->holds() || let_go_at_ == server_meter_.read) return;
-  timer_ = sandbox_.loop().after(kPause, [this, then = server_meter_.read] {
+  if (timer_ || !inside_->begin_to_wait()) return;
+  timer_ = sandbox_.loop().after(kPause, [this] {
     timer_.reset();
-    if (then == server_meter_.read) let_go_at_ = then, inside_->let_go();
+    inside_->let_go();
     pump();
   });
 }
@@ -679,6 +690,9 @@ void Flow::judge_again() {
 
 void Flow::expire() {
   if (inside_ && inside_->is_closing()) return finish(true);
+  // Whether it is a request nobody can tell: then nobody can tell what is in it either.
+  if (young && inspecting_ && cleartext_ && guards_placeholders_)
+    return deny({Reason::bad_request, "a first line that does not end"});
   if (young && inside_) return deny(inside_->late(), to_.text());
   if (young && hello_ && connected_) {
     if (!refused({Reason::bad_hello, "too slow"})) inspected(), pump();

@@ -153,7 +153,6 @@ class Flow : public Handler {
   LegMeter client_meter_{*this, down_bytes_}, server_meter_{*this, up_bytes_};
   std::unique_ptr<Interception> inside_;
   size_t inside_bytes_ = 0;  // in the sandbox's share
-  uint64_t let_go_at_ = 0;   // of the server's bytes
   bool told_ = false, denied_ = false, done_ = false;
   uint64_t told_up_ = 0, told_down_ = 0;  // in events
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

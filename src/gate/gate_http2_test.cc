@@ -36,7 +36,29 @@ server.on('stream', (stream, headers) => {
     return next();
   }
   if (path === '/gzip') return stream.respond({':status': 200, 'content-encoding': 'gzip'}), stream.end('x');
+  if (path === '/drips') {
+    stream.respond({':status': 200});
+    const drip = setInterval(() => stream.destroyed ? clearInterval(drip) : stream.write('m'), 10);
+    return;
+  }
+  // Stops in the middle of what could become the value, until somebody else says so.
+  if (path === '/stops') {
+    stream.respond({':status': 200});
+    stream.write('say: ' + process.env.VALUE.slice(0, 9));
+    return server.once('go on', () => stream.end('!'));
+  }
+  if (path === '/go-on') return server.emit('go on'), stream.respond({':status': 200}), stream.end('ok');
   if (path === '/coding') return stream.respond({':status': 200, 'content-encoding': told.slice(7)}), stream.end('x');
+  // Packs its messages where it may, as servers of gRPC and Connect do.
+  if (path.startsWith('/messages')) {
+    const connect = path.endsWith('connect');
+    const [asks, says] = connect ? ['connect-accept-encoding', 'connect-content-encoding']
+                                 : ['grpc-accept-encoding', 'grpc-encoding'];
+    const packs = path.includes('always') || (headers[asks] || 'gzip').includes('gzip');
+    stream.respond({':status': 200, 'content-type': headers['content-type'], [says]: packs ? 'gzip' : 'identity'});
+    const text = Buffer.from(told);
+    return stream.end(packs ? require('zlib').gzipSync(text) : text);
+  }
   if (path === '/trailers') {
     stream.respond({':status': 200, 'content-type': 'application/grpc'}, {waitForTrailers: true});
     stream.on('wantTrailers', () => stream.sendTrailers({'grpc-status': '0', 'grpc-message': told}));
@@ -198,7 +220,7 @@ TEST_F(Http2Test, WhatIsReflectedIsBlottedOut) {
       console.log(a[0], path === '/gzip' ? '' : a[1], a[3] || '');
     }
     const c = await ask('/coding');
-    console.log(c[0], c[1].includes('encoded'), c[1].includes('hunter2'));
+    console.log(c[0], c[1].includes('encoded'), c[1].includes('Hunter2'));
     const t = await ask('/trailers', 'x'.repeat(100000));
     console.log(t[0], t[1], t[2]['grpc-status'], t[2]['grpc-message']);
   )js"),
@@ -206,9 +228,27 @@ TEST_F(Http2Test, WhatIsReflectedIsBlottedOut) {
                 " \n502  \n502 true false\n200 got 100000 0 Bearer " + stars + "\n");
 }
 
-TEST_F(Http2Test, NamesOfFieldsAreSearchedToo) {
+// What gRPC and Connect call encoded is not the body but each message in it.
+TEST_F(Http2Test, MessagesThatArePackedAreNotLetThrough) {
   Box box = inside("allow a.example\n", {bearer()});
   std::string stars(sizeof kValue - 1, '*');
+  EXPECT_EQ(script_in(box, R"js(
+    for (const [path, type] of [['/messages', 'application/grpc'], ['/messages-connect', 'application/connect+proto'],
+                                ['/messages-always', 'application/grpc'], ['/messages-always-connect', 'application/connect+proto']]) {
+      const a = await ask({':path': path, ':method': 'POST', 'content-type': type, 'grpc-accept-encoding': 'gzip',
+                           'connect-accept-encoding': 'gzip'}, 'x');
+      console.log(a[0], a[0] === 200 ? a[1] : a[1].includes('encoded'));
+    }
+  )js"),
+            "200 Bearer " + stars + "\n200 Bearer " + stars + "\n502 true\n502 true\n");
+}
+
+TEST_F(Http2Test, NamesOfFieldsAreSearchedToo) {
+  auto small = bearer();  // as all of HTTP/2's names are
+  const std::string value = "only-small-letters-0123456789";
+  small.sealed = vault::seal(key->open_key(), value).value();
+  Box box = inside("allow a.example\n", {small});
+  std::string stars(value.size(), '*');
   EXPECT_EQ(script_in(box, R"js(
     const r = session.request({':path': '/names'});
     let names = [];
@@ -228,11 +268,33 @@ TEST_F(Http2Test, WhatIsNotToComeBackEndsItsStream) {
   Box box = inside("allow a.example\n", {blocks});
   EXPECT_EQ(script_in(box, R"js(
     const slow = await ask('/slow-echo');
-    console.log(slow[0], slow[1].length < 20, slow[1].includes('hunter2'));
+    console.log(slow[0], slow[1].length < 20, slow[1].includes('Hunter2'));
     console.log((await ask('/echo'))[0]);
     console.log(...(await ask('/goaway')).slice(0, 2));
   )js"),
             "200 true false\n502\n200 bye\n");
+}
+
+// Its first letters, though another stream of the same connection never stops.
+TEST_F(Http2Test, AnAnswerThatStopsIsLetGoBesideABusyOne) {
+  Box box = inside("allow a.example\n", {bearer()});
+  EXPECT_EQ(script_in(box, R"js(
+    const busy = session.request({':path': '/drips'});
+    busy.on('error', () => {});
+    await new Promise(done => busy.once('data', done));
+    busy.resume();
+    const r = session.request({':path': '/stops'});
+    r.setEncoding('utf8');
+    let text = '';
+    await new Promise(done => r.on('data', d => { text += d; if (text.length >= 8) done(); }));
+    console.log(text);
+    const ended = new Promise(done => r.on('end', done));
+    await ask('/go-on');
+    await ended;
+    busy.close();
+    console.log(text);
+  )js"),
+            "say: Hun\nsay: Hunter2-T!\n");
 }
 
 TEST_F(Http2Test, RevocationCutsADownload) {

@@ -223,8 +223,9 @@ TEST_F(InterceptTest, WithoutItsValueABindingClosesItsName) {
 // A key of several lines cannot stand in a header; it is a value all the same, and is not to come back.
 TEST_F(InterceptTest, AValueOfSeveralLinesIsSearchedForAndStandsInNoHeader) {
   const std::string pem = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n";
+  // By value: the server is there a little longer than this.
   serve_requests(
-      [&](const std::string& request) { return reply(request.starts_with("GET /echo") ? "<" + pem + ">" : "ok"); });
+      [pem](const std::string& request) { return reply(request.starts_with("GET /echo") ? "<" + pem + ">" : "ok"); });
   auto with = [&](const char* id, vault::Place place, const char* field, const char* path) {
     auto out = bearer();
     out.id = id, out.place = place, out.field = field, out.path_prefix = path;
@@ -413,7 +414,7 @@ TEST_F(InterceptTest, PlaceholdersStandAtTheirPlaceOnly) {
   EXPECT_EQ(seen().size(), 1u);
 }
 
-// Where nothing else is a reason to look into a connection: in clear always, of TLS where the binding says so.
+// Where nothing else is a reason to look into a connection: in clear always, of TLS unless the binding says otherwise.
 TEST_F(InterceptTest, PlaceholdersAreRefusedAtOtherNames) {
   serve_key();
   serve_requests([](const std::string&) { return reply("elsewhere"); }, "", kClearPort);
@@ -437,15 +438,20 @@ TEST_F(InterceptTest, PlaceholdersAreRefusedAtOtherNames) {
   EXPECT_EQ(status(clear(in_clear + "\r\n")), "HTTP/1.1 200 OK");
   EXPECT_EQ(status(clear(in_clear + field + "\r\n")), "HTTP/1.1 403 Forbidden");
   EXPECT_EQ(world->next_denial(), "placeholder a.example:9080");
+  // Of whatever method, behind empty lines, without a version, and as HTTP/2 begins in clear.
+  EXPECT_EQ(status(clear("FROBNICATE" + in_clear.substr(3) + field + "\r\n")), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(status(clear("\r\n\r\n" + in_clear + field + "\r\n")), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(clear("GET /"s + kPlaceholder + "\r\n\r\n").find("elsewhere"), std::string::npos);
+  EXPECT_EQ(status(clear("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")), "HTTP/1.1 501 Not Implemented");
   // Something else than HTTP passes as ever.
   EXPECT_EQ(clear("hello there\r\nConnection: close\r\n\r\n"), reply("elsewhere"));
   auto there = "GET / HTTP/1.1\r\nHost: a.example:9444\r\nConnection: close\r\n" + field + "\r\n";
-  auto through = box.run([&] { return secure_talk("a.example", kOtherPort, trusted->path(), there); });
-  EXPECT_EQ(status(through), "HTTP/1.1 200 OK") << "TLS that nobody looks into";
-  held.guards = true;
-  ASSERT_EQ(world->set_policy(box, kAllow, false, encoded({held})), "");
   EXPECT_EQ(status(ask(box, there, "a.example", kOtherPort)), "HTTP/1.1 403 Forbidden");
   EXPECT_EQ(status(ask(box, get("/", field))), "HTTP/1.1 200 OK") << "and at its own place it is replaced";
+  held.unguarded = true;
+  ASSERT_EQ(world->set_policy(box, kAllow, false, encoded({held})), "");
+  auto through = box.run([&] { return secure_talk("a.example", kOtherPort, trusted->path(), there); });
+  EXPECT_EQ(status(through), "HTTP/1.1 200 OK") << "TLS that nobody looks into, since somebody wanted it so";
 }
 
 TEST_F(InterceptTest, AwsRequestsAreSignedAnew) {

@@ -119,16 +119,16 @@ TEST_F(SmugglingTest, FieldsBetweenNeighboursArePassedToNobody) {
 }
 
 TEST_F(SmugglingTest, AnswersThatCouldBeReadInTwoWaysGoNowhere) {
-  std::string say;
-  serve_requests([&](const std::string&) {
+  auto say = std::make_shared<std::string>();  // the server is there a little longer than this
+  serve_requests([this, say](const std::string&) {
     std::lock_guard lock(mutex);
-    return say;
+    return *say;
   });
   Box box = inside(kAllow, {bearer()});
   auto answered = [&](const std::string& text) {
     {
       std::lock_guard lock(mutex);
-      say = text;
+      *say = text;
     }
     auto all = ask(box, get("/"));
     return all.empty() ? "none"s : all.substr(9, 3);
@@ -172,8 +172,7 @@ TEST_F(SmugglingTest, AnAnswerThatIsCutOffDoesNotLookWhole) {
 
 TEST_F(SmugglingTest, WhatAServerReflectsIsBlottedOut) {
   const std::string encoded = vault::to_base64("me:"s + kValue), stars(sizeof kValue - 1, '*');
-  std::string mode;
-  serve("a.example", kSecurePort, [&](Talk& talk) {
+  serve("a.example", kSecurePort, [encoded](Talk& talk) {
     auto request = talk.request();
     auto line = request.substr(0, request.find("\r\n"));
     size_t at = request.find("Authorization: ");
@@ -206,7 +205,7 @@ TEST_F(SmugglingTest, WhatAServerReflectsIsBlottedOut) {
   EXPECT_EQ(event->binding + " " + event->secret, "b1 token");
   for (const char* path : {"/header", "/chunks", "/close"}) {
     auto answer = ask(box, get(path));
-    EXPECT_EQ(answer.find("hunter2"), std::string::npos) << answer;
+    EXPECT_EQ(answer.find("Hunter2"), std::string::npos) << answer;
     EXPECT_NE(answer.find('*'), std::string::npos) << answer;
   }
   auto hidden = ask(box, get("/base64"));
@@ -216,7 +215,7 @@ TEST_F(SmugglingTest, WhatAServerReflectsIsBlottedOut) {
     if (denied->reason == Reason::encoded) break;
   auto named = ask(box, get("/coding"));
   EXPECT_EQ(status(named), "HTTP/1.1 502 Bad Gateway");
-  EXPECT_EQ(named.find("hunter2"), std::string::npos) << named;
+  EXPECT_EQ(named.find("Hunter2"), std::string::npos) << named;
 }
 
 // What was bound and is not any more went out, and may come back; and where a binding says so, nothing follows it.
@@ -342,11 +341,16 @@ TEST_F(SmugglingTest, RecordsKeepNoValue) {
   box.run([&] { return resolve(value + ".example"); });
   box.run([&] { return secure_talk("a.example", kSecurePort, authority->path(), "x", value + ".example"); });
   EXPECT_EQ(ask(box, get("/last")).substr(0, 12), "HTTP/1.1 200");
+  // Names were made lower case on their way.
+  auto small = [](std::string text) {
+    for (char& c : text) c = static_cast<char>(::tolower(c));
+    return text;
+  };
   size_t events = 0;
   for (const auto& event : world->events_until([](const Event& one) { return one.path == "/last"; })) {
     ++events;
     for (const auto& text : {event.name, event.address, event.rule, event.method, event.path})
-      EXPECT_EQ(text.find(value.substr(0, 10)), std::string::npos) << text;
+      EXPECT_EQ(small(text).find(small(value.substr(0, 10))), std::string::npos) << text;
   }
   EXPECT_GT(events, 6u);
 }

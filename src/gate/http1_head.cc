@@ -123,7 +123,8 @@ const std::string* find_field(const Fields& fields, std::string_view name) {
 
 const std::string* encoding_of(const Fields& fields) {
   for (const auto& field : fields)
-    if (same_name(field.name, "Content-Encoding") && !same_name(field.value, "identity")) return &field.value;
+    for (const char* name : {"Content-Encoding", "Grpc-Encoding", "Connect-Content-Encoding"})
+      if (same_name(field.name, name) && !same_name(field.value, "identity")) return &field.value;
   return nullptr;
 }
 

@@ -59,7 +59,8 @@ Result<ResponseHead> parse_response_head(std::string_view text);
 
 bool same_name(std::string_view a, std::string_view b);  // of fields: whatever the case
 const std::string* find_field(const Fields& fields, std::string_view name);
-// Of an answer that is not plain, whichever of several fields says so; null: it is.
+// Of an answer that is not plain, as a whole or message by message (gRPC, Connect), whichever of several fields says
+// so; null: it is.
 const std::string* encoding_of(const Fields& fields);
 void remove_field(Fields& fields, std::string_view name);
 bool is_field_name(std::string_view name);  // of a value: base/field_value.h

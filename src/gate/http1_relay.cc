@@ -377,7 +377,15 @@ void Http1Relay::say(std::string_view piece) {
   }
 }
 
+bool Http1Relay::begin_to_wait() {
+  if (!holds() || pause_ != Pause::none) return false;
+  pause_ = Pause::watched;
+  return true;
+}
+
 void Http1Relay::let_go() {
+  if (!holds() || pause_ != Pause::watched) return;
+  pause_ = Pause::over;
   std::string few;
   screen_.idle(few);
   say(few);
@@ -399,6 +407,7 @@ bool Http1Relay::take_answer_body() {
       moved = true;
       break;
     }
+    pause_ = Pause::none;
     if (answer_chunked_) {
       std::string clean;
       screen_.feed(piece->data, clean);
@@ -438,6 +447,7 @@ bool Http1Relay::tunnel() {
     moved = true;
   }
   if (!from_server_.empty() && to_client_.size() < kHigh) {
+    pause_ = Pause::none;
     screen_.feed(from_server_, to_client_.tail());
     if (screen_.blocked()) return broken_ = true, false;
     from_server_.clear();

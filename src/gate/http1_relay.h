@@ -18,9 +18,7 @@ class Http1Relay : public Relay {
 
   State pump() override;
   bool is_waiting_for_head() const override { return asks_ == Asks::head && !from_client_.empty(); }
-  bool holds() const override {
-    return (answers_ == Answers::body || answers_ == Answers::tunnel) && screen_.holds() && to_client_.empty();
-  }
+  bool begin_to_wait() override;
   void let_go() override;
   bool waits_for_value() const override { return asks_ == Asks::value; }
 
@@ -29,6 +27,9 @@ class Http1Relay : public Relay {
   enum class Asks : uint8_t { head, value, whole_body, body, drain, wait, tunnel, over };
   enum class Answers : uint8_t { nothing, head, body, tunnel, over };
 
+  bool holds() const {
+    return (answers_ == Answers::body || answers_ == Answers::tunnel) && screen_.holds() && to_client_.empty();
+  }
   bool read(Leg& leg, std::string& into, bool& ended, bool wanted);
   bool step_request();
   bool take_head();
@@ -69,6 +70,7 @@ class Http1Relay : public Relay {
   HeadEnd answer_end_;
   BodyReader answer_ = BodyReader::none();
   Screen screen_;
+  Pause pause_ = Pause::none;  // since the screen was fed
   bool answer_chunked_ = false;
   int interim_ = 0;     // answers before the answer
   bool close_ = false;  // when what is to be said is said

@@ -63,11 +63,14 @@ struct Http2Relay::Stream {
   size_t interim = 0;
   size_t answer_bytes = 0;
   Screen screen;
+  Pause pause = Pause::none;  // since the screen was fed
   std::string down;
   size_t down_at = 0, down_owed = 0;  // owed: received, and not yet given back to the server's window
   Fields down_trailers;
   bool down_end = false, down_waits = false;
 
+  // The last bytes that came, while all before them are on their way.
+  bool holds() const { return down_waits && !down_end && screen.holds(); }
   // A field of either kind of head; false if there is no room for it.
   bool add(Fields& fields, size_t& bytes, std::string_view name, std::string_view value) {
     const size_t more = name.size() + value.size() + 32;
@@ -288,15 +291,20 @@ Relay::State Http2Relay::pump() {
   return State::again;
 }
 
-bool Http2Relay::holds() const {
-  return std::any_of(streams_.begin(), streams_.end(), [](const auto& one) {
-    return one.second->down_waits && !one.second->down_end && one.second->screen.holds();
-  });
+bool Http2Relay::begin_to_wait() {
+  bool any = false;
+  for (auto& [id, stream] : streams_) {
+    if (!stream->holds() || stream->pause != Pause::none) continue;
+    stream->pause = Pause::watched;
+    any = true;
+  }
+  return any;
 }
 
 void Http2Relay::let_go() {
   for (auto& [id, stream] : streams_) {
-    if (!stream->down_waits || stream->down_end) continue;
+    if (!stream->holds() || stream->pause != Pause::watched) continue;
+    stream->pause = Pause::over;
     stream->screen.idle(stream->down);
     if (stream->down.size() == stream->down_at) continue;
     stream->down_waits = false;
@@ -388,7 +396,7 @@ void Http2Relay::decide(Stream& stream) {
   }
   if (!stream.decision.wants_body) return pass(stream, std::nullopt);
   if (collecting_ >= kMostCollecting)
-    return refuse(stream, inspector_.refuse(403, Reason::request, "too many bodies to sign at once", &request));
+    return refuse(stream, inspector_.refuse(503, Reason::request, "too many bodies to sign at once", &request));
   stream.collects = true;
   ++collecting_;
   if (stream.up.empty() && !stream.up_end) return;
@@ -551,6 +559,7 @@ bool Http2Relay::end_if_blocked(Stream& stream) {
 
 void Http2Relay::downloaded(Stream& stream, std::string_view bytes) {
   stream.down_owed += bytes.size();
+  stream.pause = Pause::none;
   stream.screen.feed(bytes, stream.down);
   if (end_if_blocked(stream)) return;
   if (stream.down.size() > stream.down_at && std::exchange(stream.down_waits, false))

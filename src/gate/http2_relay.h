@@ -27,7 +27,7 @@ class Http2Relay : public Relay {
 
   State pump() override;
   bool is_waiting_for_head() const override { return false; }
-  bool holds() const override;
+  bool begin_to_wait() override;
   void let_go() override;
   bool waits_for_value() const override { return waiting_ > 0; }
 

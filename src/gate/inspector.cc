@@ -20,6 +20,9 @@ constexpr const char* kAwsParameters[] = {"X-Amz-Credential", "X-Amz-Security-To
 constexpr const char* kOverrides[] = {"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override",
                                       "X-Original-URL",         "X-Rewrite-URL", "X-Forwarded-Uri"};
 
+// The same as a parameter of the query. (In a form's body, which is not looked at, servers take it of a POST only.)
+constexpr const char* kMethodParameter = "_method";
+
 // Of another file, which the request's path says nothing about.
 constexpr const char* kAwsSources[] = {"x-amz-copy-source", "x-amz-rename-source"};
 
@@ -58,28 +61,59 @@ void strip(Request& request, const Bound& bound) {
 
 bool contains(std::string_view text, std::string_view word) { return text.find(word) != text.npos; }
 
-// In the clear, escaped, or as a password behind "Basic".
-bool says(std::string_view text, const std::string& placeholder) {
-  if (contains(text, placeholder) || contains(percent_decoded(text), placeholder)) return true;
-  if (text.size() < 6 || !same_name(text.substr(0, 6), "Basic ")) return false;
-  auto decoded = vault::from_base64(text.substr(6));
-  return decoded && contains(*decoded, placeholder);
-}
+// A text of a head as it stands, unescaped, and as a password behind "Basic": worked out once, and not for each of many
+// placeholders.
+struct Readings {
+  explicit Readings(std::string_view as_it_is) : text(as_it_is) {
+    if (contains(text, "%")) unescaped = percent_decoded(text);
+    if (text.size() < 6 || !same_name(text.substr(0, 6), "Basic ")) return;
+    if (auto decoded = vault::from_base64(text.substr(6))) password = *decoded;
+  }
+  bool say(const std::string& word) const {
+    return contains(text, word) || contains(unescaped, word) || contains(password, word);
+  }
+  std::string_view text;
+  std::string unescaped, password;
+};
+
+struct HeadReadings {
+  explicit HeadReadings(const Request& request) : path(request.path()), query(request.query()) {
+    for (const auto& field : request.fields) values.emplace_back(field.value);
+  }
+  std::vector<Readings> values;  // of the fields, one by one
+  Readings path, query;
+};
 
 // Somewhere in the head; `own`: its own place does not count.
-bool says_placeholder(const Request& request, const Bound& bound, bool own) {
+bool says_placeholder(const Request& request, const HeadReadings& head, const Bound& bound, bool own) {
   const auto& placeholder = bound.binding.placeholder;
   const char* header = own ? header_of(bound) : nullptr;
-  for (const auto& field : request.fields) {
-    if (header && same_name(field.name, header)) continue;
-    if (own && bound.binding.place == vault::Place::sigv4 && same_name(field.name, "X-Amz-Security-Token")) continue;
-    if (says(field.value, placeholder) || contains(field.name, placeholder)) return true;
+  for (size_t i = 0; i < request.fields.size(); ++i) {
+    const auto& name = request.fields[i].name;
+    if (header && same_name(name, header)) continue;
+    if (own && bound.binding.place == vault::Place::sigv4 && same_name(name, "X-Amz-Security-Token")) continue;
+    if (head.values[i].say(placeholder) || contains(name, placeholder)) return true;
   }
+  if (head.path.say(placeholder)) return true;
+  if (!head.query.say(placeholder)) return false;
   std::string query(request.query());
   if (own && bound.binding.place == vault::Place::query) query = without_parameter(query, bound.binding.field);
   if (own && bound.binding.place == vault::Place::sigv4)
     for (const char* name : kAwsParameters) query = without_parameter(query, name);
-  return says(request.path(), placeholder) || says(query, placeholder);
+  return Readings(query).say(placeholder);
+}
+
+// Bodies, their messages, and those of websockets. Who says nothing may get messages packed as his own are, so it is
+// said; but to servers of these protocols only.
+void ask_for_plain(Request& request) {
+  for (const char* name :
+       {"Accept-Encoding", "Grpc-Accept-Encoding", "Connect-Accept-Encoding", "Sec-WebSocket-Extensions"})
+    remove_field(request.fields, name);
+  request.fields.push_back({"Accept-Encoding", "identity"});
+  const auto* type = find_field(request.fields, "Content-Type");
+  if (!type) return;
+  if (begins_alike(*type, "application/grpc")) request.fields.push_back({"Grpc-Accept-Encoding", "identity"});
+  if (begins_alike(*type, "application/connect")) request.fields.push_back({"Connect-Accept-Encoding", "identity"});
 }
 
 std::string filled(const std::string& format, std::string_view value) {
@@ -136,25 +170,31 @@ Decision Inspector::judge(Request& request) {
     return refuse(421, Reason::authority,
                   "this connection is for " + name_ + " and not for " + request.authority.substr(0, kMaxName), &request,
                   nullptr, request.authority);
+  // In the one spelling that was judged: what else there may be the server would read for itself.
+  request.authority = name_ + (request.authority.rfind(':') == std::string::npos ? "" : ":" + std::to_string(port_));
   const bool whole = request.target == "*" && request.method == "OPTIONS";
   auto path = whole ? Result<std::string>("/") : normal_path(request.path());
   if (!path) return refuse(400, Reason::bad_request, "a path that is not clear: " + path.error().message, &request);
   auto egress = premises_.egress();
   if (auto verdict = egress->request(name_, address_, port_, request.method, *path); !verdict.allowed())
     return refuse(403, verdict.reason, "no rule lets this method and path through", &request, nullptr, verdict.rule);
-  if (is_narrow(*egress))
+  if (is_narrow(*egress)) {
     for (const auto& field : request.fields)
       if (std::ranges::any_of(kOverrides, [&](const char* name) { return alike(field.name, name); }))
         return refuse(403, Reason::request, field.name + " is not passed on where there are rules", &request);
+    bool overrides = false;
+    (void)without_parameter(request.query(), kMethodParameter, &overrides);
+    if (overrides)
+      return refuse(403, Reason::request, std::string(kMethodParameter) + " is not passed on where there are rules",
+                    &request);
+  }
   Decision decision = judge_bindings(request, *path);
   if (decision.status || decision.waits) return decision;
   auto searches = premises_.searches();
   if (!searches || !searches->automaton()) return decision;
   // What comes back must be readable, or a value in it could not be found: also where none was sent with this request.
   decision.searched = true;
-  remove_field(request.fields, "Accept-Encoding");
-  request.fields.push_back({"Accept-Encoding", "identity"});
-  remove_field(request.fields, "Sec-WebSocket-Extensions");
+  ask_for_plain(request);
   return decision;
 }
 
@@ -192,10 +232,12 @@ Decision Inspector::judge_bindings(Request& request, const std::string& path) {
     if (bound->is_due(now) && !cleartext_) premises_.want_values();
     decision.bound.push_back(bound);
   }
+  std::optional<HeadReadings> head;
   for (const auto& bound : bindings->all()) {
     if (bound->binding.placeholder.empty()) continue;
+    if (!head) head.emplace(request);
     bool own = std::find(decision.bound.begin(), decision.bound.end(), bound) != decision.bound.end();
-    if (says_placeholder(request, *bound, own))
+    if (says_placeholder(request, *head, *bound, own))
       return refuse(403, Reason::placeholder, "a placeholder for a credential, where it does not belong", &request,
                     bound.get());
   }

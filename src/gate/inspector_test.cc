@@ -139,6 +139,27 @@ TEST_F(InspectorTest, OverridesAreRefusedWhereABindingIsNarrow) {
   for (const auto& field : odd) EXPECT_EQ(judged(field), 0) << field << " at another name";
 }
 
+TEST_F(InspectorTest, SoIsAMethodInTheQuery) {
+  auto judged = [&](const std::string& target) {
+    Request asked{.method = "POST", .target = target, .authority = "a.example", .fields = {}};
+    return inspector.judge(asked).status;
+  };
+  EXPECT_EQ(judged("/x?_method=DELETE"), 0) << "where every method may";
+  grounds.egress_now = read_egress("allow a.example methods GET,POST\n", "").value();
+  EXPECT_EQ(judged("/x?a=1&_method=DELETE"), 403);
+  EXPECT_EQ(judged("/x?%5fmethod=delete"), 403);
+  EXPECT_EQ(judged("/x?a_method=DELETE"), 0);
+}
+
+// What the server is told is what was compared, not what the program wrote.
+TEST_F(InspectorTest, TheHostIsPassedOnInOneSpelling) {
+  for (auto [written, passed] : {std::pair("A.Example.", "a.example"), std::pair("a.example:0443", "a.example:443")}) {
+    Request asked{.method = "GET", .target = "/", .authority = written, .fields = {}};
+    EXPECT_EQ(inspector.judge(asked).status, 0) << written;
+    EXPECT_EQ(asked.authority, passed);
+  }
+}
+
 // Servers that make variables of fields take one for the other.
 TEST_F(InspectorTest, TheSandboxsOwnCopyIsTakenAwayInEverySpelling) {
   auto header = binding("b1", "hunter2");
@@ -206,11 +227,36 @@ TEST_F(InspectorTest, AnswersAreAskedForAsTheyAre) {
   EXPECT_EQ(*find_field(free.fields, "Accept-Encoding"), "gzip");
 }
 
+TEST_F(InspectorTest, MessagesAreAskedForAsTheyAre) {
+  auto asked = [&](const std::string& type, Fields fields) {
+    fields.push_back({"Content-Type", type});
+    Request out{.method = "POST", .target = "/", .authority = "a.example", .fields = fields};
+    EXPECT_TRUE(inspector.judge(out).searched);
+    std::string said;
+    for (const char* name : {"grpc-accept-encoding", "connect-accept-encoding"}) {
+      const auto* value = find_field(out.fields, name);
+      said += (said.empty() ? "" : " ") + (value ? *value : "nothing");
+    }
+    return said;
+  };
+  EXPECT_EQ(asked("application/grpc+proto", {{"grpc-accept-encoding", "gzip"}}), "identity nothing");
+  EXPECT_EQ(asked("application/grpc", {}), "identity nothing") << "or it packs as its client does";
+  EXPECT_EQ(asked("application/connect+json", {{"Connect-Accept-Encoding", "gzip"}}), "nothing identity");
+  EXPECT_EQ(asked("text/plain", {{"grpc-accept-encoding", "gzip"}}), "nothing nothing");
+}
+
 TEST(Encoding, IsSaidByAnyOfTheFields) {
   EXPECT_EQ(encoding_of({{"Content-Type", "gzip"}}), nullptr);
   EXPECT_EQ(encoding_of({{"content-encoding", "Identity"}}), nullptr);
   auto* second = encoding_of({{"Content-Encoding", "identity"}, {"Content-Encoding", "gzip"}});
   EXPECT_NE(second, nullptr);
+}
+
+TEST(Encoding, IsSaidOfMessagesToo) {
+  for (const char* name : {"grpc-encoding", "Connect-Content-Encoding"}) {
+    EXPECT_EQ(encoding_of({{name, "identity"}}), nullptr) << name;
+    EXPECT_NE(encoding_of({{name, "gzip"}}), nullptr) << name;
+  }
 }
 
 }  // namespace

@@ -49,8 +49,10 @@ class Interception {
   bool is_closing() const { return closing_; }
   bool is_established() const { return relay_ != nullptr; }
   bool is_waiting_for_head() const { return relay_ && relay_->is_waiting_for_head(); }
-  bool holds() const { return relay_ && !closing_ && relay_->holds(); }
-  void let_go() { relay_->let_go(); }
+  bool begin_to_wait() { return relay_ && !closing_ && relay_->begin_to_wait(); }
+  void let_go() {
+    if (relay_ && !closing_) relay_->let_go();
+  }
   bool waits_for_value() const { return relay_ && !closing_ && relay_->waits_for_value(); }
   bool is_revoked() const { return inspector_.is_revoked(); }
   bool is_over() const { return inspector_.is_over(); }

@@ -70,6 +70,9 @@ class Charge {
   size_t bytes_ = 0;
 };
 
+// How long nothing has followed what is held back of one answer.
+enum class Pause : uint8_t { none, watched, over };
+
 class Relay {
  public:
   enum class State { going, again, done, broken };  // again: there is more to do at once
@@ -80,7 +83,11 @@ class Relay {
   virtual bool is_waiting_for_head() const = 0;
   // An answer's last bytes wait, since a value could begin with them. Where nothing follows for a moment, a few of them
   // may go (screen.h).
-  virtual bool holds() const = 0;
+  //
+  //   if (relay.begin_to_wait()) …           // something is held back, and it is remembered that nothing follows
+  //   relay.let_go();                        // after the moment: of what nothing followed since. Each answer by itself
+  //
+  virtual bool begin_to_wait() = 0;
   virtual void let_go() = 0;
   // A request waits for a credential that is being made.
   virtual bool waits_for_value() const = 0;

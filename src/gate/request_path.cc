@@ -33,6 +33,29 @@ bool is_dots(std::string_view segment) {
   return segment == "." || segment == "..";
 }
 
+// Overlong forms, halves of a pair, and bytes that belong to nothing: some servers read a dot or a slash there.
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    auto at = [&](size_t more) { return i + more < text.size() ? static_cast<unsigned char>(text[i + more]) : 0u; };
+    const unsigned first = at(0);
+    const size_t size = first < 0x80   ? 1
+                        : first < 0xc2 ? 0
+                        : first < 0xe0 ? 2
+                        : first < 0xf0 ? 3
+                        : first < 0xf5 ? 4
+                                       : 0;
+    if (size == 0) return false;
+    // The second byte has narrower bounds behind some of the first ones.
+    const unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (size > 1 && (at(1) < low || at(1) > high)) return false;
+    for (size_t more = 2; more < size; ++more)
+      if (at(more) < 0x80 || at(more) > 0xbf) return false;
+    i += size;
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<std::string> normal_path(std::string_view path) {
@@ -49,7 +72,7 @@ Result<std::string> normal_path(std::string_view path) {
     }
     int byte = escaped(path, i);
     if (byte < 0) return fail(Code::invalid, "a % without two digits");
-    if (byte < ' ' || byte == 0x7f || byte == '/' || byte == '\\' || byte == 0xc0 || byte == 0xc1)
+    if (byte < ' ' || byte == 0x7f || byte == '/' || byte == '\\')
       return fail(Code::invalid, "an escaped character that servers read differently");
     if (is_unreserved(static_cast<unsigned char>(byte))) {
       out += static_cast<char>(byte);
@@ -58,6 +81,7 @@ Result<std::string> normal_path(std::string_view path) {
     }
     i += 2;
   }
+  if (!is_utf8(percent_decoded(path))) return fail(Code::invalid, "escaped characters that are no UTF-8");
   for (size_t at = 1; at <= out.size();) {
     size_t end = std::min(out.find('/', at), out.size());
     auto segment = std::string_view(out).substr(at, end - at);

@@ -37,9 +37,8 @@ class Screen {
     if (blocked_) return;
     hits_.clear();
     const size_t before = out.size();
-    std::string held = renewed();
-    if (!stream_) return void(out.append(held).append(piece));
-    if (!held.empty()) stream_->feed(held, out, hits_);
+    renew(out);
+    if (!stream_) return void(out.append(piece));
     stream_->feed(piece, out, hits_);
     // A value is found in several spellings at once: told once.
     const std::string* last = nullptr;
@@ -74,17 +73,16 @@ class Screen {
   bool holds() const { return stream_ && stream_->held() > 0; }
 
  private:
-  // What the one before held back, if there is another automaton now: the new one begins with it.
-  std::string renewed() {
-    std::string held;
-    if (!source_) return held;
+  // A value may have begun already, and a few bytes of it may be out: the new automaton looks at all of that.
+  void renew(std::string& out) {
+    if (!source_) return;
     auto now = source_();
-    if (now == automaton_) return held;
-    if (stream_) stream_->end(held);
+    if (now == automaton_) return;
     automaton_ = std::move(now);
+    if (stream_ && automaton_) return stream_->renew(automaton_, out, hits_);
+    if (stream_) stream_->end(out);
     stream_.reset();
     if (automaton_) stream_.emplace(automaton_);
-    return held;
   }
 
   Source source_;

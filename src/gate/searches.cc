@@ -13,6 +13,20 @@ namespace isola::gate {
 namespace {
 constexpr size_t kMostPlaces = 1024;
 constexpr size_t kShownText = 512, kShownMethod = 32, kShownPath = 200;  // of what a sandbox says, in records
+
+// A name was made lower case before anybody could look at it, and with it a value that was asked for as one.
+void blot_whatever_case(std::string& text, std::string_view value) {
+  auto alike = [](char a, char b) {
+    auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+    return lower(a) == lower(b);
+  };
+  for (auto from = text.begin();;) {
+    auto at = std::search(from, text.end(), value.begin(), value.end(), alike);
+    if (at == text.end()) return;
+    from = at + static_cast<ptrdiff_t>(value.size());
+    std::fill(at, from, '*');
+  }
+}
 }  // namespace
 
 const Searches::Target& Searches::target(const std::string& binding) const {
@@ -34,6 +48,10 @@ void Searches::blot(Event& event) const {
        {std::pair(&event.name, kMaxName), std::pair(&event.address, kShownText), std::pair(&event.rule, kShownText),
         std::pair(&event.method, kShownMethod), std::pair(&event.path, kShownPath)}) {
     blots.whole(*text);
+    for (const auto* list : {&now_, &past_})
+      for (const auto& bound : *list)
+        for (auto part : bound->searched())
+          if (scan::is_searchable(part)) blot_whatever_case(*text, part);
     text->resize(std::min(text->size(), most));
   }
 }

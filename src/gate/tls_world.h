@@ -24,7 +24,7 @@ namespace isola::gate::testing {
 inline constexpr char kAllow[] = "allow a.example:9443,9444,9080\nallow b.example:9443\n";
 
 inline constexpr uint16_t kSecurePort = 9443, kOtherPort = 9444, kClearPort = 9080;
-inline constexpr char kValue[] = "hunter2-the-real-key-0123456789";
+inline constexpr char kValue[] = "Hunter2-The-Real-Key-0123456789";
 inline constexpr char kPlaceholder[] = "placeholder-7f3a9c51d2";
 
 // One connection at a server of ours, in clear or not.

@@ -37,7 +37,7 @@ Result<bool> PipeClient::pump(Milliseconds timeout) {
   ISOLA_CHECK(flush());
   std::vector<pollfd> fds{{from_.get(), POLLIN, 0},
                           {to_.get(), static_cast<short>(session_.out().empty() ? 0 : POLLOUT), 0}};
-  for (const auto& [fd, ready] : watched_) fds.push_back({fd, POLLIN, 0});
+  for (const auto& [fd, watched] : watched_) fds.push_back({fd, watched.events, 0});
   int n = ::poll(fds.data(), fds.size(), static_cast<int>(timeout.count()));
   if (n < 0 && errno == EINTR) return true;
   if (n < 0) return sys_error("cannot wait for the guest");
@@ -57,7 +57,7 @@ Result<bool> PipeClient::pump(Milliseconds timeout) {
   for (size_t i = 2; i < fds.size(); ++i) {
     auto at = watched_.find(fds[i].fd);
     if (!fds[i].revents || at == watched_.end()) continue;
-    auto ready = at->second;  // it may ignore() itself
+    auto ready = at->second.ready;  // it may ignore() itself
     ready();
   }
   ISOLA_CHECK(flush());
@@ -141,6 +141,12 @@ Result<T> PipeClient::bulk_for(Op op, std::string_view args) {
 
 Result<std::string> PipeClient::ping(std::string_view text) { return call(Op::ping, text); }
 
+std::string encoded_go_on() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return encode(GoOn{.time = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec});
+}
+
 namespace {
 Result<void> nothing(Result<std::string> result) {
   if (!result) return std::unexpected(std::move(result).error());
@@ -149,11 +155,12 @@ Result<void> nothing(Result<std::string> result) {
 }  // namespace
 
 Result<void> PipeClient::quiesce() { return nothing(call(Op::quiesce, {})); }
-Result<void> PipeClient::go_on() { return nothing(call(Op::go_on, {})); }
+Result<void> PipeClient::go_on() { return nothing(call(Op::go_on, encoded_go_on())); }
 Result<void> PipeClient::configure(const Configure& args) { return nothing(call(Op::configure, encode(args))); }
 
-std::shared_ptr<Run> PipeClient::follow(Op op, std::string_view args, RunCallbacks callbacks) {
+std::shared_ptr<Run> PipeClient::follow(Op op, std::string_view args, RunCallbacks callbacks, Credit credit) {
   auto run = std::make_shared<Run>();
+  run->by_hand_ = credit == Credit::by_hand;
   auto on = std::make_shared<RunCallbacks>(std::move(callbacks));
   ChannelCallbacks channel;
   channel.reply = [run, on](std::string_view bytes) {
@@ -163,6 +170,7 @@ std::shared_ptr<Run> PipeClient::follow(Op op, std::string_view args, RunCallbac
     if (on->started) on->started(*started);
   };
   channel.data = [run, on](std::string_view piece) {
+    if (run->by_hand_) run->owed_ += static_cast<uint32_t>(piece.size());
     Reader in(piece);
     auto stream = static_cast<Stream>(in.u8());
     uint64_t seq = in.u64();
@@ -186,12 +194,20 @@ std::shared_ptr<Run> PipeClient::follow(Op op, std::string_view args, RunCallbac
       run->exit_ = std::unexpected(std::move(end).error());
     if (run->exit_) run->pid_ = run->exit_->pid;
   };
-  run->channel_ = session_.open(op, args, std::move(channel));
+  run->channel_ = session_.open(op, args, std::move(channel), kHostWindow, run->by_hand_);
   return run;
 }
 
-std::shared_ptr<Run> PipeClient::begin_run(const Start& start, RunCallbacks callbacks) {
-  return follow(Op::run, encode(start), std::move(callbacks));
+void PipeClient::consumed(const std::shared_ptr<Run>& run) {
+  if (run->owed_ >= kHostWindow / 2) session_.grant(run->channel_, std::exchange(run->owed_, 0));
+}
+
+std::shared_ptr<Run> PipeClient::begin_run(const Start& start, RunCallbacks callbacks, Credit credit) {
+  return follow(Op::run, encode(start), std::move(callbacks), credit);
+}
+
+std::shared_ptr<Run> PipeClient::begin_held_run(const Start& start, RunCallbacks callbacks, Credit credit) {
+  return follow(Op::run_held, encode(start), std::move(callbacks), credit);
 }
 
 std::shared_ptr<Run> PipeClient::begin_attach(uint32_t pid, uint64_t from, RunCallbacks callbacks) {

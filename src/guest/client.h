@@ -48,6 +48,8 @@ class Run {
  private:
   friend class PipeClient;
   uint32_t channel_ = 0, pid_ = 0;
+  bool by_hand_ = false;
+  uint32_t owed_ = 0;  // handed out, and not said to be consumed yet
   uint64_t seq_ = 0;
   bool ended_ = false;
   Result<Exit> exit_;
@@ -77,8 +79,10 @@ class PipeClient {
   // Waits for bytes, for room, or for one of the watched fds, and handles them once. false = the time was up first.
   Result<bool> pump(Milliseconds timeout = Milliseconds(-1));
   Result<void> pump_until(const std::function<bool()>& done, Milliseconds timeout = Milliseconds(-1));
-  // Calls `ready` from pump() whenever fd is readable (standard input, a signalfd), until ignore(fd).
-  void on_readable(int fd, std::function<void()> ready) { watched_[fd] = std::move(ready); }
+  // Calls `ready` from pump() whenever fd is readable (standard input, a signalfd), or there is room in it, until
+  // ignore(fd).
+  void on_readable(int fd, std::function<void()> ready) { watched_[fd] = {POLLIN, std::move(ready)}; }
+  void on_writable(int fd, std::function<void()> ready) { watched_[fd] = {POLLOUT, std::move(ready)}; }
   void ignore(int fd) { watched_.erase(fd); }
 
   Result<std::string> ping(std::string_view text);
@@ -88,7 +92,15 @@ class PipeClient {
 
   // ---- processes ----
   Result<Exit> run(const Start& start, RunCallbacks callbacks = {});
-  std::shared_ptr<Run> begin_run(const Start& start, RunCallbacks callbacks = {});
+  // Callbacks have consumed what they are given when they return; by hand, it is said by consumed(), and no more than a
+  // window is handed out until then.
+  enum class Credit : uint8_t { by_itself, by_hand };
+  std::shared_ptr<Run> begin_run(const Start& start, RunCallbacks callbacks = {}, Credit credit = Credit::by_itself);
+  // The command waits in its writes for whoever takes their time to consume, and nothing is lost. A guest of an earlier
+  // version refuses it with Code::unsupported.
+  std::shared_ptr<Run> begin_held_run(const Start& start, RunCallbacks callbacks = {},
+                                      Credit credit = Credit::by_itself);
+  void consumed(const std::shared_ptr<Run>& run);  // everything up to now
   std::shared_ptr<Run> begin_attach(uint32_t pid, uint64_t from, RunCallbacks callbacks = {});
   Result<Exit> finish(const std::shared_ptr<Run>& run);                               // waits for its end
   Result<void> write_stdin(const std::shared_ptr<Run>& run, std::string_view bytes);  // waits while the guest is full
@@ -148,7 +160,7 @@ class PipeClient {
   Result<void> await_stream(uint32_t channel, const bool& ended, const uint64_t& progress);
   Result<void> send_all(uint32_t channel, std::string_view bytes, const std::function<bool()>& stop,
                         Milliseconds timeout = Milliseconds(-1));
-  std::shared_ptr<Run> follow(Op op, std::string_view args, RunCallbacks callbacks);
+  std::shared_ptr<Run> follow(Op op, std::string_view args, RunCallbacks callbacks, Credit credit = Credit::by_itself);
   Result<void> flush();
   // What the guest sent is being handed out: no second reading may begin in the middle of it.
   Result<void> not_inside() const {
@@ -158,7 +170,11 @@ class PipeClient {
 
   Fd from_, to_;
   Session session_;
-  std::map<int, std::function<void()>> watched_;
+  struct Watched {
+    short events;
+    std::function<void()> ready;
+  };
+  std::map<int, Watched> watched_;
   Milliseconds patience_{-1};
   bool inside_ = false;
 };

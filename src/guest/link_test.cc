@@ -77,6 +77,32 @@ TEST_F(HostSession, RefusesWhatBreaksTheRules) {
   frame(c, Type::end, "\1", false);  // and nothing after it
 }
 
+// Cancelled ones count as well: nobody waits for them, but their end is still to come.
+TEST_F(HostSession, AGuestThatEndsNothingFillsNoTable) {
+  hello();
+  uint32_t first = s.open(Op::ping, "", {});
+  while (s.channels() < Session::kMostOpen) s.cancel(s.open(Op::ping, "", {}));
+  size_t out = s.out().size();
+  int ended = 0;
+  auto refused = [&](Result<std::string_view> end) {
+    ASSERT_FALSE(end);
+    EXPECT_EQ(end.error().code, Code::exhausted);
+    ++ended;
+  };
+  uint32_t none = s.open(Op::read, "args", {.end = refused});
+  EXPECT_EQ(none, 0u);
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(s.channels(), Session::kMostOpen);
+  s.cancel(none), s.send_eof(none), s.grant(none, 1);
+  EXPECT_EQ(s.send(none, "nobody's"), 8u);
+  EXPECT_EQ(s.out().size(), out) << "the guest was told of it";
+  // With an end there is room again.
+  frame(first, Type::end, "\1", true);
+  EXPECT_NE(s.open(Op::ping, "", {}), 0u);
+  s.reset({});
+  EXPECT_EQ(ended, 1);
+}
+
 TEST_F(HostSession, CreditLimitsWhatIsSentAndResetEndsEverything) {
   hello();
   int writable = 0, ended = 0;

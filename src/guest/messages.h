@@ -59,7 +59,7 @@ enum class Op : uint8_t {
   ports,
   dial,
   metrics,
-  go_on,           // after quiesce, on the same link: what was held back comes, and everything is as before
+  go_on,           // after quiesce, on the same link: what was held back comes, and everything is as before (GoOn)
   enter,           // a folder becomes the guest's root for good: no path of a later call leads out of it
   run_with_files,  // as run
   run_held,        // as run, and
@@ -75,6 +75,16 @@ inline bool gives_output(Op op) {
 enum class Stream : uint8_t { none, out, err, pty, gap, count_ };
 inline constexpr size_t kPieceHeader = 9;
 inline constexpr uint64_t kFromNow = UINT64_MAX;  // Attach::from: nothing of the past
+
+// A guest with a kernel of its own stood still meanwhile, and its clock with it.
+struct GoOn {
+  int64_t time = 0;  // nanoseconds since 1970, the host's
+  template <typename A>
+  void fields(A& a) {
+    a(time);
+  }
+};
+std::string encoded_go_on();  // with the time as it is now
 
 // ---- processes ----
 

@@ -223,6 +223,38 @@ TEST(GuestOutput, AHeldProcessWaitsForItsReader) {
   EXPECT_EQ(exit->seq, kFlood + 4);
 }
 
+// What is not read yet has no place but memory, so it waits earlier.
+TEST(GuestOutput, AHeldProcessLosesNothingWhereTheDiskIsFull) {
+  TestGuest guest;
+  ASSERT_TRUE(guest->hello());
+  const rlimit nothing{0, 0};
+  ASSERT_EQ(::prlimit(guest.pid(), RLIMIT_FSIZE, &nothing, nullptr), 0);
+  constexpr uint64_t kFlood = uint64_t{4} << 20;
+  uint64_t got = 0, lost = 0;
+  auto take = [&](std::string_view bytes) { got += bytes.size(); };
+  auto run = guest->begin_held_run({.argv = {"/bin/sh", "-c", "head -c 4194304 /dev/zero; echo all >&2"}},
+                                   {.out = take, .err = take, .gap = [&](uint64_t, uint64_t bytes) { lost += bytes; }},
+                                   PipeClient::Credit::by_hand);
+  ASSERT_TRUE(guest->pump_until([&] { return run->pid() != 0; }));
+  uint64_t before = 0, now = 1;
+  for (int same = 0; same < 20; same = now == before ? same + 1 : 0) {
+    before = now;
+    auto list = guest->processes();
+    ASSERT_OK(list);
+    ASSERT_TRUE(list->list.at(0).running);
+    now = list->list[0].seq;
+  }
+  EXPECT_LT(now, uint64_t{1} << 20);
+  EXPECT_LE(got, kHostWindow) << "more than a window was handed out";
+  while (!run->ended()) {
+    guest->consumed(run);
+    ASSERT_TRUE(guest->pump());
+  }
+  ASSERT_OK(run->result());
+  EXPECT_EQ(got, kFlood + 4);
+  EXPECT_EQ(lost, 0u);
+}
+
 TEST(GuestOutput, ManySmallPiecesStayBounded) {
   TestGuest guest;
   uint64_t out = 0, err = 0;

@@ -16,6 +16,10 @@ std::unexpected<Error> broken(const char* what) {
 }  // namespace
 
 uint32_t Session::open(Op op, std::string_view args, ChannelCallbacks callbacks, uint32_t window, bool manual) {
+  if (channels_.size() >= kMostOpen) {
+    if (callbacks.end) callbacks.end(fail(Code::exhausted, "the sandbox does not end what was asked of it"));
+    return 0;
+  }
   while (next_ == 0 || channels_.contains(next_)) ++next_;
   uint32_t id = next_++;
   auto channel = std::make_shared<Channel>();

@@ -40,8 +40,14 @@ struct ChannelCallbacks {
 
 class Session {
  public:
+  // A guest that ends nothing fills no memory of ours. More than it has open itself (kMaxChannels), since it may have
+  // ended many that we have not heard of yet: whoever asks a thousand short questions at once is answered.
+  static constexpr size_t kMostOpen = 4 * kMaxChannels;
+
   std::function<void(const Hello&)> on_hello;
 
+  // Where kMostOpen are open it ends at once, inside this call, with Code::exhausted, and 0 is returned: the number of
+  // no channel, with which everything below does nothing.
   uint32_t open(Op op, std::string_view args, ChannelCallbacks callbacks, uint32_t window = kHostWindow,
                 bool manual = false);
   size_t send(uint32_t channel, std::string_view bytes);  // how many were taken: as far as the guest's credit goes

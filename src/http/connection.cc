@@ -51,6 +51,7 @@ Task<void> Connection::run(std::shared_ptr<Connection> self) {
     c.busy_ = true;
     go_on = co_await c.serve_one();
     c.busy_ = false;
+    c.served_ = true;
     c.buffer_.shrink();
     if (c.buffer_.empty()) {
       c.streak_ = 0;
@@ -59,6 +60,11 @@ Task<void> Connection::run(std::shared_ptr<Connection> self) {
     }
   }
   c.stop_clock();
+}
+
+std::chrono::milliseconds Connection::idle_time() const {
+  const bool many = core_->connections > core_->max_connections / 2;
+  return served_ && !many ? limits().idle_time : std::min(limits().idle_time, limits().short_idle_time);
 }
 
 Task<bool> Connection::handshake() {
@@ -94,7 +100,7 @@ Task<bool> Connection::read_head() {
       if (!begun) set_deadline(reading_, limits().header_time);
       begun = true;
     }
-    auto got = co_await fill(limits().header_bytes, begun ? 0ms : limits().idle_time);
+    auto got = co_await fill(limits().header_bytes, begun ? 0ms : idle_time());
     if (!got || *got == 0) {
       bool slow = reading_.late && begun;
       reading_.late = false;
@@ -196,6 +202,7 @@ Task<bool> Connection::serve_one() {
 
 Task<bool> Connection::drain(Exchange::State& s) {
   size_t left = kDrain;
+  set_deadline(reading_, limits().drain_time);  // of all of it
   buffer_.consume(std::exchange(s.held, 0));
   while (!parser_.done()) {
     auto piece = parser_.body(buffer_.view());
@@ -204,9 +211,10 @@ Task<bool> Connection::drain(Exchange::State& s) {
     if (piece->data.size() > left) co_return false;
     left -= piece->data.size();
     if (piece->used > 0) continue;
-    auto got = co_await fill(kBodyBuffer, 5s);
+    auto got = co_await fill(kBodyBuffer, 0ms);
     if (!got || *got == 0) co_return false;
   }
+  clear_deadline(reading_);
   co_return true;
 }
 

@@ -39,7 +39,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<Result<void>> send_reply(Exchange::State& s);
   Task<Result<void>> send_piece(Exchange::State& s, std::string_view bytes);
   Task<Result<void>> send_end(Exchange::State& s);
-  enum class Gone : uint8_t { silent, unreachable };  // sends no more; or takes no more either
+  // Sends no more; or takes no more either; or that, and found out by asking where a reply can be waited for.
+  enum class Gone : uint8_t { silent, unreachable, asked };
   Task<void> gone(Exchange::State& s, Gone when);
   void reset();
 
@@ -64,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   static constexpr Clock::time_point kNever = Clock::time_point::max();
 
   Task<bool> handshake();
+  std::chrono::milliseconds idle_time() const;
   Task<bool> read_head();  // false: nothing more to serve here
   Task<bool> serve_one();  // false: nothing more to serve here
   Result<void> understand(Exchange::State& s);
@@ -71,6 +73,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Task<bool> drain(Exchange::State& s);
   Task<void> refuse(int status, std::string_view code, std::string_view message);
   Task<void> linger(bool unread);
+  Task<void> ask_until_gone();
+  Task<Result<void>> send_whole(Exchange::State& s);
   Task<Result<void>> send_packed(Exchange::State& s);
   Task<Result<void>> send_packed_piece(Exchange::State& s, std::string_view bytes);
   Task<Result<void>> send_chunk(Exchange::State& s, std::string_view bytes);
@@ -96,7 +100,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Transport::executor_type> timer_;
   Watch reading_, writing_;
   Clock::time_point armed_ = kNever;
-  bool retiring_ = false, busy_ = false, keep_ = false, cut_ = false;
+  bool retiring_ = false, busy_ = false, keep_ = false, cut_ = false, served_ = false;
   const Exchange* exchange_ = nullptr;
   unsigned streak_ = 0;  // requests answered without ever waiting
 };

@@ -5,6 +5,7 @@
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -138,6 +139,23 @@ Task<Result<void>> Connection::send_tls(std::string_view a, std::string_view b, 
   co_return Result<void>();
 }
 
+// Who has ended its side and who has hung up look the same until something is sent: who is there passes over an interim
+// answer, and the kernel of who is not resets the connection.
+Task<void> Connection::ask_until_gone() {
+  using namespace boost::asio::experimental::awaitable_operators;
+  constexpr std::string_view kAsk = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::steady_timer next(transport_.get_executor());
+  for (auto wait = 1s;; wait = 15s) {
+    next.expires_after(wait);
+    auto first = co_await (transport_.socket.async_wait(Transport::Socket::wait_error, kUse) || next.async_wait(kUse));
+    if (first.index() == 0 || cut_) co_return;
+    if (auto [ec] = std::get<1>(first); ec) co_return;
+    ssize_t n = ::send(transport_.socket.native_handle(), kAsk.data(), kAsk.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) co_return;
+    if (n >= 0 && static_cast<size_t>(n) < kAsk.size()) co_return cut();  // half an answer: nothing fits behind it
+  }
+}
+
 Task<void> Connection::gone(Exchange::State& s, Gone when) {
   if (s.taken || s.aborted || cut_) co_return;
   if (parser_.done()) buffer_.consume(std::exchange(s.held, 0));
@@ -150,7 +168,7 @@ Task<void> Connection::gone(Exchange::State& s, Gone when) {
       bool keep = std::exchange(keep_, false);
       auto room = buffer_.prepare(kAhead);
       auto [ec, n] = co_await transport_.tls->async_read_some(asio::buffer(room.data(), room.size()), kUse);
-      if (ec && (when == Gone::silent || ec != asio::error::eof)) co_return;
+      if (ec && (when != Gone::unreachable || ec != asio::error::eof)) co_return;
       if (ec) break;
       buffer_.commit(n);
       keep_ = keep;
@@ -163,7 +181,13 @@ Task<void> Connection::gone(Exchange::State& s, Gone when) {
       if (room.empty()) break;
       ssize_t n = ::recv(transport_.socket.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
       if (n < 0 && errno != EAGAIN && errno != EINTR) co_return;
-      if (n == 0 && when == Gone::silent) co_return;
+      // What tells the two apart is no part of HTTP/1.0, nor of a reply that has begun.
+      bool may_ask = when == Gone::asked && parser_.version == 11 && !s.begun && !s.finished;
+      if (n == 0 && may_ask) {
+        co_await ask_until_gone();
+        co_return;
+      }
+      if (n == 0 && when != Gone::unreachable) co_return;
       if (n == 0) break;
       if (n > 0) buffer_.commit(static_cast<size_t>(n));  // the next request, early
     }

@@ -103,7 +103,7 @@ Task<Result<std::string_view>> Connection::body_some(Exchange::State& s) {
     }
     buffer_.consume(piece->used);
     if (parser_.done() || piece->used > 0) continue;
-    auto got = co_await fill(kBodyBuffer, limits().body_time);
+    auto got = co_await fill(kBodyBuffer, s.body_time.value_or(limits().body_time));
     if (!got) {
       int status = got.error().code == Code::timeout ? 408 : 400;
       reading_.late = false;
@@ -172,6 +172,13 @@ bool Connection::decide_packing(Exchange::State& s) {
 }
 
 Task<Result<void>> Connection::send_reply(Exchange::State& s) {
+  Result<void> sent = co_await send_whole(s);
+  std::string().swap(s.body);  // its handler may have much to do yet, and an assignment would keep the memory
+  s.body_share.reset();
+  co_return sent;
+}
+
+Task<Result<void>> Connection::send_whole(Exchange::State& s) {
   bool head_only = parser_.method == "HEAD";
   bool large = s.body.size() > kLarge;
   // Nobody waits for a large one to be packed whose head alone was asked for.

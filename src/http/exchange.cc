@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/shares.h"
 #include "http/connection.h"
 #include "http/text.h"
 #include "http/websocket.h"
@@ -58,6 +59,8 @@ std::string_view Exchange::host_header() const { return header("Host"); }
 std::string_view Exchange::origin() const { return header("Origin"); }
 std::string_view Exchange::peer() const { return state_->connection.peer(); }
 std::string_view Exchange::request_id() const { return state_->request_id; }
+bool Exchange::waits_to_send() const { return state_->expects_continue; }
+uint64_t Exchange::number() const { return state_->number; }
 bool Exchange::secure() const { return state_->connection.transport().tls != nullptr; }
 bool Exchange::wants_upgrade() const { return !header("Upgrade").empty() && has_item(header("Connection"), "upgrade"); }
 const Route* Exchange::route() const { return state_->route; }
@@ -75,15 +78,39 @@ std::string_view Exchange::noted(std::string_view name) const {
 
 Task<Result<std::string_view>> Exchange::read_some() { return state_->connection.body_some(*state_); }
 
+namespace {
+
+// Bodies that are being put together: who sends many of them, each nearly to its end, must not take the memory of
+// everybody; nor who asks for many large replies and reads none. Small ones are free: a connection costs as much.
+constexpr size_t kMostCollected = 256 << 20, kFreeOfCharge = 64 << 10;
+Shares& collected() {
+  static Shares shares(kMostCollected);
+  return shares;
+}
+Shares& unsent() {
+  static Shares shares(kMostCollected);
+  return shares;
+}
+
+// Whoever has no project yet is known by its address.
+std::string payer_of(const Exchange& ex) {
+  std::string_view project = ex.noted("project");
+  return std::string(project.empty() ? ex.peer() : project);
+}
+
+}  // namespace
+
 Task<Result<std::string>> Exchange::read_all(size_t max) {
   State& s = *state_;
   s.body_limit = std::min<uint64_t>(s.body_limit, max);
   std::string all;
   if (auto length = body_length()) all.reserve(std::min<uint64_t>(*length, s.body_limit));
+  Shares::Share share = collected().of(payer_of(*this));
   for (;;) {
     auto piece = co_await s.connection.body_some(s);
     if (!piece) co_return std::unexpected(std::move(piece).error());
     if (piece->empty()) co_return all;
+    if (all.size() + piece->size() > kFreeOfCharge) ISOLA_CO_CHECK(share.take_all(piece->size(), "request bodies"));
     all += *piece;
   }
 }
@@ -101,10 +128,17 @@ void Exchange::keep_encoding() {
   if (!state_->body_failed) state_->body_status = 0;
 }
 void Exchange::body_limit(uint64_t bytes) { state_->body_limit = bytes; }
+void Exchange::body_time(std::chrono::milliseconds time) { state_->body_time = time; }
 
 void Exchange::reply(int status, std::string body, std::string_view type) {
   State& s = *state_;
   if (s.begun || s.finished || s.taken || s.aborted) return;
+  s.body_share.reset();
+  if (body.size() > kFreeOfCharge) {
+    auto share = unsent().of(payer_of(*this));
+    if (auto room = share.take_all(body.size(), "replies that nobody has read"); !room) return fail(room.error(), 1);
+    s.body_share.emplace(std::move(share));
+  }
   s.pending = true;
   s.status = status;
   s.body = std::move(body);
@@ -183,6 +217,7 @@ void Exchange::abort() {
 }
 
 Task<void> Exchange::gone() { return state_->connection.gone(*state_, Connection::Gone::silent); }
+Task<void> Exchange::left() { return state_->connection.gone(*state_, Connection::Gone::asked); }
 Task<void> Exchange::cut_off() { return state_->connection.gone(*state_, Connection::Gone::unreachable); }
 
 }  // namespace isola::http

@@ -18,6 +18,7 @@
 // that must not pretend to have finished calls abort().
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -70,8 +71,10 @@ class Exchange {
   std::string_view host() const;                                       // lower case, without the port
   std::string_view host_header() const;                                // as sent
   std::string_view origin() const;
-  std::string_view peer() const;  // 127.0.0.1 or ::1
-  std::string_view request_id() const;
+  std::string_view peer() const;         // 127.0.0.1 or ::1
+  std::string_view request_id() const;   // may be the client's own word
+  bool waits_to_send() const;            // its body: until it is read, or answered
+  uint64_t number() const;               // ours: no other exchange of this process has it; never 0
   bool secure() const;                   // it came over TLS
   bool wants_upgrade() const;            // Connection: upgrade is there
   Result<void> check_websocket() const;  // whether upgrade() to one could succeed
@@ -89,9 +92,12 @@ class Exchange {
   bool has_body() const;
   void keep_encoding();             // before the first piece: a proxy wants the body as it came
   void body_limit(uint64_t bytes);  // instead of the route's; kNoLimit for streams
+  // Without a byte of it, instead of the server's: for slow streams.
+  void body_time(std::chrono::milliseconds time);
 
   // ---- a whole reply: kept until the handler returns or send() is called; a second one replaces the first. Large
-  // compressible ones are compressed for those who ask for it.
+  // compressible ones are compressed for those who ask for it. One for which the caller has too many unread becomes a
+  // 429.
   void reply(int status, std::string body = {}, std::string_view type = "application/json");
   void set_header(std::string_view name, std::string_view value);        // for reply() and begin(), before them
   void fail(const Error& error, std::optional<int> retry_after_s = {});  // in the error shape of the route's group
@@ -112,6 +118,10 @@ class Exchange {
   void abort();
   // Completes when the client has hung up. For waits: co_await (ex.gone() || events.next()).
   Task<void> gone();
+  // The same for long waits before the reply: one that has only ended its side (`nc -N`) has not left. It is asked now
+  // and then by a `100 Continue`, which every client passes over. Of TLS and HTTP/1.0, and once the reply has begun, it
+  // is gone().
+  Task<void> left();
   // Completes when nothing can reach the client any more: its connection was reset, or failed. One that has only ended
   // its side (`nc -N`) waits for the answer. Who hung up looks the same until something is sent: for short waits alone.
   Task<void> cut_off();

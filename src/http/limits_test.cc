@@ -31,7 +31,12 @@ Task<void> count_bytes(Exchange& ex) {
   }
   ex.reply(200, std::to_string(n), "text/plain");
 }
+Task<void> count_patiently(Exchange& ex) {
+  ex.body_time(1h);
+  co_await count_bytes(ex);
+}
 void limited_routes(Router& r) {
+  r.add("POST", "/patient", count_patiently);
   r.add("GET", "/", greet);
   r.add("POST", "/", count_bytes).body_limit = Exchange::kNoLimit;
 }
@@ -197,6 +202,25 @@ TEST(Limits, ASlowHeadIs408AndAnIdleConnectionIsClosed) {
   EXPECT_TRUE(kept.at_end());
 }
 
+TEST(Limits, WhoeverAskedSomethingMayIdleForLonger) {
+  ServerOptions options;
+  options.limits.idle_time = 1h;
+  options.limits.short_idle_time = 50ms;
+  TestServer server(limited_routes, options);
+  RawClient kept(server.port());
+  EXPECT_EQ(kept.get("/").status, 200);
+  {
+    RawClient idle(server.port());
+    EXPECT_TRUE(idle.at_end());
+  }
+  EXPECT_EQ(kept.get("/").status, 200);
+  options.limits.connections = 1;  // one is more than half of them
+  TestServer scarce(limited_routes, options);
+  RawClient only(scarce.port());
+  EXPECT_EQ(only.get("/").status, 200);
+  EXPECT_TRUE(only.at_end());
+}
+
 TEST(Limits, AHeadThatDripsDoesNotGetMoreTime) {
   ServerOptions options;
   options.limits.header_time = 100ms;
@@ -223,6 +247,18 @@ TEST(Limits, ASlowBodyIs408) {
   RawReply reply = client.reply();
   EXPECT_EQ(reply.status, 408);
   EXPECT_EQ(reply.header("Connection"), "close");
+}
+
+TEST(Limits, ARouteCanWaitLongerForABody) {
+  ServerOptions options;
+  options.limits.body_time = 50ms;
+  TestServer server(limited_routes, options);
+  RawClient patient(server.port()), other(server.port());
+  patient.send("POST /patient HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
+  other.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
+  EXPECT_EQ(other.reply().status, 408);
+  patient.send("def");
+  EXPECT_EQ(patient.reply().body, "6");
 }
 
 TEST(Limits, AClientThatDoesNotReadIsCut) {

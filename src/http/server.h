@@ -36,8 +36,11 @@ struct ServerLimits {
   uint64_t body_bytes = 16 << 20;  // more: 413; routes and exchanges can say otherwise
   std::chrono::milliseconds header_time{
       10'000};  // from the first byte of a head (and for the TLS handshake) to its last: 408
-  std::chrono::milliseconds idle_time{75'000};   // between requests
+  // Between requests: longer than clients keep a connection for. Before the first one, and where many of the
+  // connections are taken, it is the shorter of the two.
+  std::chrono::milliseconds idle_time{330'000}, short_idle_time{75'000};
   std::chrono::milliseconds body_time{60'000};   // without a byte of a body that a handler waits for: 408
+  std::chrono::milliseconds drain_time{5'000};   // for what is left of a body that nobody wanted: closed
   std::chrono::milliseconds write_time{60'000};  // without a byte taken by a slow reader: cut
   size_t connections = 0;                        // 0: what RLIMIT_NOFILE leaves after a reserve; more: 503
 };

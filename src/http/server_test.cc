@@ -329,6 +329,71 @@ TEST(Server, AClientThatOnlyEndedItsSideIsNotCutOff) {
   while (cut_off == 0) std::this_thread::yield();
 }
 
+TEST(Server, ABodyThatNobodyWantedHasItsTime) {
+  ServerOptions options;
+  options.limits.drain_time = 50ms;
+  TestServer server(
+      [&](Router& r) {
+        r.add("POST", "/", [](Exchange& ex) -> Task<void> {
+          ex.reply(200, "done", "text/plain");
+          co_return;
+        });
+      },
+      options);
+  RawClient client(server.port());
+  constexpr size_t kBody = 60'000;
+  client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(kBody) + "\r\n\r\n");
+  EXPECT_EQ(client.reply().body, "done");
+  // Byte by byte, each in time for itself: the end comes before the body's.
+  size_t sent = 0;
+  for (pollfd p{client.fd(), POLLIN, 0}; sent < kBody && ::poll(&p, 1, 1) == 0; ++sent)
+    if (!client.send("x")) break;
+  EXPECT_LT(sent, kBody);
+}
+
+TEST(Server, WhoOnlyEndedItsSideHasNotLeft) {
+  std::atomic<int> left = 0, began = 0;
+  std::atomic<bool> go_on = false;
+  TestServer server([&](Router& r) {
+    r.add("GET", "/", [&](Exchange& ex) -> Task<void> {
+      using namespace boost::asio::experimental::awaitable_operators;
+      boost::asio::steady_timer look(co_await boost::asio::this_coro::executor);
+      began++;
+      auto until = [&]() -> Task<void> {
+        while (!go_on) {
+          look.expires_after(1ms);
+          co_await look.async_wait(boost::asio::use_awaitable);
+        }
+      };
+      auto first = co_await (ex.left() || until());
+      if (first.index() == 0) left++;
+      ex.reply(200, "there", "text/plain");
+    });
+  });
+  RawClient patient(server.port());
+  patient.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  patient.shutdown_write();
+  // Asked, and there.
+  while (patient.rest().find("100 Continue") == std::string::npos) {
+    std::string more = patient.some();
+    ASSERT_FALSE(more.empty());
+    patient.rest() += more;
+  }
+  {
+    RawClient deserter(server.port());
+    deserter.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (began < 2) std::this_thread::yield();
+  }
+  RawClient old(server.port());
+  old.send("GET / HTTP/1.0\r\nHost: x\r\n\r\n");
+  old.shutdown_write();
+  while (left < 2) std::this_thread::yield();
+  go_on = true;
+  EXPECT_EQ(patient.reply().body, "there");
+  EXPECT_EQ(patient.continues(), 1);
+  EXPECT_EQ(left, 2);
+}
+
 TEST(Server, AWaitThatEndsBeforeTheClientDoesKeepsTheConnection) {
   TestServer server([&](Router& r) {
     r.add("GET", "/", [&](Exchange& ex) -> Task<void> {

@@ -1,4 +1,7 @@
 // Leaving HTTP: a WebSocket of our own, or the bare bytes for a proxy.
+#include <fmt/format.h>
+#include <poll.h>
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
@@ -20,6 +23,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
+constexpr size_t kKeySize = 24;         // 16 bytes in base64
+constexpr size_t kMostEarly = 1 << 10;  // that a client may send before it has the answer to its handshake
+
 // Operations that the end of a stream cancels still complete, and look at the connection when they do: it goes after
 // them.
 void let_go(std::shared_ptr<Connection> connection) {
@@ -31,7 +37,9 @@ void let_go(std::shared_ptr<Connection> connection) {
 
 class BeastSocket : public WebSocket {
  public:
-  BeastSocket(std::shared_ptr<Connection> connection, const WebSocketOptions& options, std::string subprotocol)
+  // `headers`: "Name: value\r\n"…, for the answer.
+  BeastSocket(std::shared_ptr<Connection> connection, const WebSocketOptions& options, std::string subprotocol,
+              std::string headers)
       : connection_(std::move(connection)), stream_(connection_->transport()), subprotocol_(std::move(subprotocol)) {
     stream_.read_message_max(options.max_message);
     ws::stream_base::timeout time{};
@@ -41,7 +49,14 @@ class BeastSocket : public WebSocket {
     stream_.set_option(time);
     stream_.auto_fragment(false);
     std::string chosen = subprotocol_;
-    stream_.set_option(ws::stream_base::decorator([chosen](ws::response_type& reply) {
+    stream_.set_option(ws::stream_base::decorator([chosen, headers = std::move(headers)](ws::response_type& reply) {
+      for (std::string_view rest = headers; !rest.empty();) {
+        std::string_view line = rest.substr(0, rest.find("\r\n"));
+        rest.remove_prefix(line.size() + 2);
+        size_t colon = line.find(": ");
+        reply.insert(beast::string_view(line.data(), colon),
+                     beast::string_view(line.data() + colon + 2, line.size() - colon - 2));
+      }
       if (!chosen.empty()) reply.set(beast::http::field::sec_websocket_protocol, chosen);
       reply.erase(beast::http::field::server);
     }));
@@ -82,6 +97,20 @@ class BeastSocket : public WebSocket {
     auto [ec] = co_await stream_.async_close(why, kUse);
     if (ec) co_return fail(Code::unavailable, "the WebSocket broke: " + ec.message());
     co_return Result<void>();
+  }
+
+  // Nobody tells of an end behind bytes that are not read, but the kernel knows.
+  Task<void> gone() override {
+    Transport::Socket& socket = connection_->transport().socket;
+    asio::steady_timer look(socket.get_executor());
+    for (;;) {
+      // First the wait: what somebody sent before the end of it is still to be taken.
+      look.expires_after(500ms);
+      auto [ec] = co_await look.async_wait(kUse);
+      if (ec) co_return;
+      pollfd peer{socket.native_handle(), POLLRDHUP, 0};
+      if (!socket.is_open() || ::poll(&peer, 1, 0) != 0) co_return;
+    }
   }
 
   std::string_view subprotocol() const override { return subprotocol_; }
@@ -138,8 +167,10 @@ class BareStream : public RawStream {
 Result<void> Exchange::check_websocket() const {
   if (!wants_upgrade() || !equal_nocase(header("Upgrade"), "websocket") || header("Sec-WebSocket-Key").empty())
     return isola::fail(Code::invalid, "this call is a WebSocket: ask for an upgrade");
-  if (method() != "GET" || header("Sec-WebSocket-Version") != "13")
-    return isola::fail(Code::invalid, "only WebSocket version 13, by GET, is understood");
+  if (method() != "GET" || state_->connection.parser().version != 11 || header("Sec-WebSocket-Version") != "13")
+    return isola::fail(Code::invalid, "only WebSocket version 13, by GET of HTTP/1.1, is understood");
+  if (header("Sec-WebSocket-Key").size() != kKeySize)
+    return isola::fail(Code::invalid, "Sec-WebSocket-Key: must be 16 bytes in base64");
   return {};
 }
 
@@ -155,14 +186,19 @@ Task<Result<std::unique_ptr<WebSocket>>> Exchange::upgrade(const WebSocketOption
     return !chosen.empty();
   });
   Connection& c = s.connection;
-  s.taken = true;
-  s.status = 101;
-  auto socket = std::make_unique<BeastSocket>(c.shared_from_this(), options, std::move(chosen));
-  // Beast reads the handshake once more, and whatever came behind it.
-  std::string head(c.parser().text());
-  head += c.buffer().view();
+  // Beast has little room for what it reads at first: it gets what it looks at, and whatever came behind the handshake.
+  if (c.buffer().size() > kMostEarly)
+    co_return isola::fail(Code::invalid, "too much was sent before the handshake was answered");
+  std::string head = fmt::format(
+      "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+      "Sec-WebSocket-Key: {}\r\n\r\n{}",
+      header("Sec-WebSocket-Key"), c.buffer().view());
   c.buffer().consume(c.buffer().size());
+  s.taken = true;
+  auto socket = std::make_unique<BeastSocket>(c.shared_from_this(), options, std::move(chosen),
+                                              fmt::format("X-Request-Id: {}\r\n{}", s.request_id, s.headers));
   ISOLA_CO_CHECK(co_await socket->accept(head));
+  s.status = 101;
   std::unique_ptr<WebSocket> result = std::move(socket);
   co_return result;
 }

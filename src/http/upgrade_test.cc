@@ -101,6 +101,30 @@ TEST(WebSocket, RequestsThatAreNoneGetAnError) {
                 .status,
             400);
   EXPECT_EQ(client.get("/ws", "Connection: Upgrade\r\nUpgrade: h2c\r\n").status, 400);
+  EXPECT_EQ(client
+                .get("/ws",
+                     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAAAAAAAA\r\n")
+                .status,
+            400);
+}
+
+TEST(WebSocket, TheAnswerHasTheHandlersHeaders) {
+  TestServer server([&](Router& r) {
+    r.add("GET", "/ws", [](Exchange& ex) -> Task<void> {
+      ex.set_header("X-Of-Ours", "yes: it is");
+      co_await echo_socket(ex);
+    });
+  });
+  RawClient client(server.port());
+  // A browser's cookies make a handshake long.
+  RawReply reply = client.get("/ws",
+                              "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                              "X-Request-Id: mine\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nCookie: " +
+                                  std::string(8000, 'c') + "\r\n");
+  EXPECT_EQ(reply.status, 101);
+  EXPECT_EQ(reply.header("X-Of-Ours"), "yes: it is");
+  EXPECT_EQ(reply.header("X-Request-Id"), "mine");
 }
 
 TEST(WebSocket, ASilentPeerIsPingedAndThenCut) {

@@ -40,6 +40,8 @@ class WebSocket {
   virtual Task<Result<std::optional<WebSocketMessage>>> read() = 0;
   virtual Task<Result<void>> write(std::string_view data, bool text) = 0;
   virtual Task<Result<void>> close(uint16_t code = 1000, std::string_view reason = {}) = 0;
+  // Completes when the peer is gone, as far as that shows without a read: for waits between one read and the next.
+  virtual Task<void> gone() = 0;
   virtual std::string_view subprotocol() const = 0;  // the chosen one, or empty
   virtual uint16_t close_code() const = 0;           // the peer's, after read() gave nothing; 0 if it gave none
 };

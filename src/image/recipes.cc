@@ -42,7 +42,7 @@ const std::vector<Recipe>& recipes() {
        .interpreter = true,
        .aliases = {"code-interpreter-v1"}},
       {.name = "containers",
-       .summary = "podman, for containers inside a sandbox: with the boundaries uml and microvm",
+       .summary = "podman, for containers inside a sandbox: with the boundary uml",
        .packages = {"bash", "busybox-static", "ca-certificates", "coreutils", "crun", "fuse-overlayfs", "iptables", "netavark",
                     "podman", "procps", "python3-minimal", "sudo"},
        .containers = true},

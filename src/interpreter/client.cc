@@ -134,7 +134,7 @@ Task<void> Conversation::open_it(std::shared_ptr<Opening> opening) {
     else if (!o.unwanted)
       channel = co_await dial(*o.service, o.box, o.request);
   }
-  o.request = {};
+  (void)std::exchange(o.request, std::string());  // to assign nothing would keep its memory
   if (channel && o.unwanted) {
     Conversation left(*o.service, o.box, kLongestAnswer);
     left.channel_ = std::move(*channel);

@@ -95,6 +95,8 @@ class Cgroup {
   // The same for whoever can: returns once every process inside is really stopped; a timeout thaws again.
   Result<void> freeze(std::chrono::milliseconds limit = std::chrono::seconds(5)) const;
   Result<void> thaw() const;
+  // SIGKILL for everything in a group that is frozen, and only then a thaw: nothing inside gets to run before it dies.
+  Result<void> kill_frozen() const;
   // SIGKILL for everything inside, fork bombs included, and waits until all of it is dead (not reaped: that is up to
   // the parent).
   Result<void> kill_all(std::chrono::milliseconds limit = std::chrono::seconds(5)) const;
@@ -106,6 +108,7 @@ class Cgroup {
   Cgroup(std::shared_ptr<const CgroupLayout> layout, std::string name)
       : layout_(std::move(layout)), name_(std::move(name)) {}
 
+  Result<std::vector<std::pair<pid_t, Fd>>> hold(std::vector<pid_t>& inside) const;
   std::string path(const std::string& hierarchy, const char* file) const;
   std::vector<std::string> folders() const;
   Result<void> apply(const CgroupLimits& limits, bool fresh);

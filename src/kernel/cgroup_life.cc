@@ -129,6 +129,31 @@ Result<void> Cgroup::thaw() const {
   return write(path(l.freezer, "freezer.state"), "THAWED");
 }
 
+// A number from the list may belong to somebody else by the time it is used. So: hold the process first, then look
+// whether that number is still in the group. `inside` is what there is then.
+Result<std::vector<std::pair<pid_t, Fd>>> Cgroup::hold(std::vector<pid_t>& inside) const {
+  std::vector<std::pair<pid_t, Fd>> held;
+  for (pid_t pid : inside) {
+    if (held.size() == kBatch) break;
+    if (Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); fd) held.emplace_back(pid, std::move(fd));
+  }
+  ISOLA_TRY(inside, processes());
+  std::erase_if(held, [&](const auto& h) { return std::ranges::find(inside, h.first) == inside.end(); });
+  return held;
+}
+
+Result<void> Cgroup::kill_frozen() const {
+  ISOLA_TRY(auto all, processes());
+  // Nobody forks and, on v1, nobody leaves meanwhile: once through the list is all of them.
+  for (size_t at = 0; at < all.size(); at += kBatch) {
+    std::vector<pid_t> some(all.begin() + static_cast<ptrdiff_t>(at),
+                            all.begin() + static_cast<ptrdiff_t>(std::min(at + kBatch, all.size())));
+    ISOLA_TRY(auto held, hold(some));
+    for (const auto& [pid, fd] : held) ::syscall(SYS_pidfd_send_signal, fd.get(), SIGKILL, nullptr, 0);
+  }
+  return thaw();
+}
+
 Result<void> Cgroup::kill_all(milliseconds limit) const {
   const auto& l = *layout_;
   auto inside = processes();
@@ -143,15 +168,7 @@ Result<void> Cgroup::kill_all(milliseconds limit) const {
   auto deadline = Clock::now() + limit;
   Backoff backoff(limit);
   while (!inside->empty()) {
-    // A number from the list may belong to somebody else by the time it is used. So: hold the process first, then look
-    // whether that number is still in the group.
-    std::vector<std::pair<pid_t, Fd>> held;
-    for (pid_t pid : *inside) {
-      if (held.size() == kBatch) break;
-      if (Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); fd) held.emplace_back(pid, std::move(fd));
-    }
-    ISOLA_TRY(*inside, processes());
-    std::erase_if(held, [&](const auto& h) { return std::ranges::find(*inside, h.first) == inside->end(); });
+    ISOLA_TRY(auto held, hold(*inside));
     for (const auto& [pid, fd] : held) ::syscall(SYS_pidfd_send_signal, fd.get(), SIGKILL, nullptr, 0);
     // A frozen process of v1 dies only when it may move again.
     if (l.version == CgroupVersion::v1 && !l.freezer.empty()) ISOLA_CHECK(thaw());

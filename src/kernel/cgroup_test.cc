@@ -13,11 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <sstream>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/file.h"
@@ -205,6 +208,37 @@ TEST_F(RealCgroup, KillsAForkBomb) {
   EXPECT_TRUE(killed) << killed.error().text();
   EXPECT_TRUE(group->processes()->empty());
   EXPECT_EQ(group->limits()->pids, 64U);
+}
+
+TEST_F(RealCgroup, WhatStandsStillDiesWithoutRunningAgain) {
+  if (tree_->layout().freezer.empty()) GTEST_SKIP() << "this machine has no freezer controller";
+  constexpr size_t kCount = 8;
+  auto* counters = static_cast<std::atomic<uint64_t>*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(counters, MAP_FAILED);
+  auto group = tree_->create("a", {});
+  ASSERT_TRUE(group);
+  std::vector<std::unique_ptr<Sleeper>> all;
+  for (size_t i = 0; i < kCount; ++i) {
+    all.push_back(std::make_unique<Sleeper>([counters, i] {
+      for (;;) ++counters[i];
+      return 0;
+    }));
+    ASSERT_TRUE(group->attach(all.back()->pid()));
+    all.back()->go();
+  }
+  for (size_t i = 0; i < kCount; ++i)
+    while (counters[i] == 0) ::sched_yield();
+  ASSERT_TRUE(group->freeze());
+  std::vector<uint64_t> before(counters, counters + kCount);
+  auto killed = group->kill_frozen();
+  EXPECT_TRUE(killed) << killed.error().text();
+  for (size_t i = 0; i < kCount; ++i) {
+    int status = all[i]->wait();
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    EXPECT_EQ(counters[i], before[i]) << i;
+  }
+  ::munmap(counters, 4096);
 }
 
 // Whether a bomb outruns the killer is a matter of luck; that nobody inside can fork while the killer is at work is

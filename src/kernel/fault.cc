@@ -2,6 +2,7 @@
 
 #ifdef ISOLA_FAULTS
 
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <string>
@@ -16,8 +17,8 @@ struct Plan {
   int error = 0;
 };
 Plan plan;
-uint64_t total = 0;
-uint64_t matching = 0;
+std::atomic<uint64_t> total = 0;  // tests have threads that come by here
+std::atomic<uint64_t> matching = 0;
 
 template <typename T>
 bool number(std::string_view text, T& out) {
@@ -42,7 +43,7 @@ Result<void> arm(std::string_view text) {
     return fail(Code::invalid, "a fault plan reads name:nth:errno, not '" + std::string(text) + "'");
   next.name = text.substr(0, first);
   plan = next;
-  total = matching = 0;
+  total = 0, matching = 0;
   return {};
 }
 
@@ -52,7 +53,7 @@ void arm_from_environment() {
   }
 }
 
-void disarm() { plan = Plan{}, total = matching = 0; }
+void disarm() { plan = Plan{}, total = 0, matching = 0; }
 
 uint64_t asked() { return total; }
 

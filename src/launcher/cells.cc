@@ -63,6 +63,7 @@ void Cells::count_live(One& one, bool live) {
   if (one.counted == live) return;
   one.counted = live;
   live ? ++live_ : --live_;
+  if (live_ > 0) watch_living();
 }
 
 size_t Cells::ending() const {
@@ -94,8 +95,6 @@ Result<void> Cells::start() {
     ISOLA_CHECK(janitor_.take(Janitor::group_and_layer(groups_too ? id : "", id)));
   }
   doubt_undone();
-  watch_sockets();
-  watch_locks(std::chrono::milliseconds(0));
   return {};
 }
 
@@ -153,7 +152,15 @@ Result<void> Cells::adopt(JournalEntry entry) {
     end(it, kept ? EndReason::killed : EndReason::boundary_failure);
     return {};
   }
-  if (auto thawed = thaw(entry.id); !thawed) log::warn("launcher", "{}: {}", entry.id, thawed.error().message);
+  // The old launcher may have been in the middle of stopping it for an image, or for somebody: that is made an end of.
+  if (entry.frozen)
+    begin_freezing(it, [this, id = entry.id](const Result<void>& frozen) {
+      if (frozen) return;
+      log::warn("launcher", "{}: {}", id, frozen.error().message);
+      if (One* one = find(id)) (void)note_frozen(*one, false);  // it runs: nobody is to stop it later
+    });
+  else if (auto thawed = thaw(entry.id); !thawed)
+    log::warn("launcher", "{}: {}", entry.id, thawed.error().message);
   if (entry.deadline > 0)
     arm_deadline(it, std::chrono::milliseconds(std::max<int64_t>(0, entry.deadline - boot_clock())));
   log::info("launcher", "adopted {}", entry.id);
@@ -271,7 +278,8 @@ void Cells::begin(LaunchRequest request, std::vector<Fd> trees, OwnerId owner, b
                .parked = park,
                .ephemeral = request.ephemeral,
                .roots_own = request.roots_own,
-               .created = static_cast<int64_t>(::time(nullptr))};
+               .created = static_cast<int64_t>(::time(nullptr)),
+               .life = request.life};
   for (const auto& volume : request.volumes) one.entry.volumes.push_back({volume.id, volume.target});
   for (const auto& bucket : request.buckets) one.entry.volumes.push_back({"bucket", bucket.target});
   one.limits = request.limits;
@@ -321,6 +329,17 @@ Result<void> Cells::make(One& one, LaunchRequest request, std::vector<Fd> trees)
   return start_launch(one, request, std::move(trees), std::move(spec));
 }
 
+namespace {
+
+// A restore reads as much as there is memory. A machine whose instructions are translated starts many times slower than
+// one that the processor helps, and slower still where there are several at once.
+int patience_factor(const boundary::Boundary& boundary, bool restored) {
+  if (restored) return 10;
+  return boundary.kind() == BoundaryKind::microvm && !boundary.engine().accelerated ? 4 : 1;
+}
+
+}  // namespace
+
 Result<void> Cells::start_launch(One& one, const LaunchRequest& request, std::vector<Fd> trees,
                                  boundary::LaunchSpec spec) {
   for (size_t i = 0; i < trees.size(); ++i)
@@ -329,7 +348,7 @@ Result<void> Cells::start_launch(One& one, const LaunchRequest& request, std::ve
     ISOLA_TRY(Fd tree, open_volume(volume));
     spec.shown.push_back({std::move(tree), volume.target, volume.read_only});
   }
-  const auto limit = spec.memory ? parts_.launch_limit * 10 : parts_.launch_limit;
+  const auto limit = parts_.launch_limit * patience_factor(boundary_of(one), spec.memory.has_value());
   ISOLA_TRY(one.launching, boundary_of(one).begin(std::move(spec)));
   if (one.limits.wall_time.count() > 0) one.entry.deadline = boot_clock() + one.limits.wall_time.count();
   ISOLA_CHECK(write_down(one));
@@ -446,11 +465,13 @@ void Cells::end(One& one, EndReason reason) {
   if (!one.cell && (one.launching || one.mounting)) return clear(one);  // half-made: dropped as it is
   if (one.cell) {
     end_servers_later(one);
+    const bool still = one.state == State::frozen || (one.imaging && one.imaging->froze);
     one.state = State::ending;
     finish_freeze(one, fail(Code::not_found, "the sandbox has ended"));
-    // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too.
+    // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too. Of what stands
+    // still nothing runs again: what its files are at this instant they stay.
     if (auto group = parts_.cgroups.adopt(one.entry.id); group) {
-      (void)group->thaw();
+      if (!still || !group->kill_frozen()) (void)group->thaw();
       group->release();
     }
     (void)one.cell->kill();
@@ -518,6 +539,7 @@ void Cells::clear(One& one) {
   if (one.cell && one.cell->parent_fd() >= 0) parts_.loop.unwatch(one.cell->parent_fd());
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
+  bring_disk_back(one);
   if (one.parent_late) reap_soon();
   if (restoring) (void)janitor_.take(Janitor::scratch_folder(one.entry.id)), reap_soon();
   // A layer that became part of an image stays.

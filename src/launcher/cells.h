@@ -93,7 +93,8 @@ class Cells {
   std::vector<ImageSummary> images(const std::string& after, size_t max, bool for_root = true);
   Result<void> image_open_to_user(const std::string& id);  // an error is the user's answer
   Result<void> drop_image(const std::string& id);
-  void verify_image(const std::string& id, bool thorough, Done done);
+  // `wanted`: and that this launch of it would not be refused for what the image is.
+  void verify_image(const std::string& id, bool thorough, std::optional<LaunchRequest> wanted, Done done);
   // Packed, or unpacked (cells_packing.cc).
   using PackDone = std::function<void(Result<PackReply>)>;
   void pack_image(const std::string& id, bool pack, PackDone done);
@@ -102,6 +103,7 @@ class Cells {
   void make_volume(const std::string& id, uint64_t bytes, Done done);
   void resize_volume(const std::string& id, uint64_t bytes, Done done);
   Result<void> drop_volume(const std::string& id);
+  Result<VolumeSummary> volume(const std::string& id);
   Result<std::vector<VolumeSummary>> volumes(const std::string& after, size_t max);
 
   void owner_gone(OwnerId owner);
@@ -235,6 +237,8 @@ class Cells {
   Result<void> resolve_image(LaunchRequest& request) const;
   bool may_spend(const image::Image& image, const LaunchRequest& request) const;
   Result<std::string> take_back(const std::string& layer, uint64_t bytes);
+  Result<bool> keep_disk_of(const image::Image& image);  // false: it cannot be kept, and the image not be spent
+  void bring_disk_back(const One& one);
   void spent(One& one);
   Result<void> check_volumes(const LaunchRequest& request);
   Result<Fd> open_volume(const VolumeMount& volume);
@@ -266,7 +270,8 @@ class Cells {
   void image_there(One& one, bool lives);
   void image_failed(One& one, const Error& error);
   void report_image(Imaging& imaging);
-  void read_through(const std::string& name, std::function<Result<void>()> body, Done done);
+  // `capabilities`: what it takes to read that.
+  void read_through(const std::string& name, uint64_t capabilities, std::function<Result<void>()> body, Done done);
   // What takes long is begun when its turn comes, and says when it is over (cells_aside.cc).
   struct Line {
     size_t under_way = 0;
@@ -279,8 +284,11 @@ class Cells {
   // A helper that does something at its leisure, for who has a turn.
   void do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done);
   using Answered = std::function<void(const Result<std::string>&)>;
-  void ask_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Answered done);
+  // The descriptor of the helper; -1: it could not be started, and was said so.
+  int ask_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Answered done);
   void seal_next();
+  bool is_being_launched(const std::string& image) const;
+  void stop_sealing(const std::string& image);
   void reap_strays();
   void arm_deadline(One& one, std::chrono::milliseconds left);
   void hand_over(One& one, Birth birth);
@@ -289,6 +297,7 @@ class Cells {
   void finish_link(const std::string& id);
   void fail_link(One& one, const Error& error);
   void begin_freezing(One& one, Done done);
+  Result<void> note_frozen(One& one, bool frozen);
   Result<void> begin_freeze(One& one);
   Result<void> let_go_on(One& one);
   void ask_frozen(const std::string& id);
@@ -296,7 +305,8 @@ class Cells {
   void finish_freeze(One& one, const Result<void>& result);
   One* find_living(const std::string& id);
   void end(One& one, EndReason reason);
-  void watch_sockets();  // cells_watch.cc
+  void watch_living();  // cells_watch.cc
+  void watch_sockets();
   void end_hoarders();
   void watch_locks(std::chrono::milliseconds pause);
   void find_locks(std::optional<uint64_t> objects);
@@ -332,6 +342,7 @@ class Cells {
   std::map<std::string, Pool> pools_;                     // by pool_name()
   std::set<std::pair<std::string, std::string>> parked_;  // pool, id
   std::map<OwnerId, std::set<std::string>> owned_;
+  bool sockets_watched_ = false, locks_watched_ = false;
   size_t live_ = 0;  // counted, so that no request walks over all sandboxes
   std::optional<EventLoop::TimerId> refill_;
   std::chrono::steady_clock::time_point claimed_{};  // when somebody last wanted a parked one
@@ -361,6 +372,10 @@ class Cells {
   Line images_line_;                  // reads through images, packs and unpacks them: minutes, maybe
   Line volumes_line_;                 // puts volumes on disk: behind nobody's image
   std::string sealing_;               // the image that a helper seals, or is about to
+  int sealing_fd_ = -1;               // of that helper
+  bool sealing_stopped_ = false;      // somebody needs the image now
+  std::optional<EventLoop::TimerId> seal_timer_;
+  void seal_later(std::chrono::milliseconds pause);
   std::function<void()> after_seal_;  // whoever wants to pack that one
   std::set<std::string> packing_;     // images that a helper packs or unpacks
   void pack_in_turn(const image::Image& image, bool pack, PackDone done);

@@ -1,10 +1,14 @@
 // Cells: what is done beside everything else, by helpers at their leisure: images are read through, sealed, packed and
 // unpacked, and what nobody needs any more is cleared away (the janitor). A few helpers at a time: whoever asks for a
 // thousand has them done one after the other.
+#include <linux/capability.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/log.h"
+#include "image/tree_read.h"
 #include "launcher/cells.h"
 
 namespace isola::launcher {
@@ -38,7 +42,8 @@ void Cells::next_turn(Line& line) {
   line.giving = false;
 }
 
-void Cells::read_through(const std::string& name, std::function<Result<void>()> body, Done done) {
+void Cells::read_through(const std::string& name, uint64_t capabilities, std::function<Result<void>()> body,
+                         Done done) {
   auto work = [body = std::move(body)](kernel::Helper::Talk&) -> Result<std::string> {
     (void)::nice(10);
     auto read = body();
@@ -49,7 +54,9 @@ void Cells::read_through(const std::string& name, std::function<Result<void>()> 
     done(result || result.error().code != Code::internal ? result : std::unexpected(result.error().in(name)));
     turn_over(images_line_);
   };
-  in_turn(images_line_, [this, work, over] { do_aside({.name = "isola-check"}, work, over); });
+  in_turn(images_line_, [this, capabilities, work, over] {
+    do_aside({.name = "isola-check", .capabilities = capabilities}, work, over);
+  });
 }
 
 void Cells::do_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Done done) {
@@ -58,9 +65,12 @@ void Cells::do_aside(const kernel::Helper::Options& options, const kernel::Helpe
   });
 }
 
-void Cells::ask_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Answered done) {
+int Cells::ask_aside(const kernel::Helper::Options& options, const kernel::Helper::Body& body, Answered done) {
   auto helper = kernel::Helper::start(options, body);
-  if (!helper) return done(std::unexpected(helper.error()));
+  if (!helper) {
+    done(std::unexpected(helper.error()));
+    return -1;
+  }
   int fd = helper->fd();
   checking_[fd] = {std::move(*helper), std::move(done)};
   auto watched = parts_.loop.watch(fd, EPOLLIN, [this, fd](uint32_t) {
@@ -74,13 +84,14 @@ void Cells::ask_aside(const kernel::Helper::Options& options, const kernel::Help
     told(word ? Result<std::string>(std::move(word->bytes)) : std::unexpected(word.error()));
     if (on_change) on_change();
   });
-  if (watched) return;
+  if (watched) return fd;
   auto told = std::move(checking_[fd].done);
   checking_.erase(fd);
   told(std::unexpected(watched.error()));
+  return -1;
 }
 
-void Cells::verify_image(const std::string& id, bool thorough, Done done) {
+void Cells::verify_image(const std::string& id, bool thorough, std::optional<LaunchRequest> wanted, Done done) {
   auto image = store_.find(id);
   if (!image) return done(std::unexpected(image.error()));
   if (packing_.contains(id)) return done(fail(Code::unavailable, "image " + id + " is just being packed or unpacked"));
@@ -89,32 +100,79 @@ void Cells::verify_image(const std::string& id, bool thorough, Done done) {
       return done(fail(Code::corrupt, "image " + id + ": its layer " + layer + " is gone"));
   // A scrub is about what was written, whoever could use it.
   if (auto usable = thorough ? Result<void>() : fits_here(*image); !usable) return done(usable);
-  read_through(
-      "image " + id, [store = store_, image = *image, thorough] { return store.verify(image, thorough); },
-      [this, id, packed = image->packed(), done = std::move(done)](const Result<void>& result) {
-        auto now = store_.find(id);
-        // What was not found where it was is not damaged for that.
-        if (!result && (packing_.contains(id) || (now && now->packed() != packed)))
-          return done(fail(Code::unavailable, "image " + id + " was packed or unpacked meanwhile"));
-        done(result);
-      });
+  if (auto usable = wanted ? resolve_image(*wanted) : Result<void>(); !usable) return done(usable);
+  // Of the files there are no sums but those of the filesystem, which it compares when somebody reads them.
+  std::vector<std::string> trees;
+  for (const auto& layer : image->layers)
+    if (auto path = parts_.layers.path(layer); path && thorough) trees.push_back(*path + "/upper");
+  auto body = [store = store_, image = *image, thorough, trees = std::move(trees)]() -> Result<void> {
+    ISOLA_CHECK(store.verify(image, thorough));
+    for (const auto& tree : trees)
+      if (auto read = image::read_tree(tree); !read) return std::unexpected(read.error().in("image " + image.id));
+    return {};
+  };
+  read_through("image " + id, thorough ? kernel::capability(CAP_DAC_READ_SEARCH) : 0, std::move(body),
+               [this, id, packed = image->packed(), done = std::move(done)](const Result<void>& result) {
+                 auto now = store_.find(id);
+                 // What was not found where it was is not damaged for that.
+                 if (!result && (packing_.contains(id) || (now && now->packed() != packed)))
+                   return done(fail(Code::unavailable, "image " + id + " was packed or unpacked meanwhile"));
+                 done(result);
+               });
 }
 
-// SHA-256 takes longer than a sandbox should wait for its pause: it is added afterwards, one image at a time.
+// SHA-256 takes longer than a sandbox should wait for its pause: it is added afterwards, one image at a time. It reads
+// all of the image, as the restore of it does: whoever resumes it goes first, and it is sealed when that is over (and
+// the image is there still: most that are resumed are used up).
 void Cells::seal_next() {
   if (!sealing_.empty() || to_seal_.empty()) return;
-  std::string id = *to_seal_.begin();
-  to_seal_.erase(to_seal_.begin());
+  auto next = std::ranges::find_if(to_seal_, [this](const auto& id) { return !is_being_launched(id); });
+  if (next == to_seal_.end()) return seal_later(std::chrono::seconds(1));
+  std::string id = *next;
+  to_seal_.erase(next);
   sealing_ = id;
-  read_through(
-      "image " + id, [store = store_, id] { return store.seal(id); },
-      [this, id](const Result<void>& sealed) {
-        sealing_.clear();
-        if (!sealed && sealed.error().code != Code::not_found && kept_.contains(id))
-          log::error("launcher", "image {}: {}", id, sealed.error().message);
-        if (auto waits = std::exchange(after_seal_, nullptr)) waits();
-        seal_next();
-      });
+  auto over = [this, id](const Result<std::string>& sealed) {
+    const bool stopped = std::exchange(sealing_stopped_, false);
+    sealing_.clear();
+    sealing_fd_ = -1;
+    turn_over(images_line_);
+    if (!sealed && stopped && kept_.contains(id) && !packing_.contains(id))
+      to_seal_.insert(id);
+    else if (!sealed && sealed.error().code != Code::not_found && kept_.contains(id))
+      log::error("launcher", "image {}: {}", id, sealed.error().message);
+    if (auto waits = std::exchange(after_seal_, nullptr)) waits();
+    seal_next();
+  };
+  in_turn(images_line_, [this, id, over] {
+    if (is_being_launched(id)) {
+      sealing_stopped_ = true;
+      return over(fail(Code::unavailable, "it is being launched"));
+    }
+    auto work = [store = store_, id](kernel::Helper::Talk&) -> Result<std::string> {
+      (void)::nice(10);
+      ISOLA_CHECK(store.seal(id));
+      return "";
+    };
+    sealing_fd_ = ask_aside({.name = "isola-check"}, work, over);
+  });
+}
+
+void Cells::seal_later(std::chrono::milliseconds pause) {
+  if (seal_timer_) return;
+  seal_timer_ = parts_.loop.after(pause, [this] { seal_timer_.reset(), seal_next(); });
+}
+
+bool Cells::is_being_launched(const std::string& image) const {
+  return std::ranges::any_of(cells_, [&](const auto& cell) {
+    const One& one = *cell.second;
+    return one.restored && !one.cell && one.entry.image == image;
+  });
+}
+
+void Cells::stop_sealing(const std::string& image) {
+  if (sealing_ != image || sealing_fd_ < 0) return;
+  sealing_stopped_ = true;
+  checking_.at(std::exchange(sealing_fd_, -1)).helper.kill();
 }
 
 // ---- the janitor ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "boundary/box/box.h"
+#include "boundary/box/disk.h"
 #include "image/packed_image.h"
 #include "image/sums_ahead.h"
 #include "image/tree.h"
@@ -82,6 +84,17 @@ bool decode_made(std::string_view bytes, Made& made) {
   return in.done();
 }
 
+// Without their holes, of which the memory of a virtual machine has many.
+Result<uint64_t> bytes_on_disk(const std::string& folder, const std::vector<image::ImageFile>& files) {
+  uint64_t bytes = 0;
+  for (const auto& file : files) {
+    struct stat st{};
+    if (::stat((folder + "/" + file.name).c_str(), &st) < 0) return sys_error("cannot look at a file of the image");
+    bytes += std::min<uint64_t>(file.size, static_cast<uint64_t>(st.st_blocks) * 512);
+  }
+  return bytes;
+}
+
 // In the helper, while nothing in the sandbox moves.
 Result<std::string> keep_files(image::Image image, const image::ImageStore& store, image::LayerStore& layers,
                                const std::string& layer, image::SumsAhead& ahead) {
@@ -100,7 +113,7 @@ Result<std::string> keep_files(image::Image image, const image::ImageStore& stor
   made.files = lap();
   if (image.memory) {
     ISOLA_TRY(image.files, store.sum_up(image.id, known));
-    for (const auto& file : image.files) image.memory_bytes += file.size;
+    ISOLA_TRY(image.memory_bytes, bytes_on_disk(store.memory_folder(image.id), image.files));
     made.memory_bytes = image.memory_bytes;
   }
   made.sums = lap();
@@ -178,7 +191,7 @@ Result<void> Cells::start_images(std::set<std::string>& known) {
     if (is_image_id(name) && !kept_.contains(name) && !broken_.contains(name) &&
         std::ranges::find(leftovers, name) == leftovers.end())
       drafts_.insert(name);
-  if (!to_seal_.empty()) parts_.loop.after(std::chrono::seconds(1), [this] { seal_next(); });
+  if (!to_seal_.empty()) seal_later(std::chrono::seconds(1));
   if (!drafts_.empty()) ask_for_drafts();
   return {};
 }
@@ -237,9 +250,17 @@ void Cells::look_again(const std::string& id) {
 // A pause that was cut off after its image was written, or a resume before that was used up: the sandbox may be on its
 // way out, and then the image is all that is left. If its guest answers it lives, and the image is not of what it says.
 void Cells::doubt_undone() {
-  for (auto& [id, one] : cells_)
-    for (const auto& [image, kept] : kept_)
-      if (one->cell && !kept.layers.empty() && kept.layers.front() == layer_of(one->entry)) one->spending = image;
+  for (const auto& [image, kept] : kept_) {
+    if (kept.layers.empty()) continue;
+    bool lives = false;
+    for (auto& [id, one] : cells_)
+      if (one->cell && kept.layers.front() == layer_of(one->entry)) one->spending = image, lives = true;
+    if (lives) continue;
+    // Whoever began to use it up is gone, and with it what would have brought its disk back.
+    auto path = parts_.layers.path(kept.layers.front());
+    auto back = path ? boundary::box::bring_disk_back(*path, image) : Result<void>();
+    if (!back) log::error("launcher", "image {}: {}", image, back.error().message);
+  }
 }
 
 // ---- launching from an image ----------------------------------------------------------------------------------------
@@ -288,6 +309,12 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   ISOLA_TRY(auto here, kind.memory_host());
   ISOLA_CHECK(image::check_host(image, {here.checkpointer, here.kernel, here.cpu, here.guest}, boundary));
   request.limits.open_files = image.limits.open_files;
+  // What it had room for once, it has room for again, whatever its files add up to.
+  if (const uint64_t most = request.limits.memory;
+      most != 0 && most < image.memory_bytes && (image.limits.memory == 0 || most < image.limits.memory))
+    return fail(Code::invalid,
+                fmt::format("the memory of image {} has {} bytes, and the sandbox's limit is {}: it needs a higher one",
+                            image.id, image.memory_bytes, most));
   // Its processes may have files of theirs open.
   std::vector<std::string> targets;
   for (const auto& volume : request.volumes) targets.push_back(volume.target);
@@ -316,12 +343,31 @@ Result<std::string> Cells::take_back(const std::string& layer, uint64_t bytes) {
   return path;
 }
 
+// The kernel of a virtual machine has its disk's bookkeeping in its memory: with an older memory than the disk it would
+// destroy it. So until the guest has answered there is the disk as it was, for whoever resumes the image again.
+Result<bool> Cells::keep_disk_of(const image::Image& image) {
+  if (!image.memory || image.boundary != to_string(BoundaryKind::microvm)) return true;
+  ISOLA_TRY(std::string path, parts_.layers.path(image.layers.front()));
+  return boundary::box::keep_disk(path, image.id);
+}
+
+// It did not come so far: the image is what it was.
+void Cells::bring_disk_back(const One& one) {
+  if (one.spending.empty() || one.entry.kind != BoundaryKind::microvm) return;
+  auto path = parts_.layers.path(layer_of(one.entry));
+  auto back = path ? boundary::box::bring_disk_back(*path, one.spending) : std::unexpected(path.error());
+  if (!back) log::error("launcher", "image {}: {}", one.spending, back.error().message);
+}
+
 // Its guest answers, so it runs: what it was made of is no longer what it was.
 void Cells::spent(One& one) {
   if (one.spending.empty()) return;
   std::string image = std::exchange(one.spending, {});
   if (auto dropped = drop_image(image); !dropped)
-    log::error("launcher", "image {} is spent and cannot be dropped: {}", image, dropped.error().message);
+    return log::error("launcher", "image {} is spent and cannot be dropped: {}", image, dropped.error().message);
+  if (one.entry.kind != BoundaryKind::microvm) return;
+  // After the image: without that nobody asks for the disk as it was. One that stays only takes room.
+  if (auto path = parts_.layers.path(layer_of(one.entry))) (void)boundary::box::forget_kept_disk(*path, image);
 }
 
 Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& request) {
@@ -332,13 +378,18 @@ Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& requ
   if (!request.image.empty()) {
     ISOLA_TRY(auto image, store_.find(request.image));
     one.entry.lowers = image.layers;
-    if (may_spend(image, request)) {
+    bool spends = may_spend(image, request);
+    if (spends) {
+      ISOLA_TRY(spends, keep_disk_of(image));
+    }
+    if (spends) {
       one.spending = image.id;
       one.entry.layer = image.layers.front();
       one.entry.lowers.erase(one.entry.lowers.begin());
     }
     if (image.memory && !request.files_only) {
       one.restored = true;
+      stop_sealing(image.id);
       one.entry.birth = request.forked ? Birth::forked : Birth::resumed;
       spec.memory = boundary::MemoryImage{.folder = store_.memory_folder(image.id),
                                           .scratch = parts_.scratch + "/" + one.entry.id,
@@ -448,6 +499,7 @@ Result<void> Cells::start_work(One& one) {
   Imaging& imaging = *one.imaging;
   boundary::CheckpointSpec spec{.memory = imaging.image.memory,
                                 .folder = imaging.draft.memory,
+                                .memory_limit = imaging.image.limits.memory,
                                 .keep_running = imaging.keep_running,
                                 .largest_deleted_file = one.limits.disk,
                                 .keep = parts_.layers.descriptors()};
@@ -499,7 +551,7 @@ void Cells::image_there(One& one, bool lives) {
   count_image(imaging.image, 1);
   if (imaging.image.memory) {
     to_seal_.insert(imaging.image.id);
-    parts_.loop.after(std::chrono::milliseconds(200), [this] { seal_next(); });
+    seal_later(std::chrono::milliseconds(200));
   }
   const bool exited = imaging.exited;
   const std::string id = one.entry.id;

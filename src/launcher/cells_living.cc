@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "launcher/cells.h"
 
 namespace isola::launcher {
@@ -75,7 +76,20 @@ void Cells::freeze(const std::string& id, Done done) {
   One* one = find_living(id);
   if (!one) return done(fail(Code::not_found, "there is no sandbox " + id));
   if (one->imaging) return done(fail(Code::unavailable, "an image of the sandbox is being made"));
-  begin_freezing(*one, std::move(done));
+  if (auto noted = note_frozen(*one, true); !noted) return done(noted);
+  begin_freezing(*one, [this, id, done = std::move(done)](const Result<void>& frozen) {
+    if (One* it = find(id); it && !frozen) (void)note_frozen(*it, false);
+    done(frozen);
+  });
+}
+
+// So that the launcher after this one leaves it as it was wanted.
+Result<void> Cells::note_frozen(One& one, bool frozen) {
+  if (one.entry.frozen == frozen) return {};
+  one.entry.frozen = frozen;
+  auto written = parts_.journal.write(one.entry);
+  if (!written) one.entry.frozen = !frozen;
+  return written;
 }
 
 void Cells::begin_freezing(One& one_, Done done) {
@@ -170,6 +184,7 @@ Result<void> Cells::let_go_on(One& one_) {
   group.release();
   ISOLA_CHECK(thawed);
   one->state = State::running;
+  if (auto noted = note_frozen(*one, false); !noted) log::warn("launcher", "{}: {}", id, noted.error().message);
   finish_freeze(*one, fail(Code::unavailable, "the sandbox was thawed before it was frozen"));
   return {};
 }
@@ -218,7 +233,8 @@ std::vector<SandboxSummary> Cells::list(const std::string& after, size_t max, bo
                    .parked = one.entry.parked,
                    .ephemeral = one.entry.ephemeral,
                    .pid = one.entry.process.pid,
-                   .created = one.entry.created});
+                   .created = one.entry.created,
+                   .life = one.entry.life});
   }
   return all;
 }

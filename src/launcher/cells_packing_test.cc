@@ -157,7 +157,7 @@ TEST_F(CellsPacking, AFewAtATimeInTheOrderInWhichTheyCame) {
   const size_t before = children();
   size_t answers = 0;
   for (const auto& image : images)
-    cells_->verify_image(image.id, true, [&](const Result<void>& good) {
+    cells_->verify_image(image.id, true, {}, [&](const Result<void>& good) {
       EXPECT_TRUE(good) << good.error().message;
       ++answers;
     });
@@ -177,7 +177,7 @@ TEST_F(CellsPacking, WhatIsJustBeingPackedIsNotReadThrough) {
   Reply reply;
   ask(image, true, reply);
   std::optional<Result<void>> checked;
-  cells_->verify_image(image.id, true, [&](const Result<void>& result) { checked.emplace(result); });
+  cells_->verify_image(image.id, true, {}, [&](const Result<void>& result) { checked.emplace(result); });
   ASSERT_TRUE(checked) << "told at once";
   ASSERT_FALSE(*checked);
   EXPECT_EQ(checked->error().code, Code::unavailable);

@@ -89,16 +89,16 @@ bool Cells::fit(One& one, const LaunchRequest& request) {
 
 Result<void> Cells::claim(One& one, const LaunchRequest& request) {
   Stopwatch watch(one.latency);
-  if (group_limits(one.limits) != group_limits(request.limits)) {
-    ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
-    auto set = group.set(group_limits(request.limits));
-    auto installed = group.limits();
-    group.release();
-    ISOLA_CHECK(std::move(set));
-    // A claim is a birth: what is installed is compared before the guest may run anything for its new owner.
-    if (!installed) return std::unexpected(installed.error());
-    ISOLA_CHECK(boundary_of(one).verify_limits(request.limits, *installed));
-  }
+  ISOLA_TRY(auto group, parts_.cgroups.adopt(one.entry.id));
+  Result<void> set;
+  if (group_limits(one.limits) != group_limits(request.limits)) set = group.set(group_limits(request.limits));
+  auto installed = group.limits();
+  group.release();
+  ISOLA_CHECK(std::move(set));
+  // A claim is a birth: what is installed is compared before the guest may run anything for its new owner. Also where
+  // nothing had to be set, since it has waited for long, and others on this machine can write to its group.
+  if (!installed) return std::unexpected(installed.error());
+  ISOLA_CHECK(boundary_of(one).verify_limits(request.limits, *installed));
   if (one.limits.disk != request.limits.disk)
     ISOLA_CHECK(image::verify_limit(parts_.layers, layer_of(one.entry), request.limits.disk));
   one.limits = request.limits;

@@ -61,7 +61,7 @@ void Cells::warm(const std::string& digest) {
   at->second = !first;  // once more when this is over
   if (!first) return;
   read_through(
-      "image " + digest,
+      "image " + digest, 0,
       [point = mounted->second]() -> Result<void> {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
         auto read = image::warm(point, image::warm_budget());

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/ids.h"
+#include "boundary/box/disk.h"
 #include "kernel/fault.h"
 #include "kernel/mount.h"
 #include "launcher/run_until_test.h"
@@ -31,8 +32,9 @@ struct Script {
   std::optional<boundary::CellName> adopted;
   std::vector<pid_t> pids;  // of what was adopted, in that order
   int links_prepared = 0, links_taken = 0;
-  Fd hang_up;         // closing it lets the link that is being made be taken
-  bool dies = false;  // then that was the end of the guest
+  Fd hang_up;                                               // closing it lets the link that is being made be taken
+  bool dies = false;                                        // then that was the end of the guest
+  std::function<void(const boundary::LaunchSpec&)> begins;  // what runs does at once
   // Whoever makes a checkpoint dies, after this.
   std::function<void(const boundary::CheckpointSpec&)> before_death;
 };
@@ -135,9 +137,13 @@ class FakeBoundary : public boundary::Boundary {
     auto attached = group.attach(child.pid);
     group.release();
     ISOLA_CHECK(attached);
+    if (script_.begins) script_.begins(spec);
     return std::make_unique<FakeLaunching>(script_, std::move(child), std::move(word));
   }
-  Result<void> verify_limits(const boundary::Limits&, const kernel::CgroupLimits&) const override { return {}; }
+  Result<void> verify_limits(const boundary::Limits& wanted, const kernel::CgroupLimits& installed) const override {
+    if (installed.pids != wanted.pids) return fail(Code::internal, "protection mismatch: the limits");
+    return {};
+  }
   Result<boundary::MemoryHost> memory_host() override { return boundary::MemoryHost{}; }
   Result<std::unique_ptr<boundary::Checkpointing>> checkpoint(boundary::Cell&, boundary::CheckpointSpec spec) override {
     script_.before_death(spec);
@@ -676,6 +682,45 @@ TEST_F(CellsTest, WhatIsParkedInOneBoundaryIsNotClaimedForAnother) {
   EXPECT_EQ(gvisor->first.kind, BoundaryKind::gvisor);
 }
 
+// It may have waited for days, on a machine where others can write to its group, too.
+TEST_F(CellsTest, AParkedOneWhoseGroupWasChangedIsNotHandedOut) {
+  auto limited = image::open_layer_store(folder_, {}, std::nullopt);
+  if (!limited) GTEST_SKIP() << limited.error().message;
+  layers_ = std::move(*limited);
+  start();
+  auto launch_one = [&] {
+    Reply reply;
+    cells_->launch({.digest = digest_, .ephemeral = false, .allow_unquotaed = true}, {}, 1,
+                   [&](auto result) { reply.emplace(std::move(result)); });
+    EXPECT_TRUE(until([&] { return reply.has_value(); }));
+    return std::move(*reply);
+  };
+  for (bool changed : {true, false}) {
+    SCOPED_TRACE(changed);
+    ASSERT_TRUE(cells_->park(digest_, 1, BoundaryKind::jail));
+    ASSERT_TRUE(until([&] { return cells_->parked() == 1; }));
+    std::string parked;
+    for (const auto& one : cells_->list("", 10))
+      if (one.parked) parked = one.id;
+    ASSERT_TRUE(cells_->park(digest_, 0, BoundaryKind::jail));  // no other one while this is looked at
+    if (changed) {
+      auto group = cgroups_->adopt(parked);
+      ASSERT_TRUE(group);
+      auto limits = group->limits();
+      ASSERT_TRUE(limits);
+      limits->pids += 1000;
+      auto set = group->set(*limits);
+      group->release();
+      ASSERT_TRUE(set) << set.error().message;
+    }
+    auto got = launch_one();
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(got->first.birth, changed ? Birth::cold : Birth::pooled);
+    EXPECT_EQ(got->first.id == parked, !changed);
+    EXPECT_TRUE(!changed || until([&] { return state_of(parked) == State::ended; })) << "it is still there";
+  }
+}
+
 TEST_F(CellsTest, ACellIsAdoptedByItsOwnBoundaryWithItsHandle) {
   JournalEntry entry{.id = "iaaaaaaaaaaaaaaaaaaaa",
                      .digest = digest_,
@@ -722,6 +767,71 @@ TEST_F(CellsTest, AnImageIsSpentByAGuestThatLives) {
     cells_.reset();
     loop_.emplace(std::move(*EventLoop::make()));
   }
+}
+
+// The memory in an image belongs to the disk as it was. Whatever ran until its restore failed has changed that.
+TEST_F(CellsTest, AMachineThatIsNotRestoredFindsItsDiskAsItWas) {
+  layers_.reset();
+  (void)kernel::detach(folder_ + "/storage/layers");
+  auto store = image::open_layer_store(
+      folder_, {.provider = "btrfs", .store_bytes = uint64_t{1} << 30, .reserve_bytes = 1}, std::nullopt);
+  if (!store) GTEST_SKIP() << "btrfs: " << store.error().message;
+  layers_ = std::move(*store);
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  const std::string id = new_sandbox_id();
+  auto draft = images.begin();
+  ASSERT_TRUE(draft);
+  auto layer = layers_->create(id, {.bytes = 64 << 20});
+  ASSERT_TRUE(layer) << layer.error().message;
+  const std::string disk = *layer + "/upper/disk", before(100'000, 'b'), after(100'000, 'a');
+  ASSERT_TRUE(replace_file(disk, before));
+  image::Image image{.id = draft->id,
+                     .sandbox = id,
+                     .verb = "pause",
+                     .boundary = "microvm",
+                     .digest = digest_,
+                     .layers = {id},
+                     .limits = {.disk = 64 << 20, .open_files = 1024},
+                     .memory = true};
+  ASSERT_TRUE(images.commit(image));
+  draft->lock.reset();
+  script_.kind = BoundaryKind::microvm;
+  offers_.push_back({.kind = BoundaryKind::microvm, .offered = true});
+  script_.begins = [&](const boundary::LaunchSpec& spec) {
+    EXPECT_EQ(spec.layer + "/upper/disk", disk) << "it goes on with its own";
+    EXPECT_TRUE(write_file(disk, after));
+  };
+  auto resumed = [&] {
+    LaunchRequest request{.ephemeral = false, .image = image.id, .id = id, .spend = true};
+    request.limits.disk = 64 << 20;
+    Reply reply;
+    cells_->launch(request, {}, 1, [&](auto result) { reply.emplace(std::move(result)); });
+    EXPECT_TRUE(until([&] { return script_.hang_up.reset(), reply.has_value(); }));
+    return !reply ? "no answer" : *reply ? "" : reply->error().message;
+  };
+  start();
+  script_.dies = true;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_EQ(resumed(), "the guest is gone");
+    EXPECT_TRUE(read_file(disk) == before) << "after a restore that failed";
+    EXPECT_TRUE(images.find(image.id));
+  }
+  // A launcher that was killed in the middle of it could not see to that any more.
+  cells_.reset();
+  loop_.emplace(std::move(*EventLoop::make()));
+  (void)kernel::detach(folder_ + "/images/" + digest_);
+  ASSERT_TRUE(boundary::box::keep_disk(*layer, image.id));
+  ASSERT_TRUE(write_file(disk, after));
+  start();
+  EXPECT_TRUE(read_file(disk) == before) << "after a launcher was killed";
+  script_.dies = false;
+  EXPECT_EQ(resumed(), "");
+  EXPECT_TRUE(read_file(disk) == after);
+  EXPECT_FALSE(images.find(image.id)) << "it is spent";
+  for (const auto& file : std::filesystem::directory_iterator(*layer))
+    EXPECT_FALSE(file.path().filename().string().starts_with("disk-of-")) << file.path();
 }
 
 // A pause that an earlier launcher had begun comes through, and its manifest cannot be read: the files are in the layer

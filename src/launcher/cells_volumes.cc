@@ -111,14 +111,23 @@ Result<std::vector<VolumeSummary>> Cells::volumes(const std::string& after, size
   std::ranges::sort(names);
   if (names.size() > max) names.resize(max);
   std::vector<VolumeSummary> all;
-  for (const auto& name : names) {
-    auto limit = parts_.layers.limit(name);
-    auto usage = parts_.layers.usage(name);
-    if (!limit || !usage) continue;  // going away
-    auto users = layer_users_.find(name);
-    all.push_back({name, *limit, usage->bytes, users == layer_users_.end() ? 0 : users->second});
-  }
+  for (const auto& name : names)
+    if (auto one = volume(name)) all.push_back(std::move(*one));  // others are going away
   return all;
+}
+
+Result<VolumeSummary> Cells::volume(const std::string& id) {
+  ISOLA_CHECK(check_id(id));
+  ISOLA_CHECK(parts_.layers.path(id));
+  ISOLA_TRY(uint64_t limit, parts_.layers.limit(id));
+  ISOLA_TRY(auto usage, parts_.layers.usage(id));
+  auto users = layer_users_.find(id);
+  VolumeSummary one;
+  one.id = id;
+  one.limit = limit;
+  one.used = usage.bytes;
+  one.users = users == layer_users_.end() ? 0 : users->second;
+  return one;
 }
 
 Result<void> Cells::check_volumes(const LaunchRequest& request) {

@@ -7,6 +7,8 @@
 // says in one number how many there are, and only when that is large somebody is sent to look whose they are.
 #include <linux/capability.h>
 
+#include <utility>
+
 #include "base/log.h"
 #include "kernel/capability.h"
 #include "launcher/cells.h"
@@ -22,9 +24,18 @@ constexpr uint64_t kMuch = 32 << 20;
 constexpr uint64_t kLookAtLocks = kernel::capability(CAP_SYS_PTRACE) | kernel::capability(CAP_DAC_READ_SEARCH);
 }  // namespace
 
+// Where nothing lives there is nothing to look at, and this process sleeps.
+void Cells::watch_living() {
+  if (parts_.cgroups.version() == kernel::CgroupVersion::v1 && !std::exchange(sockets_watched_, true)) watch_sockets();
+  if (!std::exchange(locks_watched_, true)) watch_locks(std::chrono::milliseconds(0));
+}
+
 void Cells::watch_sockets() {
-  if (parts_.cgroups.version() == kernel::CgroupVersion::v2) return;
   parts_.loop.after(kAgain, [this] {
+    if (live_ == 0) {
+      sockets_watched_ = false;
+      return;
+    }
     if (auto all = parts_.cgroups.socket_memory(); all && *all > kMuch) end_hoarders();
     watch_sockets();
   });
@@ -45,9 +56,13 @@ void Cells::end_hoarders() {
 // Where the kernel does not say how many there are, all of them are read, less often.
 void Cells::watch_locks(std::chrono::milliseconds pause) {
   parts_.loop.after(pause, [this] {
+    if (live_ == 0) {
+      locks_watched_ = false;
+      return;
+    }
     const auto objects = lock_objects();
     if (objects) calm_locks_ = std::min(calm_locks_, *objects);
-    if (live_ == 0 || (objects && *objects <= std::max(kManyLocks, calm_locks_ + kManyLocks / 4)))
+    if (objects && *objects <= std::max(kManyLocks, calm_locks_ + kManyLocks / 4))
       return watch_locks(objects ? kAgain : kSlowly);
     find_locks(objects);
   });

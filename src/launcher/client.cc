@@ -226,6 +226,7 @@ Result<void> Client::verify_image(const std::string& image, bool thorough) {
   Writer out;
   out.str(image);
   out.u8(thorough);
+  out.u8(0);
   ISOLA_TRY(auto message, call(Op::verify_image, out.data()));
   ISOLA_CHECK(open_reply(message.bytes));
   return {};

@@ -52,11 +52,12 @@ std::string from_dash(const std::string& word) { return word == "-" ? "" : word;
 
 // One line of words: simple enough to be read by `cat`.
 std::string to_line(const JournalEntry& e, const std::string& boot) {
-  return fmt::format("6 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.id, e.id_base, e.digest,
+  return fmt::format("7 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}{}\n", e.id, e.id_base, e.digest,
                      e.process.pid, e.process.start_time, static_cast<int>(e.birth), static_cast<int>(e.parked),
                      static_cast<int>(e.ephemeral), static_cast<int>(e.roots_own), e.created, e.deadline, boot,
                      or_dash(e.layer), or_dash(e.image), static_cast<int>(e.shown), joined(e.lowers),
-                     joined(to_words(e.volumes)), to_string(e.kind), or_dash(e.handle));
+                     joined(to_words(e.volumes)), to_string(e.kind), or_dash(e.handle), e.life,
+                     e.frozen ? " frozen" : "");
 }
 
 bool from_line(const std::string& text, JournalEntry& e) {
@@ -86,7 +87,12 @@ bool from_line(const std::string& text, JournalEntry& e) {
   e.handle = from_dash(e.handle);
   auto known = parse_boundary(kind);
   e.kind = known.value_or(BoundaryKind::jail);
-  return in && known && version == 6;
+  if (version == 7) in >> e.life;  // before, there were no lives
+  const bool whole = in && known && (version == 6 || version == 7) && text.ends_with('\n');
+  // A word more or none. That none was cut off, the line's end says.
+  std::string frozen;
+  e.frozen = in >> frozen && frozen == "frozen";
+  return whole;
 }
 
 }  // namespace

@@ -36,8 +36,10 @@ struct JournalEntry {
   Birth birth = Birth::cold;
   bool parked = false;
   bool ephemeral = false;
+  bool frozen = false;     // because somebody wanted it to be
   bool roots_own = false;  // asked for by root itself, not by the user that is admitted beside it
   int64_t created = 0;
+  int64_t life = 0;      // as the launch said
   int64_t deadline = 0;  // milliseconds since boot; 0: none
   std::string boot;      // boot id of the kernel; filled in by the journal
 };

@@ -36,7 +36,9 @@ class JournalTest : public ::testing::Test {
             .birth = Birth::pooled,
             .parked = true,
             .ephemeral = true,
-            .created = 1700000000};
+            .frozen = true,
+            .created = 1700000000,
+            .life = 1700000000001};
   }
   std::vector<JournalEntry> all() {
     auto entries = journal_.read_all();
@@ -65,7 +67,9 @@ TEST_F(JournalTest, RoundTrip) {
   EXPECT_EQ(read.handle, wrote.handle);
   EXPECT_EQ(read.parked, wrote.parked);
   EXPECT_EQ(read.ephemeral, wrote.ephemeral);
+  EXPECT_TRUE(read.frozen);
   EXPECT_EQ(read.created, wrote.created);
+  EXPECT_EQ(read.life, wrote.life);
   EXPECT_EQ(read.layer, wrote.layer);
   EXPECT_EQ(read.lowers, wrote.lowers);
   EXPECT_EQ(read.image, wrote.image);
@@ -84,7 +88,9 @@ TEST_F(JournalTest, AsManyLayersFitAsThereMayBe) {
   ASSERT_EQ(all().size(), 1u);
   EXPECT_EQ(all()[0].lowers, entry.lowers);
   entry.lowers.clear();
+  entry.frozen = false;
   ASSERT_TRUE(journal_.write(entry));
+  EXPECT_FALSE(all()[0].frozen);
   EXPECT_TRUE(all()[0].lowers.empty());
   EXPECT_EQ(all()[0].process.pid, 4711);
 }
@@ -154,10 +160,10 @@ TEST_F(JournalTest, Garbage) {
   std::ifstream in(folder_ + "/run/" + example().id);
   std::string whole((std::istreambuf_iterator<char>(in)), {});
   const std::string id = "icccccccccccccccccccc";
-  // Cut anywhere before the last word, or of another id, or of another version.
+  // Cut anywhere, or of another id, or of another version.
   std::string line = whole;
   line.replace(line.find(example().id), id.size(), id);
-  size_t last_word = line.rfind(' ', line.find_last_not_of(" \n"));
+  const size_t last_word = line.find_last_not_of(" \n") + 1;
   for (size_t n = 0; n <= last_word; ++n) {
     put(id, line.substr(0, n));
     for (const auto& entry : all()) {
@@ -167,7 +173,7 @@ TEST_F(JournalTest, Garbage) {
     }
     EXPECT_EQ(all().size(), 2u) << n;
   }
-  for (const std::string& text : {whole, "7" + line.substr(1), std::string(100000, 'x'),
+  for (const std::string& text : {whole, "8" + line.substr(1), std::string(100000, 'x'),
                                   std::string("3 ") + id + " -1 x y z", std::string(64, '\0')}) {
     put(id, text);
     for (const auto& entry : all()) {
@@ -198,12 +204,14 @@ TEST_F(JournalTest, EntriesOfEarlierVersionsAreRead) {
   const std::string id = "ieeeeeeeeeeeeeeeeeeee";
   const std::string start = " " + id + " 1000 " + std::string(64, 'a') + " 4711 5 1 0 1 0 7 8 boot";
   for (const std::string& text :
-       {"3" + start + "\n", "4" + start + " - - 0 l1,l2\n", "5" + start + " - - 0 l1,l2 v1:/data\n"}) {
+       {"3" + start + "\n", "4" + start + " - - 0 l1,l2\n", "5" + start + " - - 0 l1,l2 v1:/data\n",
+        "6" + start + " - - 0 l1,l2 v1:/data jail -\n"}) {
     put(id, text);
     ASSERT_EQ(all().size(), 1u);
     EXPECT_EQ(all()[0].process.pid, 4711) << text;
     EXPECT_EQ(all()[0].kind, BoundaryKind::jail) << text;
     EXPECT_EQ(all()[0].handle, "") << text;
+    EXPECT_EQ(all()[0].life, 0) << text;
   }
   // A boundary of a later version: nobody here could speak to it.
   put(id, "6" + start + " - - 0 - - antimatter -\n");

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/keyctl.h>
+#include <linux/mempolicy.h>
 #include <pwd.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -17,6 +19,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <ctime>
 
 #include "base/file.h"
@@ -90,7 +93,30 @@ void reset_limits() {
     if (resource == RLIMIT_STACK) now.rlim_cur = std::min<rlim_t>(now.rlim_max, 8 << 20);  // what programs expect
     ::setrlimit(resource, &now);
   }
+}
+
+// Nor are taskset, ionice, chrt, numactl, or a debugger's `setarch -R`, which takes the random addresses from all that
+// follows. (Processors that a cpuset keeps from us stay away.)
+Result<void> reset_scheduling() {
+  const sched_param usual{};
+  ::sched_setscheduler(0, SCHED_OTHER, &usual);
   ::setpriority(PRIO_PROCESS, 0, 0);
+  ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0);
+  constexpr int kProcess = 1, kNone = 0;  // <linux/ioprio.h> is for C alone
+  ::syscall(SYS_ioprio_set, kProcess, 0, kNone);
+  ::personality(PER_LINUX);
+  unsigned char all[1024];
+  std::memset(all, 0xff, sizeof all);
+  if (::syscall(SYS_sched_setaffinity, 0, sizeof all, all) < 0) return sys_error("cannot use all processors");
+  return {};
+}
+
+// It can never be given up again, and nothing inside could change its user: `sudo` would fail without a word of why.
+Result<void> refuse_no_new_privs() {
+  if (::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0) return {};
+  return fail(Code::denied,
+              "the launcher was started with no_new_privs, with which no sandbox could have a working sudo; start it "
+              "without (NoNewPrivileges= of systemd, allowPrivilegeEscalation of a container, setpriv)");
 }
 
 // Nothing of whoever started us may reach a sandbox: descriptors, environment, limits, working folder, mounts.
@@ -105,7 +131,9 @@ Result<void> settle(int ready_fd) {
   if (::syscall(SYS_close_range, first, ~0u, 0) < 0) return sys_error("cannot close inherited descriptors");
   for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);  // what was ignored would be ignored inside
   ::umask(022);
+  ISOLA_CHECK(refuse_no_new_privs());
   reset_limits();
+  ISOLA_CHECK(reset_scheduling());
   ::prctl(PR_SET_NAME, "isola-launcher", 0, 0, 0);
   // Not readable or traceable by anybody without privileges, whatever user it borrows for a moment.
   if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return sys_error("cannot protect the launcher's memory");
@@ -166,6 +194,7 @@ GvisorOrWhyNot open_gvisor(boundary::jail::Jail& jail) {
 
 UmlOrWhyNot open_uml(boundary::jail::Jail& jail) {
   ISOLA_TRY(auto kernel, boundary::uml::UmlKernel::find());
+  if (auto concern = kernel.concern(); !concern.empty()) log::warn("launcher", "{}", concern);
   return boundary::uml::Uml::make(jail, std::move(kernel));
 }
 

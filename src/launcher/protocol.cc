@@ -88,6 +88,7 @@ void encode(Writer& out, const LaunchRequest& v) {
   out.u8(v.forked);
   out.str(v.id);
   out.u8(v.spend);
+  out.i64(v.life);
 }
 
 void decode(Reader& in, LaunchRequest& v) {
@@ -119,6 +120,7 @@ void decode(Reader& in, LaunchRequest& v) {
   v.forked = in.u8() != 0;
   v.id = in.str();
   v.spend = in.u8() != 0;
+  v.life = in.i64();
 }
 
 void encode(Writer& out, const LaunchReply& v) {
@@ -218,6 +220,7 @@ void encode(Writer& out, const SandboxSummary& v) {
   out.u8(v.ephemeral);
   out.i32(v.pid);
   out.i64(v.created);
+  out.i64(v.life);
 }
 
 void decode(Reader& in, SandboxSummary& v) {
@@ -230,6 +233,7 @@ void decode(Reader& in, SandboxSummary& v) {
   v.ephemeral = in.u8() != 0;
   v.pid = in.i32();
   v.created = in.i64();
+  v.life = in.i64();
 }
 
 void encode(Writer& out, const StatsReply& v) {

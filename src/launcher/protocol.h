@@ -58,6 +58,7 @@ enum class Op : uint8_t {
   vault_signing,
   revoke,
   gate_ack,
+  look_at_volume,
   shutdown
 };
 
@@ -103,6 +104,7 @@ struct LaunchRequest {
   // The image is used up: its uppermost layer, if nobody else has it, becomes the sandbox's own instead of one more
   // below, and the image goes before the first instruction. Only with `id`.
   bool spend = false;
+  int64_t life = 0;  // the caller's own number of what begins with this; `list` has it
   // Not said by the client: what root runs for itself, or with folders of the host, is nobody else's.
   bool roots_own = false;
   bool by_user = false;  // nor this: who asks is not root
@@ -141,7 +143,8 @@ struct ImageSummary {
   uint64_t memory_bytes = 0, layer_bytes = 0;
 };
 // drop_image: a name. Sandboxes made from it live on.
-// verify_image: a name, u8 thorough. Reads all of it; Code::corrupt names what is wrong. Not thorough, for who is about
+// verify_image: a name, u8 thorough, u8 whether a LaunchRequest follows, which must be one that would not be refused
+// because of what the image is. Reads all of it; Code::corrupt names what is wrong. Not thorough, for who is about
 // to use it: Code::unsupported says why this machine could not restore its memory.
 
 // pack_image: a name, u8 whether it is to be packed or unpacked. A packed image takes little room, and no sandbox is
@@ -152,6 +155,7 @@ struct PackReply {
 
 // make_volume, resize_volume: a name that the caller chose, u64 bytes. A volume outlives sandboxes and launchers.
 // drop_volume: a name; refused while a sandbox has it.
+// look_at_volume: a name; one of these, or not_found.
 // volumes: a page of these after a name, as `list` has it.
 struct VolumeSummary {
   std::string id;
@@ -168,6 +172,7 @@ struct SandboxSummary {
   bool parked = false, ephemeral = false;
   pid_t pid = 0;
   int64_t created = 0;  // seconds since 1970
+  int64_t life = 0;     // as its launch said; 0: nothing, or a launcher wrote it down that knew no such numbers
 };
 
 struct StatsReply {

@@ -51,7 +51,8 @@ TEST(LauncherProtocol, LaunchRequest) {
                         .files_only = true,
                         .forked = true,
                         .id = "ibbbbbbbbbbbbbbbbbbbb",
-                        .spend = true};
+                        .spend = true,
+                        .life = 1ll << 42};
   auto back = there_and_back(request);
   EXPECT_EQ(back.digest, request.digest);
   EXPECT_EQ(back.limits, request.limits);
@@ -64,6 +65,7 @@ TEST(LauncherProtocol, LaunchRequest) {
   EXPECT_EQ(back.forked, true);
   EXPECT_EQ(back.id, request.id);
   EXPECT_EQ(back.spend, true);
+  EXPECT_EQ(back.life, 1ll << 42);
 }
 
 TEST(LauncherProtocol, Images) {
@@ -130,12 +132,14 @@ TEST(LauncherProtocol, Summary) {
                                             .birth = Birth::forked,
                                             .parked = true,
                                             .pid = 42,
-                                            .created = -1});
+                                            .created = -1,
+                                            .life = 1ll << 41});
   EXPECT_EQ(back.state, State::frozen);
   EXPECT_EQ(back.birth, Birth::forked);
   EXPECT_TRUE(back.parked);
   EXPECT_EQ(back.pid, 42);
   EXPECT_EQ(back.created, -1);
+  EXPECT_EQ(back.life, 1ll << 41);
 }
 
 TEST(LauncherProtocol, EndedAndStats) {

@@ -59,8 +59,11 @@ bool Server::dispatch_images(OwnerId id, uint32_t tag, Op op, Reader in) {
     case Op::verify_image: {
       std::string image = in.str();
       bool thorough = in.u8() != 0;
+      std::optional<LaunchRequest> wanted;
+      if (in.u8() != 0) decode(in, wanted.emplace());
       if (!in.done()) return unreadable();
-      if (!hidden(image)) cells_.verify_image(image, thorough, answer);
+      if (wanted) wanted->image = image, wanted->by_user = !root;
+      if (!hidden(image)) cells_.verify_image(image, thorough, std::move(wanted), answer);
       return true;
     }
     case Op::pack_image: {

@@ -29,6 +29,16 @@ bool Server::dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in) {
       std::string volume = in.str();
       return in.done() ? answer(cells_.drop_volume(volume)) : unreadable();
     }
+    case Op::look_at_volume: {
+      std::string volume = in.str();
+      if (!in.done()) return unreadable();
+      auto one = cells_.volume(volume);
+      if (!one) return answer(std::unexpected(one.error()));
+      Writer out;
+      encode(out, *one);
+      reply(id, tag, out.take());
+      return true;
+    }
     case Op::volumes: {
       std::string after = in.str();
       if (!in.done()) return unreadable();

@@ -58,8 +58,9 @@ constexpr std::array kWords = {
     Word{Kind::gate_restarted, "gate.restarted"},
     Word{Kind::ledger_lost, "ledger.lost"},
     Word{Kind::sandbox_disk_full, "sandbox.disk_full"},
+    Word{Kind::image_damaged, "image.damaged"},
 };
-constexpr size_t kCount = static_cast<size_t>(Kind::sandbox_disk_full) + 1;
+constexpr size_t kCount = static_cast<size_t>(Kind::image_damaged) + 1;
 
 // Every kind once, in the order of the enum.
 constexpr bool in_order() {

@@ -56,6 +56,7 @@ enum class Kind : uint8_t {
   gate_restarted,     // what a gate that is gone had not told by then is missing
   ledger_lost,        // so many entries found no room, and were never written
   sandbox_disk_full,  // next to nothing is left of what it may write
+  image_damaged,      // what is kept of a sandbox is not what was written, or cannot be read
 };
 
 std::string_view to_string(Kind kind);  // sandbox.created

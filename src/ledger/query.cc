@@ -51,7 +51,8 @@ class Where {
 // In the words of the index (schema.cc), so that it serves.
 constexpr std::string_view kOfSecrets =
     "kind IN ('secret.created', 'secret.rotated', 'secret.deleted', 'secret.granted', 'secret.denied', "
-    "'secret.exposed', 'secret.used', 'secret.minted', 'grant.created', 'grant.revoked', 'scan.hit') AND "
+    "'secret.exposed', 'secret.used', 'secret.minted', 'grant.created', 'grant.revoked', 'scan.hit', "
+    "'bucket.mounted') AND "
     "json_valid(data) AND "
     "json_extract(data, '$.secret') = ?";
 

@@ -124,7 +124,15 @@ CREATE INDEX events_of_secrets ON events(seq) WHERE kind IN ('secret.created', '
   'grant.revoked', 'scan.hit');
 )sql";
 
-constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+// And another: the keys of a bucket are a secret, too.
+constexpr std::string_view kVersion6 = R"sql(
+DROP INDEX events_of_secrets;
+CREATE INDEX events_of_secrets ON events(seq) WHERE kind IN ('secret.created', 'secret.rotated', 'secret.deleted',
+  'secret.granted', 'secret.denied', 'secret.exposed', 'secret.used', 'secret.minted', 'grant.created',
+  'grant.revoked', 'scan.hit', 'bucket.mounted');
+)sql";
+
+constexpr std::array kSteps = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
 
 }  // namespace
 

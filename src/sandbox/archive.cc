@@ -17,6 +17,7 @@ Task<Result<void>> Service::archive(BoxPtr box, Caller by) {
   if (!store::is_asleep(record.state))
     co_return conflict("sandbox " + box->id() + " is " + std::string(to_string(record.state)) +
                        ": it must be paused or stopped for that");
+  ISOLA_CO_CHECK(write_sleep(box));
   ISOLA_CO_TRY(auto image, parts_.store.find_image(record.image));
   // Made to sleep at a snapshot (a rollback that did not come through): that is not its own.
   if (image.kind != store::ImageKind::pause) co_return conflict("sandbox " + box->id() + " is made of a snapshot");

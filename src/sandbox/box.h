@@ -185,8 +185,9 @@ class Box : public std::enable_shared_from_this<Box> {
 
   // An earlier server, or a launcher that is gone, may have been pausing it: then its end is not the end.
   std::atomic<bool> may_be_paused = false;
-  std::atomic<bool> disk_full = false;  // and the ledger says so
-  std::atomic<bool> unasked = false;    // an earlier server had it, and nobody asked it yet what ran in it
+  std::atomic<bool> disk_full = false;          // and the ledger says so
+  std::atomic<bool> unasked = false;            // an earlier server had it, and nobody asked it yet what ran in it
+  std::atomic<bool> lacks_certificate = false;  // of its gate, perhaps: it was frozen when it was to get it
 
   // Commands started through this server, or found in the guest after a restart.
   bool remember(const CommandInfo& command);                             // false: it was known already

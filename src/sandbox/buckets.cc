@@ -33,6 +33,9 @@ Result<std::vector<launcher::BucketMount>> Service::buckets_of(const std::string
     ISOLA_TRY(auto endpoint, launcher::parse_endpoint(mount.endpoint));
     if (!endpoint.tls && !inside)
       return fail(Code::denied, "buckets: the endpoint must be https, but for the project \"default\"");
+    // What its sandboxes may not reach, nobody reaches for them.
+    auto reached = may_reach(project, endpoint.host, endpoint.port);
+    if (!reached) return std::unexpected(reached.error().in("buckets"));
     mounts.push_back(std::move(mount));
   }
   return mounts;

@@ -285,7 +285,19 @@ Task<void> Service::watch_command(BoxPtr box, std::string command, uint32_t pid)
 
 Task<void> Service::relink(BoxPtr box) {
   auto self = shared_from_this();
-  (void)co_await link_if_awake(box);
+  auto link = co_await link_if_awake(box);
+  // Who brings a link is away: there will be another one.
+  if (!link && link.error().code == Code::unavailable) co_return;
+  // The server before may have died when it was written down and its variables were still on their way (launch).
+  {
+    Box::Turn turn = co_await box->turn();
+    if (box->state() != State::running) co_return;
+    const auto env = box->record().env;
+    auto told = co_await configure(box, env, false);
+    if (!told) log::warn("sandbox", "{} may lack variables of its own: {}", box->id(), told.error().message);
+  }
+  // Nor whether its programs trust its gate.
+  co_await place_certificate(box, true);
 }
 
 // A guest whose list cannot be had says nothing now; the next link asks again.

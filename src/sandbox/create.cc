@@ -34,6 +34,7 @@ Result<void> check_labels(const store::Labels& labels, const char* what, size_t 
 }
 
 constexpr auto kLeaving = std::chrono::seconds(5);
+constexpr auto kOldKeeper = std::chrono::seconds(30);  // of a key, to be gone
 constexpr auto kTellWithin = std::chrono::milliseconds(3);
 constexpr size_t kUneven = 16;  // sandboxes that a worker may have more than another
 
@@ -198,6 +199,7 @@ Task<Result<Created>> Service::create(CreateRequest request) {
   std::string key = request.key.empty() ? "" : slot(request.project, request.key);
   std::string name = request.name.empty() ? "" : slot(request.project, request.name);
   if (!key.empty() || !name.empty()) reserved.mark = "?" + new_command_id();
+  std::optional<std::chrono::steady_clock::time_point> until;
   for (;;) {
     uint64_t ticket = key_bell_.ticket();
     std::string existing;
@@ -236,7 +238,11 @@ Task<Result<Created>> Service::create(CreateRequest request) {
       reserved.kept = true;
       co_return Created{*box, true, {}};
     }
-    // It is ending, or ended between the two looks: the bell rings when its key is free.
+    // It is ending, or ended between the two looks: the bell rings when its key is free. That may be never, where the
+    // launcher is away.
+    if (!until) until = begun + kOldKeeper;
+    if (std::chrono::steady_clock::now() > *until)
+      co_return fail(Code::unavailable, "the sandbox that has this key is ending, and does not come to its end");
     (void)co_await key_bell_.wait_for(ticket, std::chrono::milliseconds(100));
   }
   auto created = co_await launch(std::move(request));
@@ -283,6 +289,10 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
   if (snapshot)
     for (const auto& use : snapshot->volumes)
       if (use.bucket ? !request.buckets : !request.volumes) uses.push_back(use);
+  if (!request.may_mount_buckets && std::ranges::any_of(uses, [](const auto& use) { return use.bucket.has_value(); }))
+    co_return fail(Code::denied,
+                   std::string("buckets: they are mounted with a secret of the project: for keys of scope admin") +
+                       (request.buckets ? "" : "; with \"buckets\": [] the snapshot's files come without them"));
   ISOLA_CO_TRY(record.volumes, find_volumes(request.project, std::move(uses), request.filling));
   ISOLA_CO_TRY(auto buckets, buckets_of(request.project, record.volumes));
   ISOLA_CO_TRY(record.network, policy_text(request.network));
@@ -317,7 +327,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
       record.exposed = made && made->memory && made->exposed;
     }
   }
-  Launching under_way(*this);
+  std::optional<Launching> under_way(std::in_place, *this);
   // What is kept warm is a jail's memory.
   const bool a_jail_will_do = limits.boundary == BoundaryKind::jail &&
                               (request.boundary == BoundaryWish::automatic || request.boundary == BoundaryWish::jail);
@@ -390,25 +400,46 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     if (auto self = weak.lock()) self->record_birth(*box, latency, snapshot, warm, by);
   };
   box->tell_later(std::move(tell));
-  // What takes but a moment comes before the store has it: one commit instead of two. Whoever dies before leaves a
-  // sandbox that the store does not know, and the next start clears it away.
+  // What takes but a moment is written down once, as running, while the gate takes its policy. Whoever dies before that
+  // leaves a sandbox that the store does not know, and the next start clears it away; whoever dies between the two
+  // leaves one that gets its variables and its policy when it is taken over. By a name or a key nobody may find such a
+  // one: those wait.
   const bool soon = !bare && is_ready_soon(request, record);
-  Result<void> inserted;
+  const bool together = soon && request.name.empty() && request.key.empty();
+  std::optional<Result<void>> inserted;
+  const Meanwhile insert = [&] {
+    if (soon && box->state() != State::creating) {
+      inserted = fail(Code::unavailable, "the sandbox ended while it was being made");
+      return;
+    }
+    if (soon) record.state = State::running;
+    inserted = parts_.store.insert_sandbox(record);
+  };
+  Result<void> ready;
   if (soon) {
     add(box);  // it may end before it is ready
-    inserted = co_await prepare(box, request, false);
-    if (inserted && !box->change_from(State::creating, [](auto& r) { r.state = State::running; }))
-      inserted = fail(Code::unavailable, "the sandbox ended while it was being made");
-    record.state = State::running;
+    under_way.reset();
+    ready = co_await prepare(box, request, false, together ? &insert : nullptr);
+    if (ready && !inserted) insert();
+    if (ready && *inserted && !box->change_from(State::creating, [](auto& r) { r.state = State::running; }))
+      ready = fail(Code::unavailable, "the sandbox ended while it was being made");
+  } else {
+    insert();
   }
-  if (inserted) inserted = parts_.store.insert_sandbox(record);
-  if (!inserted) {
-    Error why = inserted.error();
+  if (!ready || !*inserted) {
+    Error why = ready ? inserted->error() : ready.error();
+    if (inserted && *inserted) {
+      // One that ended by itself before the store had it is written down by whoever saw to its end (write_end_later).
+      (void)co_await kill(box, EndReason::killed, own_words(why.message));
+      co_return std::unexpected(why);
+    }
     if (soon) forget(box);
     (void)co_await parts_.launcher->kill(record.id);
     co_return std::unexpected(why);
   }
-  if (!soon) add(box);                    // its name and key follow when it is ready for others
+  if (!soon) add(box);  // its name and key follow when it is ready for others
+  // It is among ours: its hooks may take long, and the sweep waits for nobody who is making ready.
+  under_way.reset();
   if (!bare && !soon) box->tell_birth();  // it may take long until all is in place
   note_buckets(box, Caller(request.by, request.actor));
   Result<void> prepared;
@@ -520,7 +551,8 @@ Result<void> Service::set_running(const BoxPtr& box) {
   return fail(Code::unavailable, "the sandbox ended while it was being made");
 }
 
-Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request, bool certificate) {
+Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request, bool certificate,
+                                    const Meanwhile* meanwhile) {
   ChannelPtr configured;  // under way while the gate is asked
   if (!request.env.empty()) {
     ISOLA_CO_TRY(auto link, co_await this->link(box));
@@ -532,7 +564,7 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request, bo
   {
     Box::Turn turn = co_await box->turn();
     if (request.network_grants.empty()) {
-      ISOLA_CO_CHECK(co_await renew_network(box, true));
+      ISOLA_CO_CHECK(co_await renew_network(box, true, meanwhile));
     } else {
       Caller by(request.by, request.actor);
       ISOLA_CO_TRY(auto grants, co_await write_network_grants(box, request.network_grants, by));

@@ -2,6 +2,7 @@
 // asked, and where the test says so fails first, or keeps its answers to itself for a while.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <boost/asio/co_spawn.hpp>
@@ -14,6 +15,7 @@
 #include <thread>
 
 #include "base/codec.h"
+#include "base/ids.h"
 #include "kernel/process.h"
 #include "sandbox/service.h"
 #include "store/test_store.h"
@@ -41,9 +43,10 @@ class FakeLauncher {
     return std::move(far_);
   }
 
-  void add(const std::string& id, bool ephemeral = false, bool parked = false) {
+  void add(const std::string& id, bool ephemeral = false, bool parked = false, int64_t life = 0) {
     std::lock_guard lock(mutex_);
     launcher::SandboxSummary one{.id = id};
+    one.life = life;
     one.ephemeral = ephemeral;
     one.parked = parked;
     there_[id] = one;
@@ -53,9 +56,10 @@ class FakeLauncher {
     there_.erase(id);
   }
   // The next so many of them are refused.
-  void fail(launcher::Op op, int times) {
+  void fail(launcher::Op op, int times, Code code = Code::internal) {
     std::lock_guard lock(mutex_);
     failures_[op] = times;
+    failure_codes_[op] = code;
   }
   // Done, but not answered until release().
   void hold(launcher::Op op) {
@@ -85,6 +89,23 @@ class FakeLauncher {
     for (const auto& [id, summary] : there_) ids.insert(id);
     return ids;
   }
+  int64_t life(const std::string& id) {  // -1: it does not live
+    std::lock_guard lock(mutex_);
+    return there_.contains(id) ? there_[id].life : -1;
+  }
+  void damage(const std::string& image) {
+    std::lock_guard lock(mutex_);
+    damaged_ = image;
+  }
+  std::set<std::string> read_through() {  // images, thoroughly
+    std::lock_guard lock(mutex_);
+    return read_through_;
+  }
+  // What was to be made of the image that was looked at last.
+  launcher::LaunchRequest wanted() {
+    std::lock_guard lock(mutex_);
+    return wanted_;
+  }
   std::set<std::string> volumes() {
     std::lock_guard lock(mutex_);
     return volumes_;
@@ -92,6 +113,12 @@ class FakeLauncher {
   void add_image(const launcher::ImageSummary& image) {
     std::lock_guard lock(mutex_);
     images_.push_back(image);
+  }
+  std::set<std::string> images() {
+    std::lock_guard lock(mutex_);
+    std::set<std::string> ids;
+    for (const auto& image : images_) ids.insert(image.id);
+    return ids;
   }
   void add_volume(const std::string& id) {
     std::lock_guard lock(mutex_);
@@ -188,7 +215,8 @@ class FakeLauncher {
         held_[op].push_back(out.take());
         continue;
       }
-      if (!kernel::send_message(near_.get(), out.data())) return;
+      if (!kernel::send_message(near_.get(), out.data(), handed_over_)) return;
+      handed_over_.clear();
     }
   }
 
@@ -197,15 +225,34 @@ class FakeLauncher {
       out.u8(1);
       launcher::encode(out, Error{code, why});
     };
+    if (op == launcher::Op::verify_image) {
+      Reader said = in;
+      (void)said.str(), (void)said.u8();
+      if (said.u8() != 0) launcher::decode(said, wanted_);
+    }
     if (failures_[op] > 0) {
       --failures_[op];
-      return no(Code::internal, "the fake launcher was told to fail");
+      return no(failure_codes_[op], "the fake launcher was told to fail");
     }
     if (op == launcher::Op::list) {
       out.u8(0);
       out.u32(static_cast<uint32_t>(there_.size()));
       for (const auto& [id, summary] : there_) encode(out, summary);
       return out.u8(0);
+    }
+    if (op == launcher::Op::launch) {
+      launcher::LaunchRequest request;
+      decode(in, request);
+      if (there_.contains(request.id)) return no(Code::exists, "there is such a sandbox already");
+      int to_guest[2], from_guest[2];
+      if (::pipe2(to_guest, O_CLOEXEC) < 0 || ::pipe2(from_guest, O_CLOEXEC) < 0) std::abort();
+      for (int end : {to_guest[0], to_guest[1], from_guest[0], from_guest[1]}) ends_.emplace_back(end);
+      handed_over_ = {to_guest[1], from_guest[0]};
+      launcher::LaunchReply reply{.id = request.id.empty() ? new_sandbox_id() : request.id};
+      if (!request.id.empty()) reply.birth = Birth::resumed;
+      there_[reply.id] = {.id = reply.id, .life = request.life};
+      out.u8(0);
+      return encode(out, reply);
     }
     if (op == launcher::Op::set_policy) {
       launcher::PolicyRequest request;
@@ -231,6 +278,34 @@ class FakeLauncher {
       out.u32(static_cast<uint32_t>(images_.size()));
       for (const auto& image : images_) encode(out, image);
       return out.u8(0);
+    }
+    if (op == launcher::Op::checkpoint) {
+      launcher::CheckpointRequest request;
+      decode(in, request);
+      if (!there_.contains(request.id)) return no(Code::not_found, "there is no such sandbox");
+      launcher::ImageSummary image{.id = new_image_id(), .sandbox = request.id};
+      image.verb = request.keep_running ? "snapshot" : "pause";
+      images_.push_back(image);
+      if (!request.keep_running) there_.erase(request.id);
+      out.u8(0);
+      return encode(out, launcher::CheckpointReply{.image = image.id});
+    }
+    if (op == launcher::Op::verify_image || op == launcher::Op::drop_image) {
+      std::string id = in.str();
+      if (std::ranges::find(images_, id, &launcher::ImageSummary::id) == images_.end())
+        return no(Code::not_found, "there is no such image");
+      if (op == launcher::Op::verify_image && in.u8() != 0) {
+        read_through_.insert(id);
+        if (id == damaged_) return no(Code::corrupt, ("image " + id + " is not what was written").c_str());
+      }
+      if (op == launcher::Op::drop_image) std::erase_if(images_, [&](const auto& one) { return one.id == id; });
+      return out.u8(0);
+    }
+    if (op == launcher::Op::look_at_volume) {
+      std::string id = in.str();
+      if (!volumes_.contains(id)) return no(Code::not_found, "there is no such volume");
+      out.u8(0);
+      return encode(out, launcher::VolumeSummary{.id = id, .used = 4711});
     }
     if (op == launcher::Op::volumes) {
       out.u8(0);
@@ -261,14 +336,20 @@ class FakeLauncher {
   }
 
   Fd near_, far_;
+  std::vector<Fd> ends_;  // of guests that say nothing
+  std::vector<int> handed_over_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, launcher::SandboxSummary> there_;
   std::map<launcher::Op, int> asked_, failures_;
+  std::map<launcher::Op, Code> failure_codes_;
   std::set<launcher::Op> held_ops_;
   std::map<launcher::Op, std::vector<std::string>> held_;
   std::set<std::string> volumes_;
   std::vector<launcher::ImageSummary> images_;
+  launcher::LaunchRequest wanted_;
+  std::string damaged_;
+  std::set<std::string> read_through_;
   std::string policy_, bindings_;
   std::vector<std::string> revoked_;
   uint32_t gate_tag_ = 0;

@@ -45,17 +45,20 @@ Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
   helper.limits = settings().default_limits;
   helper.timeout = kLongest;
   helper.metadata[kFolderLabel] = request.name;
-  helper.files_only = helper.cold = helper.one_shot = helper.filling = true;
+  helper.files_only = helper.cold = helper.one_shot = true;
+  helper.may_mount_buckets = true;  // that the sandbox has already, and whoever asks sees through it
   helper.auto_resume = false;
-  std::vector<store::VolumeUse> volumes;
+  std::vector<store::VolumeUse> volumes, buckets;
   std::string from = request.path, told, image;
   uint64_t bytes = 0;
   if (request.box) {
     helper.project = request.box->project();
     auto record = request.box->record();
     // Volumes that the sandbox has are part of what it sees.
-    volumes = record.volumes;
-    for (auto& use : volumes) use.read_only = true;
+    for (auto& use : record.volumes) {
+      use.read_only = true;
+      (use.bucket ? buckets : volumes).push_back(std::move(use));
+    }
     std::string measure = "[ -d \"$1\" ] || { echo \"there is no folder $1\"; exit 1; }; du -s -B1 -- \"$1\"";
     std::vector<std::string> words = {request.path};
     ISOLA_CO_TRY(std::string used, co_await run_script(*this, request.box, std::move(measure), std::move(words)));
@@ -64,8 +67,10 @@ Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
     SnapshotRequest keep;
     keep.memory = false;
     keep.by = request.by;
+    keep.kind = store::ImageKind::step;  // nobody's snapshot
+    keep.name = kFolderLabel;
     ISOLA_CO_TRY(auto kept, co_await snapshot(request.box, std::move(keep)));
-    image = helper.snapshot = kept.id;
+    image = helper.step = kept.id;
   } else {
     ISOLA_CO_TRY(auto look, co_await look_at_volume(request.project, request.volume));
     bytes = look.used;
@@ -83,6 +88,7 @@ Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
   make.size = size_for(bytes);
   make.labels[kFolderLabel] = told.substr(0, kMaxWord);
   make.by = request.by;
+  make.fill = true;
   auto volume = co_await create_volume(std::move(make));
   Result<void> filled;
   if (volume) {
@@ -91,6 +97,8 @@ Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
     use.path = kTarget;
     volumes.push_back(use);
     helper.volumes = volumes;
+    helper.buckets = buckets;
+    helper.filling = use.volume;
     auto made = co_await create(std::move(helper));
     if (made) {
       std::string copy = "[ -d \"$1\" ] || { echo \"there is no folder $3\"; exit 1; }; cp -a -- \"$1/.\" \"$2/\"";
@@ -102,11 +110,14 @@ Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
       filled = std::unexpected(made.error());
     }
   }
-  if (!image.empty()) (void)co_await remove_snapshot(request.box->project(), image);
+  if (!image.empty() && parts_.store.spend_step(image)) co_await drop_spent(image);
   if (!volume) co_return std::unexpected(volume.error());
+  if (filled) filled = volume_is_there(volume->volume, request.by);
   if (!filled) {
-    (void)co_await remove_volume(volume->volume.project, volume->volume.id, request.by);
-    co_return std::unexpected(filled.error());
+    Error why = filled.error();
+    // What cannot be taken away now is when the server starts the next time.
+    if (co_await retire_volume(volume->volume.id)) (void)co_await drop_volume(volume->volume.id);
+    co_return std::unexpected(why);
   }
   co_return co_await look_at_volume(volume->volume.project, volume->volume.id);
 }

@@ -7,10 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
-#include "gate/authority.h"
 #include "gate/name.h"
 #include "gate/policy.h"
 #include "sandbox/bell.h"
@@ -46,6 +44,13 @@ Result<vault::Binding> binding_of(const store::BindingRecord& record) {
   binding.expires = record.expires;
   binding.actor = record.actor;
   return binding;
+}
+
+// What a sleeper was granted is taken away when it is resumed: whoever grants it more would be told that it has it.
+Result<void> keeps_grants(const store::SandboxRecord& record) {
+  if (!store::is_asleep(record.state) || record.keep_grants) return {};
+  return conflict("sandbox " + record.id + " is " + std::string(to_string(record.state)) +
+                  " and keeps no grants when it is resumed; resume it first");
 }
 
 }  // namespace
@@ -267,6 +272,8 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
   for (const char* own : {"id", "actor", "expires"}) body.erase(own);
   record.body = body.dump();
   ISOLA_CO_CHECK(find_secret(request.project, binding.secret));
+  if (request.scope == store::BindingScope::sandbox)
+    if (auto box = find_any(request.subject)) ISOLA_CO_CHECK(keeps_grants((*box)->record()));
   ISOLA_CO_TRY(auto state, co_await parts_.launcher->vault_state());
   if (!state.trouble.empty()) co_return fail(Code::unavailable, "there is no vault: " + state.trouble);
   if (state.locked) co_return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
@@ -281,24 +288,10 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
     co_return std::unexpected(written.error());
   }
   // One that cannot be opened, or that the gate does not take, is nobody's.
-  Result<void> granted;
   auto boxes = concerned(record);
-  for (const auto& box : boxes) {
-    Box::Turn turn = co_await box->turn();
-    auto now = box->record();
-    if (store::is_asleep(now.state) || now.state == State::ended || now.network.empty()) continue;
-    auto told = co_await apply_terms(box, now.network, false);
-    if (!told && told.error().code == Code::not_found) continue;
-    if (!told) {
-      granted = std::unexpected(told.error());
-    } else if (told->ungathered) {
-      granted = std::unexpected(*told->ungathered);
-    } else if (auto found = told->missing.find(record.id); found != told->missing.end()) {
-      granted = fail(vault::is_refused_for_good(found->second) ? Code::invalid : Code::unavailable,
-                     "secret " + record.secret + ": " + found->second);
-    }
-    if (!granted) break;
-  }
+  auto tell = [self, record](BoxPtr box) { return self->grant_to(std::move(box), record); };
+  auto all = std::make_shared<SideBySide>(boxes, tell);
+  auto granted = co_await all->run(kToldAtOnce);
   if (!granted) {
     (void)parts_.store.remove_binding(record.project, record.id);
     record_grant(ledger::Kind::grant_revoked, record, "it could not be granted", request.by);
@@ -306,8 +299,29 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
     (void)co_await tell_revoked(std::move(gone));
     co_return std::unexpected(granted.error());
   }
-  for (const auto& box : boxes) co_await place_certificate(box);
+  auto place = [self](BoxPtr box) -> Task<Result<void>> {
+    co_await self->place_certificate(std::move(box));
+    co_return Result<void>();
+  };
+  auto placing = std::make_shared<SideBySide>(std::move(boxes), place);
+  (void)co_await placing->run(kToldAtOnce);
   co_return record;
+}
+
+// What the gate has then is in force there.
+Task<Result<void>> Service::grant_to(BoxPtr box, store::BindingRecord record) {
+  Box::Turn turn = co_await box->turn();
+  auto now = box->record();
+  if (record.scope == store::BindingScope::sandbox) ISOLA_CO_CHECK(keeps_grants(now));
+  if (store::is_asleep(now.state) || now.state == State::ended || now.network.empty()) co_return Result<void>();
+  auto told = co_await apply_terms(box, now.network, false);
+  if (!told && told.error().code == Code::not_found) co_return Result<void>();
+  if (!told) co_return std::unexpected(told.error());
+  if (told->ungathered) co_return std::unexpected(*told->ungathered);
+  if (auto found = told->missing.find(record.id); found != told->missing.end())
+    co_return fail(vault::is_refused_for_good(found->second) ? Code::invalid : Code::unavailable,
+                   "secret " + record.secret + ": " + found->second);
+  co_return Result<void>();
 }
 
 Task<Result<void>> Service::unbind(std::string project, std::string id, Caller by) {
@@ -441,138 +455,6 @@ Task<void> Service::watch_grants() {
     auto wait = std::chrono::milliseconds(std::max<Millis>(next - now_millis(), 50));
     (void)co_await grants_bell_.wait_for(ticket, wait);
   }
-}
-
-// ---- inside ---------------------------------------------------------------------------------------------------------
-
-namespace {
-
-constexpr const char* kCertificate = "/usr/local/share/ca-certificates/isola.crt";
-constexpr const char* kBundle = "/etc/ssl/certs/ca-certificates.crt";
-constexpr const char* kHashed = "/etc/ssl/certs/";
-
-constexpr std::string_view kBegin = "# isola: begin\n", kEnd = "# isola: end\n";
-constexpr size_t kMostBundle = 8 << 20;
-
-// What the bundle is with this certificate instead of the one that was put there before.
-std::string with_certificate(std::string bundle, const std::string& pem) {
-  auto begin = bundle.find(kBegin);
-  auto end = begin == std::string::npos ? begin : bundle.find(kEnd, begin);
-  if (end != std::string::npos) bundle.erase(begin, end + kEnd.size() - begin);
-  if (!bundle.empty() && bundle.back() != '\n') bundle += '\n';
-  return bundle.append(kBegin).append(pem).append(pem.ends_with('\n') ? "" : "\n").append(kEnd);
-}
-
-// Where distributions have theirs. The first is where ours goes.
-constexpr const char* kBundles[] = {kBundle, "/etc/pki/tls/certs/ca-bundle.crt",
-                                    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/ca-bundle.pem",
-                                    "/etc/ssl/cert.pem"};
-
-// Empty: there is none.
-Task<Result<std::string>> read_bundle_at(GuestLink& link, std::string path) {
-  guest::Read args{.path = std::move(path), .user = "root"};
-  std::string asked = guest::encode(args);
-  auto channel = link.open(guest::Op::read, asked, 1 << 20);
-  auto there = co_await channel->reply();
-  if (!there && there.error().code == Code::not_found) co_return std::string();
-  if (!there) co_return std::unexpected(there.error());
-  std::string all;
-  for (;;) {
-    auto piece = co_await channel->read();
-    if (!piece) break;
-    all += *piece;
-    if (all.size() > kMostBundle) co_return fail(Code::exhausted, "the bundle of certificates is too large");
-  }
-  ISOLA_CO_TRY(std::string done, co_await channel->end());
-  co_return all;
-}
-
-// What the image trusts; where it has nothing, what this machine does. The bundle takes the place of what programs
-// bring along themselves, so one that had our certificate alone in it would take all other trust away.
-Task<Result<std::string>> read_bundle(GuestLink& link) {
-  for (const char* path : kBundles) {
-    std::string at = path;
-    auto bundle = co_await read_bundle_at(link, std::move(at));
-    if (!bundle && path == kBundles[0]) co_return std::unexpected(bundle.error());  // where ours has to go
-    if (bundle && bundle->find("-----BEGIN CERTIFICATE-----") != std::string::npos) co_return std::move(*bundle);
-  }
-  for (const char* path : kBundles)
-    if (auto bundle = read_file(path, kMostBundle); bundle && !bundle->empty()) co_return std::move(*bundle);
-  co_return fail(Code::not_found, "neither the image nor this machine has a bundle of certificates");
-}
-
-const store::Labels& certificate_variables() {
-  static const store::Labels all = {{"SSL_CERT_FILE", kBundle},     {"REQUESTS_CA_BUNDLE", kBundle},
-                                    {"CURL_CA_BUNDLE", kBundle},    {"NODE_EXTRA_CA_CERTS", kCertificate},
-                                    {"GIT_SSL_CAINFO", kBundle},    {"PIP_CERT", kBundle},
-                                    {"CARGO_HTTP_CAINFO", kBundle}, {"AWS_CA_BUNDLE", kBundle},
-                                    {"DENO_CERT", kCertificate}};
-  return all;
-}
-
-}  // namespace
-
-// A sandbox whose TLS the gate terminates trusts its CA. What fails here costs it those connections and nothing else.
-// Where its gate looks into connections, or will because of a binding.
-bool Service::needs_certificate(const store::SandboxRecord& record) {
-  if (record.network.empty()) return false;
-  auto about_requests = [](const std::string& text) {
-    auto policy = gate::parse_policy(text);
-    return policy && std::ranges::any_of(policy->rules, &gate::Rule::is_about_requests);
-  };
-  auto project = parts_.store.find_project(record.project);
-  if (about_requests(record.network) || (project && about_requests(ceiling_of(*project)))) return true;
-  auto grants = grants_of(record);
-  return grants && !grants->empty();
-}
-
-// For programs that look neither at the variables nor there: where other distributions have their bundles, as far as
-// this image has them, and in the folder that OpenSSL looks into by name. That fails where the image is odd.
-Task<void> Service::place_elsewhere(BoxPtr box, std::shared_ptr<GuestLink> link, std::string pem) {
-  std::map<std::string, std::string> files;
-  if (auto name = gate::hashed_name(pem)) files[kHashed + *name] = pem;
-  for (const char* path : kBundles) {
-    if (path == kBundles[0]) continue;
-    std::string at = path;
-    auto there = co_await read_bundle_at(*link, at);
-    if (!there || there->find("-----BEGIN CERTIFICATE-----") == std::string::npos) continue;
-    std::string with = with_certificate(*there, pem);
-    if (with != *there) files[at] = std::move(with);  // else it is a link to one that has it
-  }
-  for (const auto& [path, content] : files) {
-    std::string at = path, text = content, root = "root";
-    auto written = co_await write_file(box, std::move(at), std::move(text), std::move(root));
-    if (!written) log::warn("sandbox", "{}: {} is not written: {}", box->id(), path, written.error().message);
-  }
-}
-
-Task<void> Service::place_certificate(BoxPtr box) {
-  if (box->state() == State::ended || store::is_asleep(box->state())) co_return;
-  if (!needs_certificate(box->record())) co_return;
-  auto place = [&]() -> Task<Result<void>> {
-    ISOLA_CO_TRY(std::string pem, co_await parts_.launcher->certificate(box->id()));
-    ISOLA_CO_TRY(auto link, co_await this->link(box));
-    ISOLA_CO_TRY(std::string bundle, co_await read_bundle(*link));
-    bundle = with_certificate(std::move(bundle), pem);
-    std::string own = kCertificate, shared = kBundle, root = "root";
-    ISOLA_CO_CHECK(co_await write_file(box, own, pem, root));
-    ISOLA_CO_CHECK(co_await write_file(box, shared, bundle, root));
-    co_await place_elsewhere(box, link, pem);
-    store::SandboxChange change;
-    change.env = box->record().env;
-    change.env->insert(certificate_variables().begin(), certificate_variables().end());
-    if (*change.env == box->record().env) co_return Result<void>();
-    ISOLA_CO_CHECK(co_await configure(box, *change.env, false));
-    ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
-    box->change([&](auto& r) { r.env = *change.env; });
-    co_return Result<void>();
-  };
-  auto placed = co_await place();
-  if (placed) co_return;
-  log::warn("sandbox", "{} has no certificate of its gate: {}", box->id(), placed.error().message);
-  // Whoever wonders why its programs trust nobody finds it where everything about it stands.
-  json data = {{"changed", {"certificate"}}, {"failed", own_words(placed.error().message)}};
-  this->record(ledger::Kind::sandbox_updated, box, data.dump(-1, ' ', false, json::error_handler_t::replace), Caller());
 }
 
 }  // namespace isola::sandbox

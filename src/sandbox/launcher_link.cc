@@ -317,7 +317,8 @@ void LauncherLink::keep_records() {
 
 bool LauncherLink::connected() const { return inner_->connected; }
 
-Task<Result<LauncherLink::Answer>> LauncherLink::ask(launcher::Op op, std::string arguments) {
+Task<Result<LauncherLink::Answer>> LauncherLink::ask(launcher::Op op, std::string arguments,
+                                                     const Meanwhile* meanwhile) {
   auto question = std::make_shared<Inner::Question>();
   net::any_io_executor executor = co_await net::this_coro::executor;
   auto* worker = executor.target<net::io_context::executor_type>();
@@ -325,6 +326,7 @@ Task<Result<LauncherLink::Answer>> LauncherLink::ask(launcher::Op op, std::strin
   net::dispatch(line->home, [inner = line, op, arguments = std::move(arguments), question] {
     inner->ask(op, arguments, question);
   });
+  if (meanwhile) (*meanwhile)();
   for (;;) {
     uint64_t ticket = question->bell.ticket();
     {
@@ -398,10 +400,10 @@ Task<Result<void>> LauncherLink::park(std::string digest, uint32_t count) {
   co_return Result<void>();
 }
 
-Task<Result<std::string>> LauncherLink::set_policy(launcher::PolicyRequest request) {
+Task<Result<std::string>> LauncherLink::set_policy(launcher::PolicyRequest request, const Meanwhile* meanwhile) {
   Writer out;
   encode(out, request);
-  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::set_policy, out.take()));
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::set_policy, out.take(), meanwhile));
   Reader in = answer.in();
   if (in.done()) co_return std::string();
   std::string missing = in.str();
@@ -494,6 +496,13 @@ Task<Result<std::vector<launcher::ImageSummary>>> LauncherLink::images() {
   return pages<launcher::ImageSummary>(launcher::Op::images);
 }
 
+Task<Result<launcher::VolumeSummary>> LauncherLink::volume(std::string id) {
+  Writer out;
+  out.str(id);
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::look_at_volume, out.take()));
+  co_return launcher::read_value<launcher::VolumeSummary>(answer.in());
+}
+
 Task<Result<std::vector<launcher::VolumeSummary>>> LauncherLink::volumes() {
   return pages<launcher::VolumeSummary>(launcher::Op::volumes);
 }
@@ -542,10 +551,13 @@ Task<Result<Fd>> LauncherLink::scan_channel() {
   co_return std::move(answer.message.fds[0]);
 }
 
-Task<Result<void>> LauncherLink::verify_image(std::string image) {
+Task<Result<void>> LauncherLink::verify_image(std::string image, bool thorough,
+                                              std::optional<launcher::LaunchRequest> wanted) {
   Writer out;
   out.str(image);
-  out.u8(0);
+  out.u8(thorough);
+  out.u8(wanted.has_value());
+  if (wanted) encode(out, *wanted);
   ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::verify_image, out.take()));
   co_return Result<void>();
 }

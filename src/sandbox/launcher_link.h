@@ -23,6 +23,9 @@
 
 namespace isola::sandbox {
 
+// What is done while others work on a request that is on its way. Whoever asks keeps it until the answer is there.
+using Meanwhile = std::function<void()>;
+
 struct Launched {
   launcher::LaunchReply reply;
   boundary::Link link;
@@ -67,17 +70,21 @@ class LauncherLink {
   Task<Result<void>> drop_image(std::string image);
   // `pack`, or unpack.
   Task<Result<launcher::PackReply>> pack_image(std::string image, bool pack);
-  // That it is there, with all that it needs; not_found, corrupt.
-  Task<Result<void>> verify_image(std::string image);
+  // That it is there, with all that it needs; not_found, corrupt. `thorough`: what was written then is what there is
+  // now, whoever could use it. `wanted`: this launch of it would not be refused for what it is.
+  Task<Result<void>> verify_image(std::string image, bool thorough = false,
+                                  std::optional<launcher::LaunchRequest> wanted = std::nullopt);
 
   // Volumes (docs/storage.md).
   Task<Result<void>> make_volume(std::string id, uint64_t bytes);
   Task<Result<void>> resize_volume(std::string id, uint64_t bytes);
   Task<Result<void>> drop_volume(std::string id);
+  Task<Result<launcher::VolumeSummary>> volume(std::string id);
   Task<Result<std::vector<launcher::VolumeSummary>>> volumes();
 
   // Returns when the gate has it, with which of its bindings could not be opened and why (JSON; empty: none).
-  Task<Result<std::string>> set_policy(launcher::PolicyRequest request);
+  // `meanwhile` runs when the request is on its way, while others work on it.
+  Task<Result<std::string>> set_policy(launcher::PolicyRequest request, const Meanwhile* meanwhile = nullptr);
   Task<Result<void>> revoke(launcher::RevokeRequest request);
   Task<Result<std::string>> certificate(std::string id);  // PEM
   // All that the gate told up to this number is in the ledger.
@@ -101,7 +108,7 @@ class LauncherLink {
   struct Inner;
   struct Answer;
   LauncherLink() = default;
-  Task<Result<Answer>> ask(launcher::Op op, std::string arguments);
+  Task<Result<Answer>> ask(launcher::Op op, std::string arguments, const Meanwhile* meanwhile = nullptr);
   Task<Result<void>> ask_with_id(launcher::Op op, std::string id);
   Task<Result<void>> ask_with_size(launcher::Op op, std::string id, uint64_t bytes);
   template <typename T>

@@ -1,4 +1,5 @@
-// From the question to the launcher until the answer is among ours: the sweep leaves what it finds meanwhile alone.
+// From the question to the launcher until the answer is among ours: the sweep leaves what it finds meanwhile alone. No
+// longer than that: what nobody knows stays for as long as any of them is under way.
 #pragma once
 
 #include "sandbox/service.h"

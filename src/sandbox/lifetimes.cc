@@ -113,17 +113,19 @@ Task<void> Service::end_of_time(BoxPtr box, EndReason reason, std::string detail
     (void)co_await kill(box, reason, detail);
     co_return;
   }
+  // That it could not be written down yet, too: it sleeps, and nothing more is to be done to it.
+  auto done = [&] { return over(box) || store::is_asleep(box->state()); };
   bool idle = reason == EndReason::idle;
   PauseRequest whole{.memory = at_end == store::AtEnd::pause, .why = detail, .unless_used = idle};
   auto paused = co_await pause(box, whole);
-  if (paused || over(box)) co_return;
+  if (paused || done()) co_return;
   if (idle && box->in_use()) co_return arm(box);  // somebody came
   Error why = paused.error();
   if (whole.memory && why.code != Code::exhausted) {
     log::warn("sandbox", "{} cannot be paused with its memory: {}", box->id(), why.message);
     PauseRequest files{.memory = false, .why = detail + " (its memory could not be kept: " + why.message + ")"};
     paused = co_await pause(box, files);
-    if (paused || over(box)) co_return;
+    if (paused || done()) co_return;
   }
   detail += "; it could not be paused: " + paused.error().message;
   log::warn("sandbox", "{}: {}", box->id(), detail);

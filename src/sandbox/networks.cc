@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "gate/control.h"
+#include "gate/name.h"
 #include "gate/policy.h"
 #include "sandbox/service.h"
 #include "sandbox/untold.h"
@@ -66,7 +67,16 @@ Result<void> Service::may_reach(const std::string& project, const std::string& n
   size_t colon = name.rfind(':');
   std::string host = name.substr(0, colon);
   if (colon != name.npos) port = static_cast<uint16_t>(std::strtoul(name.c_str() + colon + 1, nullptr, 10));
-  if (gate::Egress(std::move(ceiling)).connect_name(host, port).allowed()) return {};
+  gate::Egress egress(std::move(ceiling));
+  // As the gate does it: names in one spelling, and addresses by the rules for addresses.
+  bool allowed = false;
+  if (auto address = gate::Address::parse(host)) {
+    allowed = egress.connect_address("", *address, port).allowed();
+  } else {
+    ISOLA_TRY(host, gate::normal_name(host));
+    allowed = egress.connect_name(host, port).allowed();
+  }
+  if (allowed) return {};
   return fail(Code::denied, "the ceiling of this project does not allow " + name);
 }
 
@@ -79,8 +89,8 @@ std::string Service::ceiling_of(const store::ProjectRecord& project) const {
   return gate::to_text(ceiling);
 }
 
-Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut) {
-  auto told = co_await apply_terms(box, std::move(policy), cut);
+Task<Result<void>> Service::apply_network(BoxPtr box, std::string policy, bool cut, const Meanwhile* meanwhile) {
+  auto told = co_await apply_terms(box, std::move(policy), cut, meanwhile);
   if (!told) co_return std::unexpected(told.error());
   warn_of_missing(*box, told->missing);
   co_return Result<void>();
@@ -91,7 +101,7 @@ void Service::warn_of_missing(const Box& box, const vault::Reasons& missing) {
     log::warn("sandbox", "{} goes without the binding {}: {}", box.id(), binding, why);
 }
 
-Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy, bool cut) {
+Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy, bool cut, const Meanwhile* meanwhile) {
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = ceiling_of(project), .cut = cut};
   // What reaches nothing needs no credentials.
@@ -129,7 +139,7 @@ Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy,
       grants_due_.erase(box->id());
   }
   if (refresh > 0) grants_bell_.ring();
-  ISOLA_CO_TRY(std::string missing, co_await parts_.launcher->set_policy(std::move(request)));
+  ISOLA_CO_TRY(std::string missing, co_await parts_.launcher->set_policy(std::move(request), meanwhile));
   ISOLA_CO_TRY(told.missing, vault::decode_reasons(missing));
   if (!told.missing.empty()) {
     // They may have been sealed to a key that has been changed meanwhile: then only what the store has now helps.
@@ -142,14 +152,14 @@ Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy,
 }
 
 // The caller has the turn. `fresh`: the gate does not know it yet.
-Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh) {
+Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh, const Meanwhile* meanwhile) {
   std::string policy = box->record().network;
-  if (!policy.empty() || !fresh) co_return co_await apply_network(box, policy, false);
+  if (!policy.empty() || !fresh) co_return co_await apply_network(box, policy, false, meanwhile);
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
   launcher::PolicyRequest request{.id = box->id(), .ceiling = ceiling_of(project), .first = true};
   // Under a ceiling that somebody set it is waited for: whoever gives it a policy while no server runs stays below it.
   if (!project.ceiling.empty()) {
-    auto told = co_await parts_.launcher->set_policy(std::move(request));
+    auto told = co_await parts_.launcher->set_policy(std::move(request), meanwhile);
     if (!told) co_return std::unexpected(told.error());
     co_return Result<void>();
   }

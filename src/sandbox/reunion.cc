@@ -117,6 +117,7 @@ Task<Result<void>> Service::take_one_back(Left left) {
   accounts_.set_frozen(*box, record.state == State::frozen);
   box->may_be_paused = true;
   box->unasked = true;
+  box->lacks_certificate = record.state == State::frozen;
   add(box);
   // Nobody waits for a one-shot run any more, and nobody would ever wake it.
   if (record.one_shot && store::is_asleep(record.state)) {
@@ -184,6 +185,11 @@ Task<Result<void>> Service::take_over(BoxPtr box) {
   Box::Turn turn = co_await box->turn();
   record = box->record();
   if (record.state == State::frozen) ISOLA_CO_CHECK(co_await parts_.launcher->freeze(box->id()));
+  // One whose server died between stopping it and writing that down. Where an image is being made, that sees to it.
+  if (record.state == State::running) {
+    auto thawed = co_await parts_.launcher->thaw(box->id());
+    if (!thawed && thawed.error().code != Code::not_found && thawed.error().code != Code::unavailable) co_return thawed;
+  }
   // What is written down and what is in force are the same again, whoever died between the two.
   auto renewed = co_await renew_network(box, false);
   // It is just ending: the word of that is on its way.
@@ -238,6 +244,18 @@ Task<void> Service::found_gone(BoxPtr box, EndReason otherwise, std::string deta
 
 Task<void> Service::found_awake(BoxPtr box) {
   auto self = shared_from_this();
+  {
+    Box::Turn turn = co_await box->turn();
+    if (!store::is_asleep(box->state())) co_return;
+    auto given_up = co_await end_given_up(box);
+    if (!given_up) log::warn("sandbox", "{} cannot be ended: {}", box->id(), given_up.error().message);
+    if (!given_up || *given_up) co_return;
+    // Whoever resumed it may not have come to that any more.
+    Result<void> dropped;
+    if (!box->record().keep_grants) dropped = co_await drop_grants(box);
+    if (!dropped) log::warn("sandbox", "{} keeps its grants: {}", box->id(), dropped.error().message);
+    if (!dropped) co_return;  // the sweep finds it again
+  }
   auto taken = co_await take_over(box);
   Box::Turn turn = co_await box->turn();
   State state = box->state();
@@ -251,7 +269,13 @@ Task<void> Service::found_awake(BoxPtr box) {
 Task<Result<void>> Service::take_in_sleeper(BoxPtr box, bool alive) {
   auto record = box->record();
   if (alive) {
-    // It was resumed, and nobody was told.
+    auto given_up = co_await end_given_up(box);  // what fails is tried again by the sweep
+    if (!given_up) log::warn("sandbox", "{} cannot be ended: {}", box->id(), given_up.error().message);
+    alive = given_up && !*given_up;
+  }
+  if (alive) {
+    // It was resumed, and nobody was told; nor may its grants have been taken away yet.
+    if (!record.keep_grants) ISOLA_CO_CHECK(co_await drop_grants(box));
     auto taken = co_await take_over(box);
     if (taken) ISOLA_CO_CHECK(awake(box, record.state, Birth::resumed, std::nullopt));
     if (taken) net::co_spawn(box->home(), relink(box), net::detached);

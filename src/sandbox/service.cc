@@ -153,6 +153,7 @@ Task<void> Service::sweep() {
     co_await pause.async_wait(net::use_awaitable);
     if (ready_) co_await sweep_once();
     if (ready_) co_await sweep_images();
+    if (ready_) scrub_next();
     if (ready_) co_await sweep_volumes();
     if (ready_) co_await sweep_warm();
     if (ready_) co_await fit_pools();
@@ -219,6 +220,7 @@ void Service::stop() {
   tell_births();
   grants_bell_.ring();
   questions_.stop();
+  searches_.stop();
   std::vector<BoxPtr> boxes;
   {
     std::shared_lock lock(mutex_);
@@ -303,14 +305,27 @@ Result<store::SandboxRecord> Service::look(const std::string& project, const std
   return fail(Code::not_found, "there is no sandbox " + log::quoted(id_or_name));
 }
 
-Result<store::SandboxPage> Service::list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit) {
-  ISOLA_TRY(auto page, parts_.store.list_sandboxes(filter, cursor, limit));
+Task<Result<store::SandboxPage>> Service::list(store::SandboxFilter filter, std::string cursor, size_t limit) {
+  Result<store::SandboxPage> page = fail(Code::internal, "not asked");
+  if (filter.searches()) {
+    std::string project = filter.project;
+    std::function<Result<store::SandboxPage>()> question = [this, filter, cursor, limit]() mutable {
+      filter.until = std::chrono::steady_clock::now() + kQuestionPatience;
+      return parts_.store.list_sandboxes(filter, cursor, limit);
+    };
+    page = co_await searches_.ask<store::SandboxPage>(std::move(project), std::move(question));
+  } else {
+    page = parts_.store.list_sandboxes(filter, cursor, limit);
+  }
+  if (!page && page.error().code == Code::timeout)
+    co_return fail(Code::timeout, "too many sandboxes had to be looked at: ask for a state, or for fewer of them");
+  if (!page) co_return page;
   // The store hears of uses with each sample only.
   std::shared_lock lock(mutex_);
-  for (auto& record : page.sandboxes)
+  for (auto& record : page->sandboxes)
     if (auto at = boxes_.find(record.id); at != boxes_.end())
       record.last_active = at->second->in_use() ? now_millis() : at->second->last_active();
-  return page;
+  co_return page;
 }
 
 // Of one that sleeps: what its image takes.
@@ -324,7 +339,12 @@ Task<Result<launcher::StatsReply>> Service::stats(BoxPtr box) {
 
 Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string content, std::string user) {
   ISOLA_CO_TRY(auto link, co_await this->link(box));
-  guest::Write write{.path = std::move(path), .user = std::move(user), .parents = true};
+  co_return co_await write_over(std::move(link), std::move(path), std::move(content), std::move(user));
+}
+
+Task<Result<void>> Service::write_over(std::shared_ptr<GuestLink> link, std::string path, std::string content,
+                                       std::string user, guest::WriteMode how) {
+  guest::Write write{.path = std::move(path), .user = std::move(user), .how = how, .parents = true};
   auto channel = link->open(guest::Op::write, guest::encode(write));
   ISOLA_CO_TRY(std::string ready, co_await channel->reply());
   ISOLA_CO_CHECK(co_await channel->write(content));
@@ -446,6 +466,7 @@ Task<Result<void>> Service::thaw_now(BoxPtr box, Caller by) {
   arm(box);
   // One that was frozen when this server found it: what runs in it could not be asked for before.
   net::co_spawn(box->home(), catch_up(box), net::detached);
+  if (box->lacks_certificate.exchange(false)) net::co_spawn(box->home(), place_certificate(box, true), net::detached);
   co_return Result<void>();
 }
 
@@ -529,17 +550,21 @@ Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detai
     net::co_spawn(here, tell_gate(parts_.launcher, box->id()), net::detached);
     co_await net::post(here, net::use_awaitable);  // it is on its way by now: the same as the kill's, and so before it
   }
+  auto ended = co_await kill_there(box->id());
+  if (!ended && ended.error().code != Code::not_found) {
+    kill_later(box);
+    co_return std::unexpected(ended.error());
+  }
+  finish(box, reason, detail, ended ? &ended->usage : nullptr);
+  co_await box->wait_ended();
+  co_return Result<void>();
+}
+
+// not_found: there is nothing of it.
+Task<Result<launcher::Ended>> Service::kill_there(std::string id) {
   for (int attempt = 0;; ++attempt) {
-    auto ended = co_await parts_.launcher->kill(box->id());
-    if (ended || ended.error().code == Code::not_found) {
-      finish(box, reason, detail, ended ? &ended->usage : nullptr);
-      co_await box->wait_ended();
-      co_return Result<void>();
-    }
-    if (ended.error().code != Code::unavailable || attempt >= 50) {
-      kill_later(box);
-      co_return std::unexpected(ended.error());
-    }
+    auto ended = co_await parts_.launcher->kill(id);
+    if (ended || ended.error().code != Code::unavailable || attempt >= 50) co_return ended;
     // The launcher is being restarted.
     Bell never;
     (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));

@@ -51,6 +51,7 @@ struct Settings {
   std::chrono::milliseconds sample{30000};    // how often usage is written down
   std::chrono::milliseconds patience{30000};  // with a guest that says nothing
   std::chrono::milliseconds sweep{20000};     // between looks for sandboxes that nobody knows
+  std::chrono::milliseconds scrub{};          // between images that are read for the disk's sake; 0: none are
   std::chrono::milliseconds scan_patience{10000};  // with a gate that does not answer of what is to be searched
   bool allow_unquotaed_disk = false;
   std::string issuer = {};  // URL: who signs tokens of sandboxes' identities; empty: nobody
@@ -62,7 +63,7 @@ inline constexpr const char* kIdleFreeze = "nobody used it for its freeze_after"
 // The same as the launcher is asked for.
 std::vector<launcher::VolumeMount> mounts_of(const std::vector<store::VolumeUse>& volumes);
 
-inline constexpr auto kQuestionPatience = std::chrono::seconds(3);  // with one question to the ledger
+inline constexpr auto kQuestionPatience = std::chrono::seconds(3);  // with one question to the ledger, or one search
 inline constexpr size_t kMaxMetadata = 64 << 10;
 inline constexpr size_t kMostCommands = 1024;  // that a guest says it has and we did not start
 // What goes into every entry of the ledger must never be what makes it too large.
@@ -93,7 +94,7 @@ struct CreateRequest {
   boundary::Limits limits;
   bool usual_limits = false;      // they are nobody's wish: a template that has its own goes before
   bool of_machine = false;        // the template of this machine, whatever the project built under its name
-  bool filling = false;           // the service's own: it writes to a volume that others only read
+  std::string filling = {};       // the service's own: the id of a volume that nobody else sees before it is filled
   std::optional<Millis> timeout;  // from now; 0: never; empty: the server's default
   Millis idle_limit = 0;
   store::AtEnd at_end = store::AtEnd::kill;
@@ -108,6 +109,7 @@ struct CreateRequest {
   // By id or name. Not given: those of the snapshot, or none.
   std::optional<std::vector<store::VolumeUse>> volumes;
   std::optional<std::vector<store::VolumeUse>> buckets;  // likewise
+  bool may_mount_buckets = false;  // who asks may say where a secret of the project is used; not to come by a snapshot
   store::Budget budget;
   store::Labels metadata, env;
   std::vector<std::string> on_create, on_resume;
@@ -166,6 +168,7 @@ struct VolumeRequest {
   uint64_t size = kVolumeSize;
   store::Labels labels = {};
   bool or_get = false;  // one of that name is as good
+  bool fill = false;    // nobody finds it before volume_is_there()
   Caller by = Caller();
 };
 struct VolumeLook {
@@ -305,7 +308,8 @@ class Service : public std::enable_shared_from_this<Service> {
   std::vector<std::pair<std::string, std::string>> makers() const;
   // The record of any sandbox that the store still knows, living or ended.
   Result<store::SandboxRecord> look(const std::string& project, const std::string& id_or_name);
-  Result<store::SandboxPage> list(const store::SandboxFilter& filter, const std::string& cursor, size_t limit);
+  // What searches (SandboxFilter::searches) is asked beside the workers, as questions to the ledger are.
+  Task<Result<store::SandboxPage>> list(store::SandboxFilter filter, std::string cursor, size_t limit);
   // All of it or, where anything of it is wrong, nothing.
   Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update, Caller by = Caller());
   // Whatever goes wrong, it ends: what fails now is tried again.
@@ -339,6 +343,9 @@ class Service : public std::enable_shared_from_this<Service> {
   // The launcher has it, whole: not_found, corrupt.
   Task<Result<void>> check_image(std::string id) { return parts_.launcher->verify_image(std::move(id)); }
   Task<Result<void>> remove_snapshot(std::string project, std::string id_or_name);
+  // All of it is read: what was written is what there is, or the sentence that says what is not (scrub.cc). The sweep
+  // does the same with one image after the other.
+  Task<Result<std::string>> find_damage(store::ImageRecord image);
 
   // ---- volumes (docs/storage.md) ----
   Task<Result<VolumeLook>> create_volume(VolumeRequest request);
@@ -385,8 +392,12 @@ class Service : public std::enable_shared_from_this<Service> {
 
   // Resumes it where that is its way.
   Task<Result<std::shared_ptr<GuestLink>>> link(BoxPtr box);
+  // As it is: nobody is woken for it.
+  Task<Result<std::shared_ptr<GuestLink>>> link_if_awake(BoxPtr box);
   // A file of a few bytes, with the folders that lead to it.
   Task<Result<void>> write_file(BoxPtr box, std::string path, std::string content, std::string user = {});
+  static Task<Result<void>> write_over(std::shared_ptr<GuestLink> link, std::string path, std::string content,
+                                       std::string user, guest::WriteMode how = guest::WriteMode::truncate);
 
   // ---- commands ----
   Task<Result<Running>> run(BoxPtr box, CommandSpec spec);
@@ -501,30 +512,42 @@ class Service : public std::enable_shared_from_this<Service> {
   bool is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record);
   void forget(const BoxPtr& box);
   Task<Result<BoxPtr>> take_in(store::SandboxRecord record, boundary::Link link);
-  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request, bool certificate);
+  Task<Result<void>> prepare(BoxPtr box, const CreateRequest& request, bool certificate,
+                             const Meanwhile* meanwhile = nullptr);
   Task<Result<void>> configure(BoxPtr box, store::Labels env, bool the_one);
   Task<Result<launcher::CheckpointReply>> save(BoxPtr box, launcher::CheckpointRequest request);
   Result<void> room_to_keep(const BoxPtr& box, uint64_t bytes);
   // false: its end had begun, and the image is nobody's.
   bool fall_asleep(const BoxPtr& box, store::ImageRecord image, const PauseRequest& request, const Latency* latency);
+  Result<void> write_sleep(const BoxPtr& box);
+  Task<void> write_sleep_later(BoxPtr box);
   Task<Result<Latency>> wake_up(BoxPtr box, ResumeRequest request);
   Result<void> awake(const BoxPtr& box, State from, Birth birth, std::optional<Millis> timeout);
+  launcher::LaunchRequest launch_of(const store::SandboxRecord& record, std::vector<launcher::BucketMount> buckets);
   Task<Result<Launched>> find_again(BoxPtr box);
+  Task<Result<launcher::Ended>> kill_there(std::string id);
+  // In the turn of one that sleeps: what lives of it though a rollback gave it up is ended. true: there was such a one.
+  Task<Result<bool>> end_given_up(BoxPtr box);
+  Task<void> awake_later(BoxPtr box, Birth birth, std::optional<Millis> timeout);
   Task<Result<void>> wake(BoxPtr box);
   Task<Result<void>> wake_for(BoxPtr box);
   void forget_if_spent(const std::string& image);
   Task<void> drop_spent(std::string image);
   Task<void> sweep_images();
-  // `filling`: of the service's own accord, of a volume that others only read.
+  void scrub_next();
+  Task<void> scrub(store::ImageRecord image);
+  // `filling`: of the service's own accord, a volume that is still being made.
   Result<std::vector<store::VolumeUse>> find_volumes(const std::string& project, std::vector<store::VolumeUse> asked,
-                                                     bool filling);
+                                                     const std::string& filling);
   // Buckets of these (buckets.cc), with what is sealed of their secrets now.
   Result<std::vector<launcher::BucketMount>> buckets_of(const std::string& project,
                                                         const std::vector<store::VolumeUse>& volumes);
   void note_buckets(const BoxPtr& box, const Caller& by);
+  Result<void> volume_is_there(store::VolumeRecord& volume, const Caller& by);
   Task<Result<void>> retire_volume(std::string id);
   Task<Result<void>> drop_volume(std::string id);
   Task<void> undo_volumes();
+  bool is_left(const store::VolumeRecord& volume) const;  // an earlier server was making it
   Task<void> sweep_volumes();
   void charge_snapshots(const std::vector<store::ImageRecord>& images);
   // `pool`: a digest, or an image.
@@ -555,13 +578,14 @@ class Service : public std::enable_shared_from_this<Service> {
   Result<void> may_ask_for(const std::string& project, const std::string& policy);
   std::string ceiling_of(const store::ProjectRecord& project) const;
   // In the sandbox's turn: the ceiling that is read here is the one that holds when the next one is read.
-  Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut);
+  // `meanwhile`: done while the gate is at it, unless nobody has to be asked.
+  Task<Result<void>> apply_network(BoxPtr box, std::string policy, bool cut, const Meanwhile* meanwhile = nullptr);
   // The same, and what is to be said of its bindings: a policy is never refused because of them.
   struct Told {
     vault::Reasons missing;           // which could not be opened, and why
     std::optional<Error> ungathered;  // it goes without any of them, and is told again soon
   };
-  Task<Result<Told>> apply_terms(BoxPtr box, std::string policy, bool cut);
+  Task<Result<Told>> apply_terms(BoxPtr box, std::string policy, bool cut, const Meanwhile* meanwhile = nullptr);
   static void warn_of_missing(const Box& box, const vault::Reasons& missing);
   // With their sealed values; as the launcher wants them.
   Result<std::string> sealed_grants(const store::SandboxRecord& sandbox, Millis& refresh);
@@ -587,10 +611,14 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<NewGrants>> write_network_grants(BoxPtr box, std::vector<NetworkGrant> grants, Caller by);
   // The change was refused: as it was.
   void undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by);
+  Task<Result<void>> grant_to(BoxPtr box, store::BindingRecord record);
   // The same policy with these bindings: all of them, or an error.
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
   bool needs_certificate(const store::SandboxRecord& record);
-  Task<void> place_certificate(BoxPtr box);
+  // `missing`: only if it is not there yet, which costs little where it is. One that is frozen gets it when it is
+  // thawed.
+  Task<void> place_certificate(BoxPtr box, bool missing = false);
+  Task<Result<void>> put_certificate(BoxPtr box, bool missing);
   Task<void> place_elsewhere(BoxPtr box, std::shared_ptr<GuestLink> link, std::string pem);
   // ---- what leaves them (screens.cc) ----
   BoxPtr new_box(boost::asio::io_context& home, const store::SandboxRecord& record);
@@ -600,7 +628,7 @@ class Service : public std::enable_shared_from_this<Service> {
   // A value of a secret is about to go into it, for a command.
   Task<Result<void>> expose(BoxPtr box, CommandSpec& spec);
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
-  Task<Result<void>> renew_network(BoxPtr box, bool fresh);
+  Task<Result<void>> renew_network(BoxPtr box, bool fresh, const Meanwhile* meanwhile = nullptr);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
   // ---- what the gate told (gate_records.cc) ----
   Result<void> find_gate_records();
@@ -673,8 +701,6 @@ class Service : public std::enable_shared_from_this<Service> {
   // After a new link: what runs in the guest, and how the rest ended.
   Task<void> catch_up(BoxPtr box);
   Task<void> relink(BoxPtr box);
-  // The link as it is: nobody is woken for it.
-  Task<Result<std::shared_ptr<GuestLink>>> link_if_awake(BoxPtr box);
   Task<Result<void>> look_at_commands(BoxPtr box, bool wakes);
   struct Recorded {
     std::set<std::string> started, ended;  // by id
@@ -743,6 +769,17 @@ class Service : public std::enable_shared_from_this<Service> {
     Millis not_before = 0;
   };
   std::map<std::string, Warm> warm_;  // by digest; under pool_mutex_
+  struct {
+    std::atomic<bool> busy = false;
+    std::chrono::steady_clock::time_point begun{};  // of the last one; of the sweep alone, as the next
+    std::map<std::string, uint64_t> turns;          // image → when it was read, by number; 0: never by this server
+    uint64_t turn = 0;
+    std::mutex mutex;
+    std::set<std::string> damaged;  // and the ledger says so
+    std::set<std::string> reading;  // projects: one image of each at a time
+  } scrub_;
+  std::mutex sleeps_mutex_;
+  std::map<std::string, store::ImageRecord> unwritten_sleeps_;  // what sandboxes sleep in that the store does not know
   std::shared_ptr<VolumeDesk> desk_;
   std::shared_ptr<ScanLink> scanner_;
   std::mutex grants_mutex_, token_keys_mutex_;
@@ -751,7 +788,7 @@ class Service : public std::enable_shared_from_this<Service> {
   std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
   Bell grants_bell_;
   EventBus events_;
-  QuestionDesk questions_;
+  QuestionDesk questions_, searches_;  // of the ledger, of the store
   mutable struct {
     std::mutex mutex;
     std::chrono::steady_clock::time_point at{};

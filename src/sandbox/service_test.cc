@@ -1,9 +1,7 @@
 // What the service promises when things go wrong in the middle, and when several callers come at once.
 #include <nlohmann/json.hpp>
 
-#include "ledger/schema.h"
-#include "sandbox/fake_launcher.h"
-#include "store/sqlite_schema.h"
+#include "sandbox/service_fixture.h"
 
 namespace isola::sandbox {
 namespace {
@@ -14,98 +12,6 @@ Task<std::shared_ptr<Box::Turn>> take_turn(BoxPtr box) {
   Box::Turn turn = co_await box->turn();
   co_return std::make_shared<Box::Turn>(std::move(turn));
 }
-
-class ServiceTest : public ::testing::Test {
- protected:
-  ServiceTest() : keep_(net::make_work_guard(io_)), other_keep_(net::make_work_guard(other_io_)) {
-    auto store = store::SqliteStore::open(folder_ / "store.db");
-    EXPECT_TRUE(ledger::provide_key(folder_ / "ledger.db", folder_ / "ledger.key", ::getuid(), ::getgid()));
-    auto ledger = ledger::Ledger::open(folder_ / "ledger.db");
-    if (!store || !ledger) std::abort();
-    store_ = std::move(*store);
-    ledger_ = std::move(*ledger);
-    if (!store_->insert_project({.id = "default", .name = "default", .created = 1})) std::abort();
-    worker_ = std::thread([this] { io_.run(); });
-    other_worker_ = std::thread([this] { other_io_.run(); });
-  }
-  ~ServiceTest() override {
-    if (service_) service_->stop();
-    if (link_) link_->stop();
-    keep_.reset();
-    other_keep_.reset();
-    io_.stop();
-    other_io_.stop();
-    worker_.join();
-    other_worker_.join();
-    service_.reset();
-    link_.reset();
-    ledger_.reset();
-  }
-
-  // A sandbox that an earlier server left behind.
-  std::string left(State state, const std::function<void(store::SandboxRecord&)>& change = {}) {
-    auto record = store::example();
-    record.state = state;
-    record.created = record.last_active = now_millis();
-    if (change) change(record);
-    EXPECT_TRUE(store_->insert_sandbox(record));
-    fake_.add(record.id);
-    return record.id;
-  }
-  Result<void> start(const Settings& settings = {}) {
-    link_ = LauncherLink::make(io_, [this](bool) { return fake_.connect(); });
-    service_ = std::make_shared<Service>(Service::Parts{.next_worker = [this]() -> net::io_context& { return io_; },
-                                                        .launcher = link_,
-                                                        .store = *store_,
-                                                        .ledger = *ledger_,
-                                                        .cache_dir = folder_.path(),
-                                                        .registries = {},
-                                                        .settings = settings});
-    return wait(service_->start());
-  }
-  BoxPtr adopted(const std::string& id) {
-    auto box = service_->find("default", id);
-    return box ? *box : nullptr;
-  }
-  template <typename T>
-  std::future<T> begin(Task<T> task) {
-    return net::co_spawn(io_, std::move(task), net::use_future);
-  }
-  template <typename T>
-  T wait(Task<T> task) {
-    return begin(std::move(task)).get();
-  }
-  // Everything that was begun before has gone as far as it can without an answer that is held back.
-  void settle(const BoxPtr& box) {
-    for (int i = 0; i < 20; ++i) (void)wait(service_->stats(box));
-  }
-  store::SandboxRecord stored(const std::string& id) {
-    return store_->find_sandbox(id).value_or(store::SandboxRecord());
-  }
-  std::vector<ledger::Event> events(const std::string& id, ledger::Kind kind) {
-    ledger::EventFilter filter{.sandbox = id, .kind_prefix = std::string(to_string(kind))};
-    return ledger_->query(filter).value_or(std::vector<ledger::Event>());
-  }
-  // From now on the store cannot change what it knows of sandboxes, as if its disk were full.
-  void fill_disk() { run_sql("CREATE TRIGGER full BEFORE UPDATE ON sandboxes BEGIN SELECT RAISE(ABORT, 'full'); END"); }
-  void empty_disk() { run_sql("DROP TRIGGER full"); }
-  void run_sql(const std::string& sql) {
-    auto db = sqlite::Database::open(folder_ / "store.db", store::kStoreSchema, sqlite::Sync::normal);
-    ASSERT_TRUE(db);
-    auto done = db->run(sql);
-    ASSERT_TRUE(done) << done.error().message;
-  }
-
-  store::TempFolder folder_;
-  std::unique_ptr<store::SqliteStore> store_;
-  std::unique_ptr<ledger::Ledger> ledger_;
-  FakeLauncher fake_;
-  net::io_context io_, other_io_;
-  net::executor_work_guard<net::io_context::executor_type> keep_, other_keep_;
-  std::thread worker_, other_worker_;
-  std::shared_ptr<LauncherLink> link_;
-  std::shared_ptr<Service> service_;
-};
 
 TEST_F(ServiceTest, WhatWasBeingMadeWhenTheServerDiedIsEnded) {
   auto half = left(State::creating, [](auto& r) { r.key = "k"; });
@@ -196,6 +102,16 @@ TEST_F(ServiceTest, AnEndThatNobodyHeardOfIsFound) {
   wait(box->wait_ended());
   EXPECT_EQ(stored(id).end_reason, EndReason::boundary_failure);
   EXPECT_EQ(stored(other).state, State::running);
+}
+
+// Its server died between stopping it and writing that down, and the launcher remembers that it was to stop.
+TEST_F(ServiceTest, WhatIsWrittenDownAsRunningIsThawed) {
+  auto running = left(State::running), frozen = left(State::frozen);
+  ASSERT_TRUE(start());
+  EXPECT_EQ(fake_.asked(launcher::Op::thaw), 1);
+  EXPECT_EQ(fake_.asked(launcher::Op::freeze), 1);
+  EXPECT_EQ(adopted(running)->record().state, State::running);
+  EXPECT_EQ(adopted(frozen)->record().state, State::frozen);
 }
 
 TEST_F(ServiceTest, ChangesComeOneAfterTheOther) {
@@ -417,6 +333,60 @@ TEST_F(ServiceTest, ACertificateThatCannotBePlacedIsToldOf) {
   EXPECT_EQ(data.value("failed", ""), "the fake launcher was told to fail") << told.back().data;
 }
 
+// Nothing is thawed for its sake; and whoever died before it was placed leaves it to the next server.
+TEST_F(ServiceTest, ACertificateThatCouldNotBePlacedIsPlacedWhenTheSandboxRunsAgain) {
+  auto inspected = [](store::SandboxRecord& r) { r.network = "allow a.example methods GET\n"; };
+  auto frozen = left(State::frozen, inspected);
+  auto plain = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(plain);
+  ASSERT_TRUE(wait(service_->freeze(box, kIdleFreeze)));
+  const int thawed = fake_.asked(launcher::Op::thaw);  // by the look at what an earlier server left
+  ASSERT_TRUE(wait(service_->set_network(box, with_value("some value"))));
+  settle(box);
+  EXPECT_EQ(fake_.asked(launcher::Op::certificate), 0);
+  EXPECT_EQ(fake_.asked(launcher::Op::thaw), thawed);
+  EXPECT_EQ(box->state(), State::frozen);
+  ASSERT_TRUE(wait(service_->thaw(box)));
+  fake_.wait_for(launcher::Op::certificate, 1);
+  ASSERT_TRUE(wait(service_->thaw(adopted(frozen))));
+  fake_.wait_for(launcher::Op::certificate, 2);
+}
+
+TEST_F(ServiceTest, ACertificateIsLookedAfterByTheNextServer) {
+  left(State::running, [](store::SandboxRecord& r) { r.network = "allow a.example methods GET\n"; });
+  ASSERT_TRUE(start());
+  fake_.wait_for(launcher::Op::certificate, 1);
+}
+
+// Its resume would take away what it was just told to have.
+TEST_F(ServiceTest, WhoSleepsIsGrantedNothingThatItsResumeTakesAway) {
+  auto asleep = [&](bool keeps) {
+    auto id = left(State::paused, [&](store::SandboxRecord& r) {
+      r.network = "default allow\n", r.image = "m12345678901234567890", r.keep_grants = keeps;
+    });
+    fake_.forget(id);
+    return id;
+  };
+  auto forgets = asleep(false), keeps = asleep(true);
+  ASSERT_TRUE(start());
+  SecretRequest secret{.project = "default", .name = "token"};
+  secret.value = vault::Secret("some value to be sent");
+  ASSERT_TRUE(wait(service_->put_secret(std::move(secret), false)));
+  auto bound = [&](const std::string& id) {
+    BindRequest asked{.project = "default", .subject = id};
+    asked.binding.secret = "token";
+    asked.binding.names = {"api.example.org"};
+    return wait(service_->bind(std::move(asked)));
+  };
+  auto refused = bound(forgets);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("keeps no grants"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(store_->list_bindings("default", store::BindingScope::sandbox, forgets)->empty());
+  auto kept = bound(keeps);
+  EXPECT_TRUE(kept) << kept.error().message;
+}
+
 // A disk that is full, and a queue that is: what is not written is told when it can be, and what the gate told waits.
 TEST_F(ServiceTest, WhatTheLedgerDoesNotTakeIsCounted) {
   auto id = left(State::running);
@@ -474,6 +444,72 @@ TEST_F(ServiceTest, OneBadSandboxKeepsNobodyFromTheOthers) {
   EXPECT_TRUE(adopted(bad));
   EXPECT_TRUE(adopted(good));
   fake_.wait_for(launcher::Op::own, 3);  // … and again
+}
+
+// The store and the gate work at the same time; what only one of them took ends again.
+TEST_F(ServiceTest, ACreateIsWrittenDownWhileTheGateTakesItsPolicy) {
+  ASSERT_TRUE(start());
+  fake_.hold(launcher::Op::set_policy);
+  auto created = begin(service_->create(reaching_out()));
+  fake_.wait_for(launcher::Op::set_policy, 1);
+  net::post(io_, net::use_future([] {})).get();  // behind what the worker was just at
+  EXPECT_EQ(states(), std::vector{State::running});
+  fake_.release(launcher::Op::set_policy);
+  EXPECT_TRUE(created.get());
+}
+
+TEST_F(ServiceTest, WhatCanBeFoundByItsNameIsWrittenDownWhenItsPolicyIsInForce) {
+  ASSERT_TRUE(start());
+  fake_.hold(launcher::Op::set_policy);
+  auto request = reaching_out();
+  request.name = "first";
+  auto created = begin(service_->create(request));
+  fake_.wait_for(launcher::Op::set_policy, 1);
+  net::post(io_, net::use_future([] {})).get();
+  EXPECT_TRUE(states().empty());
+  fake_.release(launcher::Op::set_policy);
+  EXPECT_TRUE(created.get());
+  EXPECT_EQ(states(), std::vector{State::running});
+}
+
+// What is being made ready is among ours: nobody's remains stay for as long as somebody's hooks take.
+TEST_F(ServiceTest, ASlowHookKeepsNoStranger) {
+  // Patience: what the kill at the end waits for, since nobody answers it.
+  ASSERT_TRUE(start({.patience = std::chrono::seconds(3), .sweep = std::chrono::milliseconds(10)}));
+  auto request = reaching_out();
+  request.on_create = {"sleep 600"};
+  auto created = begin(service_->create(request));  // its guest never answers
+  fake_.wait_for(launcher::Op::set_policy, 1);
+  fake_.add("istranger");
+  fake_.wait_for_lists(4);
+  auto left = fake_.left();
+  EXPECT_FALSE(left.contains("istranger"));
+  EXPECT_EQ(created.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  left.erase("istranger");
+  ASSERT_EQ(left.size(), 1u);
+  auto box = adopted(*left.begin());
+  ASSERT_TRUE(box);
+  box->unasked = false;  // there is no guest to ask
+  EXPECT_TRUE(wait(service_->kill(box)));
+  EXPECT_FALSE(created.get());
+}
+
+TEST_F(ServiceTest, APolicyThatIsNotTakenEndsWhatIsWrittenDown) {
+  ASSERT_TRUE(start());
+  fake_.fail(launcher::Op::set_policy, 1);
+  auto created = wait(service_->create(reaching_out()));
+  ASSERT_FALSE(created);
+  EXPECT_NE(created.error().message.find("was told to fail"), std::string::npos) << created.error().message;
+  EXPECT_TRUE(fake_.left().empty());
+  EXPECT_EQ(states(), std::vector{State::ended});
+}
+
+TEST_F(ServiceTest, WhatTheStoreDoesNotTakeEndsThoughTheGateTookIt) {
+  ASSERT_TRUE(start());
+  run_sql("CREATE TRIGGER no_room BEFORE INSERT ON sandboxes BEGIN SELECT RAISE(ABORT, 'full'); END");
+  EXPECT_FALSE(wait(service_->create(reaching_out())));
+  EXPECT_TRUE(fake_.left().empty());
+  EXPECT_TRUE(states().empty());
 }
 
 TEST_F(ServiceTest, AKeyIsNotAnsweredWithWhatIsEnding) {

@@ -47,7 +47,7 @@ Task<Result<launcher::CheckpointReply>> Service::save(BoxPtr box, launcher::Chec
   box->link_may_be_silent(true);  // for as long as its memory takes
   auto saved = co_await parts_.launcher->checkpoint(std::move(request));
   box->link_may_be_silent(false);
-  if (link && (goes_on || !saved)) (void)co_await link->call(guest::Op::go_on, {});
+  if (link && (goes_on || !saved)) (void)co_await link->call(guest::Op::go_on, guest::encoded_go_on());
   co_return saved;
 }
 
@@ -64,8 +64,10 @@ Result<void> Service::room_to_keep(const BoxPtr& box, uint64_t bytes) {
 Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   auto self = shared_from_this();
   Box::Turn turn = co_await box->turn();
-  if (store::is_asleep(box->state())) co_return Result<void>();
+  if (store::is_asleep(box->state())) co_return write_sleep(box);
   if (over(box->state())) co_return has_ended(box);
+  // Its maker would find it gone, and end what somebody was told is kept.
+  if (box->state() == State::creating) co_return conflict("sandbox " + box->id() + " is still being made");
   if (request.still && !request.still()) co_return conflict("there is no reason to pause it any more");
   if (request.memory && box->record().exposed && !request.allow_exposed) {
     if (request.why.empty()) co_return no_image_of_exposed(box->id());
@@ -114,7 +116,7 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
     co_return std::unexpected(why);
   }
   auto image = image_record(box->record(), *saved, request.memory, store::ImageKind::pause);
-  if (fall_asleep(box, image, request, &saved->latency)) co_return Result<void>();
+  if (fall_asleep(box, image, request, &saved->latency)) co_return write_sleep(box);
   (void)co_await parts_.launcher->drop_image(image.id);
   co_return has_ended(box);
 }
@@ -129,8 +131,14 @@ bool Service::fall_asleep(const BoxPtr& box, store::ImageRecord image, const Pau
   if (store::is_asleep(from)) return box->record().image == image.id;  // somebody else has found it
   if (over(from) || !box->change_from(from, sleep)) return false;
   // Whatever the disk says: the image is there, and a server that starts finds it.
-  if (auto stored = parts_.store.set_asleep(box->id(), to, image, now, request.why); !stored)
-    log::error("sandbox", "cannot write down that {} is paused: {}", box->id(), stored.error().message);
+  {
+    std::lock_guard lock(sleeps_mutex_);
+    unwritten_sleeps_[box->id()] = image;
+  }
+  if (auto stored = write_sleep(box); !stored) {
+    log::error("sandbox", "{}: {}", box->id(), stored.error().message);
+    net::co_spawn(box->home(), write_sleep_later(box), net::detached);
+  }
   box->close_link({Code::unavailable, "the sandbox was paused"});
   accounts_.write(*box);
   accounts_.set_frozen(*box, true);
@@ -147,6 +155,31 @@ bool Service::fall_asleep(const BoxPtr& box, store::ImageRecord image, const Pau
   return true;
 }
 
+// What it sleeps in, where the store was not told yet: nothing is done with the image before the store knows it, and
+// whoever asked for the pause hears that it may be lost on a crash of more than this server. In the box's turn.
+Result<void> Service::write_sleep(const BoxPtr& box) {
+  std::lock_guard lock(sleeps_mutex_);
+  auto at = unwritten_sleeps_.find(box->id());
+  if (at == unwritten_sleeps_.end()) return {};
+  auto record = box->record();
+  if (store::is_asleep(record.state) && record.image == at->second.id) {
+    auto stored = parts_.store.set_asleep(record.id, record.state, at->second, record.asleep, record.end_detail);
+    if (!stored) return std::unexpected(stored.error().in("it is paused, but that cannot be written down yet"));
+  }
+  unwritten_sleeps_.erase(at);
+  return {};
+}
+
+Task<void> Service::write_sleep_later(BoxPtr box) {
+  auto self = shared_from_this();
+  for (auto pause = std::chrono::seconds(1);; pause = std::min(pause * 2, std::chrono::seconds(60))) {
+    Bell never;
+    (void)co_await never.wait_for(never.ticket(), pause);
+    Box::Turn turn = co_await box->turn();
+    if (write_sleep(box)) co_return;
+  }
+}
+
 Task<Result<Latency>> Service::resume(BoxPtr box, ResumeRequest request) {
   auto self = shared_from_this();
   Box::Turn turn = co_await box->turn();
@@ -157,9 +190,25 @@ Task<Result<Latency>> Service::resume(BoxPtr box, ResumeRequest request) {
   co_return co_await wake_up(box, std::move(request));
 }
 
+// What brings one back that sleeps.
+launcher::LaunchRequest Service::launch_of(const store::SandboxRecord& record,
+                                           std::vector<launcher::BucketMount> buckets) {
+  return {.limits = record.limits,
+          .boundary = {.wish = wish_for(record.boundary), .at_least = least_boundary(record.project)},
+          .ephemeral = false,
+          .allow_unquotaed = settings().allow_unquotaed_disk,
+          .volumes = mounts_of(record.volumes),
+          .buckets = std::move(buckets),
+          .image = record.image,
+          .id = record.id,
+          .spend = true,
+          .life = record.asleep};
+}
+
 // Its turn is the caller's.
 Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   auto use = box->use();
+  ISOLA_CO_CHECK(write_sleep(box));
   co_await take_stock(box);  // what it took while it slept
   if (box->state() == State::archived) ISOLA_CO_CHECK(co_await unpack(box));
   auto record = box->record();
@@ -178,24 +227,20 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     back_to_sleep();
     co_return std::unexpected(buckets.error());
   }
-  Launching under_way(*this);
-  launcher::LaunchRequest ask{
-      .limits = record.limits,
-      .boundary = {.wish = wish_for(record.boundary), .at_least = least_boundary(record.project)},
-      .ephemeral = false,
-      .allow_unquotaed = settings().allow_unquotaed_disk,
-      .volumes = mounts_of(record.volumes),
-      .buckets = std::move(*buckets),
-      .image = record.image,
-      .files_only = request.files_only,
-      .id = record.id,
-      .spend = true};
+  std::optional<Launching> under_way(std::in_place, *this);
+  auto ask = launch_of(record, std::move(*buckets));
+  ask.files_only = request.files_only;
   auto launched = co_await parts_.launcher->launch(ask);
   if (!launched && launched.error().code == Code::unavailable &&
       launched.error().message.find(" is packed") != std::string::npos) {
     // It was packed, and whoever asked for that died before it was written down.
     auto unpacked = co_await parts_.launcher->pack_image(record.image, false);
-    if (unpacked) launched = co_await parts_.launcher->launch(std::move(ask));
+    if (unpacked) launched = co_await parts_.launcher->launch(ask);
+  }
+  if (!launched) {
+    // A rollback wrote down that it goes back, and did not come to end what there was.
+    auto given_up = co_await end_given_up(box);
+    if (given_up && *given_up) launched = co_await parts_.launcher->launch(std::move(ask));
   }
   const bool fresh = launched.has_value();
   if (!launched) {
@@ -240,8 +285,15 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     }
     // Nor that: better without a network than not at all.
     log::error("sandbox", "{} is resumed without its policy: {}", box->id(), why.message);
-    ISOLA_CO_CHECK(awake(box, State::creating, launched->reply.birth, request.timeout));
+    auto up = awake(box, State::creating, launched->reply.birth, request.timeout);
+    if (!up) {
+      // It runs, and nobody may know it yet: as soon as that can be written down.
+      if (!over(box->state()))
+        net::co_spawn(box->home(), awake_later(box, launched->reply.birth, request.timeout), net::detached);
+      co_return std::unexpected(up.error());
+    }
   }
+  under_way.reset();  // its hooks may take long
   shut.open();
   co_await place_certificate(box);
   // An end that came before anybody could hear of it.
@@ -290,6 +342,23 @@ Result<void> Service::awake(const BoxPtr& box, State from, Birth birth, std::opt
   return {};
 }
 
+// In nobody's turn: while it is being made (its state says so) no verb touches it but its end.
+Task<void> Service::awake_later(BoxPtr box, Birth birth, std::optional<Millis> timeout) {
+  auto self = shared_from_this();
+  for (auto pause = std::chrono::seconds(1);; pause = std::min(pause * 2, std::chrono::seconds(60))) {
+    Bell never;
+    (void)co_await never.wait_for(never.ticket(), pause);
+    Box::Turn turn = co_await box->turn();
+    if (box->state() != State::creating) co_return;
+    if (!awake(box, State::creating, birth, timeout)) continue;
+    // It came up without: nobody could be told of it.
+    if (auto told = co_await renew_network(box, false); !told)
+      log::error("sandbox", "{} is resumed without its policy: {}", box->id(), told.error().message);
+    turn.release();
+    co_return co_await relink(box);
+  }
+}
+
 // It is there, and ours.
 Task<Result<Launched>> Service::find_again(BoxPtr box) {
   ISOLA_CO_CHECK(co_await parts_.launcher->own(box->id()));
@@ -298,6 +367,20 @@ Task<Result<Launched>> Service::find_again(BoxPtr box) {
   found.reply.id = box->id();
   found.reply.birth = Birth::resumed;
   co_return found;
+}
+
+Task<Result<bool>> Service::end_given_up(BoxPtr box) {
+  auto record = box->record();
+  // Whatever lives of one that was paused came out of that image: by a resume whose answer got lost.
+  auto image = parts_.store.find_image(record.image);
+  if (image && image->kind == store::ImageKind::pause) co_return false;
+  ISOLA_CO_TRY(auto there, co_await parts_.launcher->list());
+  auto living = std::ranges::find(there, record.id, &launcher::SandboxSummary::id);
+  if (living == there.end() || living->life == record.asleep) co_return false;
+  log::warn("sandbox", "{} was rolled back and yet lives: ending what it was", record.id);
+  auto ended = co_await kill_there(record.id);
+  if (!ended && ended.error().code != Code::not_found) co_return std::unexpected(ended.error());
+  co_return true;
 }
 
 Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller by) {
@@ -309,8 +392,13 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   if (image.memory && places(image.volumes) != places(had))
     co_return conflict("snapshot " + image.id + " has its volumes at other places than the sandbox");
   ISOLA_CO_CHECK(may_go_on(box));
-  // What it is now is given up for the snapshot: so that must be one that can be used.
-  ISOLA_CO_CHECK(co_await check_image(image.id));
+  ISOLA_CO_CHECK(write_sleep(box));
+  // What it is now is given up for the snapshot: so that must be one that can be used, and by this sandbox.
+  auto after = box->record();
+  after.image = image.id;
+  ISOLA_CO_TRY(auto buckets, buckets_of(after.project, after.volumes));
+  auto wanted = launch_of(after, std::move(buckets));
+  ISOLA_CO_CHECK(co_await parts_.launcher->verify_image(image.id, false, std::move(wanted)));
   if (over(box->state())) co_return has_ended(box);
   auto before = box->record();
   bool alive = !store::is_asleep(before.state);
@@ -323,11 +411,12 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
       ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
       box->change([](auto& r) { r.exposed = true; });
     }
-    ISOLA_CO_CHECK(parts_.store.set_rolled_back(box->id(), image.id, now_millis()));
+    const Millis now = now_millis();
+    ISOLA_CO_CHECK(parts_.store.set_rolled_back(box->id(), image.id, now));
     bool still = box->change_from(before.state, [&](auto& r) {
       r.state = image.memory ? State::paused : State::stopped;
       r.image = image.id;
-      r.asleep = now_millis();
+      r.asleep = now;
       r.end_detail.clear();
     });
     if (!still) co_return has_ended(box);
@@ -336,8 +425,10 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
     box->forget_commands();
     forget_if_spent(before.image);
     if (alive) {
-      auto ended = co_await parts_.launcher->kill(box->id());
-      if (!ended && ended.error().code != Code::not_found) co_return std::unexpected(ended.error());
+      // What cannot be ended now is ended before anything is resumed: nobody gets back to it.
+      auto ended = co_await kill_there(box->id());
+      if (!ended && ended.error().code != Code::not_found)
+        co_return std::unexpected(ended.error().in("it is to go back to the snapshot, but cannot be ended yet"));
     }
   }
   (void)parts_.store.touch_image(image.id, now_millis());

@@ -106,6 +106,11 @@ Task<void> Service::sweep_images() {
   if (!all) co_return;
   charge_snapshots(*all);
   std::set<std::string> known;
+  {
+    // What the store could not be told yet, too.
+    std::shared_lock lock(mutex_);
+    for (const auto& [id, box] : boxes_) known.insert(box->of_record([](const auto& r) { return r.image; }));
+  }
   for (const auto& image : *all) {
     known.insert(image.id);
     if (image.kind == store::ImageKind::spent) co_await drop_spent(image.id);
@@ -115,8 +120,10 @@ Task<void> Service::sweep_images() {
   std::map<std::string, uint64_t> seen;
   std::vector<std::string> drop;
   for (const auto& image : *there) {
-    // Only what was made of our sandboxes is ours to drop.
-    if (known.contains(image.id) || !parts_.store.find_sandbox(image.sandbox)) continue;
+    // Only what was made of our sandboxes is ours to drop; and what a pause made is perhaps all that there is of one.
+    if (known.contains(image.id)) continue;
+    auto owner = parts_.store.find_sandbox(image.sandbox);
+    if (!owner || (image.verb == "pause" && owner->state != State::ended)) continue;
     std::lock_guard lock(launch_mutex_);
     auto before = strange_images_.find(image.id);
     uint64_t mark = before == strange_images_.end() ? launches_ : before->second;
@@ -186,8 +193,8 @@ Task<Result<std::vector<Created>>> Service::fork(BoxPtr box, ForkRequest request
   {
     Box::Turn turn = co_await box->turn();
     ISOLA_CO_CHECK(must_run(box));
-    if (box->record().exposed && !request.allow_exposed) co_return no_image_of_exposed(box->id());
-    forking->parent.exposed = box->record().exposed;
+    forking->parent = box->record();  // what was changed while others had their turn is theirs, too
+    if (forking->parent.exposed && !request.allow_exposed) co_return no_image_of_exposed(box->id());
     launcher::CheckpointRequest ask{.id = box->id(), .memory = true, .keep_running = true};
     ISOLA_CO_TRY(auto saved, co_await save(box, std::move(ask)));
     forking->image = saved.image;

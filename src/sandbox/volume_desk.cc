@@ -1,5 +1,6 @@
 #include "sandbox/volume_desk.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
@@ -12,6 +13,7 @@ namespace net = boost::asio;
 namespace {
 
 constexpr size_t kMost = 32;                      // of all projects together: each is a jail
+constexpr size_t kMostOfOne = 8;                  // of one project, so that there is room for others
 constexpr auto kStays = std::chrono::seconds(5);  // after its last use
 constexpr const char* kPlace = "/volume";
 constexpr auto kPatience = std::chrono::seconds(30);
@@ -23,6 +25,7 @@ boundary::Limits small() { return {.cpus = 1, .memory = 128 * MiB, .pids = 16, .
 
 // Under the VolumeDesk's mutex, but for the bell.
 struct VolumeDesk::Desk {
+  std::string project;
   std::string sandbox;
   std::shared_ptr<GuestLink> link;  // nothing: it is being made
   std::optional<Error> failed;
@@ -56,8 +59,8 @@ VolumeDesk::Use VolumeDesk::hand_out(const std::string& volume, const std::share
   return use;
 }
 
-Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string digest, bool read_only,
-                                               std::shared_ptr<const Screening> screening) {
+Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string project, std::string volume, std::string digest,
+                                               bool read_only, std::shared_ptr<const Screening> screening) {
   auto self = shared_from_this();
   for (;;) {
     std::shared_ptr<Desk> desk;
@@ -70,9 +73,13 @@ Task<Result<VolumeDesk::Use>> VolumeDesk::open(std::string volume, std::string d
       if (at != desks_.end() && at->second->link && at->second->link->closed()) desks_.erase(at), at = desks_.end();
       if (at != desks_.end() && at->second->link) co_return hand_out(volume, at->second);
       ours = at == desks_.end();
-      if (ours && desks_.size() >= kMost)
+      auto same = [&](const auto& one) { return one.second->project == project; };
+      if (ours && (desks_.size() >= kMost || static_cast<size_t>(std::ranges::count_if(desks_, same)) >= kMostOfOne))
         co_return fail(Code::exhausted, "the files of too many volumes are being looked at; try again");
-      if (ours) at = desks_.emplace(volume, std::make_shared<Desk>()).first;
+      if (ours) {
+        at = desks_.emplace(volume, std::make_shared<Desk>()).first;
+        at->second->project = project;
+      }
       desk = at->second;
       ticket = desk->bell.ticket();
     }

@@ -45,9 +45,9 @@ class VolumeDesk : public std::enable_shared_from_this<VolumeDesk> {
   };
 
   // `digest`: of any template; nothing of it is used. `read_only`: of one that nobody writes to any more. exhausted:
-  // too many volumes are being looked at.
+  // too many volumes are being looked at, of all projects or of this one.
   // `screening`: what its files are searched for.
-  Task<Result<Use>> open(std::string volume, std::string digest, bool read_only = false,
+  Task<Result<Use>> open(std::string project, std::string volume, std::string digest, bool read_only = false,
                          std::shared_ptr<const Screening> screening = nullptr);
   // Before the volume goes. Who uses it gets errors.
   Task<void> close(std::string volume);

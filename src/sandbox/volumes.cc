@@ -32,14 +32,15 @@ std::vector<launcher::VolumeMount> mounts_of(const std::vector<store::VolumeUse>
 
 // Names become ids; another project's volume is answered exactly like none at all.
 Result<std::vector<store::VolumeUse>> Service::find_volumes(const std::string& project,
-                                                            std::vector<store::VolumeUse> asked, bool filling) {
+                                                            std::vector<store::VolumeUse> asked,
+                                                            const std::string& filling) {
   if (asked.size() > boundary::kMostShown)
     return fail(Code::invalid, fmt::format("volumes: at most {}", boundary::kMostShown));
   for (auto& use : asked) {
     while (use.path.size() > 1 && use.path.ends_with('/')) use.path.pop_back();
-    if (use.bucket) continue;
+    if (use.bucket || (!filling.empty() && use.volume == filling)) continue;
     ISOLA_TRY(auto volume, parts_.store.find_volume(project, use.volume));
-    if (is_kept_folder(volume) && !use.read_only && !filling)
+    if (is_kept_folder(volume) && !use.read_only)
       return fail(Code::invalid,
                   "volumes: '" + volume.name + "' is kept as it was: it is mounted with read_only, or copied from");
     use.volume = volume.id;
@@ -90,26 +91,31 @@ Task<Result<VolumeLook>> Service::create_volume(VolumeRequest request) {
     (void)co_await never.wait_for(never.ticket(), std::chrono::milliseconds(100));
   }
   auto made = co_await parts_.launcher->make_volume(volume.id, volume.size);
-  if (made) made = parts_.store.set_volume_there(volume.id);
+  if (made && !request.fill) made = volume_is_there(volume, request.by);
   if (!made) {
     Error why = made.error();
     if (parts_.store.retire_volume(volume.id)) (void)co_await drop_volume(volume.id);
     co_return std::unexpected(why);
   }
-  volume.state = store::VolumeState::there;
-  store::Labels data = {{"size", std::to_string(volume.size)}};
-  record_volume(ledger::Kind::volume_created, volume, data, request.by);
   VolumeLook look{.volume = volume};
   co_return look;
+}
+
+Result<void> Service::volume_is_there(store::VolumeRecord& volume, const Caller& by) {
+  ISOLA_CHECK(parts_.store.set_volume_there(volume.id));
+  volume.state = store::VolumeState::there;
+  store::Labels data = {{"size", std::to_string(volume.size)}};
+  record_volume(ledger::Kind::volume_created, volume, data, by);
+  return {};
 }
 
 Task<Result<VolumeLook>> Service::look_at_volume(std::string project, std::string id_or_name) {
   VolumeLook look;
   ISOLA_CO_TRY(look.volume, parts_.store.find_volume(project, id_or_name));
   ISOLA_CO_TRY(look.sandboxes, parts_.store.users_of_volume(look.volume.id));
-  ISOLA_CO_TRY(auto there, co_await parts_.launcher->volumes());
-  for (const auto& one : there)
-    if (one.id == look.volume.id) look.used = one.used;
+  auto there = co_await parts_.launcher->volume(look.volume.id);
+  if (!there && there.error().code != Code::not_found) co_return std::unexpected(there.error());
+  if (there) look.used = there->used;
   co_return look;
 }
 
@@ -197,27 +203,38 @@ Task<Result<Service::VolumeFiles>> Service::volume_files(store::VolumeRecord vol
     if (any.empty()) co_return std::unexpected(digest.error());
     digest = any.front().digest;
   }
-  std::string id = files.volume.id, of = *digest;
+  std::string project = files.volume.project, id = files.volume.id, of = *digest;
   auto screening = volume_screening(files.volume);
   const bool kept = is_kept_folder(files.volume);
-  ISOLA_CO_TRY(files.use, co_await desk_->open(std::move(id), std::move(of), kept, std::move(screening)));
+  ISOLA_CO_TRY(files.use,
+               co_await desk_->open(std::move(project), std::move(id), std::move(of), kept, std::move(screening)));
   co_return files;
 }
 
-// At the start: nobody was told of one that was being made.
+// At the start: nobody was told of one that was being made, nor of what folders were kept by. Who was filling one is
+// perhaps still on its way out: the sweep comes back to it.
 Task<void> Service::undo_volumes() {
   auto all = parts_.store.all_volumes();
   if (!all) co_return;
   for (const auto& volume : *all)
-    if (volume.state == store::VolumeState::making && parts_.store.retire_volume(volume.id))
-      (void)co_await drop_volume(volume.id);
+    if (is_left(volume) && parts_.store.retire_volume(volume.id)) (void)co_await drop_volume(volume.id);
+  auto images = parts_.store.all_images();
+  if (!images) co_return;
+  for (const auto& image : *images)
+    if (image.kind == store::ImageKind::step && image.name == kFolderLabel && parts_.store.spend_step(image.id))
+      co_await drop_spent(image.id);
+}
+
+bool Service::is_left(const store::VolumeRecord& volume) const {
+  return volume.state == store::VolumeState::making && volume.created < started_;
 }
 
 Task<void> Service::sweep_volumes() {
   auto all = parts_.store.all_volumes();
   if (!all || all->empty()) co_return;
   for (const auto& volume : *all)
-    if (volume.state == store::VolumeState::gone) (void)co_await drop_volume(volume.id);
+    if (volume.state == store::VolumeState::gone || (is_left(volume) && parts_.store.retire_volume(volume.id)))
+      (void)co_await drop_volume(volume.id);
   auto there = co_await parts_.launcher->volumes();
   if (!there) co_return;
   std::map<std::string, uint64_t> used;

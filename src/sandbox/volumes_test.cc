@@ -1,6 +1,7 @@
 // Volumes of the service and of the launcher stay the same, whoever fails in the middle.
 #include "base/ids.h"
 #include "sandbox/fake_launcher.h"
+#include "sandbox/folders.h"
 
 namespace isola::sandbox {
 namespace {
@@ -108,6 +109,41 @@ TEST_F(ServiceVolumes, WhatNobodyWasToldOfIsRemovedAtTheStart) {
   auto left = store_->all_volumes().value();
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left.front().id, whole.id);
+}
+
+// Who was filling it is on its way out when the server starts, and is not waited for.
+TEST_F(ServiceVolumes, AFolderThatWasHalfKeptIsNobodys) {
+  store::VolumeRecord half{.id = new_volume_id(), .project = "default", .name = "half", .size = 1, .created = 1};
+  half.labels[kFolderLabel] = "i:/srv";
+  ASSERT_TRUE(store_->insert_volume(half));
+  fake_.add_volume(half.id);
+  store::ImageRecord files{.id = new_image_id(), .project = "default", .kind = store::ImageKind::step};
+  files.name = kFolderLabel;
+  ASSERT_TRUE(store_->insert_build_image(files));
+  auto helper = store::example();
+  helper.state = State::running;
+  helper.one_shot = true;
+  store::VolumeUse use;
+  use.volume = half.id;
+  use.path = "/mnt";
+  helper.volumes.push_back(use);
+  ASSERT_TRUE(store_->insert_sandbox(helper));
+  fake_.add(helper.id);
+  fake_.add_image({.id = files.id, .sandbox = helper.id, .verb = "snapshot"});
+  start();
+  while (!store_->all_volumes().value().empty()) std::this_thread::yield();
+  while (!fake_.images().empty()) std::this_thread::yield();
+  EXPECT_TRUE(fake_.volumes().empty());
+  EXPECT_TRUE(make("half")) << "its name is free";
+}
+
+TEST_F(ServiceVolumes, OneIsLookedAtAlone) {
+  start();
+  ASSERT_TRUE(make("data"));
+  fake_.hold(launcher::Op::volumes);  // of all projects: nobody waits for those
+  auto look = run(service_->look_at_volume("default", "data"));
+  ASSERT_TRUE(look) << look.error().message;
+  EXPECT_EQ(look->used, 4711u);
 }
 
 }  // namespace

@@ -67,7 +67,12 @@ void Stream::take(std::string_view bytes, std::string* out, std::vector<Hit>& hi
   look(all, before, offset, hits);
   seen_ += bytes.size();
   // What idle() let go of may still be the beginning of something: it is kept, and not sent again.
-  const size_t start = before - waiting_, decided = all.size() - automaton_->depth(state_);
+  decide(all, before - waiting_, offset, out);
+  if (before) ::explicit_bzero(joined.data(), before);
+}
+
+void Stream::decide(std::string_view all, size_t start, uint64_t offset, std::string* out) {
+  const size_t decided = all.size() - automaton_->depth(state_);
   const size_t end = std::max(start, decided);
   if (out) {
     const size_t at = out->size();
@@ -78,8 +83,17 @@ void Stream::take(std::string_view bytes, std::string* out, std::vector<Hit>& hi
   std::string rest(all.substr(decided));
   ::explicit_bzero(held_.data(), held_.size());
   held_ = std::move(rest);
-  if (before) ::explicit_bzero(joined.data(), before);
   std::erase_if(blots_, [&](const Range& range) { return range.to <= offset + end; });
+}
+
+void Stream::renew(std::shared_ptr<const Automaton> automaton, std::string& out, std::vector<Hit>& hits) {
+  automaton_ = std::move(automaton);
+  state_ = 0;
+  std::string all = held_;
+  const uint64_t offset = seen_ - all.size();
+  if (!automaton_->empty()) look(all, 0, offset, hits);
+  decide(all, all.size() - waiting_, offset, &out);
+  ::explicit_bzero(all.data(), all.size());
 }
 
 void Stream::let_go(size_t most, std::string* out) {

@@ -52,6 +52,10 @@ class Stream {
   void idle(std::string& out) { let_go(kIdleMost, &out); }
   void end(std::string& out) { finish(&out); }
 
+  // Another automaton from here on. What may be a beginning is looked at anew by it, also the bytes of that which
+  // idle() let go of; none goes out twice. Where one of its values lies in them altogether, it is told (again).
+  void renew(std::shared_ptr<const Automaton> automaton, std::string& out, std::vector<Hit>& hits);
+
   void feed(std::string_view bytes, std::vector<Hit>& hits) { take(bytes, nullptr, hits); }
   void idle() { let_go(kIdleMost, nullptr); }
   // All that waits, and what follows is still looked at as its continuation: for one who does not show it as it is.
@@ -66,6 +70,8 @@ class Stream {
 
  private:
   void take(std::string_view bytes, std::string* out, std::vector<Hit>& hits);
+  // `all`: what was held and what came, searched; `start`: the first of it that has not gone out.
+  void decide(std::string_view all, size_t start, uint64_t offset, std::string* out);
   void let_go(size_t most, std::string* out);
   void finish(std::string* out);
   // Looks through `all` from `from` on; what stands before it was looked at already.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 
 #include "base/file.h"
@@ -129,6 +130,7 @@ constexpr Setting kSettings[] = {
                  pool_memory),
     SETTING("sample", "time", "how often usage is written down", sample),
     SETTING("sweep", "time", "how often leftovers and expired snapshots are looked for", sweep),
+    SETTING("scrub", "time", "one image is read through so often, to find what the disk has lost; 0: never", scrub),
     SETTING("connections", "number", "connections at a time; 0: what descriptors and memory of the machine allow",
             connections),
     SETTING("allow_unquotaed_disk", "true or false", "run even where no disk limit can be enforced",
@@ -211,6 +213,8 @@ Result<Config> load_config(const std::string& file, const std::vector<Given>& fl
     if (auto set = setting->set(config, given.text); !set)
       return fail(Code::invalid, given.where + ": " + given.name + ": " + set.error().message);
   }
+  // It is compared with Host, which has no case.
+  for (char& c : config.domain) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   ISOLA_CHECK(check(config));
   return config;
 }

@@ -47,6 +47,7 @@ struct Config {
   std::chrono::milliseconds patience{30000};
   std::chrono::milliseconds scan_patience{10000};
   std::chrono::milliseconds sweep{20000};
+  std::chrono::milliseconds scrub{600000};
   uint64_t keep_ended_days = 30;
   bool allow_unquotaed_disk = false;
   bool prove_at_start = false;

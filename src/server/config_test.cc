@@ -49,6 +49,10 @@ TEST_F(ConfigTest, AFlagWinsOverTheEnvironmentAndThatOverTheFile) {
   EXPECT_EQ(load_config(path, {{"pool", "5", "the command line"}})->pool, 5u);
 }
 
+TEST_F(ConfigTest, ADomainHasNoCase) {
+  EXPECT_EQ(load_config("", {{"domain", "Ports.Example.ORG", "the command line"}})->domain, "ports.example.org");
+}
+
 TEST_F(ConfigTest, MistakesAreNamedWithTheirPlace) {
   auto message = [&](const std::string& text) {
     auto config = load_config(file(text), {});

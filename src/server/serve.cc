@@ -56,6 +56,7 @@ sandbox::Settings settings_of(const Config& config) {
           .sample = config.sample,
           .patience = config.patience,
           .sweep = config.sweep,
+          .scrub = config.scrub,
           .scan_patience = config.scan_patience,
           .allow_unquotaed_disk = config.allow_unquotaed_disk,
           .issuer = config.issuer,
@@ -245,20 +246,19 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   auto port = std::make_shared<std::atomic<uint16_t>>(0);
   std::atomic<http::Server*> listening = nullptr;
   // Also what another process revoked: it shows when the keys are read anew.
-  auto end_streams = [&listening](std::set<std::string, std::less<>> revoked, std::string except) {
+  auto end_streams = [&listening](std::set<std::string, std::less<>> revoked, uint64_t except) {
     if (http::Server* all = listening)
       all->cut_if([revoked, except](const http::Exchange& ex) {
-        return revoked.contains(ex.noted("key")) && ex.request_id() != except;
+        return revoked.contains(ex.noted("key")) && ex.number() != except;
       });
   };
-  native::Options native_options{.hosts = config.hosts,
-                                 .domain = config.domain,
-                                 .url_secret = secret,
-                                 .scheme = config.tls_certificate.empty() ? "http" : "https",
-                                 .port = port,
-                                 .end_streams = [end_streams](const std::string& key, std::string_view except) {
-                                   end_streams({key}, std::string(except));
-                                 }};
+  native::Options native_options{
+      .hosts = config.hosts,
+      .domain = config.domain,
+      .url_secret = secret,
+      .scheme = config.tls_certificate.empty() ? "http" : "https",
+      .port = port,
+      .end_streams = [end_streams](const std::string& key, uint64_t except) { end_streams({key}, except); }};
   native::Api native(service, builder, keys, native_options);
   std::map<std::string, std::string> images;
   for (const auto& pair : config.e2b_images) images[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
@@ -324,24 +324,24 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
     prover.tick();
     if (word == Word::nothing) continue;
     auto fresh = options.reload ? options.reload() : Result<Config>(config);
-    if (!fresh) {
-      log::error("server", "the configuration was not reloaded: {}", fresh.error().message);
-      continue;
+    // Keys that were revoked and limits that were lowered do not wait for whoever mends the file.
+    if (!fresh) log::error("server", "the configuration was not reloaded: {}", fresh.error().message);
+    if (fresh) {
+      log::set_level(level_of(fresh->log_level));
+      log::set_format(fresh->log_format == "json" ? log::Format::json : log::Format::text);
+      service->set_settings(settings_of(*fresh));
+      keep_ended_days = fresh->keep_ended_days;
+      door.set_closes(fresh->prove_closes);
+      prover.set_options({.at_start = false, .every = fresh->prove_every});
     }
-    log::set_level(level_of(fresh->log_level));
-    log::set_format(fresh->log_format == "json" ? log::Format::json : log::Format::text);
-    service->set_settings(settings_of(*fresh));
-    keep_ended_days = fresh->keep_ended_days;
     keys->reload();
     if (auto known = service->reload_projects(); !known)
       log::error("server", "the projects were not reloaded: {}", known.error().message);
-    door.set_closes(fresh->prove_closes);
-    prover.set_options({.at_start = false, .every = fresh->prove_every});
     if (auto known = store->list_keys("")) {
       std::set<std::string, std::less<>> revoked;
       for (const auto& key : *known)
         if (key.revoked) revoked.insert(key.id);
-      end_streams(std::move(revoked), "");
+      end_streams(std::move(revoked), 0);
     }
     if (auto tls = server.reload_tls(); !tls && tls.error().code != Code::unsupported)
       log::error("server", "TLS was not reloaded: {}", tls.error().message);

@@ -150,19 +150,95 @@ TEST(Durability, AFullDiskIsSaidAndNothingIsHalfWritten) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+// The columns of a table that somebody writes, with what they declare; without those that have a value by themselves.
+std::vector<std::pair<std::string, std::string>> columns_of(sqlite::Database& db, const std::string& table) {
+  auto query = db.prepare("SELECT name, type FROM pragma_table_info('" + table + "') WHERE dflt_value IS NULL");
+  EXPECT_TRUE(query);
+  std::vector<std::pair<std::string, std::string>> all;
+  while (query && query->step().value_or(false)) all.emplace_back(query->text(0), query->text(1));
+  return all;
+}
+
+// Another value in each column, but where it has to be one of a few.
+std::string value_in(const std::string& column, const std::string& type, size_t at) {
+  static const std::map<std::string, std::string> kWords = {
+      {"project", "p1"},        {"actor", "k1"},          {"hash", "the hash"},
+      {"scope", "use"},         {"boundary", "jail"},     {"birth", "cold"},
+      {"state", "running"},     {"at_end", "kill"},       {"metadata", "{\"a\":\"b\"}"},
+      {"env", "{\"C\":\"d\"}"}, {"on_create", "[\"x\"]"}, {"on_resume", "[\"y\"]"},
+      {"end_reason", "exited"}};
+  if (auto word = kWords.find(column); word != kWords.end()) return "'" + word->second + "'";
+  if (column == "auto_resume" || column == "secure") return "1";
+  if (column == "revoked" || column == "ended") return "0";
+  if (column.starts_with("limit_") || column.starts_with("budget_")) return std::to_string(1'000'000 + at);
+  if (type == "TEXT") return "'" + column + "'";
+  return std::to_string(at + 1) + (type == "REAL" ? ".5" : "");
+}
+
+std::map<std::string, std::string> row_of(sqlite::Database& db, const std::string& table,
+                                          const std::vector<std::pair<std::string, std::string>>& columns) {
+  std::map<std::string, std::string> row;
+  for (const auto& [column, type] : columns) {
+    auto query = db.prepare("SELECT " + column + " FROM " + table);
+    EXPECT_TRUE(query && query->step().value_or(false)) << table << "." << column;
+    if (query) row[column] = query->text(0);
+  }
+  return row;
+}
+
+// With what was in it: a project, a key and a sandbox as that version had them.
 TEST(Durability, EveryOlderFormIsBroughtUp) {
+  const std::pair<std::string, std::string> kTables[] = {{"projects", "p1"}, {"keys", "k1"}, {"sandboxes", nth_id(1)}};
   for (size_t version = 0; version <= kStoreSchema.steps.size(); ++version) {
     TempFolder folder;
     auto path = folder / "store.db";
+    std::map<std::string, std::vector<std::pair<std::string, std::string>>> columns;
+    std::map<std::string, std::map<std::string, std::string>> before;
     if (version > 0) {
       sqlite::Schema old = kStoreSchema;
       old.steps = kStoreSchema.steps.first(version);
-      ASSERT_TRUE(sqlite::Database::open(path, old, sqlite::Sync::normal));
+      auto db = sqlite::Database::open(path, old, sqlite::Sync::normal);
+      ASSERT_TRUE(db);
+      for (const auto& [table, id] : kTables) {
+        columns[table] = columns_of(*db, table);
+        std::string names, values;
+        for (size_t i = 0; const auto& [column, type] : columns[table]) {
+          names += (i ? ", " : "") + column;
+          values += (i ? ", " : "") + (column == "id" ? "'" + id + "'" : value_in(column, type, i));
+          ++i;
+        }
+        auto put = db->run("INSERT INTO " + table + " (" + names + ") VALUES (" + values + ")");
+        ASSERT_TRUE(put) << version << ": " << put.error().message;
+        before[table] = row_of(*db, table, columns[table]);
+      }
     }
     auto store = SqliteStore::open(path);
     ASSERT_TRUE(store) << version << ": " << store.error().message;
     ASSERT_TRUE((*store)->insert_project({.id = "default", .name = "default"}));
     EXPECT_TRUE((*store)->insert_sandbox(example()));
+    if (version == 0) continue;
+    auto sandbox = (*store)->find_sandbox(nth_id(1));
+    ASSERT_TRUE(sandbox) << version << ": " << sandbox.error().message;
+    EXPECT_EQ(sandbox->metadata, (Labels{{"a", "b"}}));
+    EXPECT_EQ(sandbox->made_by, version < 5 ? "k1" : "") << version;
+    auto key = (*store)->find_key_by_hash("the hash");
+    ASSERT_TRUE(key) << version;
+    EXPECT_EQ(key->project, "p1");
+    EXPECT_EQ((*store)->project_use("p1")->live_sandboxes, 1u) << version;
+    // None of its columns became another's.
+    ASSERT_TRUE((*store)->set_end(nth_id(1), EndReason::killed, "", 5));
+    EXPECT_EQ((*store)->project_use("p1")->live_sandboxes, 0u) << version;
+    store->reset();
+    auto db = sqlite::Database::open_reader(path);
+    ASSERT_TRUE(db);
+    for (const auto& [table, id] : kTables) {
+      for (const auto& [column, type] : columns[table]) {
+        if (table == "sandboxes" && (column == "state" || column.starts_with("end"))) continue;  // just ended
+        auto query = db->prepare("SELECT " + column + " FROM " + table + " WHERE id = '" + id + "'");
+        ASSERT_TRUE(query && query->step().value_or(false)) << version << ": " << table << "." << column;
+        EXPECT_EQ(query->text(0), before[table][column]) << version << ": " << table << "." << column;
+      }
+    }
   }
 }
 

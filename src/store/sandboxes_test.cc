@@ -553,5 +553,34 @@ TEST_F(SandboxesTest, WhatIsEndingOnlyEnds) {
   EXPECT_TRUE(store_->set_end(a.id, EndReason::idle, "nobody came", 10));
 }
 
+// Nobody finds anything, and a past that is long enough is not walked to its end. Pages go by an index all the same.
+TEST_F(StoreTest, ASearchHasItsTime) {
+  for (Millis i = 0; i < 2000; ++i) {
+    auto s = example("default", i);
+    s.state = State::ended;
+    ASSERT_TRUE(store_->insert_sandbox(s));
+  }
+  using Clock = std::chrono::steady_clock;
+  for (SandboxFilter filter : {SandboxFilter{.project = "default", .metadata = {{"no", "one"}}},
+                               SandboxFilter{.project = "default", .name_prefix = "nobody"},
+                               SandboxFilter{.project = "default", .task = "none"}}) {
+    EXPECT_TRUE(filter.searches());
+    filter.until = Clock::now() - std::chrono::seconds(1);
+    auto late = store_->list_sandboxes(filter, "", 100);
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().code, Code::timeout) << late.error().message;
+    filter.until = Clock::now() + std::chrono::hours(1);
+    auto found = store_->list_sandboxes(filter, "", 100);
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_TRUE(found->sandboxes.empty());
+  }
+  SandboxFilter page{.project = "default", .states = {State::ended}};
+  EXPECT_FALSE(page.searches());
+  page.until = Clock::now() - std::chrono::seconds(1);
+  auto newest = store_->list_sandboxes(page, "", 10);
+  ASSERT_TRUE(newest) << "a page costs no more than its rows: " << newest.error().message;
+  EXPECT_EQ(newest->sandboxes.size(), 10u);
+}
+
 }  // namespace
 }  // namespace isola::store

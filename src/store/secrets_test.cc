@@ -96,6 +96,16 @@ TEST_F(StoredSecrets, BindingsGoWithTheirSecret) {
   EXPECT_EQ(store_->remove_binding("default", other.id).error().code, Code::not_found);
 }
 
+TEST_F(StoredSecrets, BindingsAreFoundAgainByTheNextServer) {
+  EXPECT_TRUE(store_->list_bindings("default").value().empty());
+  ASSERT_TRUE(store_->insert_secret(secret("github")));
+  ASSERT_TRUE(store_->insert_binding(binding("github")));
+  EXPECT_EQ(store_->list_bindings("default").value().size(), 1u);
+  reopen();
+  EXPECT_EQ(store_->list_bindings("default").value().size(), 1u);
+  EXPECT_TRUE(store_->list_bindings("other").value().empty());
+}
+
 TEST_F(StoredSecrets, BindingsOfASandboxGoWithIt) {
   ASSERT_TRUE(store_->insert_secret(secret("github")));
   auto box = example(), other = example();

@@ -200,6 +200,7 @@ Result<void> SqliteStore::reseal_secret(const std::string& project, const std::s
 
 Result<void> SqliteStore::insert_binding(const BindingRecord& binding) {
   if (binding.id.empty() || binding.body.empty()) return fail(Code::invalid, "a binding needs an id and what it says");
+  will_bind(binding.project);
   return write([&](Database& db) { return add_binding(db, binding); });
 }
 
@@ -223,6 +224,10 @@ Result<void> SqliteStore::remove_binding(const std::string& project, const std::
 Result<std::vector<BindingRecord>> SqliteStore::list_bindings(const std::string& project,
                                                               std::optional<BindingScope> scope,
                                                               const std::string& subject) {
+  {
+    std::lock_guard lock(bound_.mutex);
+    if (!bound_.projects.contains(project)) return std::vector<BindingRecord>();
+  }
   std::lock_guard lock(reader_.mutex);
   if (!scope) {
     ISOLA_TRY(auto query, reader_.db.prepare(sql(kBinding, "project = ? ORDER BY created, id")));
@@ -233,6 +238,21 @@ Result<std::vector<BindingRecord>> SqliteStore::list_bindings(const std::string&
             reader_.db.prepare(sql(kBinding, "project = ? AND scope = ? AND subject = ? ORDER BY created, id")));
   query.bind(project, to_string(*scope), subject);
   return read_bindings(query);
+}
+
+Result<void> SqliteStore::find_bound() {
+  ISOLA_TRY(auto query, reader_.db.prepare("SELECT DISTINCT project FROM bindings"));
+  for (;;) {
+    ISOLA_TRY(bool more, query.step());
+    if (!more) return {};
+    bound_.projects.insert(query.text(0));
+  }
+}
+
+// Before it is written: whoever asks from then on finds what there is.
+void SqliteStore::will_bind(const std::string& project) {
+  std::lock_guard lock(bound_.mutex);
+  bound_.projects.insert(project);
 }
 
 Result<std::vector<BindingRecord>> SqliteStore::remove_bindings_of_sandbox(const std::string& id) {
@@ -252,6 +272,7 @@ Result<std::vector<BindingRecord>> SqliteStore::remove_bindings_of_sandbox(const
 
 Result<NetworkGrants> SqliteStore::replace_network_grants(const std::string& sandbox, const NetworkGrants& now) {
   NetworkGrants before;
+  for (const auto& binding : now.bindings) will_bind(binding.project);
   auto replaced = write([&](Database& db) -> Result<void> {
     constexpr std::string_view kTheirs = "scope = 'sandbox' AND subject = ? AND of_network";
     ISOLA_TRY(auto bindings, db.prepare(sql(kBinding, std::string(kTheirs) + " ORDER BY created, id")));

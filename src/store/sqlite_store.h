@@ -2,7 +2,8 @@
 //
 //   ISOLA_TRY(auto store, store::SqliteStore::open(data + "/store.db"));
 //
-// One connection writes, under a mutex; another reads, under its own: a long list does not hold up a create.
+// One connection writes, under a mutex; another reads, under its own: a long list does not hold up a create. A third
+// answers what may take long (SandboxFilter::until), and holds up neither.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "store/checkpointer.h"
 #include "store/sqlite.h"
@@ -62,7 +64,7 @@ class SqliteStore final : public Store {
   Result<TemplateRecord> find_template(const std::string& project, const std::string& id_or_name) override;
   Result<std::vector<TemplateRecord>> list_templates(const std::string& project) override;
   Result<void> remove_template(const std::string& id) override;
-  Result<void> put_build(const BuildRecord& build) override;
+  Result<void> put_build(const BuildRecord& build, const std::vector<std::string>& tags = {}) override;
   Result<BuildRecord> find_build(const std::string& template_id, const std::string& id) override;
   Result<std::vector<BuildRecord>> list_builds(const std::string& template_id) override;
   Result<void> forget_old_builds(const std::string& template_id, size_t keep) override;
@@ -140,8 +142,8 @@ class SqliteStore final : public Store {
     sqlite::Database db;
     explicit Connection(sqlite::Database opened) : db(std::move(opened)) {}
   };
-  SqliteStore(sqlite::Database writer, sqlite::Database reader)
-      : writer_(std::move(writer)), reader_(std::move(reader)) {}
+  SqliteStore(sqlite::Database writer, sqlite::Database reader, sqlite::Database patient)
+      : writer_(std::move(writer)), reader_(std::move(reader)), patient_(std::move(patient)) {}
 
   // Runs `work(db)` in a transaction of the writer, which is committed when it succeeds.
   template <typename Work>
@@ -164,6 +166,7 @@ class SqliteStore final : public Store {
 
   Connection writer_;
   Connection reader_;
+  Connection patient_;  // of questions that have a deadline, and may need it
   // Every create asks for its project, and nearly nobody changes one. This process is the only one that writes.
   struct {
     std::mutex mutex;
@@ -176,6 +179,13 @@ class SqliteStore final : public Store {
     std::atomic<uint64_t> changes = 0;
     std::map<std::pair<std::string, std::string>, std::optional<TemplateRecord>> known;
   } templates_;
+  // Projects that have, or had, a binding. Every create with a network asks, and most projects have none.
+  struct {
+    std::mutex mutex;
+    std::unordered_set<std::string> projects;
+  } bound_;
+  Result<void> find_bound();
+  void will_bind(const std::string& project);
   std::unique_ptr<Checkpointer> checkpointer_;  // after writer_: goes first
 };
 

@@ -47,6 +47,21 @@ constexpr size_t kMostKnown = 1000;
 
 std::unexpected<Error> no_build(const std::string& id) { return fail(Code::not_found, "there is no build " + id); }
 
+Result<void> tag(Database& db, const std::string& template_id, const std::vector<std::string>& tags,
+                 const std::string& build) {
+  ISOLA_TRY(auto count, db.prepare("SELECT count(*) FROM template_tags WHERE template = ?"));
+  ISOLA_TRY(bool counted, count.bind(template_id).step());
+  if (counted && static_cast<size_t>(count.integer(0)) + tags.size() > kMostTags)
+    return fail(Code::exhausted, fmt::format("a template has at most {} tags: remove some", kMostTags));
+  count.reset();
+  for (const auto& one : tags) {
+    ISOLA_TRY(auto put, db.prepare("INSERT INTO template_tags (template, tag, build) VALUES (?, ?, ?) "
+                                   "ON CONFLICT (template, tag) DO UPDATE SET build = excluded.build"));
+    ISOLA_CHECK(put.bind(template_id, one, build).run());
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> SqliteStore::insert_template(const TemplateRecord& record) {
@@ -119,7 +134,7 @@ Result<void> SqliteStore::remove_template(const std::string& id) {
   });
 }
 
-Result<void> SqliteStore::put_build(const BuildRecord& build) {
+Result<void> SqliteStore::put_build(const BuildRecord& build, const std::vector<std::string>& tags) {
   ISOLA_TRY(std::string env, to_json(build.env, "environment variables"));
   return write([&](Database& db) -> Result<void> {
     ISOLA_TRY(auto put,
@@ -130,11 +145,12 @@ Result<void> SqliteStore::put_build(const BuildRecord& build) {
                          "image = excluded.image, digest = excluded.digest, base = excluded.base, "
                          "memory = excluded.memory, env = excluded.env, user = excluded.user, cwd = excluded.cwd, "
                          "cpus = excluded.cpus, memory_limit = excluded.memory_limit, finished = excluded.finished"));
-    return put
-        .bind(build.id, build.template_id, build.project, to_string(build.state), build.why, build.step, build.spec,
-              build.image, build.digest, build.base, build.memory, env, build.user, build.cwd, build.cpus,
-              build.memory_limit, build.created, build.finished)
-        .run();
+    auto done = put.bind(build.id, build.template_id, build.project, to_string(build.state), build.why, build.step,
+                         build.spec, build.image, build.digest, build.base, build.memory, env, build.user, build.cwd,
+                         build.cpus, build.memory_limit, build.created, build.finished)
+                    .run();
+    if (!done || tags.empty()) return done;
+    return tag(db, build.template_id, tags, build.id);
   });
 }
 
@@ -183,19 +199,7 @@ Result<BuildRecord> SqliteStore::tagged_build(const std::string& template_id, co
 
 Result<void> SqliteStore::put_tags(const std::string& template_id, const std::vector<std::string>& tags,
                                    const std::string& build) {
-  return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto count, db.prepare("SELECT count(*) FROM template_tags WHERE template = ?"));
-    ISOLA_TRY(bool counted, count.bind(template_id).step());
-    if (counted && static_cast<size_t>(count.integer(0)) + tags.size() > kMostTags)
-      return fail(Code::exhausted, fmt::format("a template has at most {} tags: remove some", kMostTags));
-    count.reset();
-    for (const auto& tag : tags) {
-      ISOLA_TRY(auto put, db.prepare("INSERT INTO template_tags (template, tag, build) VALUES (?, ?, ?) "
-                                     "ON CONFLICT (template, tag) DO UPDATE SET build = excluded.build"));
-      ISOLA_CHECK(put.bind(template_id, tag, build).run());
-    }
-    return {};
-  });
+  return write([&](Database& db) { return tag(db, template_id, tags, build); });
 }
 
 Result<void> SqliteStore::remove_tags(const std::string& template_id, const std::vector<std::string>& tags) {

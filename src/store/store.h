@@ -11,6 +11,7 @@
 // project, or the disk is full), invalid (makes no sense: an ended sandbox cannot change, text that is not UTF-8).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -29,6 +30,11 @@ struct SandboxFilter {
   Labels metadata;            // each of these, with exactly this value
   std::string name_prefix;
   std::string task;  // empty: any
+  // Not found by then: Code::timeout. A question with this waits for others with it, and for no other question.
+  std::optional<std::chrono::steady_clock::time_point> until = {};
+
+  // It may have to look at all that the project ever had; any other page goes by an index.
+  bool searches() const { return !metadata.empty() || !name_prefix.empty() || !task.empty(); }
 };
 
 // One page of a list, newest first. `next` continues it: sandboxes made meanwhile do not shift what follows. Empty:
@@ -142,7 +148,8 @@ class Store {
   virtual Result<TemplateRecord> find_template(const std::string& project, const std::string& id_or_name) = 0;
   virtual Result<std::vector<TemplateRecord>> list_templates(const std::string& project) = 0;  // by name
   virtual Result<void> remove_template(const std::string& id) = 0;                             // with its builds
-  virtual Result<void> put_build(const BuildRecord& build) = 0;                                // new, or changed
+  // New, or changed; with the tags that mean it from then on: both or neither.
+  virtual Result<void> put_build(const BuildRecord& build, const std::vector<std::string>& tags = {}) = 0;
   virtual Result<BuildRecord> find_build(const std::string& template_id, const std::string& id) = 0;
   virtual Result<std::vector<BuildRecord>> list_builds(const std::string& template_id) = 0;  // newest first
   // All but the newest so many: those that are over, and that no tag means.

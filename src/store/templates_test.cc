@@ -140,5 +140,19 @@ TEST_F(StoredTemplates, NobodyGoesOnWithABuildOfBefore) {
   EXPECT_EQ(read.why, "the server was restarted");
 }
 
+TEST_F(StoredTemplates, ABuildIsReadyWithItsTagsOrNotAtAll) {
+  auto one = made("app");
+  auto ready = build(one, "b1");
+  std::vector<std::string> many;
+  for (int i = 0; i < 100; ++i) many.push_back("t" + std::to_string(i));
+  ASSERT_TRUE(store_->put_tags(one.id, many, "b1"));
+  ready.state = BuildState::ready;
+  EXPECT_EQ(store_->put_build(ready, {"more"}).error().code, Code::exhausted);
+  EXPECT_NE(store_->find_build(one.id, "b1").value().state, BuildState::ready);
+  ASSERT_TRUE(store_->remove_tags(one.id, {"t0"}));
+  ASSERT_TRUE(store_->put_build(ready, {"more"}));
+  EXPECT_EQ(store_->tagged_build(one.id, "more").value().state, BuildState::ready);
+}
+
 }  // namespace
 }  // namespace isola::store

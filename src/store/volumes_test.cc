@@ -86,8 +86,13 @@ TEST_F(StoredVolumes, NobodyGetsWhatIsNotThere) {
   box.volumes = {{.volume = one.id, .path = "/data"}};
   EXPECT_EQ(store_->insert_sandbox(box).error().code, Code::not_found);
   ASSERT_TRUE(store_->insert_volume(one));
-  EXPECT_EQ(store_->insert_sandbox(box).error().code, Code::not_found) << "still being made";
   ASSERT_TRUE(store_->set_volume_there(one.id));
+  auto two = volume("two");
+  ASSERT_TRUE(store_->insert_volume(two));
+  ASSERT_TRUE(store_->retire_volume(two.id));
+  auto late = box;
+  late.volumes[0].volume = two.id;
+  EXPECT_EQ(store_->insert_sandbox(late).error().code, Code::not_found) << "about to go";
   auto elsewhere = box;
   ASSERT_TRUE(store_->insert_project({.id = "other", .name = "other"}));
   elsewhere.project = "other";

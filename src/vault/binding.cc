@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/json_bound.h"
 
@@ -137,7 +138,6 @@ Result<void> check(const Binding& binding) {
   if (!binding.placeholder.empty() &&
       (binding.placeholder.size() < 12 || binding.placeholder.size() > 256 || !all(binding.placeholder, is_plain)))
     return bad("\"placeholder\" has 12 to 256 letters, digits, '-', '_' and '.'");
-  if (binding.guards && binding.placeholder.empty()) return bad("\"placeholder_everywhere\" needs a placeholder");
   if (binding.audience.size() > 512 || !all(binding.audience, is_visible)) return bad("\"audience\" is none");
   if (binding.expires < 0) return bad("\"expires\" cannot be negative");
   if (binding.id.size() > 64 || !all(binding.id, is_plain)) return bad("\"id\" is none");
@@ -167,6 +167,7 @@ Result<void> take(const json& value, std::string_view key, int64_t& into) {
 Result<Binding> read(const json& in) {
   if (!in.is_object()) return fail(Code::invalid, "a binding must be a JSON object");
   Binding out;
+  std::optional<bool> everywhere;
   for (const auto& [key, value] : in.items()) {
     if (key == "id") {
       ISOLA_CHECK(take(value, key, out.id));
@@ -192,7 +193,7 @@ Result<Binding> read(const json& in) {
       ISOLA_CHECK(take(value, key, out.placeholder));
     } else if (key == "placeholder_everywhere") {
       if (!value.is_boolean()) return bad("\"placeholder_everywhere\" is true or false");
-      out.guards = value.get<bool>();
+      everywhere = value.get<bool>();
     } else if (key == "scan") {
       std::string word;
       ISOLA_CHECK(take(value, key, word));
@@ -211,6 +212,9 @@ Result<Binding> read(const json& in) {
       return fail(Code::invalid, "a binding has an unknown member \"" + key.substr(0, 40) + "\"");
     }
   }
+  if (everywhere.value_or(false) && out.placeholder.empty())
+    return bad("\"placeholder_everywhere\" needs a placeholder");
+  out.unguarded = !out.placeholder.empty() && !everywhere.value_or(true);
   ISOLA_CHECK(check(out));
   return out;
 }
@@ -263,7 +267,7 @@ std::string to_json(const Binding& binding) {
   put("field", binding.field);
   put("format", binding.format);
   put("placeholder", binding.placeholder);
-  if (binding.guards) out["placeholder_everywhere"] = true;
+  if (!binding.placeholder.empty()) out["placeholder_everywhere"] = !binding.unguarded;
   if (binding.blocks) out["scan"] = "block";
   put("audience", binding.audience);
   if (binding.expires != 0) out["expires"] = binding.expires;

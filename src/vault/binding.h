@@ -38,14 +38,16 @@ struct Binding {
   std::vector<std::string> methods;  // empty: every one
   std::string path_prefix;           // empty: every path
   Place place = Place::bearer;
-  std::string field;        // the header, the query parameter, the user of `basic`
-  std::string format;       // of `header`; empty: the value alone
-  bool blocks = false;      // a stream of the sandbox with the value in it ends (`scan`); else the value is blotted out
-  std::string placeholder;  // stands for the value inside the sandbox; a request that carries it elsewhere is refused
-  bool guards = false;      // … at every name: all TLS of the sandbox is looked into for that
-  std::string audience;     // of a secret that is a token of the sandbox's identity: whom it is for
-  int64_t expires = 0;      // milliseconds since 1970; 0: with its owner
-  std::string actor;        // on whose behalf it was granted
+  std::string field;    // the header, the query parameter, the user of `basic`
+  std::string format;   // of `header`; empty: the value alone
+  bool blocks = false;  // a stream of the sandbox with the value in it ends (`scan`); else the value is blotted out
+  // Stands for the value inside the sandbox; a request that carries it elsewhere is refused, at every name: all TLS of
+  // the sandbox is looked into for that, unless somebody wants it otherwise.
+  std::string placeholder;
+  bool unguarded = false;
+  std::string audience;  // of a secret that is a token of the sandbox's identity: whom it is for
+  int64_t expires = 0;   // milliseconds since 1970; 0: with its owner
+  std::string actor;     // on whose behalf it was granted
   // Only between server, launcher and gate:
   bool unsearched = false;  // its value may be one that cannot be searched for: no secret of the vault's
   std::string sealed;

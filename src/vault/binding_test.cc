@@ -16,10 +16,21 @@ Binding example() {
           .field = "X-Token",
           .format = "token {}",
           .placeholder = "placeholder-123",
-          .guards = true,
+          .unguarded = true,
           .expires = 1'900'000'000'000,
           .actor = "somebody",
           .unsearched = true};
+}
+
+// Whoever says nothing about it has it refused everywhere.
+TEST(Binding, APlaceholderIsGuardedUnlessSomebodySaysOtherwise) {
+  auto read = [](const std::string& more) {
+    return parse_binding(R"({"secret":"s","names":["a.example"])" + more + "}").value();
+  };
+  EXPECT_FALSE(read(R"(,"placeholder":"placeholder-123")").unguarded);
+  EXPECT_FALSE(read(R"(,"placeholder":"placeholder-123","placeholder_everywhere":true)").unguarded);
+  EXPECT_TRUE(read(R"(,"placeholder":"placeholder-123","placeholder_everywhere":false)").unguarded);
+  EXPECT_FALSE(read(R"(,"placeholder_everywhere":false)").unguarded) << "there is none";
 }
 
 TEST(Binding, ComesBackAsItWas) {

@@ -23,7 +23,8 @@ void write(Writer& out, const Binding& binding) {
   out.strs(binding.names);
   out.strs(binding.methods);
   out.u8(static_cast<uint8_t>(binding.place));
-  for (bool flag : {binding.blocks, binding.guards, binding.unsearched}) out.u8(flag ? 1 : 0);
+  const bool guarded = !binding.placeholder.empty() && !binding.unguarded;
+  for (bool flag : {binding.blocks, guarded, binding.unsearched}) out.u8(flag ? 1 : 0);
   for (int64_t number : {binding.expires, binding.until, binding.due}) out.i64(number);
 }
 
@@ -33,7 +34,9 @@ Binding read(Reader& in) {
   binding.names = in.strs();
   binding.methods = in.strs();
   binding.place = static_cast<Place>(in.u8());  // one that there is not is refused by check_binding
-  for (bool* flag : {&binding.blocks, &binding.guards, &binding.unsearched}) *flag = in.u8() != 0;
+  bool guarded = false;
+  for (bool* flag : {&binding.blocks, &guarded, &binding.unsearched}) *flag = in.u8() != 0;
+  binding.unguarded = !binding.placeholder.empty() && !guarded;
   for (int64_t* number : {&binding.expires, &binding.until, &binding.due}) *number = in.i64();
   return binding;
 }

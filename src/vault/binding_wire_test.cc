@@ -17,7 +17,7 @@ Binding full() {
           .format = "token {}",
           .blocks = true,
           .placeholder = "placeholder-0123",
-          .guards = true,
+          .unguarded = true,
           .audience = "https://sts.example.org",
           .expires = 1234567890123,
           .actor =

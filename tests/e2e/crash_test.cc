@@ -82,6 +82,43 @@ TEST(Crash, ALivingSandboxIsAdopted) {
   island.expect_unchanged();
 }
 
+// Somebody wanted it to stand still; nobody has said since that it shall go on.
+TEST(Crash, AFrozenOneStaysFrozen) {
+  NEEDS_TEMPLATE("minimal");
+  Island island;
+  std::string frozen, thawed;
+  {
+    auto client = island.client();
+    for (auto* id : {&frozen, &thawed}) {
+      auto sandbox = launch(client, {.digest = island.digest(), .ephemeral = false});
+      ASSERT_OK(sandbox);
+      *id = sandbox->id;
+      ASSERT_TRUE(client.freeze(*id));
+    }
+    ASSERT_TRUE(client.thaw(thawed));
+    island.kill_launcher();
+  }
+  auto started = island.start();
+  ASSERT_OK(started);
+  {
+    auto client = island.client();
+    auto state_of = [&](const std::string& id) {
+      auto all = client.list();
+      for (const auto& one : all.value_or(std::vector<launcher::SandboxSummary>()))
+        if (one.id == id) return one.state;
+      return State::ending;
+    };
+    EXPECT_TRUE(eventually([&] { return state_of(frozen) == State::frozen; }));
+    EXPECT_EQ(state_of(thawed), State::running);
+    EXPECT_TRUE(client.thaw(frozen));
+    EXPECT_EQ(state_of(frozen), State::running);
+    auto link = client.link(frozen);
+    EXPECT_TRUE(link) << link.error().message;
+    for (const auto& id : {frozen, thawed}) EXPECT_TRUE(client.kill(id));
+  }
+  island.expect_unchanged();
+}
+
 // The wall time of a sandbox goes on while there is no launcher, and its end comes from the one that adopted it.
 TEST(Crash, ADeadlineOutlivesTheLauncher) {
   NEEDS_TEMPLATE("minimal");

@@ -1,8 +1,12 @@
 // Nothing of the host leaks in: descriptors, environment, limits.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -113,6 +117,49 @@ TEST(Descriptors, LimitsOfWhoeverStartedTheLauncherStayOutside) {
   auto done = island.run({"--", "sh", "-c", "ulimit -f; ulimit -t"});
   EXPECT_EQ(done.out, "unlimited\nunlimited\n") << done.text();
   island.expect_unchanged();
+}
+
+// As taskset, ionice and setarch leave it behind.
+TEST(Descriptors, SchedulingOfWhoeverStartedTheLauncherStaysOutside) {
+  NEEDS_TEMPLATE("minimal");
+  cpu_set_t before{}, one{};
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  const int persona = ::personality(0xffffffff);
+  constexpr int kProcess = 1, kIdle = 3 << 13;  // <linux/ioprio.h> is for C alone
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  ASSERT_EQ(::syscall(SYS_ioprio_set, kProcess, 0, kIdle), 0);
+  ASSERT_NE(::personality(ADDR_NO_RANDOMIZE), -1);
+  Island island;
+  ::personality(static_cast<unsigned long>(persona));
+  ::syscall(SYS_ioprio_set, kProcess, 0, 0);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
+  {
+    auto client = island.client();
+    auto sandbox = launch(client, {.digest = island.digest()});
+    ASSERT_OK(sandbox);
+    auto all = client.list();
+    ASSERT_OK(all);
+    for (const auto& each : *all) {
+      cpu_set_t its{};
+      ASSERT_EQ(::sched_getaffinity(each.pid, sizeof its, &its), 0);
+      EXPECT_EQ(CPU_COUNT(&its), CPU_COUNT(&before));
+      EXPECT_NE(::syscall(SYS_ioprio_get, kProcess, each.pid), kIdle);
+    }
+    EXPECT_EQ(hear(*sandbox->guest, {"cat", "/proc/self/personality"}).out, "00000000\n");
+    EXPECT_TRUE(client.kill(sandbox->id));
+  }
+  island.expect_unchanged();
+}
+
+// A sandbox in which `sudo` fails without saying why is worse than none.
+TEST(Descriptors, ALauncherThatMayGainNoPrivilegesDoesNotStart) {
+  NEEDS_TEMPLATE("minimal");
+  Island island({.start = false});
+  ProgramOptions options;
+  options.before_exec = [] { ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); };
+  expect_complaint(island.run({"--", "true"}, options), 125, "no_new_privs");
 }
 
 TEST(Descriptors, LimitsAreTheSandboxsOwn) {

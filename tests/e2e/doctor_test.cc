@@ -35,6 +35,19 @@ TEST(Doctor, SaysWhichDiskTrafficIsLimited) {
   EXPECT_EQ(difference({}, island.census()), "") << "doctor leaves something behind";
 }
 
+TEST(Doctor, SaysWhatASnapshotCosts) {
+  Island island({.start = false});
+  auto done = island.isola({"doctor"});
+  std::string line = line_about(done.out, "snapshots");
+  ASSERT_NE(line, "") << done.text();
+  const bool shares = line.find("files are shared") != std::string::npos;
+  EXPECT_EQ(shares, line.starts_with("works ")) << line;
+  EXPECT_EQ(!shares, line.find("files are copied") != std::string::npos) << line;
+  // Only the store btrfs has sums of files.
+  const bool sums = line.find("whatever their size") != std::string::npos;
+  EXPECT_EQ(sums, line_about(done.out, "damage on the disk").empty()) << done.text();
+}
+
 // A machine with version 2 whose kernel limits no traffic, made up of a few files: that is nothing that works.
 TEST(Doctor, TrafficThatNothingLimitsIsNotSaidToWork) {
   Island island({.start = false});

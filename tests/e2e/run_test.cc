@@ -119,11 +119,64 @@ TEST_F(RunTest, AJsonResultIsBoundedAndTheCommandRunsToItsEnd) {
   EXPECT_EQ(result["exit_code"], 3);
 }
 
+// Of the only sandbox that runs: its command waits, or it is over.
+bool stands_still(launcher::Client client) {
+  auto all = client.list();
+  std::string id;
+  for (const auto& one : all.value_or(std::vector<launcher::SandboxSummary>()))
+    if (!one.parked) id = one.id;
+  uint64_t before = 0;
+  int same = 0;
+  return eventually([&] {
+    auto stats = client.stats(id);
+    if (!stats) return true;
+    same = stats->cpu_usec == before ? same + 1 : 0;
+    before = stats->cpu_usec;
+    return same == 30;
+  });
+}
+
+// As through a pipe: it waits in its write, however far it could have gone on.
+TEST_F(RunTest, ALateReaderGetsEveryByte) {
+  constexpr size_t kFlood = size_t{64} << 20;
+  std::string flood = fmt::format("echo begin; head -c {} /dev/zero | tr '\\0' x; echo end; exit 3", kFlood);
+  Program program(island().run_words({"--", "sh", "-c", flood}), island().with_data({}));
+  ASSERT_TRUE(program.out_has("begin")) << program.so_far().text();
+  ASSERT_TRUE(stands_still(island().client()));
+  auto done = program.finish();
+  EXPECT_EQ(done.code, 3) << done.err;
+  EXPECT_EQ(done.err, "");
+  EXPECT_EQ(done.out.size(), 6 + kFlood + 4);
+  EXPECT_TRUE(done.out.ends_with("xxend\n"));
+}
+
+TEST_F(RunTest, ALateReaderGetsEveryByteOfASandboxWhoseDiskIsFull) {
+  constexpr size_t kFlood = size_t{4} << 20;
+  std::string flood = fmt::format(
+      "cat /dev/zero >/fill 2>/dev/null; echo begin; head -c {} /dev/zero | tr '\\0' x; echo end; exit 3", kFlood);
+  Program program(island().run_words({"--disk", "1M", "--", "sh", "-c", flood}), island().with_data({}));
+  ASSERT_TRUE(program.out_has("begin")) << program.so_far().text();
+  ASSERT_TRUE(stands_still(island().client()));
+  auto done = program.finish();
+  EXPECT_EQ(done.code, 3) << done.err;
+  EXPECT_EQ(done.err, "");
+  EXPECT_EQ(done.out.size(), 6 + kFlood + 4);
+}
+
+// As if `yes` itself had died of SIGPIPE.
 TEST_F(RunTest, ClosedOutputEndsTheCommand) {
-  auto done = run_program({"sh", "-c", fmt::format("{} run --template minimal -- yes | head -1", kIsola)},
+  for (const char* words : {"yes", "sh -c 'yes >&2' 2>&1 >/dev/null"}) {
+    std::string command = fmt::format("{} run --template minimal -- {}", kIsola, words);
+    auto done = run_program({"bash", "-c", command + " | head -1; exit ${PIPESTATUS[0]}"}, island().with_data({}));
+    EXPECT_EQ(done.out, "y\n") << done.text();
+    EXPECT_FALSE(done.timed_out);
+    EXPECT_EQ(done.code, 128 + SIGPIPE);
+    EXPECT_EQ(done.err, "");
+  }
+  // What cannot be written for another reason is said.
+  auto full = run_program({"bash", "-c", fmt::format("{} run --template minimal -- yes >/dev/full", kIsola)},
                           island().with_data({}));
-  EXPECT_EQ(done.out, "y\n") << done.text();
-  EXPECT_FALSE(done.timed_out);
+  expect_complaint(full, 125, "cannot write the output");
 }
 
 TEST_F(RunTest, EnvironmentFolderAndUser) {
@@ -174,6 +227,12 @@ TEST_F(RunTest, ShownFoldersAreReadOnly) {
   ::chmod((folder + "/id").c_str(), 04755);
   done = island().run({"-u", "user", "--mount-ro", folder + ":/mnt", "--", "/mnt/id", "-u"});
   EXPECT_EQ(done.out, "1000\n") << done.text();
+}
+
+TEST_F(RunTest, AShownLinkIsNamed) {
+  const std::string link = island().data() + "/shown-link";
+  ASSERT_EQ(::symlink("/usr", link.c_str()), 0);
+  expect_complaint(island().run({"--mount-ro", link + ":/mnt", "--", "true"}), 125, link + ": that is a symbolic link");
 }
 
 // Read-only says nothing about them: behind a socket or a pipe in a folder of the host sits a program of the host.
@@ -255,6 +314,38 @@ TEST_F(RunTest, ASignalBeforeTheCommandRunsReachesIt) {
   EXPECT_EQ(done.code, 128 + SIGTERM) << done.text();
 }
 
+// Whatever is opened first would stand where a closed one was: the connection to the launcher, for one.
+TEST_F(RunTest, DescriptorsThatTheCallerClosedStayNobodys) {
+  for (int closed : {0, 1, 2}) {
+    ProgramOptions options{.input = "in\n", .limit = std::chrono::seconds(20)};
+    options.before_exec = [closed] { ::close(closed); };
+    auto done = run_program(island().run_words({"--", "sh", "-c", "cat; echo out; echo err >&2; exit 3"}),
+                            island().with_data(options));
+    EXPECT_EQ(done.code, 3) << closed << "\n" << done.text();
+    EXPECT_EQ(done.out, closed == 1 ? "" : closed == 0 ? "out\n" : "in\nout\n") << closed;
+    EXPECT_EQ(done.err, closed == 2 ? "" : "err\n") << closed;
+  }
+}
+
+TEST_F(RunTest, WhatIsWrittenToAClosedDescriptorIsNoRequest) {
+  auto client = island().client();
+  auto neighbour = launch(client, {.digest = island().digest()});
+  ASSERT_OK(neighbour);
+  const pid_t before = island().launcher_pid();
+  // As the launcher would be asked to end everything: tag, operation, argument.
+  const std::string frame = fmt::format("\\007\\000\\000\\000\\{:03o}\\001", static_cast<int>(launcher::Op::shutdown));
+  for (int closed : {1, 2}) {
+    ProgramOptions options{.limit = std::chrono::seconds(20)};
+    options.before_exec = [closed] { ::close(closed); };
+    auto done = run_program(island().run_words({"--", "sh", "-c", fmt::format("printf '{}' >&{}", frame, closed)}),
+                            island().with_data(options));
+    EXPECT_EQ(done.code, 0) << done.text();
+    EXPECT_EQ(hear(*neighbour->guest, {"echo", "alive"}).out, "alive\n");
+    EXPECT_EQ(island().launcher_pid(), before);
+  }
+  EXPECT_TRUE(client.kill(neighbour->id));
+}
+
 TEST_F(RunTest, KilledRunLeavesNothing) {
   {
     Program program(island().run_words({"--", "sh", "-c", "echo ready; sleep 1000"}),
@@ -268,6 +359,67 @@ TEST_F(RunTest, KilledRunLeavesNothing) {
     auto info = client.info();
     return info && info->live == 0;
   }));
+}
+
+// A pipe that its reader leaves full.
+struct StalledPipe {
+  StalledPipe() {
+    int fds[2];
+    if (::pipe2(fds, O_CLOEXEC) < 0) std::abort();
+    read = Fd(fds[0]), write = Fd(fds[1]);
+  }
+  ProgramOptions as_output() const {
+    ProgramOptions options{.limit = std::chrono::seconds(20), .keep_input_open = true};
+    options.before_exec = [fd = write.get()] { ::dup2(fd, 1); };
+    return options;
+  }
+  bool is_full() const {
+    pollfd room{write.get(), POLLOUT, 0};
+    return ::poll(&room, 1, 0) == 0;
+  }
+  Fd read, write;
+};
+
+// As if the command wrote into that pipe itself: what stands in its way does not keep it from ending.
+TEST_F(RunTest, AReaderThatTakesNothingKeepsNobody) {
+  {
+    StalledPipe pipe;
+    Program program(island().run_words({"--", "yes"}), island().with_data(pipe.as_output()));
+    ASSERT_TRUE(eventually([&] { return pipe.is_full(); }));
+    ASSERT_TRUE(stands_still(island().client()));
+    program.signal(SIGTERM);
+    auto done = program.finish();
+    EXPECT_FALSE(done.timed_out);
+    EXPECT_EQ(done.code, 128 + SIGTERM) << done.text();
+    EXPECT_EQ(done.err, "");
+  }
+  {
+    StalledPipe pipe;
+    Program program(island().run_words({"--timeout", "1s", "--", "yes"}), island().with_data(pipe.as_output()));
+    auto done = program.finish();
+    EXPECT_FALSE(done.timed_out);
+    EXPECT_TRUE(pipe.is_full());
+    expect_complaint(done, 124, "took longer than 1s");
+  }
+}
+
+TEST_F(RunTest, TheThirdInterruptLeaves) {
+  Program program(island().run_words({"--", "python3", "-c",
+                                      "import signal\n"
+                                      "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+                                      "print('got 0', flush=True)\n"
+                                      "for n in range(1, 10):\n"
+                                      "    signal.sigwait({signal.SIGINT})\n"
+                                      "    print('got', n, flush=True)"}),
+                  island().with_data({.limit = std::chrono::seconds(20), .keep_input_open = true}));
+  for (const char* heard : {"got 0", "got 1", "got 2"}) {
+    ASSERT_TRUE(program.out_has(heard)) << program.so_far().text();
+    program.signal(SIGINT);
+  }
+  auto done = program.finish();
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_EQ(done.code, 128 + SIGINT);
+  EXPECT_EQ(done.err, "");
 }
 
 TEST_F(RunTest, TimeLimit) {
@@ -284,6 +436,20 @@ TEST_F(RunTest, MemoryLimit) {
   EXPECT_NE(done.err.find("memory"), std::string::npos) << done.text();
   EXPECT_EQ(island().run({"--memory", "256M", "--", "python3", "-c", "x = bytearray(100 << 20)\nprint('fits')"}).out,
             "fits\n");
+}
+
+// Of SIGKILL by somebody inside, the guest cannot tell which of the two it was.
+TEST_F(RunTest, AJsonResultNamesTheLimitOnlyWhereItWasIt) {
+  auto killed = island().run({"--json", "--", "sh", "-c", "kill -KILL $$"});
+  auto result = nlohmann::json::parse(killed.out, nullptr, false);
+  ASSERT_TRUE(result.is_object()) << killed.text();
+  EXPECT_EQ(result["signal"], SIGKILL);
+  EXPECT_FALSE(result.contains("killed_by_memory_limit"));
+  EXPECT_EQ(killed.err, "");
+  auto starved = island().run({"--json", "--memory", "64M", "--", "python3", "-c", "bytearray(300 << 20)"});
+  result = nlohmann::json::parse(starved.out, nullptr, false);
+  ASSERT_TRUE(result.is_object()) << starved.text();
+  EXPECT_EQ(result["killed_by_memory_limit"], true);
 }
 
 TEST_F(RunTest, ProcessLimit) {

@@ -268,15 +268,18 @@ class Audit(unittest.TestCase):
         """Entries as the gate makes them, here by hand: who used it, for which task, where, when."""
         self.assertIn("knows nothing", audit(self.server, "secret", "github").stdout)
         self.server.stop()
-        for secret, sandbox in (("github", "i1"), ("other", "i2")):
-            data = json.dumps({"secret": secret, "name": "api.example.org", "method": "GET", "path": "/user"})
-            self.change("INSERT INTO events SELECT max(seq) + 1, 1763000000000, 'default', ?, 'task-9', 'ada', 'secret.used', ?, "
-                        "'', '', '', '' FROM events", sandbox, data)
+        used = {"name": "api.example.org", "method": "GET", "path": "/user"}
+        bucket = {"endpoint": "https://s3.example.org", "bucket": "models", "path": "/data", "read_only": True}
+        for kind, secret, sandbox, data in (("secret.used", "github", "i1", used), ("secret.used", "other", "i2", used),
+                                            ("bucket.mounted", "github", "i3", bucket)):
+            self.change("INSERT INTO events SELECT max(seq) + 1, 1763000000000, 'default', ?, 'task-9', 'ada', ?, ?, "
+                        "'', '', '', '' FROM events", sandbox, kind, json.dumps({"secret": secret, **data}))
         shown = audit(self.server, "secret", "github").stdout.splitlines()
-        self.assertEqual(len(shown), 2, shown)
-        self.assertEqual(shown[1].split(), ["2025-11-13T02:13:20Z", "secret.used", "i1", "task-9", "ada", "api.example.org", "GET", "/user"])
+        self.assertEqual([line.split() for line in shown[1:]], [
+            ["2025-11-13T02:13:20Z", "secret.used", "default", "i1", "task-9", "ada", "api.example.org", "GET", "/user"],
+            ["2025-11-13T02:13:20Z", "bucket.mounted", "default", "i3", "task-9", "ada", "https://s3.example.org", "models", "/data"]])
         listed = json.loads(audit(self.server, "secret", "github", "--json").stdout)
-        self.assertEqual([one["data"]["name"] for one in listed], ["api.example.org"])
+        self.assertEqual([one["sandbox"] for one in listed], ["i1", "i3"])
         # Put there by hand, as it was here, it does not verify.
         self.assertFalse(verified(self.server)["good"])
 

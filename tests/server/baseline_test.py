@@ -2,12 +2,15 @@
 import json
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
+import tempfile
 import time
 import unittest
 
 from island import ISOLA, Server, eventually
+from registry import Image, layer, own_cache, small_root
 
 FRESH = "a fresh or isolated sandbox for each task"
 IMAGES = "no secret in a template or image"
@@ -29,6 +32,8 @@ def token():
 
 
 class Baseline(unittest.TestCase):
+    more = []  # words for the command
+
     def setUp(self):
         self.server = Server()
         # A project whose work is done with a key that can do no more.
@@ -41,7 +46,7 @@ class Baseline(unittest.TestCase):
 
     def baseline(self):
         self.server.get("/v1/ledger")  # everything that was recorded is in the file
-        out = subprocess.run([ISOLA, "audit", "baseline", self.project, "--json", "--data", self.server.data],
+        out = subprocess.run([ISOLA, "audit", "baseline", self.project, "--json", "--data", self.server.data, *self.more],
                              capture_output=True, text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         answer = json.loads(out.stdout)
         stands = {point["point"]: point for point in answer["points"]}
@@ -104,6 +109,37 @@ class Baseline(unittest.TestCase):
         made = self.server.post(f"/v1/sandboxes/{box}/snapshot", {"memory": False}, key=self.key)
         self.stand(IMAGES, "not held", made.json["id"])
         self.assertNotIn(token(), json.dumps(self.baseline()))
+
+    def test_what_git_keeps_in_an_image(self):
+        box = self.create()
+        half = len(token()) // 2
+        self.run_in(box, f"mkdir -p /root/project/.git; echo url = https://{token()[:half]}''{token()[half:]}@git.example.org/x "
+                         "> /root/project/.git/config")
+        made = self.server.post(f"/v1/sandboxes/{box}/snapshot", {"memory": False}, key=self.key)
+        self.stand(IMAGES, "not held", made.json["id"])
+
+    def test_a_template_of_the_machine(self):
+        """Outside of what packages have there; and one that a project built without layers of its own."""
+        folder = tempfile.mkdtemp(prefix="isola-baseline-", dir="/var/tmp")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        cache = own_cache(folder + "/cache")
+        self.more = ["--cache", cache]
+        with open(f"{cache}/templates/minimal.json") as file:
+            digest = json.load(file)["digest"]
+        # As a build leaves it that added nothing to its base.
+        self.store("INSERT INTO templates (id, project, name, created) VALUES ('tplain', ?, 'plain', 1)", self.project)
+        self.store("INSERT INTO builds (id, template, project, state, why, step, spec, image, digest, base, memory, env, user, cwd, "
+                   "cpus, memory_limit, created, finished) VALUES ('bplain', 'tplain', ?, 'ready', '', '', '{}', '', ?, '', 0, "
+                   "'{}', '', '', 0, 0, 1, 1)", self.project, digest)
+        self.stand(IMAGES, "held", "templates")
+        self.store("UPDATE builds SET digest = ?", "0" * 64)
+        self.stand(IMAGES, "unknown", "build 000000000000")
+        self.store("UPDATE builds SET digest = ?", digest)
+        image = Image()
+        image.set_layers([layer(small_root(), texts={"srv/app/.env": "TOKEN=" + token() + "\n"})])
+        image.write_layout(folder + "/layout")
+        subprocess.run([ISOLA, "template", "import", folder + "/layout", "leaky", *self.more], check=True, capture_output=True)
+        self.stand(IMAGES, "not held", "template leaky")
 
     def test_images_that_cannot_be_looked_into(self):
         box = self.create()

@@ -123,6 +123,8 @@ class Boundaries(unittest.TestCase):
     def test_a_project_can_insist(self):
         project = server.post("/v1/projects", {"name": "careful", "limits": {"boundary": "gvisor"}}).json
         self.assertEqual(project["limits"], {"boundary": "gvisor"})
+        more = server.request("PATCH", "/v1/projects/" + project["id"], {"limits": {"live_sandboxes": 7}}).json
+        self.assertEqual(more["limits"], {"boundary": "gvisor", "live_sandboxes": 7}, "what is not named stays")
         key = server.post("/v1/keys", {"project": project["id"]}).json["secret"]
         weaker = server.post("/v1/sandboxes", {"boundary": "jail"}, key=key)
         self.assertEqual(weaker.status, 403, weaker)

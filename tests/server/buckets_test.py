@@ -197,6 +197,18 @@ class Buckets(unittest.TestCase):
             self.assertLessEqual({"nosuid", "nodev"}, set(options), path)
             self.assertTrue(path == "/" or "ro" in options, path)
 
+    def test_a_folder_that_is_kept(self):
+        self.store.put(self.bucket, "kept.txt", "as it was\n")
+        box = self.box()
+        self.sh(box, "mkdir /srv/own; echo own > /srv/own/f")
+        for name, path, file in (("of-bucket", "/data", "kept.txt"), ("of-files", "/srv/own", "f")):
+            name += "-" + self.bucket  # other tests have the same server
+            kept = self.server.post(f"/v1/sandboxes/{box}/folders", {"path": path, "name": name})
+            self.assertEqual(kept.status, 201, kept)
+            self.assertEqual(self.server.get(f"/v1/volumes/{name}/files?path=/{file}").status, 200)
+            eventually(lambda: self.server.delete("/v1/volumes/" + name).status == 204, what="its removal")
+        self.assertEqual(self.store.get(self.bucket, "kept.txt"), "as it was\n")
+
     # ---- through pause, fork and restarts ----
 
     def test_pause_fork_and_snapshot(self):

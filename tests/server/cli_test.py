@@ -158,6 +158,20 @@ class Exec(WithSandbox):
         follower.communicate(timeout=60)
         self.assertEqual(follower.returncode, 0)
 
+    def test_what_could_not_be_printed_is_said(self):
+        for words in (("sandbox", "ls"), ("key", "create", "--name", "unheard"), ("run", "--help")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([ISOLA, *words], stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=60)
+            self.assertEqual(done.returncode, 125, words)
+            self.assertIn(b"cannot write the output: No space left", done.stderr)
+
+    def test_a_folder_that_is_named_means_its_server(self):
+        elsewhere = {"ISOLA_URL": "http://127.0.0.1:1", "ISOLA_API_KEY": "e2b_nobodys"}
+        isola("sandbox", "ls", "--data", server.data, env=elsewhere)
+        with tempfile.TemporaryDirectory() as empty:
+            done = isola("sandbox", "ls", "--data", empty, env=elsewhere, code=125)
+        self.assertIn(f"no server runs on {empty}".encode(), done.stderr)
+
     def test_a_lost_server_is_waited_for(self):
         program = start("exec", "-n", self.id, "sh", "-c", "echo before; while ! test -e /tmp/go; do sleep 0.1; done; echo after; exit 6")
         self.assertEqual(program.stdout.readline(), b"before\n")
@@ -336,6 +350,34 @@ class Run(unittest.TestCase):
         isola("run", "--template", "no-such", "true", code=125)
         isola("run", "--timeout", "500ms", "sleep", "100", code=124)
         eventually(lambda: not re.search(rb" run-", isola("sandbox", "ls").stdout), what="the end of runs")
+
+    def test_a_late_reader_gets_every_byte(self):
+        flood = 64 << 20
+        command = start("run", "--", "sh", "-c", f"echo begin; head -c {flood} /dev/zero | tr '\\0' x; echo end; exit 3",
+                        stdin=subprocess.DEVNULL)
+        try:
+            out = os.read(command.stdout.fileno(), 6)
+            self.assertEqual(out, b"begin\n")
+            [id] = [one["id"] for one in server.get("/v1/sandboxes").json["sandboxes"] if one.get("name", "").startswith("run-")]
+            # Nobody reads until nothing moves inside any more: it waits, or it is over.
+            used = []
+
+            def still():
+                used.append(server.get(f"/v1/sandboxes/{id}/metrics").json.get("cpu_usec"))
+                return len(used) > 30 and len(set(used[-30:])) == 1
+            eventually(still, what="standing still")
+            out, err = command.communicate(timeout=120)
+            self.assertEqual((len(out), out[-6:], err, command.returncode), (flood + 4, b"xxend\n", b"", 3))
+        finally:
+            command.kill()
+
+    def test_a_reader_that_leaves(self):
+        id = create()
+        for words in ("run", f"exec -n {id}"):
+            done = subprocess.run(["bash", "-c", f"{ISOLA} {words} -- yes | head -1; exit ${{PIPESTATUS[0]}}"],
+                                  capture_output=True, env=environment(), timeout=60)
+            self.assertEqual((done.stdout, done.stderr, done.returncode), (b"y\n", b"", 128 + signal.SIGPIPE), words)
+        isola("sandbox", "kill", id)
 
     def test_one_json_result(self):
         for words in (("run",), ("run", "--template", "minimal", "--allow-unquotaed-disk")):  # the second: by the launcher

@@ -21,8 +21,14 @@ UNREACHED = {
         "get /v1/volumes/{volume} 429", "delete /v1/volumes/{volume} 429", "put /v1/secrets/{secret} 429",
         "delete /v1/secrets/{secret} 429", "delete /v1/bindings/{binding} 429",
         "delete /v1/sandboxes/{id}/bindings/{binding} 429", "post /v1/sandboxes/{id}/archive 429"},
+    "more than 64 KiB where 256 MiB of replies are unread already": {
+        "get /v1/sandboxes 429", "get /v1/sandboxes/{id} 429", "get /v1/snapshots 429", "get /v1/snapshots/{snapshot} 429",
+        "get /v1/sandboxes/{id}/network 429", "get /v1/keys 429", "get /v1/projects 429", "get /v1/templates 429",
+        "get /v1/metrics 429", "get /metrics 429", "get /v1/tasks/{task} 429", "get /v1/volumes 429",
+        "get /v1/templates/{template}/builds/{build} 429", "get /v1/secrets 429", "get /v1/secrets/{secret} 429",
+        "get /v1/bindings 429", "get /v1/sandboxes/{id}/bindings 429", "patch /v1/sandboxes/{id} 429"},
     "only where two calls meet at one moment": {
-        "post /v1/sandboxes/{id}/resume 409", "delete /v1/snapshots/{snapshot} 409", "get /v1/volumes/{volume}/files 409",
+        "post /v1/snapshots/{snapshot}/verify 429", "post /v1/sandboxes/{id}/resume 409", "delete /v1/snapshots/{snapshot} 409", "get /v1/volumes/{volume}/files 409",
         "get /v1/volumes/{volume}/files/stat 409", "get /v1/volumes/{volume}/files/list 409"},
     "an image of memory with volumes at other places: needs criu": {"post /v1/sandboxes/{id}/rollback 409"},
     "the machine's folder of templates is gone": {"get /v1/templates 404"},

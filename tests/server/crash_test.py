@@ -128,6 +128,7 @@ class Client(threading.Thread):
         self.acknowledged, self.deleted = set(), set()
         self.ran = {}  # a command of each, whose answer came
         self.wrong = []
+        self.count = 0
 
     def run(self):
         while not self.stopping:
@@ -135,14 +136,23 @@ class Client(threading.Thread):
                 self.once()
             time.sleep(0.001)  # a lock is not fair by itself
 
+    def wish(self):
+        """Each of the ways that a create goes: alone, with variables, with a policy that the gate has to take, and findable."""
+        self.count += 1
+        unique = f"{self.name}-{self.count}".lower()
+        marked = {"env": {"MARK": "marked"}, "metadata": {"mark": "yes"}}
+        return {"timeout": 3600, **random.choice([{}, marked, {**marked, "network": "all"}, {**marked, "network": "all", "name": unique},
+                                                  {"network": "all", "key": unique}])}
+
     def once(self):
         try:
-            reply = self.server.post("/v1/sandboxes", {"timeout": 3600})
+            body = self.wish()
+            reply = self.server.post("/v1/sandboxes", body)
             if reply.status == 201:
                 made = reply.json["id"]
                 self.acknowledged.add(made)
-                done = self.server.post(f"/v1/sandboxes/{made}/commands", {"command": "echo $((6*7))"})
-                if done.status == 200 and done.json["stdout"] != "42\n":
+                done = self.server.post(f"/v1/sandboxes/{made}/commands", {"command": "echo $((6*7))$MARK"})
+                if done.status == 200 and done.json["stdout"] != f"42{body.get('env', {}).get('MARK', '')}\n":
                     self.wrong.append(done.body)
                 if done.status == 200:
                     self.ran[made] = done.json["command_id"]
@@ -195,6 +205,11 @@ class Crash(unittest.TestCase):
                     for client in clients:
                         for sandbox in random.sample(sorted(client.acknowledged), min(3, len(client.acknowledged))):
                             self.known(server, sandbox)
+                    # Also what nobody was told of is what was asked for.
+                    marked = server.get("/v1/sandboxes?state=running&metadata.mark=yes").json["sandboxes"]
+                    for one in random.sample(marked, min(2, len(marked))):
+                        eventually(lambda: server.post(f"/v1/sandboxes/{one['id']}/commands", {"command": "echo $MARK"}).json.get("stdout") == "marked\n",
+                                   what=f"the variables of {one['id']}")
                 finally:
                     [c.working.release() for c in clients]
             for client in clients:
@@ -250,6 +265,8 @@ class Crash(unittest.TestCase):
             caller.start()
             made = eventually(lambda: server.get("/v1/sandboxes").json["sandboxes"])[0]
             eventually(lambda: server.get(f"/v1/sandboxes/{made['id']}/files/stat?path=/hooked").status == 200)
+            # Nor kept: its maker would end what somebody was told is there.
+            self.assertEqual(server.post(f"/v1/sandboxes/{made['id']}/pause").status, 409)
             server.process.send_signal(signal.SIGKILL)
             server.process.wait()
             caller.join()
@@ -292,6 +309,36 @@ class Crash(unittest.TestCase):
             server.get(commands)
             server.get("/v1/usage")  # what was recorded is in the file
             self.assertEqual(len(ended()), 1)
+        finally:
+            server.close()
+
+    def test_what_was_acknowledged_holds(self):
+        server = Server("--log-access", "false")
+        try:
+            made = server.create()["id"]
+            for number in range(ROUNDS):
+                gone = server.post("/v1/keys", {"scope": "read"}).json
+                kept = {}
+
+                def patch():
+                    said = server.request("PATCH", f"/v1/sandboxes/{made}", {"metadata": {"round": str(number)}})
+                    self.assertEqual(said.status, 200, said)
+
+                def issue():
+                    kept.update(server.post("/v1/keys", {"scope": "use"}).json)
+
+                def revoke():
+                    self.assertEqual(server.delete(f"/v1/keys/{gone['id']}").status, 204)
+                changes = [patch, issue, revoke]
+                random.shuffle(changes)  # each of them is the last before the end now and then
+                for change in changes:
+                    change()
+                server.process.send_signal(signal.SIGKILL)
+                server.process.wait()
+                server.start(server.port)
+                self.assertEqual(server.get(f"/v1/sandboxes/{made}").json["metadata"], {"round": str(number)})
+                self.assertEqual(server.get("/v1/sandboxes", key=kept["secret"]).status, 200)
+                self.assertEqual(server.get("/v1/sandboxes", key=gone["secret"]).status, 401)
         finally:
             server.close()
 

@@ -178,6 +178,8 @@ class FullDisk(unittest.TestCase):
             self.server.post("/v1/secrets", {"name": name, "value": "long enough to be one"})
         grant = {"secret": "there", "names": ["api.example"]}
         binding = self.server.post("/v1/bindings", grant).json["id"]
+        kept = self.server.post(box + "/snapshot", {"memory": False, "name": "there"})
+        self.assertEqual(kept.status, 201, kept)
         volume = self.server.post("/v1/volumes", {"name": "there", "size": "16M"})
         self.assertEqual(volume.status, 201, volume)
         again = [("PATCH", box, lambda n: {"metadata": {"n": str(n), "filler": "x" * 60000}}),
@@ -189,7 +191,8 @@ class FullDisk(unittest.TestCase):
                  ("PUT", "/v1/secrets/there", lambda n: {"value": f"another that is long enough {n}"}),
                  ("POST", "/v1/bindings", lambda n: grant), ("POST", "/v1/volumes", lambda n: {"name": f"n{n}", "size": "16M"})]
         once = [("POST", box + "/freeze", {}), ("POST", frozen + "/thaw", {}), ("DELETE", "/v1/keys/" + key, None),
-                ("DELETE", "/v1/bindings/" + binding, None), ("DELETE", "/v1/volumes/there", None), ("DELETE", "/v1/secrets/spare", None)]
+                ("DELETE", "/v1/bindings/" + binding, None), ("DELETE", "/v1/volumes/there", None), ("DELETE", "/v1/secrets/spare", None),
+                ("DELETE", "/v1/snapshots/there", None)]
         self.disk.fill()
         odd, refused = [], set()
 

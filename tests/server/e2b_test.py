@@ -126,7 +126,13 @@ class E2b(unittest.TestCase):
         other = self.control("POST", "/v2/sandboxes", {**body, "metadata": {"a": "2"}}, **once)
         self.assertEqual((other.status, other.json["code"]), (409, 409), other)
         self.assertNotEqual(self.control("POST", "/v2/sandboxes", body, **{"Idempotency-Key": "twice"}).json["sandboxID"], made.json["sandboxID"])
-        self.assertEqual(self.control("POST", "/v2/sandboxes", body, **{"Idempotency-Key": "x" * 201}).status, 400)
+        longest = [self.control("POST", "/v2/sandboxes", body, **{"Idempotency-Key": last + "x" * 254}) for last in "aab"]
+        self.assertEqual([one.status for one in longest], [201] * 3, longest)
+        self.assertEqual(longest[0].json, longest[1].json)
+        self.assertNotEqual(longest[1].json["sandboxID"], longest[2].json["sandboxID"])
+        self.assertEqual(self.control("POST", "/v2/sandboxes", body, **{"Idempotency-Key": "x" * 256}).status, 400)
+        for one in longest[1:]:
+            self.control("DELETE", "/sandboxes/" + one.json["sandboxID"])
         self.assertEqual(self.control("GET", f"/sandboxes/{made.json['sandboxID']}").json["metadata"], {"a": "1"})
         # It is free when that one is gone.
         self.assertEqual(self.control("DELETE", f"/sandboxes/{made.json['sandboxID']}").status, 204)
@@ -161,7 +167,7 @@ class E2b(unittest.TestCase):
         self.assertEqual(self.control("POST", "/sandboxes/i00000000000000000000/refreshes", {"duration": 5}).status, 404)
 
     def test_events_of_all_sandboxes_and_of_one(self):
-        other = self.control("POST", "/v2/sandboxes", {"templateID": "minimal"}).json["sandboxID"]
+        other = self.control("POST", "/v2/sandboxes", {"templateID": "minimal", "metadata": {"of": "events"}}).json["sandboxID"]
         self.assertEqual(self.control("DELETE", "/sandboxes/" + other).status, 204)
         word = "sandbox.lifecycle."
 
@@ -172,6 +178,14 @@ class E2b(unittest.TestCase):
         told = eventually(ended, what="its end")
         self.assertEqual([one["type"] for one in told], [word + "created", word + "killed"])
         self.assertEqual({one["sandboxId"] for one in told}, {other})
+        fields = {"version", "id", "type", "timestamp", "eventData", "sandboxId", "sandboxExecutionId", "sandboxTemplateId", "sandboxBuildId",
+                  "sandboxTeamId"}
+        self.assertEqual([set(one) for one in told], [fields] * 2)
+        self.assertEqual({(one["sandboxTemplateId"], one["sandboxTeamId"]) for one in told}, {("minimal", "default")})
+        self.assertEqual(len({(one["sandboxExecutionId"], one["sandboxBuildId"]) for one in told}), 1)
+        self.assertEqual(told[0]["eventData"], {"sandbox_metadata": {"of": "events"}})
+        execution = told[1]["eventData"]["execution"]
+        self.assertEqual(set(execution), {"started_at", "vcpu_count", "memory_mb", "execution_time"})
         newest = self.control("GET", "/events/sandboxes?limit=100").json
         self.assertEqual([one["id"] for one in newest if one["sandboxId"] == other], [one["id"] for one in reversed(told)])
         self.assertIn(self.box["sandboxID"], {one["sandboxId"] for one in newest})
@@ -229,10 +243,79 @@ class E2b(unittest.TestCase):
         self.assertEqual((listed.status, listed.json["code"]), (400, "invalid_argument"))
 
     def test_a_refused_upload_is_read_to_its_end(self):
-        for type_, user in (("text/plain", "root"), ("application/octet-stream", "nobody-is-called-that")):
-            reply = server.request("POST", f"/files?path=/tmp/x&username={user}", body=b"x" * (8 << 20), key="",
+        for type_, user, size in (("text/plain", "root", 8), ("application/octet-stream", "nobody-is-called-that", 80)):
+            reply = server.request("POST", f"/files?path=/tmp/x&username={user}", body=b"x" * (size << 20), key="",
                                    headers={**self.inside, "Content-Type": type_})
             self.assertIn(reply.status, (400, 401), reply)
+
+    def test_a_volume_that_is_full(self):
+        made = server.post("/v1/volumes", {"name": "small", "size": "16M"})
+        self.assertEqual(made.status, 201, made)
+        volume = self.control("GET", "/volumes/" + made.json["id"])
+        self.assertEqual(volume.status, 200, volume)
+        bearer = {"Authorization": "Bearer " + volume.json["token"]}
+        path = f"/volumecontent/{volume.json['volumeID']}/"
+        full = server.request("PUT", path + "file?path=/large", body=b"x" * (32 << 20), key="", headers=bearer)
+        self.assertEqual((full.status, full.json["code"]), (507, "disk_full"), full)
+        self.assertIn("not enough space", full.json["message"])
+        self.assertEqual(server.request("PUT", path + "file?path=/little", body=b"x", key="", headers=bearer).status, 201)
+        for wrong in ({"uid": 1 << 32}, {"gid": -1}, {"mode": 0o10000}, {"mode": "0644"}):
+            reply = server.request("PATCH", path + "path?path=/little", body=wrong, key="", headers=bearer)
+            self.assertEqual(reply.status, 400, (wrong, reply))
+        self.assertEqual(server.request("PATCH", path + "path?path=/little", body={"mode": 0o600}, key="", headers=bearer).json["mode"] & 0o777, 0o600)
+        self.assertEqual(self.control("DELETE", "/volumes/" + made.json["id"]).status, 204)
+
+    def test_a_place_for_files_of_a_build_is_one_for_a_time(self):
+        made = self.control("POST", "/v3/templates", {"name": "mine"})
+        self.assertIn(made.status, (201, 202), made)
+        place = self.control("GET", f"/templates/{made.json['templateID']}/files/{'a' * 64}")
+        self.assertEqual(place.status, 201, place)
+        url = urllib.parse.urlsplit(place.json["url"])
+        asked = dict(urllib.parse.parse_qsl(url.query))
+        for wrong in ({**asked, "expires": str(int(asked["expires"]) + 60)}, {**asked, "expires": ""}, {**asked, "token": "0" * 40}):
+            self.assertEqual(server.request("PUT", url.path + "?" + urllib.parse.urlencode(wrong), body=b"", key="").status, 401, wrong)
+        self.assertEqual(server.request("PUT", url.path + "?" + url.query, body=b"an archive", key="").status, 200)
+
+    def test_the_state_of_one(self):
+        envs = server.get("/envs", headers=self.inside, key="")
+        self.assertEqual((envs.status, envs.json["E2B_SANDBOX_ID"], envs.json["E2B_SANDBOX"]), (200, self.box["sandboxID"], "true"))
+        state = server.get("/metrics", headers=self.inside, key="")
+        self.assertEqual(state.status, 200, state)
+        self.assertEqual(set(state.json), {"ts", "cpu_count", "cpu_used_pct", "mem_total", "mem_used", "mem_cache", "disk_used", "disk_total"})
+        self.assertGreater(state.json["ts"], 1_700_000_000)
+        self.assertGreaterEqual(state.json["cpu_count"], 1)
+        for part in ("mem", "disk"):
+            self.assertTrue(0 <= state.json[part + "_used"] <= state.json[part + "_total"], state)
+            self.assertGreater(state.json[part + "_total"], 0)
+
+    def test_silent_streams_say_that_they_live(self):
+        for path, body, found in (("/process.Process/Start", {"process": {"cmd": "sleep", "args": ["1000"]}}, lambda m: "keepalive" in m["event"]),
+                                  ("/filesystem.Filesystem/WatchDir", {"path": "/tmp"}, lambda m: "keepalive" in m)):
+            text = json.dumps(body).encode()
+            connection = server.connection()
+            connection.request("POST", path, b"\0" + len(text).to_bytes(4, "big") + text,
+                               {**self.inside, "Content-Type": "application/connect+json", "Keepalive-Ping-Interval": "1"})
+            reply = connection.getresponse()
+
+            def message():
+                head = reply.read(5)
+                return json.loads(reply.read(int.from_bytes(head[1:], "big")))
+            message()  # the start
+            self.assertTrue(found(message()), path)
+            connection.close()
+
+    def test_calls_of_the_control_plane_with_a_sandbox_in_their_headers(self):
+        for path in ("/templates", "/v2/sandboxes", "/volumes", "/secrets", "/events/sandboxes"):
+            self.assertEqual(self.control("GET", path, **self.inside).status, 200, path)
+
+    def test_a_limit_counts_what_was_found(self):
+        for word in ("first", "second"):
+            server.run(self.box["sandboxID"], f"echo {word}")
+        path = f"/v2/sandboxes/{self.box['sandboxID']}/logs?limit=1"
+        self.assertEqual(len(self.control("GET", path).json["logs"]), 1)
+        told = self.control("GET", path + "&search=second").json["logs"]
+        self.assertEqual(len(told), 1)
+        self.assertIn("second", json.dumps(told[0]))
 
     def test_port_49999_is_a_port_like_others_without_an_interpreter(self):
         headers = {"E2b-Sandbox-Id": self.box["sandboxID"], "E2b-Sandbox-Port": "49999"}

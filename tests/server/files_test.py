@@ -176,6 +176,22 @@ class Files(unittest.TestCase):
         self.assertEqual(server.run(made["id"], "ls -A /root | grep -e tree -e isola")["stdout"], "")
         server.delete(f"/v1/sandboxes/{made['id']}")
 
+    def test_a_tree_that_changes_while_it_is_read(self):
+        made = server.create(disk="64M")
+        path = f"/v1/sandboxes/{made['id']}/files/tar?path=/root/tree"
+        # It is read for as long as it grows, and it does not stop growing: tar says so, and the archive is whole.
+        server.run(made["id"], "mkdir /root/tree && head -c 20M /dev/urandom >/root/tree/log && echo here >/root/tree/other")
+        server.post(f"/v1/sandboxes/{made['id']}/commands", {"command": "while :; do echo more >>/root/tree/log; done", "background": True})
+        with tarfile.open(fileobj=io.BytesIO(server.get(path).body)) as tree:
+            self.assertEqual(tree.extractfile("./other").read(), b"here\n")
+            self.assertGreaterEqual(tree.getmember("./log").size, 20 << 20)
+        # It is packed in /tmp: where that is full, it says so, and leaves nothing.
+        server.run(made["id"], "head -c 4G /dev/zero >/tmp/full; true")
+        full = server.get(path)
+        self.assertEqual((full.status, full.json["error"]["code"]), (507, "disk_full"), full)
+        self.assertEqual(server.run(made["id"], "ls -A /tmp")["stdout"], "full\n")
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
     def test_watching(self):
         server.post(self.path + "/mkdir", {"path": "/tmp/watched"})
         events = server.events(self.path + "/watch?path=/tmp/watched")

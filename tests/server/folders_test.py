@@ -1,7 +1,9 @@
 """Snapshots of folders: kept as volumes that are mounted elsewhere, or copied from, and that nobody changes."""
 import os
+import signal
 import subprocess
 import sys
+import threading
 import unittest
 
 from island import ISOLA, Server, eventually
@@ -79,6 +81,29 @@ class Folders(unittest.TestCase):
         self.assertEqual(server.post("/v1/volumes/nosuch/snapshot", {"name": "x"}).status, 404)
         self.assertEqual([v["name"] for v in server.get("/v1/volumes").json["volumes"] if v["name"] == "x"], [], "nothing half-made")
         self.assertEqual(server.get("/v1/snapshots").json["snapshots"], [])
+
+    def test_a_server_that_dies_leaves_no_half_of_one(self):
+        box = server.create(timeout=3600)
+        sh(box, "mkdir /srv/big; i=0; while [ $i -lt 200 ]; do mkdir /srv/big/$i; head -c 1M /dev/zero > /srv/big/$i/f; i=$((i+1)); done")
+        for round_ in range(5):
+            name, told = f"half-{round_}", []
+            call = threading.Thread(target=lambda: told.append(server.post(f"/v1/sandboxes/{box['id']}/folders", {"path": "/srv/big", "name": name}).status))
+            call.daemon = True
+            call.start()
+            eventually(lambda: told or [s for s in living() if s["state"] == "running"], what="its helper")
+            shown = [v["name"] for v in server.get("/v1/volumes").json["volumes"]]
+            server.stop(signal.SIGKILL)
+            server.start(server.port)
+            if told:  # too quick for us
+                continue
+            self.assertNotIn(name, shown)
+            there = [v["name"] for v in server.get("/v1/volumes").json["volumes"]]
+            self.assertNotIn(name, there, "nobody was told that it is whole")
+            eventually(lambda: not living(), what="the end of its helper")
+            eventually(lambda: server.post("/v1/volumes", {"name": name}).status == 201, what="its name is free again")
+            self.assertEqual(server.get("/v1/snapshots").json["snapshots"], [])
+            return
+        self.fail("it was always done before the server could be killed")
 
 
 if __name__ == "__main__":

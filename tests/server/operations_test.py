@@ -11,6 +11,27 @@ import unittest
 from island import ISOLA, Server, eventually
 
 
+class Pools(unittest.TestCase):
+    def test_hits_and_misses_are_counted(self):
+        server = Server("--pool", "1")
+        self.addCleanup(server.close)
+
+        def counted():
+            lines = dict(line.rsplit(" ", 1) for line in server.get("/metrics", key="").body.decode().splitlines() if not line.startswith("#"))
+            return int(lines["isola_pool_hits_total"]), int(lines["isola_pool_misses_total"])
+
+        def change(**fields):
+            hits, misses = counted()
+            birth = server.create(**fields)["birth"]
+            now = counted()
+            return birth, now[0] - hits, now[1] - misses
+
+        server.create()  # from here on one is wanted
+        eventually(lambda: server.launcher_status()["parked"] > 0, what="a parked one")
+        self.assertEqual(change(), ("pooled", 1, 0))
+        self.assertEqual(change(cold=True), ("cold", 0, 0))
+
+
 class Reload(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

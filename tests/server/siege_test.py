@@ -1,5 +1,6 @@
 """What strangers and hasty clients can do at the edge: hang up, pile up, send too much, come with what is no longer theirs."""
 import base64
+import concurrent.futures
 import hashlib
 import http.client
 import json
@@ -11,7 +12,7 @@ import struct
 import time
 import unittest
 
-from island import Server, eventually
+from island import Server, eventually, quote
 from wire import WebSocket
 
 server = None
@@ -61,7 +62,7 @@ while True:
                 except OSError:
                     pass
             elif path != b"/silent":
-                body = line if path == b"/line" else ";".join("%s=%d" % pair for pair in gone.items()).encode()
+                body = line if path == b"/line" else head if path == b"/head" else ";".join("%s=%d" % pair for pair in gone.items()).encode()
                 one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
                 one.close()
                 continue
@@ -76,6 +77,11 @@ def setUpModule():
 
 def tearDownModule():
     server.close()
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS"))
 
 
 def connect():
@@ -130,6 +136,16 @@ class HangingUp(unittest.TestCase):
         for _ in range(3):
             reply = server.get("/line", key="", headers={"Host": self.host}, connection=kept)
             self.assertEqual(reply.body, b"GET /line HTTP/1.1")
+
+    def test_what_opened_the_door_stays_outside(self):
+        named = {"Host": self.host, "X-Access-Token": "mine", "E2b-Signature": "of a webhook"}
+        head = server.get("/head", key="", headers=named).body.decode()
+        self.assertIn("X-Access-Token: mine\r\n", head, "a service may have tokens of its own")
+        self.assertIn("E2b-Signature: of a webhook\r\n", head)
+        ours = {"X-Access-Token": f"ea_{self.id}_" + "0" * 40, "E2b-Traffic-Access-Token": "0" * 40, "E2b-Sandbox-Id": self.id}
+        head = server.get("/head", key="", headers={"Host": self.host, **ours}).body.decode().lower()
+        for name in ours:
+            self.assertNotIn(name.lower(), head)
 
     def test_targets_with_a_host(self):
         plain = connect()
@@ -201,6 +217,124 @@ class TooMuch(unittest.TestCase):
         self.assertEqual(server.run(other["id"], "wc -c", stdin="y" * (15 << 20))["stdout"].strip(), str(15 << 20))
         server.delete(f"/v1/sandboxes/{other['id']}")
 
+    def test_replies_that_nobody_reads(self):
+        made = server.create()
+        other = server.post("/v1/projects", {"name": "reads-its-replies"}).json["id"]
+        key = server.post("/v1/keys", {"project": other, "scope": "use"}).json["secret"]
+        body = json.dumps({"argv": ["head", "-c", str(8 << 20), "/dev/zero"], "max_output": "8M"})  # 48 MiB of JSON
+
+        def asked():
+            plain = connect()
+            plain.sendall(f"POST /v1/sandboxes/{made['id']}/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                          f"{server.key}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            return plain, plain.recv(12)
+        held = [asked() for _ in range(7)]
+        self.assertEqual([first for _, first in held], [b"HTTP/1.1 200"] * 5 + [b"HTTP/1.1 429"] * 2, "256 MiB are a project's")
+        self.assertIn(b"replies that nobody has read", held[-1][0].recv(65536))
+        self.assertEqual(server.run(made["id"], "echo short")["stdout"], "short\n", "small ones are free")
+        large = {"command": "head -c 1000000 /dev/zero"}
+        self.assertEqual(len(server.post("/v1/run", large, key=key).json["stdout"]), 1000000, "another's")
+        self.assertEqual(server.post("/v1/run", large).status, 200, "what fits beside them")
+        [plain.close() for plain, _ in held]
+        eventually(lambda: server.post(f"/v1/sandboxes/{made['id']}/commands", json.loads(body)).status == 200)
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_keys_that_nobody_reads(self):
+        made = server.create()
+
+        def terminal():
+            # No echo: nothing is written to whoever has gone, and so nothing is noticed by that.
+            line = "stty raw -echo; echo ready; exec sleep 1000"
+            one = WebSocket(connect(), "localhost", f"/v1/sandboxes/{made['id']}/terminal?command={quote(line)}",
+                            {"Authorization": "Bearer " + server.key})
+            said = b""
+            while b"ready" not in said:
+                said += one.read()[1]
+            return one
+
+        def sockets():
+            folder = f"/proc/{server.process.pid}/fd"
+            count = 0
+            for name in os.listdir(folder):
+                try:
+                    count += os.readlink(f"{folder}/{name}").startswith("socket:")
+                except OSError:
+                    pass
+            return count
+        held = [terminal() for _ in range(20)]
+        opened = sockets()
+        for one in held:
+            one.connection.settimeout(0.3)
+            try:
+                while True:
+                    one.send(bytes(60_000))
+            except TimeoutError:
+                pass  # it is taken no more
+            one.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            one.stream.close()
+            one.connection.close()
+        eventually(lambda: sockets() <= opened - 18, what="the end of what nobody waits for")
+        much = terminal()
+        much.send(bytes(70_000))
+        while (said := much.read()) and said[0] != 8:
+            pass
+        self.assertTrue(said is None or struct.unpack("!H", said[1][:2])[0] == 1009, said)
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
+    def test_who_only_ended_its_side_gets_its_answer(self):
+        body = json.dumps({"command": "sleep 3; echo there"}).encode()
+
+        def asked():
+            plain = connect()
+            plain.sendall(f"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
+                          f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+            return plain
+        plain = asked()
+        plain.shutdown(socket.SHUT_WR)
+        said = b""
+        while piece := plain.recv(65536):
+            said += piece
+        self.assertIn(b'"stdout":"there\\n"', said)
+        plain.close()
+        # Who has left keeps nothing alive.
+        body = json.dumps({"command": "sleep 1000", "metadata": {"whose": "deserter"}}).encode()
+        plain = asked()
+        living = "/v1/sandboxes?state=running&metadata.whose=deserter"
+        eventually(lambda: server.get(living).json["sandboxes"])
+        plain.close()
+        eventually(lambda: not server.get(living).json["sandboxes"], what="the end of what nobody waits for")
+
+    def test_bodies_that_never_come_to_their_end(self):
+        made = server.create()
+        other = server.post("/v1/projects", {"name": "not-besieged"}).json["id"]
+        key = server.post("/v1/keys", {"project": other, "scope": "use"}).json["secret"]
+        size = 15 << 20
+
+        def begun():
+            plain = socket.create_connection(("127.0.0.1", server.port))
+            plain.sendall(f"POST /v1/sandboxes/{made['id']}/commands HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                          f"{server.key}\r\nContent-Length: {size}\r\n\r\n".encode())
+            try:
+                plain.sendall(b" " * (size - 1))
+            except OSError:
+                pass  # it was refused before all of it had gone
+            return plain
+        held = [begun() for _ in range(20)]  # 256 MiB are a project's
+        first = []
+        for plain in held:
+            plain.settimeout(0.5)
+            try:
+                first.append(plain.recv(12))
+            except TimeoutError:
+                first.append(b"")
+        self.assertEqual(set(first), {b"", b"HTTP/1.1 429"})
+        self.assertGreaterEqual(first.count(b""), 15)
+        self.assertEqual(server.post("/v1/run", {"command": "true", "stdin": "x" * (1 << 20)}, key=key).status, 200, "another's")
+        self.assertEqual(server.run(made["id"], "echo short")["stdout"], "short\n", "small ones are free")
+        [plain.close() for plain in held]
+        eventually(lambda: server.post("/v1/run", {"command": "true", "stdin": "x" * (1 << 20)}).status == 200)
+        server.delete(f"/v1/sandboxes/{made['id']}")
+
 
 def e2b(method, path, body=None, key=None, headers=None):
     sent = {"X-API-Key": key or server.key} if key != "" else {}
@@ -246,6 +380,92 @@ class DataPlane(unittest.TestCase):
         self.assertEqual(self.envd(joined, "GET", "/envs").status, 200)
         for one in (made, other):
             e2b("DELETE", f"/sandboxes/{one['sandboxID']}")
+
+    def pid(self, made):
+        return self.envd(made, "POST", "/process.Process/List", "{}").json["processes"][0]["pid"]
+
+    def send(self, made, path, type_, body, length=None):
+        """A request whose answer nobody takes yet."""
+        plain = connect()
+        plain.sendall((f"POST {path} HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: {made['sandboxID']}\r\nX-Access-Token: "
+                       f"{made['envdAccessToken']}\r\nContent-Type: {type_}\r\nContent-Length: {length or len(body)}\r\n\r\n").encode())
+        try:
+            plain.sendall(body)
+        except OSError:
+            pass  # it was refused before all of it had gone
+        return plain
+
+    def test_input_that_nobody_reads(self):
+        made, other = self.make(), self.make()
+        deaf, _ = self.start(made, {"cmd": "sleep", "args": ["1000"]})
+        reader, _ = self.start(other, {"cmd": "sh", "args": ["-c", "exec cat >/dev/null"]})
+        size = 11 << 20
+
+        def input_to(pid):
+            return json.dumps({"process": {"pid": pid}, "input": {"stdin": base64.b64encode(b"x" * size).decode()}}).encode()
+
+        def answered(all_of_them):
+            return select.select(all_of_them, [], [], 0)[0]
+
+        to_deaf, to_reader = input_to(self.pid(made)), input_to(self.pid(other))
+        wait = lambda: eventually(lambda: self.envd(other, "POST", "/process.Process/SendInput", to_reader).status == 200, what="room again")  # noqa: E731
+        held = [self.send(made, "/process.Process/SendInput", "application/json", to_deaf) for _ in range(12)]  # 128 MiB are a project's
+        eventually(lambda: len(answered(held)) == 1, what="the refusal of one")
+        self.assertIn(b" 429 ", answered(held)[0].recv(65536).split(b"\r\n")[0])
+        # Whoever leaves takes what it sent along: the process has not read it, and never will.
+        [one.close() for one in held]
+        wait()
+        # Messages that never come to their end are held as well.
+        start = json.dumps({"start": {"process": {"pid": self.pid(made)}}}).encode()
+        never = struct.pack("!BI", 0, len(start)) + start + struct.pack("!BI", 0, 15 << 20) + b" " * ((15 << 20) - 1)
+        held = [self.send(made, "/process.Process/StreamInput", "application/connect+json", never, 16 << 20) for _ in range(10)]
+        eventually(lambda: answered(held), what="the refusal of one")
+        self.assertIn(b"resource_exhausted", answered(held)[0].recv(65536))
+        [one.close() for one in held]
+        wait()
+        for connection in (deaf, reader):
+            connection.close()
+        for one in (made, other):
+            e2b("DELETE", f"/sandboxes/{one['sandboxID']}")
+
+    def test_what_a_command_was_started_with_goes(self):
+        if server.sanitized():
+            self.skipTest("its memory grows by itself")
+        made = self.make()
+        begin = lambda: self.start(made, {"cmd": "sleep", "args": ["1000"], "junk": "x" * 900_000})[0]  # noqa: E731
+        held = [begin() for _ in range(5)]
+        before = resident(server.process.pid)
+        held += [begin() for _ in range(80)]
+        self.assertLess(resident(server.process.pid) - before, 40 << 20)
+        [one.close() for one in held]
+        e2b("DELETE", f"/sandboxes/{made['sandboxID']}")
+
+    def asleep(self, key=None):
+        made = self.make(key, autoPause=True, autoResume={"enabled": True})
+        self.assertEqual(e2b("POST", f"/sandboxes/{made['sandboxID']}/pause", {}, key=key).status, 204)
+        return made
+
+    def test_many_wake_it_together(self):
+        made = self.asleep()
+        there = {"E2b-Sandbox-Id": made["sandboxID"], "E2b-Sandbox-Port": "8000"}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            told = list(pool.map(lambda _: e2b("GET", "/", key="", headers=there), range(8)))
+        self.assertEqual({one.json["message"] for one in told}, {"The sandbox is running but port is not open"}, told)
+        e2b("DELETE", f"/sandboxes/{made['sandboxID']}")
+
+    def test_one_that_cannot_be_woken_now(self):
+        project = server.post("/v1/projects", {"name": "no room", "limits": {"live_sandboxes": 1}}).json
+        key = server.post("/v1/keys", {"project": project["id"], "scope": "use"}).json["secret"]
+        made, other = self.asleep(key), self.make(key)
+        there = {"E2b-Sandbox-Id": made["sandboxID"], "E2b-Sandbox-Port": "8000"}
+        for told, code in ((e2b("GET", "/", key="", headers=there), 429), (self.envd(made, "GET", "/envs"), 429),
+                           (self.envd(made, "GET", "/files?path=/etc/passwd"), 429),
+                           (self.envd(made, "POST", "/process.Process/List", "{}"), "resource_exhausted")):
+            self.assertEqual((told.status, told.json["code"], told.headers["retry-after"]), (429, code, "1"), told)
+            self.assertIn("sandboxes", told.json["message"])
+        self.assertEqual(e2b("DELETE", f"/sandboxes/{other['sandboxID']}", key=key).status, 204)
+        eventually(lambda: self.envd(made, "GET", "/envs").status == 200, what="its turn")
+        e2b("DELETE", f"/sandboxes/{made['sandboxID']}", key=key)
 
     def test_signed_files_at_an_origin_that_all_share(self):
         made, other = self.make(), self.make()

@@ -106,6 +106,42 @@ class Snapshots(ImageCase):
         self.ok(holder.verb("rollback", snapshot="bad"))
         self.assertEqual(self.server.delete("/v1/snapshots/bad").status, 204)
 
+    def test_a_rollback_to_more_than_its_limit_changes_nothing(self):
+        large = self.server.create(timeout=3600, memory="512M")
+        self.assertEqual(self.server.run(large["id"], "head -c 150M /dev/urandom > /dev/shm/large")["exit_code"], 0)
+        self.ok(self.server.post(f"/v1/sandboxes/{large['id']}/snapshot", {"name": "large"}), 201)
+        small = self.server.create(timeout=3600, memory="64M")
+        refused = self.server.post(f"/v1/sandboxes/{small['id']}/rollback", {"snapshot": "large"})
+        self.assertEqual(refused.status, 400, refused)
+        self.assertRegex(refused.json["error"]["message"], "the memory of image .* limit is 67108864")
+        self.assertEqual(self.server.get(f"/v1/sandboxes/{small['id']}").json["state"], "running")
+        self.assertEqual(self.server.run(small["id"], "echo here")["stdout"], "here\n")
+        self.assertEqual(self.server.delete("/v1/snapshots/large").status, 204)
+
+    def test_damage_is_found_and_named(self):
+        made = self.server.create(timeout=3600)
+        kept = self.ok(self.server.post(f"/v1/sandboxes/{made['id']}/snapshot", {"name": "to-be-read"}), 201)
+        at = f"/v1/snapshots/{kept['id']}/verify"
+        self.assertEqual(self.ok(self.server.post(at)), {"id": kept["id"], "whole": True, "damage": None})
+        folder = os.path.join(self.server.data, "images", kept["id"], "memory")
+        pages = max((os.path.join(folder, f) for f in os.listdir(folder) if f.startswith("pages-")), key=os.path.getsize)
+        with open(pages, "r+b") as file:
+            file.seek(4096)
+            byte = file.read(1)[0]
+            file.seek(4096)
+            file.write(bytes([byte ^ 1]))
+        found = self.ok(self.server.post(at))
+        self.assertFalse(found["whole"])
+        self.assertIn(os.path.basename(pages), found["damage"])
+        told = eventually(lambda: self.server.get("/v1/ledger?kind=image.damaged").json["events"], what="its entry")
+        self.assertEqual([(e["sandbox"], e["data"]["image"]) for e in told], [(made["id"], kept["id"])])
+        ran = subprocess.run([ISOLA, "snapshot", "verify"], capture_output=True, text=True,
+                             env={**os.environ, "ISOLA_API_KEY": self.server.key, "ISOLA_URL": f"http://127.0.0.1:{self.server.port}"})
+        self.assertEqual(ran.returncode, 1, ran)
+        self.assertIn(f"{kept['id']}: damaged: ", ran.stdout)
+        self.assertEqual(self.server.post("/v1/snapshots/nosuch/verify").status, 404)
+        self.assertEqual(self.server.delete("/v1/snapshots/to-be-read").status, 204)
+
     def test_snapshots_expire_after_their_last_use(self):
         server = Server("--log-access", "false", "--sweep", "200ms")
         try:
@@ -173,6 +209,8 @@ class Crashes(unittest.TestCase):
             if not json.loads(status.stdout).get("checkpointer"):
                 self.skipTest("no criu here; `./dev criu` provides one")
             holder = Holder(server)
+            self.past = holder.verb("snapshot").json["id"]
+            self.kept.add(self.past)
             for round_ in range(CRASHES):
                 verbs = threading.Thread(target=self.verbs, args=(holder,), daemon=True)
                 verbs.start()
@@ -211,8 +249,10 @@ class Crashes(unittest.TestCase):
 
     def verbs(self, holder):
         try:
-            for verb in random.sample(["pause", "snapshot", "fork"], 3):
-                told = holder.verb(verb)
+            for verb in random.sample(["pause", "snapshot", "fork", "rollback", "archive"], 5):
+                if verb == "archive":
+                    holder.verb("pause")
+                told = holder.verb(verb, **({"snapshot": self.past} if verb == "rollback" else {}))
                 if verb == "snapshot" and told.status == 201:
                     self.kept.add(told.json["id"])
                 holder.verb("resume")

@@ -55,8 +55,8 @@ class Tenants(unittest.TestCase):
         full = server.post("/v1/sandboxes", {}, key=key)
         self.assertEqual((full.status, full.json["error"]["code"]), (429, "exhausted"))
         self.assertIn("retry-after", full.headers)
-        slow = server.request("PATCH", f"/v1/projects/{project['id']}", {"limits": {"creates_per_second": 0.05}})
-        self.assertEqual(slow.status, 200)
+        slow = server.request("PATCH", f"/v1/projects/{project['id']}", {"limits": {"creates_per_second": 0.05, "live_sandboxes": 0}})
+        self.assertEqual(slow.json["limits"], {"creates_per_second": 0.05}, slow)
         self.assertEqual(server.post("/v1/sandboxes", {}, key=key).status, 201)
         for path, body in (("/v1/sandboxes", {}), ("/v1/run", {"command": "true"})):
             early = server.post(path, body, key=key)

@@ -127,6 +127,8 @@ class Tls(unittest.TestCase):
                 terminal = WebSocket(secure, f"localhost:{server.port}", f"/v1/sandboxes/{made['id']}/terminal?command=cat",
                                      {"Authorization": "Bearer " + server.key})
                 self.assertEqual(terminal.status, 101)
+                self.assertIn("x-isola-untrusted", terminal.headers)
+                self.assertRegex(terminal.headers["x-request-id"], "^[0-9a-f]{16}$")
                 contract.named("TerminalStart", terminal.json())
                 terminal.send(b"echoed\n\x04")
                 seen = b""

@@ -1,4 +1,4 @@
-"""Programs that people use, inside, at servers outside that demand a key: curl, requests, fetch, git, npm, gRPC. The key
+"""Programs that people use, inside, at servers outside that demand a key: curl, requests, fetch, git, npm, Java, gRPC. The key
 is nowhere inside: no environment, no memory, no file, no core, no image of the sandbox's memory."""
 import base64
 import hashlib
@@ -83,8 +83,7 @@ server.wait_for_termination()
 GRPC_CLIENT = """
 import sys
 import grpc
-with open("/etc/ssl/certs/ca-certificates.crt", "rb") as file:
-    channel = grpc.secure_channel(sys.argv[1], grpc.ssl_channel_credentials(file.read()))
+channel = grpc.secure_channel(sys.argv[1], grpc.ssl_channel_credentials())
 one, many = channel.unary_unary("/clients.Test/One"), channel.stream_stream("/clients.Test/Many")
 try:
     answer, call = one.with_call(b"x" * 100000, timeout=30)
@@ -336,6 +335,16 @@ class Clients(unittest.TestCase):
         self.bind(API, self.api)
         self.assertEqual(self.run_inside(f"node -e \"fetch('https://{API}:{self.api}/').then(r => r.text()).then(t => "
                                          "console.log(t))\""), "welcome")
+        self.nowhere()
+
+    def test_java(self):
+        self.bind(API, self.api)
+        self.assertIn("isola.jks", self.run_inside("echo $JAVA_TOOL_OPTIONS"))
+        self.need("java")
+        program = f"""public class Ask {{ public static void main(String[] args) throws Exception {{
+            System.out.println(new String(new java.net.URL("https://{API}:{self.api}/").openStream().readAllBytes())); }} }}"""
+        self.assertEqual(self.run_inside(f"mkdir -p /tmp/j && cd /tmp/j && cat > Ask.java <<'END'\n{program}\nEND\n"
+                                         "java Ask.java"), "welcome")
         self.nowhere()
 
     def test_git_over_https(self):

@@ -167,16 +167,13 @@ class Kill(unittest.TestCase):
         self.killed_when_all_is_told(kill)
 
     def test_of_both_at_once(self):
-        for _ in range(ROUNDS):
-            self.some_more()
+        def kill():
             launcher = self.server.launcher_pid()
             self.server.process.send_signal(signal.SIGKILL)
             os.kill(launcher, signal.SIGKILL)
             self.server.stop()
             self.server.start()
-            self.some_more()
-        self.end()
-        eventually(lambda: len(self.entries("gate.restarted")) == ROUNDS, what="an entry for each")
+        self.killed_when_all_is_told(kill)
 
 
 if __name__ == "__main__":

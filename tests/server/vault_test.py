@@ -369,6 +369,8 @@ class Vault(unittest.TestCase):
         self.assertEqual(self.terms(box), [own["id"], shared["id"]])
         for keep, left in ((True, [own["id"], shared["id"]]), (False, [])):
             self.assertEqual(self.server.post(f"/v1/sandboxes/{box}/pause").status, 200)
+            asleep = self.server.post(f"/v1/sandboxes/{box}/bindings", {"secret": name, "names": ["asleep.example.org"]})
+            self.assertEqual(asleep.status, 409, "its resume would take it away, and nobody would be told")
             self.assertEqual(self.server.post(f"/v1/sandboxes/{box}/resume", {"keep_grants": keep}).status, 200)
             self.assertEqual((self.grants(box), self.terms(box)), (left, left))
 
@@ -625,6 +627,12 @@ class Vault(unittest.TestCase):
         shown = self.server.get(f"/v1/secrets/{name}")
         self.assertEqual(shown.json["source"]["type"], "vault-kv")
         self.assertNotIn(wrong_token.encode(), shown.body)
+        # Where it leads to is for whoever may set it.
+        use = self.server.post("/v1/keys", {"scope": "use"}).json["secret"]
+        self.assertIn("url", shown.json["source"])
+        self.assertEqual(self.server.get(f"/v1/secrets/{name}", key=use).json["source"], {"type": "vault-kv"})
+        listed = self.server.get("/v1/secrets", key=use).json["secrets"]
+        self.assertTrue(all(set(one.get("source", {"type": ""})) == {"type"} for one in listed), listed)
         for deep in (deep_token, deep_key, wrong_token, from_kv, from_aws):
             self.assertEqual(files_with(self.server.data, deep), [], deep)
         # One that does not answer is not granted; the grants beside it are not touched.

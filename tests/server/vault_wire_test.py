@@ -187,7 +187,7 @@ class Wire(unittest.TestCase):
         self.assertEqual(self.fetch(self.box()), "welcome", "a sandbox of the project has it")
         name = "built" + secrets.token_hex(4)
         ask = "import ssl, urllib.request as u; c = ssl._create_unverified_context()"
-        ask += f"; r = u.Request('https://{NAME}:{self.port}/')"
+        ask += f"; r = u.Request('https://{NAME}:{self.port}/of-{name}')"
         ask += "; open('/said', 'w').write(str(getattr(u.build_opener(u.HTTPSHandler(context=c)), 'open')(r).status))"
         network = f"allow {NAME}:{self.port}\nallow 127.0.0.1/32:{self.port}\n"
         begun = self.server.post("/v1/templates", {"name": name, "network": network, "dockerfile":
@@ -200,6 +200,8 @@ class Wire(unittest.TestCase):
         made = self.server.create(template=name, grants=False)["id"]
         self.addCleanup(lambda: self.server.delete(f"/v1/sandboxes/{made}"))
         self.assertEqual(self.server.run(made, "cat /said")["stdout"].strip(), "refused")
+        # By the server that it asked, and not by whatever else there is on the way.
+        self.assertEqual([given for _, path, given in Upstream.seen if path == f"/of-{name}"], [""])
 
     def images_with(self, value):
         found = []
@@ -243,7 +245,7 @@ class Wire(unittest.TestCase):
         self.assertEqual({(e["sandbox"], e["data"]["name"]) for e in used()}, {(box, NAME)})
         shown = subprocess.run([ISOLA, "audit", "secret", name, "--data", self.server.data], check=True, capture_output=True,
                                text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}).stdout
-        self.assertRegex(shown, r"secret\.used +%s .* %s +GET /yes" % (box, NAME))
+        self.assertRegex(shown, r"secret\.used +\S+ +%s .* %s +GET /yes" % (box, NAME))
         if any(e["data"].get("count", 1) > 1 for e in used()):  # told together, when they come faster than they are told
             self.assertRegex(shown, r"secret\.used .* \d+ times")
         self.assertNotIn(self.value, shown)

@@ -83,13 +83,26 @@ class Webhooks(unittest.TestCase):
     def test_signed_and_in_order(self):
         webhook = self.webhook()
         self.assertNotIn("between us", json.dumps(server.get("/events/webhooks").json))
-        box = server.create()["id"]
+        box = server.create(metadata={"for": "webhooks"})["id"]
         self.assertEqual(server.post(f"/v1/sandboxes/{box}/pause").status, 200)
         self.assertEqual(server.post(f"/v1/sandboxes/{box}/resume").status, 200)
         self.assertEqual(server.delete("/v1/sandboxes/" + box).status, 204)
         events = self.listener.wait(4)
         self.assertEqual([e["type"].rsplit(".")[-1] for e in events], ["created", "paused", "resumed", "killed"])
+        self.assertEqual([e["event_label"] for e in events], ["create", "pause", "resume", "kill"])
         self.assertEqual({e["sandbox_id"] for e in events}, {box})
+        fields = {"version", "id", "type", "timestamp", "event_category", "event_label", "sandbox_id", "sandbox_execution_id",
+                  "sandbox_template_id", "sandbox_build_id", "sandbox_team_id"}
+        self.assertEqual([set(e) - {"event_data"} for e in events], [fields] * 4)
+        self.assertEqual({(e["version"], e["event_category"], e["sandbox_template_id"], e["sandbox_team_id"]) for e in events},
+                         {("v2", "lifecycle", "minimal", "default")})
+        self.assertEqual(len({(e["sandbox_execution_id"], e["sandbox_build_id"]) for e in events}), 1)
+        for event, stopped in zip(events, (False, True, False, True)):
+            data = event.get("event_data", {})
+            self.assertEqual(data["sandbox_metadata"], {"for": "webhooks"})
+            self.assertEqual(set(data) - {"sandbox_metadata"}, {"execution"} if stopped else set())
+            if stopped:
+                self.assertEqual(set(data["execution"]), {"started_at", "vcpu_count", "memory_mb", "execution_time"})
         for headers, body in self.listener.told:
             expected = base64.b64encode(hashlib.sha256(b"between us" + body).digest()).decode().rstrip("=")
             self.assertEqual(headers["e2b-signature"], expected)

@@ -14,12 +14,15 @@ class WebSocket:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         self.stream = connection.makefile("rb")
         self.status = int(self.stream.readline().split()[1])
-        while self.stream.readline().strip():
-            pass
+        self.headers = {}
+        while line := self.stream.readline().decode().strip():
+            name, value = line.split(": ", 1)
+            self.headers[name.lower()] = value
 
     def send(self, data, text=False, opcode=None):
         mask = os.urandom(4)
-        size = struct.pack("!B", 0x80 | len(data)) if len(data) < 126 else struct.pack("!BH", 0xFE, len(data))
+        size = (struct.pack("!B", 0x80 | len(data)) if len(data) < 126 else struct.pack("!BH", 0xFE, len(data))
+                if len(data) < 65536 else struct.pack("!BQ", 0xFF, len(data)))
         body = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
         self.connection.sendall(bytes([0x80 | (opcode or (1 if text else 2))]) + size + mask + body)
 

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 
 #include "base/fd.h"
 
@@ -72,6 +74,15 @@ Result<void> fill(const Ends& ends, uint64_t size) {
   return enlarge(ends.to.get(), size);
 }
 
+constexpr char kKeptBegin[] = "disk-of-";
+
+std::string kept_path(const std::string& layer, const std::string& image) { return layer + "/" + kKeptBegin + image; }
+
+Result<void> remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) < 0 && errno != ENOENT) return sys_error("cannot remove " + path);
+  return {};
+}
+
 }  // namespace
 
 uint64_t disk_size(uint64_t limit) { return (limit - limit / 32 - (256 << 10)) / kBlock * kBlock; }
@@ -90,6 +101,35 @@ Result<void> begin_disk(const std::string& from, const std::string& path, uint64
     return fill(again, size);
   };
   return {};
+}
+
+Result<bool> keep_disk(const std::string& layer, const std::string& image) {
+  ISOLA_CHECK(bring_disk_back(layer, image));
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(layer, error))
+    if (file.path().filename().string().starts_with(kKeptBegin)) ISOLA_CHECK(remove_file(file.path()));
+  if (error) return fail(Code::unavailable, "cannot list " + layer);
+  const std::string kept = kept_path(layer, image), unfinished = kept + ".new";
+  ISOLA_TRY(const Ends ends, open_ends(layer + "/upper/disk", unfinished, UINT64_MAX, O_CREAT | O_EXCL));
+  if (::ioctl(ends.to.get(), FICLONE, ends.from.get()) < 0) {
+    const int why = errno;
+    ISOLA_CHECK(remove_file(unfinished));
+    if (why == EOPNOTSUPP || why == ENOTTY || why == EINVAL || why == EXDEV || why == ENOSYS) return false;
+    if (why == ENOSPC || why == EDQUOT) return false;  // where shared blocks count twice
+    return sys_error("cannot keep the disk of the sandbox", why);
+  }
+  if (::rename(unfinished.c_str(), kept.c_str()) < 0) return sys_error("cannot keep the disk of the sandbox");
+  return true;
+}
+
+Result<void> bring_disk_back(const std::string& layer, const std::string& image) {
+  if (::rename(kept_path(layer, image).c_str(), (layer + "/upper/disk").c_str()) < 0 && errno != ENOENT)
+    return sys_error("cannot bring the disk of the sandbox back");
+  return {};
+}
+
+Result<void> forget_kept_disk(const std::string& layer, const std::string& image) {
+  return remove_file(kept_path(layer, image));
 }
 
 }  // namespace isola::boundary::box

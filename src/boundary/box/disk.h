@@ -22,4 +22,15 @@ Result<void> make_disk(const std::string& from, const std::string& path, uint64_
 Result<void> begin_disk(const std::string& from, const std::string& path, uint64_t size,
                         std::function<Result<void>()>& later);
 
+// What the disk in a layer was when its sandbox was paused, beside it, while the sandbox goes on: its memory belongs to
+// that disk and to no later one, so a restore that fails has to find it again. `image` is what it belongs to; what
+// others have left is removed. False: this filesystem cannot share data between files, and nothing is kept.
+//
+//   layer/upper/disk          what the machine writes to
+//   layer/disk-of-m0123…      as it was
+Result<bool> keep_disk(const std::string& layer, const std::string& image);
+// The disk is that one again, if there is one; whoever still writes to the other does so for nothing.
+Result<void> bring_disk_back(const std::string& layer, const std::string& image);
+Result<void> forget_kept_disk(const std::string& layer, const std::string& image);
+
 }  // namespace isola::boundary::box

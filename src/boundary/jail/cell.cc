@@ -17,9 +17,11 @@ namespace isola::boundary::jail {
 Result<Fd> JailCell::open_guest_fd(int number, int flags) const {
   std::string path = "/proc/" + std::to_string(process_.pid) + "/fd/" + std::to_string(number);
   Fd found(::open(path.c_str(), O_PATH | O_CLOEXEC));
-  struct stat st{};
-  if (!found || ::fstat(found.get(), &st) < 0) return sys_error("cannot open the link of the sandbox");
-  if (!S_ISFIFO(st.st_mode)) return fail(Code::corrupt, "the sandbox's guest has no link any more");
+  // What it is the kernel knows by itself: a server of files that was put there is not asked, and keeps nobody waiting.
+  struct statx st{};
+  if (!found || ::statx(found.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) < 0)
+    return sys_error("cannot open the link of the sandbox");
+  if (!S_ISFIFO(st.stx_mode)) return fail(Code::corrupt, "the sandbox's guest has no link any more");
   Fd fd(::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(), flags | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return sys_error("cannot open the link of the sandbox");
   // An adopted one is nobody's child of ours: its number may be another's by now.

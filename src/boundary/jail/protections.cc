@@ -118,8 +118,10 @@ std::vector<ResourceLimit> resource_limits(uint32_t open_files) {
 }
 
 std::string Protections::describe() const {
-  std::string text = fmt::format("ids 0 {0} {1}\nowner {0}\ncapabilities {2:016x}\nseccomp {3}\ncgroup {4}\nnamespaces",
-                                 id_base, id_count, capabilities, filter_hash.empty() ? "none" : filter_hash, cgroup);
+  std::string text = fmt::format(
+      "ids 0 {0} {1}\nowner {0}\ncapabilities {2:016x}\nseccomp {3}\npersonality 00000000\nno_new_privs "
+      "0\ncgroup {4}\nnamespaces",
+      id_base, id_count, capabilities, filter_hash.empty() ? "none" : filter_hash, cgroup);
   for (const char* kind : kOwnNamespaces) text += fmt::format(" {}", kind);
   text += "\n";
   for (const auto& limit : resource_limits(open_files))

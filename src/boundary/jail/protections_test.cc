@@ -116,9 +116,10 @@ TEST(Protections, DescribeNamesEverything) {
   p.mounts = {{"", MountRule::From::filesystem, "overlay", {.nodev = true}, {}},
               {"mnt", MountRule::From::shown, "", {.read_only = true, .nosuid = true, .nodev = true}, {}}};
   std::string text = p.describe();
-  for (const char* part : {"ids 0 7 65536", "owner 7", "capabilities 00000000000000ab", "seccomp hash", "cgroup group",
-                           "mount / overlay rw,nodev", "mount /mnt * ro,nosuid,nodev * *", "limit Max core file size 1",
-                           " user", " mnt", " pid", " net", " ipc", " uts", " cgroup"})
+  for (const char* part :
+       {"ids 0 7 65536", "owner 7", "capabilities 00000000000000ab", "seccomp hash", "personality 00000000",
+        "no_new_privs 0", "cgroup group", "mount / overlay rw,nodev", "mount /mnt * ro,nosuid,nodev * *",
+        "limit Max core file size 1", " user", " mnt", " pid", " net", " ipc", " uts", " cgroup"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   Protections q = p;
   q.capabilities |= 1 << 2;

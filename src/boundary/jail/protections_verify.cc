@@ -100,6 +100,7 @@ Result<void> verify_status(pid_t pid, const Protections& wanted, const std::stri
       {"CapPrm", own},
       {"CapEff", own},
       {"CapAmb", none},
+      {"NoNewPrivs", "0"},  // programs inside that change their user must be able to
       {"Seccomp", filtered ? "2" : "0"},
       {"Seccomp_filters", filtered ? "1" : "0"},
       {"Groups", ""},  // a group of the launcher's would open files of the host to the sandbox
@@ -120,6 +121,14 @@ Result<void> verify_status(pid_t pid, const Protections& wanted, const std::stri
     ISOLA_TRY(hash, kernel::installed_filter_hash(pid));
   }
   if (hash != wanted.filter_hash) return differ("the seccomp filter", wanted.filter_hash, hash);
+  return {};
+}
+
+// Without random addresses, or with all memory executable, what is hard to exploit is easy.
+Result<void> verify_personality(pid_t pid) {
+  ISOLA_TRY(std::string found, read_file(fmt::format("/proc/{}/personality", pid)));
+  if (found.ends_with('\n')) found.pop_back();
+  if (found != "00000000") return differ("the personality", "00000000", found);
   return {};
 }
 
@@ -254,6 +263,7 @@ Result<void> verify(pid_t pid, const Protections& wanted, const std::string* fil
   ISOLA_CHECK(verify_cgroup(pid, wanted));
   ISOLA_CHECK(verify_mounts(pid, wanted));
   ISOLA_CHECK(verify_resources(pid, wanted));
+  ISOLA_CHECK(verify_personality(pid));
   return verify_status(pid, wanted, filter);
 }
 

@@ -17,7 +17,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "boundary/core_limit.h"
+#include "boundary/shared_calls.h"
 
 namespace isola::boundary {
 
@@ -70,11 +70,11 @@ constexpr uint32_t kAllowed[] = {
     __NR_brk, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise, __NR_msync, __NR_mincore, __NR_mlock,
     __NR_mlock2, __NR_mlockall, __NR_munlock, __NR_munlockall, __NR_remap_file_pages, __NR_pkey_alloc,
     __NR_pkey_free, __NR_pkey_mprotect, kMseal, kMapShadowStack, __NR_membarrier,
-    // processes and threads (clone and unshare have rules)
+    // processes and threads (clone, unshare and prctl have rules)
     __NR_execve, __NR_execveat, __NR_exit, __NR_exit_group, __NR_wait4, __NR_waitid, __NR_kill, __NR_tkill,
     __NR_tgkill, __NR_pidfd_open, __NR_pidfd_send_signal, __NR_pidfd_getfd, __NR_set_tid_address,
     __NR_set_robust_list, __NR_get_robust_list, __NR_rseq, __NR_futex, __NR_futex_waitv, kFutexWake, kFutexWait,
-    kFutexRequeue, __NR_prctl, __NR_getpid, __NR_gettid, __NR_getppid, __NR_getpgid, __NR_setpgid, __NR_getsid,
+    kFutexRequeue, __NR_getpid, __NR_gettid, __NR_getppid, __NR_getpgid, __NR_setpgid, __NR_getsid,
     __NR_setsid, __NR_restart_syscall,
     // debuggers: without CAP_SYS_PTRACE they reach the caller's own processes inside, nobody else's
     __NR_ptrace, __NR_process_vm_readv, __NR_process_vm_writev,
@@ -198,15 +198,6 @@ SeccompCall ioctl_call() {
   return call;
 }
 
-// Filters of sockets are compiled into a pool that the whole machine shares and that belongs to no group
-// (net.core.bpf_jit_limit): where it is empty no filter can be installed, and no sandbox launched.
-SeccompCall setsockopt_call() {
-  SeccompCall call{.number = __NR_setsockopt};
-  for (uint32_t option : {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF})
-    call.rules.push_back({{ArgumentTest::is(1, SOL_SOCKET), ArgumentTest::is(2, option)}, SeccompAction::error(EPERM)});
-  return call;
-}
-
 // A lease on a file makes whoever else opens it wait: a file that the host shows to a sandbox stays the host's.
 SeccompCall fcntl_call() {
   return {.number = __NR_fcntl, .rules = {{{ArgumentTest::is(1, F_SETLEASE)}, SeccompAction::error(EPERM)}}};
@@ -237,6 +228,14 @@ SeccompCall seccomp_call() {
                      SeccompAction::error(EINVAL)}}};
 }
 
+// Core scheduling: next to a thread with a cookie of its own nothing of anybody else runs on the same core. A sandbox
+// could keep its neighbours off processors that its limit does not count. The answer of a kernel without it; the option
+// is an int.
+SeccompCall prctl_call() {
+  constexpr uint32_t kSchedCore = 62;  // PR_SCHED_CORE, since Linux 5.14
+  return {.number = __NR_prctl, .rules = {{{ArgumentTest::is(0, kSchedCore)}, SeccompAction::error(EINVAL)}}};
+}
+
 }  // namespace
 
 kernel::SeccompPolicy jail_syscall_policy() {
@@ -247,7 +246,7 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(unshare_call());
   calls.push_back(socket_call(__NR_socket));
   calls.push_back(socket_call(__NR_socketpair));
-  calls.push_back(setsockopt_call());
+  calls.push_back(no_socket_filters_call());
   calls.push_back(ioctl_call());
   calls.push_back(fcntl_call());
   calls.push_back(personality_call());
@@ -255,6 +254,7 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(no_huge_pages(__NR_memfd_create, 1, MFD_HUGETLB, EINVAL));
   calls.push_back(no_huge_pages(__NR_shmget, 2, SHM_HUGETLB, ENOMEM));
   calls.push_back(seccomp_call());
+  calls.push_back(prctl_call());
   for (auto& call : core_limit_calls()) calls.push_back(std::move(call));
   for (uint32_t number : {__NR_sync, __NR_syncfs})
     calls.push_back({.number = number, .otherwise = SeccompAction::error(0)});

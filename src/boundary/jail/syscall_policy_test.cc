@@ -173,9 +173,10 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
       {139, 139, EPERM},
       {140, 152, kAllowed},  // ustat, statfs, sysfs, …
       {153, 156, EPERM},
-      {157, 158, kAllowed},
+      {157, 157, kLooksAtArguments},
+      {158, 158, kAllowed},
       {159, 159, EPERM},
-      {160, 161, kAllowed},  // vhangup … , prctl, adjtimex, …
+      {160, 161, kAllowed},  // vhangup … , prctl, arch_prctl, adjtimex, …
       {162, 162, 0},
       {163, 185, EPERM},  // sync; acct … security
       {186, 204, kAllowed},
@@ -241,7 +242,7 @@ TEST(SyscallPolicy, EveryNumberHasTheVerdictOfThisTable) {
   };
   const std::set<int> known_rules = {__NR_ioctl,  __NR_fcntl,        __NR_socket,  __NR_socketpair,
                                      __NR_clone,  __NR_personality,  __NR_unshare, __NR_mmap,
-                                     __NR_shmget, __NR_memfd_create, __NR_seccomp};
+                                     __NR_shmget, __NR_memfd_create, __NR_seccomp, __NR_prctl};
   int next = 0;
   for (const auto& span : spans) {
     ASSERT_EQ(span.first, next) << "the table has a gap";
@@ -287,6 +288,17 @@ TEST(SyscallPolicy, FiltersOfProgramsHaveNoListeners) {
     EXPECT_EQ(answer(__NR_seccomp, {SECCOMP_SET_MODE_FILTER, flags, 0x1000}), kAllowed) << flags;
   for (uint64_t flags : {uint64_t{8}, uint64_t{8 | 1 | 16}, 8 | kGarbage})
     EXPECT_EQ(answer(__NR_seccomp, {SECCOMP_SET_MODE_FILTER, flags, 0x1000}), EINVAL) << flags;
+}
+
+TEST(SyscallPolicy, NobodyHasACoreForItself) {
+  constexpr uint64_t kSchedCore = 62;
+  for (uint64_t command : {0 /* get */, 1 /* create */, 2 /* share to */, 3 /* share from */}) {
+    EXPECT_EQ(answer(__NR_prctl, {kSchedCore, command, 0, 0, 0}), EINVAL) << command;
+    EXPECT_EQ(answer(__NR_prctl, {kSchedCore | kGarbage, command, 0, 0, 0}), EINVAL) << command;  // an int
+  }
+  for (uint64_t option : {1 /* PDEATHSIG */, 4 /* DUMPABLE */, 15 /* NAME */, 36 /* CHILD_SUBREAPER */,
+                          38 /* NO_NEW_PRIVS */, 61, 63, 0x53564d41 /* VMA */})
+    EXPECT_EQ(answer(__NR_prctl, {option, kSchedCore}), kAllowed) << option;
 }
 
 TEST(SyscallPolicy, TheLimitOfCoreFilesStays) {

@@ -18,7 +18,4 @@ namespace isola::boundary::microvm {
 // `pid`: the relay.
 Result<std::unique_ptr<Checkpointing>> begin_checkpoint(pid_t pid, CheckpointSpec spec);
 
-// Copies a memfd of the relay's to a file, without what is empty.
-Result<void> copy_memory(int memory, int to, uint64_t bytes);
-
 }  // namespace isola::boundary::microvm

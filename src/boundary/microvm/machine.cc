@@ -95,6 +95,7 @@ Result<Machine> parse_versions(const std::string& text) {
     if (blank == std::string::npos) continue;
     const std::string label = line.substr(0, blank), value = line.substr(blank + 1);
     if (label == "kernel") machine.kernel_version = value;
+    if (label == "build") machine.kernel_build = value;
     if (label == "qemu") machine.qemu_version = value;
     if (label == "from") machine.source = value;
   }
@@ -144,8 +145,14 @@ void Machine::recall_kvm() {
   why_not = "not yet tried: a launcher does when it starts";
 }
 
+std::string Machine::kernel_concern() const {
+  auto known = known_concern(Program::kernel, boundary::kernel_version(kernel_version, kernel_build));
+  return known.empty() ? "" : "in microvm: " + known;
+}
+
 std::string Machine::concern() const {
   if (auto known = known_concern(Program::qemu, qemu_version); !known.empty()) return known;
+  if (auto known = kernel_concern(); !known.empty()) return known;
   return outdated ? "QEMU was updated since it was copied: `./dev up --boundary microvm` takes the new one" : "";
 }
 

@@ -21,6 +21,7 @@ namespace isola::boundary::microvm {
 struct Machine {
   std::string folder;          // without symbolic links
   std::string kernel_version;  // "6.1.0-55-cloud-amd64"
+  std::string kernel_build;    // "#1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-16)", or empty
   std::string qemu_version;    // "7.2.22"
   std::string source;          // which QEMU of this machine that is
   bool outdated = false;       // that one is another by now: an update does not help before it is copied again
@@ -40,6 +41,7 @@ struct Machine {
   void recall_kvm();
   // It works, but newer ones mend much; empty: recent enough.
   std::string concern() const;
+  std::string kernel_concern() const;  // of the guest's kernel alone
 };
 
 // From the file `versions` of such a folder.

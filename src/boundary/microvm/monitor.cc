@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMostLine = 64 << 10;
 constexpr size_t kMostReason = 300;
+constexpr size_t kSecretDigits = 16;  // of an id: "secret-number-command"
 
 // It may hold names that the sandbox chose.
 std::string plain(std::string text) {
@@ -35,20 +36,20 @@ std::string text_in(std::string_view line, std::string_view word) {
   return end == std::string_view::npos ? "" : std::string(line.substr(at + 1, end - at - 1));
 }
 
-Result<std::string> Monitor::next_line(std::chrono::steady_clock::time_point deadline) {
+Result<std::optional<std::string>> Monitor::next_line(Moment deadline) {
   for (;;) {
     if (size_t end = heard_.find('\n'); end != std::string::npos) {
       std::string line = heard_.substr(0, end);
       heard_.erase(0, end + 1);
-      return line;
+      return std::optional(std::move(line));
     }
     if (heard_.size() > kMostLine) return fail(Code::corrupt, "QEMU's monitor says too much");
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd ready{socket_.get(), POLLIN, 0};
-    const int n = left.count() > 0 ? ::poll(&ready, 1, static_cast<int>(left.count())) : 0;
+    const int n = ::poll(&ready, 1, static_cast<int>(std::max<int64_t>(0, left.count())));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail(Code::timeout, "QEMU's monitor does not answer");
+    if (n <= 0) return std::optional<std::string>();
     char some[4096];
     const ssize_t got = ::recv(socket_.get(), some, sizeof some, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -95,19 +96,39 @@ Result<void> Monitor::greet() {
   return {};
 }
 
-Result<std::string> Monitor::tell(std::string_view command, std::string_view arguments, int descriptor) {
-  const std::string id = fmt::format("{:016x}-{}", secret_, ++count_);
+Result<std::string> Monitor::begin(std::string_view command, std::string_view arguments, int descriptor) {
+  std::string id = fmt::format("{:016x}-{}-{}", secret_, ++count_, command);
   const std::string line = fmt::format(R"({{"execute":"{}"{}{},"id":"{}"}})"
                                        "\n",
                                        command, arguments.empty() ? "" : ",\"arguments\":", arguments, id);
   ISOLA_CHECK(send(line, descriptor));
-  const auto deadline = std::chrono::steady_clock::now() + patience_;
+  return id;
+}
+
+Result<std::optional<std::string>> Monitor::answer_until(const std::string& id, Moment deadline) {
   for (;;) {
-    ISOLA_TRY(std::string answer, next_line(deadline));
-    if (text_in(answer, "id") != id) continue;  // news, or an answer that somebody else waited for
-    if (answer.find("\"error\":") == std::string::npos) return answer;
-    return fail(Code::unsupported, fmt::format("QEMU: {}: {}", command, plain(text_in(answer, "desc"))));
+    ISOLA_TRY(auto line, next_line(deadline));
+    if (!line) return line;
+    if (text_in(*line, "id") != id) {  // news, or an answer that somebody else waited for
+      if (std::chrono::steady_clock::now() > deadline + patience_)
+        return fail(Code::timeout, "QEMU's monitor does not answer");
+      continue;
+    }
+    if (line->find("\"error\":") == std::string::npos) return line;
+    const std::string_view command = std::string_view(id).substr(id.find('-', kSecretDigits + 1) + 1);
+    return fail(Code::unsupported, fmt::format("QEMU: {}: {}", command, plain(text_in(*line, "desc"))));
   }
+}
+
+Result<std::optional<std::string>> Monitor::answer(const std::string& id) {
+  return answer_until(id, std::chrono::steady_clock::now());
+}
+
+Result<std::string> Monitor::tell(std::string_view command, std::string_view arguments, int descriptor) {
+  ISOLA_TRY(const std::string id, begin(command, arguments, descriptor));
+  ISOLA_TRY(auto line, answer_until(id, std::chrono::steady_clock::now() + patience_));
+  if (!line) return fail(Code::timeout, "QEMU's monitor does not answer");
+  return std::move(*line);
 }
 
 }  // namespace isola::boundary::microvm

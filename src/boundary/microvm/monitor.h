@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,9 +28,17 @@ class Monitor {
   // Gives back the line of its answer. `arguments`: a JSON object. `descriptor`: goes along.
   Result<std::string> tell(std::string_view command, std::string_view arguments = "", int descriptor = -1);
 
+  // The same in two halves, for a command that is answered while something else has to go on. begin() gives back what
+  // answer() asks for, which does not wait: nothing means not yet. fd() is readable when there may be more.
+  Result<std::string> begin(std::string_view command, std::string_view arguments = "", int descriptor = -1);
+  Result<std::optional<std::string>> answer(const std::string& id);
+  int fd() const { return socket_.get(); }
+
  private:
+  using Moment = std::chrono::steady_clock::time_point;
   Result<void> send(std::string_view line, int descriptor);
-  Result<std::string> next_line(std::chrono::steady_clock::time_point deadline);
+  Result<std::optional<std::string>> next_line(Moment deadline);  // nothing: not until then
+  Result<std::optional<std::string>> answer_until(const std::string& id, Moment deadline);
 
   Fd socket_;
   std::chrono::milliseconds patience_;

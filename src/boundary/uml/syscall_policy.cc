@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "boundary/core_limit.h"
+#include "boundary/shared_calls.h"
 
 namespace isola::boundary::uml {
 
@@ -46,8 +46,8 @@ constexpr uint32_t kAllowed[] = {
     __NR_gettimeofday, __NR_clock_gettime, __NR_clock_getres, __NR_clock_nanosleep, __NR_nanosleep, __NR_getitimer,
     __NR_setitimer, __NR_timer_create, __NR_timer_settime, __NR_timer_gettime, __NR_timer_delete,
     __NR_timer_getoverrun,
-    // the sockets that it was given (socketpair has rules)
-    __NR_getsockopt, __NR_setsockopt, __NR_sendto, __NR_sendmsg, __NR_sendmmsg, __NR_recvfrom, __NR_recvmsg,
+    // the sockets that it was given (socketpair and setsockopt have rules)
+    __NR_getsockopt, __NR_sendto, __NR_sendmsg, __NR_sendmmsg, __NR_recvfrom, __NR_recvmsg,
     __NR_recvmmsg, __NR_shutdown,
     // the machine
     __NR_uname, __NR_getrandom,
@@ -68,6 +68,7 @@ kernel::SeccompPolicy kernel_syscall_policy() {
   kernel::SeccompPolicy policy{.newest = kNewest};
   for (uint32_t number : kAllowed) policy.calls.push_back({.number = number});
   for (auto& call : core_limit_calls()) policy.calls.push_back(std::move(call));
+  policy.calls.push_back(no_socket_filters_call());
   const auto refuse = SeccompAction::error(EPERM);
   policy.calls.push_back({.number = __NR_clone,
                           .rules = {{{ArgumentTest::masked(0, kNamespaces, 0)}, SeccompAction::allow()}},

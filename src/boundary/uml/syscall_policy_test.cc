@@ -108,6 +108,10 @@ TEST(UmlSyscallPolicy, NothingLeadsOutOfTheBox) {
   for (uint64_t flag : {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC, CLONE_NEWUTS})
     EXPECT_EQ(answer(__NR_clone, {flag | SIGCHLD}), EPERM) << flag;
   EXPECT_EQ(answer(__NR_socketpair, {AF_INET}), EAFNOSUPPORT);
+  // The pool of compiled filters is the machine's.
+  for (uint64_t filter : {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF})
+    EXPECT_EQ(answer(__NR_setsockopt, {3, SOL_SOCKET, filter}), EPERM) << filter;
+  EXPECT_EQ(answer(__NR_setsockopt, {3, SOL_SOCKET, SO_SNDBUF}), kAllowed);
 }
 
 // Whoever crashes a kernel that he took over starts no core handler of the host.

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "boundary/program_output.h"
+#include "boundary/versions.h"
 
 namespace isola::boundary::uml {
 
@@ -23,6 +24,11 @@ Result<std::string> parse_kernel_version(const std::string& text) {
   if (!version.ends_with(kMark))
     return fail(Code::unsupported, "the kernel " + version + " was not made by `./dev up --boundary uml`");
   return version;
+}
+
+std::string UmlKernel::concern() const {
+  auto known = known_concern(Program::kernel, version);
+  return known.empty() ? "" : "in uml: " + known;
 }
 
 Result<UmlKernel> UmlKernel::find() {

@@ -19,6 +19,8 @@ struct UmlKernel {
   std::string version;  // "6.1.190-isola"
 
   static Result<UmlKernel> find();
+  // It works, but newer ones mend much; empty: recent enough.
+  std::string concern() const;
 };
 
 // From what `linux --version` prints.

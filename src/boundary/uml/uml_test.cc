@@ -17,6 +17,13 @@ TEST(UmlKernel, OnlyOneOfOursIsTaken) {
   }
 }
 
+TEST(UmlKernel, AnOldOneIsSaid) {
+  UmlKernel kernel{.program = {}, .disk = {}, .version = "6.1.190-isola"};
+  EXPECT_EQ(kernel.concern(), "");
+  kernel.version = "6.1.69-isola";
+  EXPECT_NE(kernel.concern().find("CVE"), std::string::npos);
+}
+
 TEST(UmlKernel, NoneIsSaid) {
   ::setenv("ISOLA_UML", "none", 1);
   auto none = UmlKernel::find();

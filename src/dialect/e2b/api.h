@@ -39,6 +39,8 @@ struct Options {
   std::function<std::string(const std::string& project, const std::string& name)> template_id = {};
 };
 
+struct Subject;
+
 class Api {
  public:
   Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Builder> builder,
@@ -60,6 +62,7 @@ class Api {
   void add_traffic(http::Router& router);
 
   http::RouteGroup& group(http::Router& router, const char* prefix);
+  std::function<Subject(const std::string& sandbox)> subjects() const;  // of lifecycle events
 
   std::shared_ptr<sandbox::Service> service_;
   std::shared_ptr<builder::Builder> builder_;

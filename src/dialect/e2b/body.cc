@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "dialect/e2b/connect.h"
@@ -15,7 +16,7 @@ using nlohmann::json;
 namespace {
 
 constexpr double kLongest = 10.0 * 365 * 24 * 3600;
-constexpr size_t kSwallowed = 64 << 20;
+constexpr auto kSwallowTime = std::chrono::minutes(10);
 
 }  // namespace
 
@@ -26,10 +27,11 @@ Task<Result<json>> read_body(http::Exchange& ex, bool may_be_empty, size_t most)
 }
 
 Task<void> swallow(http::Exchange& ex) {
-  for (size_t left = kSwallowed; left > 0;) {
+  if (ex.waits_to_send()) co_return;  // who asked first hears the answer first
+  const auto until = std::chrono::steady_clock::now() + kSwallowTime;
+  while (std::chrono::steady_clock::now() < until) {
     auto piece = co_await ex.read_some();
     if (!piece || piece->empty()) co_return;
-    left -= std::min(left, piece->size());
   }
 }
 

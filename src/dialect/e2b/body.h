@@ -10,8 +10,8 @@ namespace isola::e2b {
 
 // `may_be_empty`: nothing counts as an object without fields.
 Task<Result<nlohmann::json>> read_body(http::Exchange& ex, bool may_be_empty = false, size_t most = 1 << 20);
-// The rest of what is sent, up to a size: clients that are still writing when the answer comes see a broken connection
-// and not the answer.
+// The rest of what is sent, for as long as a large file takes: clients that are still writing when the answer comes see
+// a broken connection and not the answer. For callers who showed a right to send it.
 Task<void> swallow(http::Exchange& ex);
 bool given(const nlohmann::json& body, const char* name);
 Result<std::string> text(const nlohmann::json& body, const char* name);  // not given: empty

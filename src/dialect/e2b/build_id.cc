@@ -23,8 +23,14 @@ std::string uuid_of(std::string_view id) {
     number = number * kDigits.size() + digit;
   }
   std::string hex = fmt::format("{:016x}{:016x}", static_cast<uint64_t>(number >> 64), static_cast<uint64_t>(number));
-  for (size_t at : {20, 16, 12, 8}) hex.insert(at, "-");
-  return hex;
+  return uuid_of_digest(hex);
+}
+
+std::string uuid_of_digest(std::string_view hex) {
+  if (hex.size() < 32) return std::string(hex);
+  std::string uuid(hex.substr(0, 32));
+  for (size_t at : {20, 16, 12, 8}) uuid.insert(at, "-");
+  return uuid;
 }
 
 std::string build_id(std::string_view uuid) {

@@ -13,4 +13,7 @@ namespace isola::e2b {
 std::string uuid_of(std::string_view id);
 std::string build_id(std::string_view uuid);
 
+// A UUID out of the first 32 of many hex digits; fewer stay as they are.
+std::string uuid_of_digest(std::string_view hex);
+
 }  // namespace isola::e2b

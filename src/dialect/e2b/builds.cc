@@ -20,6 +20,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr int64_t kUploadSeconds = 3600;  // that an address for the files of a build is good for
+
 constexpr size_t kMostLogEntries = 100;
 constexpr size_t kMostSteps = 1000;
 constexpr size_t kWritten = 1 << 20;  // of uploaded files, at once
@@ -213,10 +215,11 @@ Task<Result<void>> where_to(Builder& builder, http::Exchange& ex, const std::str
   if (!builder::is_context_hash(hash)) co_return fail(Code::invalid, "the hash must be 64 hex digits");
   ISOLA_CO_TRY(auto known, builder.store().find_template(project, std::string(ex.param("template"))));
   std::string origin = std::string(ex.secure() ? "https://" : "http://") + std::string(ex.host_header());
+  const std::string until = std::to_string(sandbox::now_millis() / 1000 + kUploadSeconds);
   // Said also when they are here: a client may want to put them anew.
   json out = {{"present", builder.contexts().has(project, builder::claimed(hash))},
-              {"url", origin + "/build-files/" + project + "/" + hash + "?key=" + key +
-                          "&token=" + upload_token(secret, project, hash, key)}};
+              {"url", origin + "/build-files/" + project + "/" + hash + "?key=" + key + "&expires=" + until +
+                          "&token=" + upload_token(secret, project, hash, key, until)}};
   ex.reply(201, dialect::dump(out));
   co_return Result<void>();
 }
@@ -319,8 +322,10 @@ void Api::add_builds(http::Router& router) {
     path.remove_prefix(std::min(path.size(), std::string_view("/build-files/").size()));
     auto slash = path.find('/');
     std::string project(path.substr(0, slash)), hash(slash == path.npos ? "" : path.substr(slash + 1));
-    std::string right = upload_token(secret, project, hash, key);
-    if (right.empty() || !equal_secrets(right, token) || keys->revoked_at(key)) {
+    std::string until(ex.query("expires").value_or(""));
+    std::string right = upload_token(secret, project, hash, key, until);
+    if (right.empty() || !equal_secrets(right, token) || keys->revoked_at(key) ||
+        std::strtoll(until.c_str(), nullptr, 10) < sandbox::now_millis() / 1000) {
       ex.fail(http::ErrorReply{401, "unauthenticated", "this address does not take the files of a build", {}});
       co_return false;
     }

@@ -46,7 +46,7 @@ struct Call : Inside {
 using Unary = std::function<Task<Result<nlohmann::json>>(Call&)>;
 using Streaming = std::function<Task<Result<void>>(Call&, RpcStream&)>;
 // Takes the next messages of a request that is a stream itself; the answer is one empty message.
-using Listening = std::function<Task<Result<void>>(Call&, const std::vector<nlohmann::json>&)>;
+using Listening = std::function<Task<Result<void>>(Call&, std::vector<nlohmann::json>)>;
 
 // The call as the user that `name` says (empty: the template's own). denied: there is no such user.
 Task<Result<Call>> enter(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box, std::string name);

@@ -126,7 +126,9 @@ Task<void> RpcStream::end(std::optional<RpcError> error) {
 
 namespace {
 
+// What the protocol allows: ten digits.
 std::optional<int64_t> number(std::string_view text) {
+  if (text.size() > 10) return std::nullopt;
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;

@@ -39,6 +39,7 @@ class EnvelopeReader {
   Result<void> feed(std::string_view bytes);
   std::optional<std::string> next();  // the next whole message; compressed ones are refused by feed
   bool empty() const { return buffer_.empty(); }
+  size_t held() const { return buffer_.size(); }  // bytes of messages that are not whole yet
 
  private:
   size_t most_;

@@ -7,7 +7,9 @@
 #include "dialect/e2b/metrics.h"
 #include "dialect/e2b/tokens.h"
 #include "dialect/e2b/watchers.h"
+#include "dialect/shared/input.h"
 #include "dialect/shared/text.h"
+#include "http/error_reply.h"
 
 namespace isola::e2b {
 
@@ -17,8 +19,9 @@ namespace {
 
 constexpr const char* kSandbox = "e2b-sandbox";
 // Of one message: what carries input for a process, and every other, which is names and settings.
-constexpr size_t kMostInput = 16 << 20, kMostEnvdBody = 1 << 20;
+constexpr size_t kMostInput = 16 << 20, kMostEnvdBody = 1 << 20, kFreeInput = 64 << 10;
 constexpr store::Millis kWoken = 300'000;
+constexpr auto kQuietInput = std::chrono::hours(1);  // whoever types may have to think
 
 void unauthorized(http::Exchange& ex, const std::string& message) {
   ex.reply(401, dialect::dump({{"code", 401}, {"message", message}}));
@@ -38,7 +41,7 @@ Task<std::optional<Call>> enter_rpc(sandbox::Service& service, http::Exchange& e
   std::string name = basic_user(ex.header("authorization")).value_or("");
   auto call = co_await enter(service, ex, *box, name);
   if (call) co_return std::move(*call);
-  if (!is_running(*box)) {
+  if (!is_running(*box) && !may_come_back(*box, call.error())) {
     gone(ex, (*box)->id());
     co_return std::nullopt;
   }
@@ -53,16 +56,17 @@ Task<std::optional<Call>> enter_rpc(sandbox::Service& service, http::Exchange& e
   co_return std::nullopt;
 }
 
+Task<Result<json>> read_call(http::Exchange& ex, size_t most) {
+  ISOLA_CO_TRY(std::string text, co_await ex.read_all(most));
+  co_return parse_object(text);
+}
+
 // One envelope, and nothing after it.
 Task<Result<json>> read_message(http::Exchange& ex) {
+  ISOLA_CO_TRY(std::string text, co_await ex.read_all(kMostEnvdBody));
   EnvelopeReader reader(kMostEnvdBody);
-  std::optional<std::string> message;
-  for (;;) {
-    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
-    if (piece.empty()) break;
-    ISOLA_CO_CHECK(reader.feed(piece));
-    if (!message) message = reader.next();
-  }
+  ISOLA_CO_CHECK(reader.feed(text));
+  auto message = reader.next();
   if (!message) co_return fail(Code::invalid, "the request holds no whole message");
   co_return parse_object(*message);
 }
@@ -76,6 +80,13 @@ void starting(http::Exchange& ex, const std::string& sandbox) {
 
 void gone(http::Exchange& ex, const std::string& sandbox) {
   ex.reply(502, dialect::dump({{"sandboxId", sandbox}, {"message", "The sandbox was not found"}, {"code", 502}}));
+}
+
+void not_woken(http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error) {
+  if (!may_come_back(box, error)) return gone(ex, box->id());
+  const int status = http::status_of(error.code);
+  ex.set_header("Retry-After", "1");
+  ex.reply(status, dialect::dump({{"sandboxId", box->id()}, {"message", error.message}, {"code", status}}));
 }
 
 bool is_running(const sandbox::BoxPtr& box) {
@@ -100,6 +111,10 @@ void cut_off(http::Exchange& ex, const sandbox::BoxPtr& box) {
 bool may_wake(const sandbox::BoxPtr& box) {
   auto record = box->record();
   return (record.state == State::paused || record.state == State::archived) && record.lifetime.auto_resume;
+}
+
+bool may_come_back(const sandbox::BoxPtr& box, const Error& error) {
+  return may_wake(box) && (error.code == Code::exhausted || error.code == Code::unavailable);
 }
 
 Task<Result<void>> wake(sandbox::Service& service, sandbox::BoxPtr box) {
@@ -158,10 +173,13 @@ Task<bool> Envd::guard(http::Exchange& ex) {
     unauthorized(ex, "unauthorized access, please provide a valid access token or method signing if supported");
     co_return false;
   }
-  if (asleep && !open) {
+  if (!open) ex.note("project", (*box)->project());  // who pays for the memory that its body takes
+  // Calls of the Connect protocol wake it themselves: why that failed, each has to say in its own shape.
+  const bool rpc = ex.path().starts_with("/process.") || ex.path().starts_with("/filesystem.");
+  if (asleep && !open && !rpc) {
     auto woken = co_await wake(*service_, *box);
     if (!woken) {
-      gone(ex, id);
+      not_woken(ex, *box, woken.error());
       co_return false;
     }
   }
@@ -196,8 +214,7 @@ void Envd::call(const char* path, Unary step, Size size) {
   auto handler = [service, most, step = std::move(step)](http::Exchange& ex) -> Task<void> {
     auto call = co_await enter_rpc(*service, ex, Shape::call);
     if (!call) co_return;
-    auto text = co_await ex.read_all(most);
-    auto body = text ? parse_object(*text) : Result<json>(std::unexpected(text.error()));
+    auto body = co_await read_call(ex, most);
     if (!body) co_return fail_rpc(ex, rpc_error(body.error()));
     call->body = std::move(*body);
     auto answer = co_await step(*call);
@@ -235,7 +252,9 @@ void Envd::client_stream(const char* path, Listening step) {
     auto call = co_await enter_rpc(*service, ex, Shape::stream);
     if (!call) co_return;
     RpcStream out(ex);
+    ex.body_time(kQuietInput);
     EnvelopeReader reader(kMostInput);
+    std::optional<Shares::Share> share;  // of messages that are not whole yet, where they are large
     Result<void> done;
     while (done) {
       auto piece = co_await ex.read_some();
@@ -244,7 +263,11 @@ void Envd::client_stream(const char* path, Listening step) {
         break;
       }
       std::vector<json> messages;
-      done = reader.feed(*piece);
+      if (reader.held() + piece->size() > kFreeInput) {
+        if (!share) share.emplace(dialect::waiting_input().of(call->box->project()));
+        done = share->take_all(piece->size(), "input");
+      }
+      if (done) done = reader.feed(*piece);
       while (done) {
         auto text = reader.next();
         if (!text) break;
@@ -254,7 +277,8 @@ void Envd::client_stream(const char* path, Listening step) {
         else
           done = std::unexpected(message.error());
       }
-      if (done) done = co_await step(*call, messages);
+      if (done && !messages.empty()) done = co_await step(*call, std::move(messages));
+      if (reader.held() <= kFreeInput) share.reset();
     }
     if (!done) co_return co_await out.end(rpc_error(done.error()));
     out.hold("{}");

@@ -62,6 +62,9 @@ void starting(http::Exchange& ex, const std::string& sandbox);
 // 502, as E2B's edge says that a sandbox is not there (any more).
 void gone(http::Exchange& ex, const std::string& sandbox);
 bool is_running(const sandbox::BoxPtr& box);
+// What a call says that could not bring it back: 429 or 503 with the reason where the next one may, else as gone().
+void not_woken(http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error);
+bool may_come_back(const sandbox::BoxPtr& box, const Error& error);
 // Ended or paused under a call that failed: then the failure is not the call's own doing.
 Task<bool> left_under(sandbox::BoxPtr box);
 // What a call says whose sandbox went away under it: a reset where an answer has begun, since an orderly end would be

@@ -7,6 +7,7 @@
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/results.h"
 #include "dialect/shared/cell.h"
+#include "dialect/shared/input.h"
 #include "dialect/shared/text.h"
 #include "interpreter/events.h"
 
@@ -47,22 +48,46 @@ void refuse(http::Exchange& ex, const BoxPtr& box, const Error& error) {
   refuse(ex, 500, error.message);
 }
 
-Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
+struct AskedCell {
+  std::string request;  // as it is sent inside
+  std::string shown, context, language;
+};
+
+// The body and what was read of it go when this returns: a cell may run for days. Nothing: it was refused.
+Task<std::optional<AskedCell>> read_cell(http::Exchange& ex, BoxPtr box) {
   auto text = co_await ex.read_all(kMaxBody);
-  if (!text) co_return ex.fail(text.error());
+  if (!text) ex.fail(text.error());
+  if (!text) co_return std::nullopt;
   json body = check_json_bound(*text) ? json::parse(*text, nullptr, false) : json();
-  if (!body.is_object() || !body["code"].is_string()) co_return refuse(ex, 422, "code: must be a string");
-  std::string context = text_of(body, "context_id"), language = text_of(body, "language");
-  if (!context.empty() && !language.empty())
-    co_return refuse(ex, 400, "Only one of context_id or language can be provided");
-  sandbox::CodeRun::Spec spec{.code = body["code"].get_ref<const std::string&>().substr(0, kShown),
-                              .task = {},
-                              .by = sandbox::Caller(sandbox::kOwnToken)};
+  if (!body.is_object() || !body["code"].is_string()) {
+    refuse(ex, 422, "code: must be a string");
+    co_return std::nullopt;
+  }
+  AskedCell cell;
+  cell.context = text_of(body, "context_id"), cell.language = text_of(body, "language");
+  if (!cell.context.empty() && !cell.language.empty()) {
+    refuse(ex, 400, "Only one of context_id or language can be provided");
+    co_return std::nullopt;
+  }
+  cell.shown = body["code"].get_ref<const std::string&>().substr(0, kShown);
   json request = {{"op", "execute"}, {"code", std::move(body["code"])}};
-  if (!context.empty()) request["context"] = context;
-  if (!language.empty()) request["language"] = language;
-  if (body["env_vars"].is_object()) request["env"] = body["env_vars"];
+  if (!cell.context.empty()) request["context"] = cell.context;
+  if (!cell.language.empty()) request["language"] = cell.language;
+  if (body["env_vars"].is_object()) request["env"] = std::move(body["env_vars"]);
   if (auto record = box->record(); !record.env.empty()) request["sandbox_env"] = record.env;
+  cell.request = dialect::dump(request);
+  co_return cell;
+}
+
+Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
+  auto cell = co_await read_cell(ex, box);
+  if (!cell) co_return;
+  // Until it is inside, which may take long, it is held here.
+  auto room = dialect::room_for_input(box->project(), cell->request.size());
+  if (!room) co_return refuse(ex, 429, room.error().message);
+  std::optional<Shares::Share> share(std::move(*room));
+  std::string context = std::move(cell->context), language = std::move(cell->language);
+  sandbox::CodeRun::Spec spec{.code = std::move(cell->shown), .task = {}, .by = sandbox::Caller(sandbox::kOwnToken)};
   auto run = co_await service.begin_code(box, std::move(spec));
   if (!run && !is_running(box) && !may_wake(box)) co_return gone(ex, box->id());
   if (!run) co_return refuse(ex, run.error().code == Code::exhausted ? 429 : 400, run.error().message);
@@ -73,13 +98,13 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
                          .ex = ex,
                          .box = box,
                          .run = **run,
-                         .request = dialect::dump(request),
+                         .request = std::move(cell->request),
                          .language = language,
                          .context = named ? context : language,
                          .ping = kKeepalive};
-  request.clear();
   bool begun = false, whole = false;
   auto say = [&](json event) -> Task<bool> {
+    share.reset();
     std::string type = text_of(event, "type"), out, tail;
     // While the sandbox is being ended, what runs in it may still say that it was.
     if (type == "end" && !is_running(box)) co_return false;
@@ -186,6 +211,7 @@ Task<void> serve_interpreter(sandbox::Service& service, http::Exchange& ex, BoxP
   const bool needed = runs || access.of_contexts || !given.empty();
   if (needed && (access.token.empty() || !equal_secrets(given, access.token)))
     co_return refuse(ex, 401, "unauthorized access, please provide a valid access token");
+  if (needed) ex.note("project", box->project());  // who pays for the memory that its body takes
   if (runs) {
     ex.body_limit(kMaxBody);
     co_return co_await execute(service, ex, std::move(box));

@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <array>
 
+#include "base/hash/sha256.h"
 #include "base/ids.h"
+#include "dialect/e2b/build_id.h"
+#include "dialect/e2b/network.h"
+#include "dialect/e2b/views.h"
 #include "dialect/shared/base64.h"
 #include "dialect/shared/text.h"
 
@@ -18,15 +22,17 @@ namespace {
 struct Word {
   ledger::Kind kind;
   std::string_view word;
+  std::string_view label;  // what deliveries called it before there were types
 };
-constexpr std::string_view kSnapshotted = "sandbox.lifecycle.snapshotted";
+constexpr std::string_view kSnapshotted = "sandbox.lifecycle.snapshotted", kUpdated = "sandbox.lifecycle.updated",
+                           kPaused = "sandbox.lifecycle.paused", kKilled = "sandbox.lifecycle.killed";
 constexpr std::array kWords = {
-    Word{ledger::Kind::sandbox_created, "sandbox.lifecycle.created"},
-    Word{ledger::Kind::sandbox_updated, "sandbox.lifecycle.updated"},
-    Word{ledger::Kind::sandbox_paused, "sandbox.lifecycle.paused"},
-    Word{ledger::Kind::sandbox_resumed, "sandbox.lifecycle.resumed"},
-    Word{ledger::Kind::sandbox_forked, kSnapshotted},
-    Word{ledger::Kind::sandbox_ended, "sandbox.lifecycle.killed"},
+    Word{ledger::Kind::sandbox_created, "sandbox.lifecycle.created", "create"},
+    Word{ledger::Kind::sandbox_updated, kUpdated, "update"},
+    Word{ledger::Kind::sandbox_paused, kPaused, "pause"},
+    Word{ledger::Kind::sandbox_resumed, "sandbox.lifecycle.resumed", "resume"},
+    Word{ledger::Kind::sandbox_forked, kSnapshotted, "snapshot"},
+    Word{ledger::Kind::sandbox_ended, kKilled, "kill"},
 };
 constexpr auto kSpellings = [] {
   std::array<std::string_view, kWords.size()> words{};
@@ -37,13 +43,59 @@ constexpr auto kSpellings = [] {
 // As E2B's are: a UUID, out of the hash that the ledger gave the entry.
 std::string id_of(const ledger::Event& event) {
   const auto& h = event.hash;
-  if (h.size() < 32) return std::to_string(event.seq);
-  return h.substr(0, 8) + "-" + h.substr(8, 4) + "-" + h.substr(12, 4) + "-" + h.substr(16, 4) + "-" + h.substr(20, 12);
+  return h.size() < 32 ? std::to_string(event.seq) : uuid_of_digest(h);
 }
 
 json data_of(const ledger::Event& event) {
   json data = json::parse(event.data, nullptr, false);
   return data.is_object() ? data : json(nullptr);
+}
+
+// What E2B tells of it; what else the ledger knows is in the logs.
+json told_of(const ledger::Event& event, std::string_view word, const Subject& about) {
+  json out = json::object();
+  if (about.record) {
+    if (auto metadata = without_notes(about.record->metadata); !metadata.empty()) out["sandbox_metadata"] = metadata;
+    // Where something stopped running: what ran, and for how long.
+    if (word == kKilled || word == kPaused)
+      out["execution"] = {{"started_at", dialect::when(about.record->created)},
+                          {"vcpu_count", vcpus_of(*about.record)},
+                          {"memory_mb", about.record->limits.memory >> 20},
+                          {"execution_time", std::max<store::Millis>(0, event.time - about.record->created)}};
+  }
+  if (word == kUpdated) {
+    json data = data_of(event);
+    auto deadline = data.is_object() ? data.value("deadline", json()) : json();
+    const json changed = data.is_object() ? data.value("changed", json::array()) : json::array();
+    bool said = false;
+    for (const auto& one : changed) said |= one == "deadline";
+    if (said && deadline.is_number_integer()) out["set_timeout"] = dialect::when(deadline.get<store::Millis>());
+  }
+  return out.empty() ? json(nullptr) : out;
+}
+
+// The names of all that both tell, camelCase in the list and snake_case in deliveries.
+struct Names {
+  const char *data, *sandbox, *execution, *template_id, *build, *team;
+};
+constexpr Names kListed{"eventData",         "sandboxId",      "sandboxExecutionId",
+                        "sandboxTemplateId", "sandboxBuildId", "sandboxTeamId"};
+constexpr Names kDelivered{"event_data",          "sandbox_id",       "sandbox_execution_id",
+                           "sandbox_template_id", "sandbox_build_id", "sandbox_team_id"};
+
+json told(const ledger::Event& event, std::string_view word, const Subject& about, const Names& names) {
+  // One for its whole life: what runs after a pause is what ran before.
+  auto execution = sha256("execution\n" + event.sandbox);
+  return {{"version", "v2"},
+          {"id", id_of(event)},
+          {"type", word},
+          {"timestamp", dialect::when(event.time)},
+          {names.data, told_of(event, word, about)},
+          {names.sandbox, event.sandbox},
+          {names.execution, uuid_of_digest(execution.value_or(""))},
+          {names.template_id, about.template_id},
+          {names.build, about.record ? uuid_of_digest(about.record->digest) : ""},
+          {names.team, event.project}};
 }
 
 }  // namespace
@@ -59,30 +111,21 @@ std::optional<std::string_view> lifecycle_word(const ledger::Event& event) {
   return std::nullopt;
 }
 
-json lifecycle_view(const ledger::Event& event, std::string_view word) {
-  return {{"version", "v2"},
-          {"id", id_of(event)},
-          {"type", word},
-          {"timestamp", dialect::when(event.time)},
-          {"eventData", data_of(event)},
-          {"sandboxId", event.sandbox},
-          {"sandboxTeamId", event.project}};
+json lifecycle_view(const ledger::Event& event, std::string_view word, const Subject& about) {
+  return told(event, word, about, kListed);
 }
 
-// The same with other names: deliveries are snake_case where the list is camelCase.
-std::optional<webhook::Message> lifecycle_message(const store::WebhookRecord& to, const ledger::Event& event) {
+std::optional<webhook::Message> lifecycle_message(const store::WebhookRecord& to, const ledger::Event& event,
+                                                  const Look& look) {
   auto word = lifecycle_word(event);
   if (!word || std::ranges::find(to.events, *word) == to.events.end()) return std::nullopt;
   webhook::Message message;
-  message.body = dialect::dump({{"version", "v2"},
-                                {"id", id_of(event)},
-                                {"type", *word},
-                                {"event_category", "lifecycle"},
-                                {"event_label", word->substr(word->rfind('.') + 1)},
-                                {"timestamp", dialect::when(event.time)},
-                                {"event_data", data_of(event)},
-                                {"sandbox_id", event.sandbox},
-                                {"sandbox_team_id", event.project}});
+  json body = told(event, *word, look(event.sandbox), kDelivered);
+  body["event_category"] = "lifecycle";
+  for (const auto& one : kWords)
+    if (one.word == *word) body["event_label"] = one.label;
+  if (body["event_data"].is_null()) body.erase("event_data");
+  message.body = dialect::dump(body);
   message.headers = {{"e2b-webhook-id", to.id},
                      {"e2b-delivery-id", new_token()},
                      {"e2b-signature-version", "v1"},

@@ -1,5 +1,6 @@
 // Looking at sandboxes from outside: metrics, logs and lifecycle events, the latter two out of the ledger.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -17,6 +18,8 @@ using nlohmann::json;
 using sandbox::BoxPtr;
 
 namespace {
+
+constexpr size_t kMostEntries = 10000;  // of the ledger that one question looks at
 
 json view(const Measured& m) {
   return {{"timestamp", dialect::when(m.at)},
@@ -103,7 +106,10 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
   filter.project = record.project;
   filter.sandbox = record.id;
   ISOLA_CO_TRY(auto limit, number_field(ex, "limit"));
-  filter.limit = static_cast<size_t>(std::clamp<int64_t>(limit.value_or(1000), 1, 10000));
+  const auto most = static_cast<size_t>(std::clamp<int64_t>(limit.value_or(1000), 1, kMostEntries));
+  std::string search(ex.query("search").value_or("")), level(ex.query("level").value_or(""));
+  // What is left out does not count.
+  filter.limit = search.empty() && level.empty() ? most : kMostEntries;
   ISOLA_CO_TRY(auto from, number_field(ex, now ? "cursor" : "start"));
   if (ex.query("direction").value_or("") == "backward") {
     filter.newest_first = true;
@@ -114,8 +120,8 @@ Task<Result<void>> logs(sandbox::Service& service, http::Exchange& ex, bool now)
   (void)co_await service.flush_ledger();
   ISOLA_CO_TRY(auto events, co_await dialect::until_gone(ex, service.ask_ledger(filter.project, filter)));
   json entries = json::array(), lines = json::array();
-  std::string search(ex.query("search").value_or("")), level(ex.query("level").value_or(""));
   for (const auto& event : events) {
+    if (entries.size() >= most) break;
     json entry = entry_of(event);
     std::string line = line_of(entry);
     if (!search.empty() && line.find(search) == std::string::npos) continue;
@@ -148,13 +154,13 @@ Result<std::set<std::string, std::less<>>> types_of(const http::Exchange& ex) {
   return out;
 }
 
-Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex, const Look& look) {
   ledger::EventFilter filter;
   filter.project = dialect::project_of(ex);
   filter.sandbox = plain_id(ex.param("id"));
   filter.kind_prefix = "sandbox.";
   filter.newest_first = ex.query("orderAsc").value_or("") != "true";
-  filter.limit = 10000;
+  filter.limit = kMostEntries;
   ISOLA_CO_TRY(auto offset, number_field(ex, "offset"));
   ISOLA_CO_TRY(auto limit, number_field(ex, "limit"));
   if (limit && (*limit < 1 || *limit > 100)) co_return fail(Code::invalid, "limit: must be between 1 and 100");
@@ -163,18 +169,33 @@ Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(auto types, types_of(ex));
   json out = json::array();
   int64_t skip = offset.value_or(0);
+  std::map<std::string, Subject> known;
   for (const auto& event : events) {
     auto word = lifecycle_word(event);
     if (!word || (!types.empty() && !types.contains(*word))) continue;
     if (skip-- > 0) continue;
     if (static_cast<int64_t>(out.size()) >= limit.value_or(10)) break;
-    out.push_back(lifecycle_view(event, *word));
+    auto about = known.find(event.sandbox);
+    if (about == known.end()) about = known.emplace(event.sandbox, look(event.sandbox)).first;
+    out.push_back(lifecycle_view(event, *word, about->second));
   }
   ex.reply(200, dialect::dump(out));
   co_return Result<void>();
 }
 
 }  // namespace
+
+Look Api::subjects() const {
+  return [service = service_, ids = options_.template_id](const std::string& sandbox) {
+    Subject about;
+    if (auto box = service->find_any(sandbox))
+      about.record = (*box)->record();
+    else if (auto ended = service->store().find_sandbox(sandbox))
+      about.record = std::move(*ended);
+    if (about.record) about.template_id = ids(about.record->project, about.record->template_name);
+    return about;
+  };
+}
 
 void Api::add_observation(http::Router& router) {
   auto service = service_;
@@ -187,7 +208,7 @@ void Api::add_observation(http::Router& router) {
                                         return logs(*service, ex, true);
                                       }));
   auto& events = group(router, "/events");
-  auto told = handled([service](http::Exchange& ex) { return lifecycle(*service, ex); });
+  auto told = handled([service, look = subjects()](http::Exchange& ex) { return lifecycle(*service, ex, look); });
   events.add("GET", "/events/sandboxes", told);
   events.add("GET", "/events/sandboxes/{id}", told);
   // Whoever logs in with a key is of one team, its project.

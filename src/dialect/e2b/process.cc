@@ -1,11 +1,13 @@
 // process.Process: starting, following, feeding and ending commands.
 #include <fmt/format.h>
 
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <csignal>
 
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/launches.h"
 #include "dialect/shared/base64.h"
+#include "dialect/shared/input.h"
 #include "dialect/shared/text.h"
 #include "dialect/shared/unread.h"
 
@@ -225,6 +227,7 @@ Task<Result<void>> start(Call& call, RpcStream& out, Launches& launches) {
   if (auto tag = call.body.find("tag"); tag != call.body.end() && tag->is_string())
     launch.tag = tag->get<std::string>();
   if (launch.tag && launch.tag->size() > 1024) co_return fail(Code::invalid, "tag: is too long");
+  call.body = json::object();  // the command may run for days
   launch.pty = spec.pty;
   launch.input = spec.stdin_mode == guest::Stdin::pipe;
   std::string cwd = spec.cwd, command = spec.argv[0];
@@ -273,6 +276,7 @@ Task<Result<sandbox::CommandInfo>> living(Call& call, Launches& launches, const 
 
 Task<Result<void>> attach(Call& call, RpcStream& out, Launches& launches) {
   ISOLA_CO_TRY(auto info, co_await selected(call, launches, call.body));
+  call.body = json::object();
   ISOLA_CO_TRY(auto timeout, timeout_of(call.ex));
   Following how;
   if (timeout) how.deadline = Clock::now() + milliseconds(*timeout);
@@ -299,26 +303,48 @@ Task<Result<json>> list_processes(Call& call, Launches& launches) {
   co_return json{{"processes", out}};
 }
 
-Task<Result<void>> feed(Call& call, Launches& launches, const sandbox::CommandInfo& info, const json& body) {
-  const json input = body.value("input", json::object());
-  bool to_pty = input.is_object() && input.contains("pty");
-  if (!to_pty && !(input.is_object() && input.contains("stdin")))
-    co_return fail(Code::unsupported, "input: must hold stdin or pty");
-  auto bytes = dialect::from_base64(text_of(input, to_pty ? "pty" : "stdin"));
-  if (!bytes) co_return fail(Code::invalid, "input: is not base64");
+struct Input {
+  bool to_pty = false;
+  std::string bytes;
+};
+
+// Nothing of the message stays: what a process reads slowly is held as it is, once.
+Result<Input> read_input(json body) {
+  json* input = body.contains("input") ? &body["input"] : nullptr;
+  Input out;
+  out.to_pty = input && input->is_object() && input->contains("pty");
+  if (!out.to_pty && !(input && input->is_object() && input->contains("stdin")))
+    return fail(Code::unsupported, "input: must hold stdin or pty");
+  const json& text = (*input)[out.to_pty ? "pty" : "stdin"];
+  auto bytes = dialect::from_base64(text.is_string() ? text.get_ref<const std::string&>() : std::string());
+  if (!bytes) return fail(Code::invalid, "input: is not base64");
+  out.bytes = std::move(*bytes);
+  return out;
+}
+
+Task<Result<void>> feed(Call& call, Launches& launches, const sandbox::CommandInfo& info, json body) {
+  using namespace boost::asio::experimental::awaitable_operators;
+  ISOLA_CO_TRY(Input input, read_input(std::move(body)));
+  const bool to_pty = input.to_pty;
   if (to_pty && !info.pty)
     co_return fail(Code::internal, "error writing to tty: the process has none; write to its stdin");
   if (!to_pty && info.pty)
     co_return fail(Code::internal, "error writing to stdin: the process has a tty; write to that");
   if (auto launch = launches.find(call.box, info.pid); launch && !launch->input)
     co_return fail(Code::internal, "error writing to stdin: stdin not enabled or closed");
+  ISOLA_CO_TRY(auto share, dialect::room_for_input(call.box->project(), input.bytes.size()));
   ISOLA_CO_TRY(Running running, co_await call.service.attach(call.box, info.id, guest::kFromNow));
-  co_return co_await running.channel->write(*bytes);
+  // A process may take for ever; whoever does not wait for it must not go on holding what it sent.
+  auto first = co_await (dialect::feed(running.channel, input.bytes) || call.ex.left());
+  if (first.index() == 0) co_return std::get<0>(first);
+  call.ex.abort();
+  co_return fail(Code::unavailable, "the client has left");
 }
 
 Task<Result<json>> send_input(Call& call, Launches& launches) {
   ISOLA_CO_TRY(auto info, co_await living(call, launches, call.body));
-  ISOLA_CO_CHECK(co_await feed(call, launches, info, call.body));
+  json body = std::exchange(call.body, json::object());
+  ISOLA_CO_CHECK(co_await feed(call, launches, info, std::move(body)));
   co_return json::object();
 }
 
@@ -360,9 +386,9 @@ Task<Result<json>> update(Call& call, Launches& launches) {
 
 // Input as a stream of messages: {"start":{"process":…}}, then {"data":{"input":…}}. What was started stays in the
 // call's body for the messages that come later.
-Task<Result<void>> stream_input(Call& call, const std::vector<json>& messages, Launches& launches) {
+Task<Result<void>> stream_input(Call& call, std::vector<json> messages, Launches& launches) {
   std::optional<sandbox::CommandInfo> info;
-  for (const auto& message : messages) {
+  for (auto& message : messages) {
     if (auto begin = message.find("start"); begin != message.end()) {
       if (!begin->is_object()) co_return fail(Code::invalid, "start: must be an object");
       call.body = *begin;
@@ -373,7 +399,7 @@ Task<Result<void>> stream_input(Call& call, const std::vector<json>& messages, L
       if (!info) {
         ISOLA_CO_TRY(info, co_await living(call, launches, call.body));
       }
-      ISOLA_CO_CHECK(co_await feed(call, launches, *info, *data));
+      ISOLA_CO_CHECK(co_await feed(call, launches, *info, std::move(*data)));
     } else if (!message.contains("keepalive")) {
       co_return fail(Code::unsupported, "invalid event type");
     }
@@ -392,8 +418,8 @@ void Envd::add_process() {
   call("/process.Process/CloseStdin", [launches](Call& c) { return close_input(c, *launches); });
   call("/process.Process/SendSignal", [launches](Call& c) { return send_signal(c, *launches); });
   call("/process.Process/Update", [launches](Call& c) { return update(c, *launches); });
-  client_stream("/process.Process/StreamInput", [launches](Call& c, const std::vector<json>& messages) {
-    return stream_input(c, messages, *launches);
+  client_stream("/process.Process/StreamInput", [launches](Call& c, std::vector<json> messages) {
+    return stream_input(c, std::move(messages), *launches);
   });
 }
 

@@ -25,8 +25,8 @@ using sandbox::BoxPtr;
 
 namespace {
 
-constexpr size_t kPage = 100;  // at most, and where nothing is said
-constexpr size_t kLongestKey = 200;
+constexpr size_t kPage = 100;                              // at most, and where nothing is said
+constexpr size_t kLongestKey = 255, kLongestAsItIs = 200;  // of idempotency
 
 Result<store::Labels> labels(const json& body, const char* name) {
   store::Labels out;
@@ -101,6 +101,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   request.usual_limits = true;
   request.project = dialect::project_of(ex);
   request.by = request.actor = std::string(ex.noted("key"));
+  request.may_mount_buckets = store::allows(dialect::scope_of(ex), store::Scope::admin);
   ISOLA_CO_TRY(request.template_name, text(body, "templateID"));
   if (request.template_name.empty()) co_return fail(Code::invalid, "templateID: is missing");
   const std::string asked_for = request.template_name;
@@ -123,7 +124,12 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   request.public_ports = network.public_ports;
   if (auto word = ex.header("idempotency-key"); !word.empty()) {
     if (word.size() > kLongestKey) co_return fail(Code::invalid, "Idempotency-Key: is too long");
+    // The service's own keys are shorter.
     request.key = "e2b:" + std::string(word);
+    if (word.size() > kLongestAsItIs) {
+      ISOLA_CO_TRY(std::string hash, sha256(word));
+      request.key = "e2b:sha256:" + hash;
+    }
     ISOLA_CO_TRY(network.notes.asked, sha256(dialect::dump(body)));
   }
   const std::string asked = network.notes.asked;
@@ -272,15 +278,15 @@ Result<Wanted> wanted_of(sandbox::Service& service, const http::Exchange& ex, bo
 
 // The store's pages, newest first, sifted. A token is where the last one that was shown stands, whether it is still
 // there or not.
-Result<store::SandboxPage> sifted(sandbox::Service& service, const Wanted& wanted, const std::string& token) {
+Task<Result<store::SandboxPage>> sifted(sandbox::Service& service, const Wanted& wanted, const std::string& token) {
   store::Cursor last;
   if (!token.empty()) {
-    ISOLA_TRY(last, store::parse_cursor(token));
+    ISOLA_CO_TRY(last, store::parse_cursor(token));
   }
   std::vector<store::SandboxRecord> all;
   std::string cursor;
   do {
-    ISOLA_TRY(auto page, service.list(wanted.filter, cursor, 1000));
+    ISOLA_CO_TRY(auto page, co_await service.list(wanted.filter, cursor, 1000));
     for (auto& record : page.sandboxes) {
       if (record.created < wanted.from) continue;
       if (!wanted.template_name.empty() && plain_name(record.template_name) != wanted.template_name) continue;
@@ -300,33 +306,34 @@ Result<store::SandboxPage> sifted(sandbox::Service& service, const Wanted& wante
   store::SandboxPage page;
   for (; begin != all.end() && page.sandboxes.size() < wanted.limit; ++begin) page.sandboxes.push_back(*begin);
   if (begin != all.end()) page.next = to_text(store::Cursor{page.sandboxes.back().created, page.sandboxes.back().id});
-  return page;
+  co_return page;
 }
 
 // For those who do not ask for pages: the store's may be shorter than what was asked for.
-Result<store::SandboxPage> gathered(sandbox::Service& service, const Wanted& wanted, const std::string& token) {
+Task<Result<store::SandboxPage>> gathered(sandbox::Service& service, const Wanted& wanted, const std::string& token) {
   store::SandboxPage all;
   all.next = token;
   do {
-    ISOLA_TRY(auto page, service.list(wanted.filter, all.next, wanted.limit - all.sandboxes.size()));
+    ISOLA_CO_TRY(auto page, co_await service.list(wanted.filter, all.next, wanted.limit - all.sandboxes.size()));
     std::move(page.sandboxes.begin(), page.sandboxes.end(), std::back_inserter(all.sandboxes));
     all.next = page.next;
   } while (!all.next.empty() && all.sandboxes.size() < wanted.limit);
-  return all;
+  co_return all;
 }
 
-Result<void> list_sandboxes(sandbox::Service& service, http::Exchange& ex, const Options& options, bool pages) {
-  ISOLA_TRY(Wanted wanted, wanted_of(service, ex, pages));
+Task<Result<void>> list_sandboxes(sandbox::Service& service, http::Exchange& ex, const Options& options, bool pages) {
+  ISOLA_CO_TRY(Wanted wanted, wanted_of(service, ex, pages));
   std::string token(ex.query("nextToken").value_or(""));
-  auto page = wanted.special() ? sifted(service, wanted, token)
-              : pages          ? service.list(wanted.filter, token, wanted.limit)
-                               : gathered(service, wanted, token);
-  if (!page) return std::unexpected(std::move(page).error());
+  auto asked = wanted.special() ? sifted(service, wanted, token)
+               : pages          ? service.list(wanted.filter, token, wanted.limit)
+                                : gathered(service, wanted, token);
+  auto page = co_await std::move(asked);
+  if (!page) co_return std::unexpected(std::move(page).error());
   json all = json::array();
   for (const auto& record : page->sandboxes) all.push_back(listed_view(record, options));
   if (pages && !page->next.empty()) ex.set_header("X-Next-Token", page->next);
   ex.reply(200, dialect::dump(all));
-  return {};
+  co_return Result<void>();
 }
 
 }  // namespace
@@ -343,12 +350,10 @@ void Api::add_sandboxes(http::Router& router) {
   auto joins = handled([service, options](http::Exchange& ex) { return join(*service, ex, options); });
   old.add("POST", "/sandboxes/{id}/connect", joins);
   now.add("POST", "/v2/sandboxes/{id}/connect", joins);
-  old.add("GET", "/sandboxes", handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
-            co_return list_sandboxes(*service, ex, options, false);
-          }));
-  now.add("GET", "/v2/sandboxes", handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
-            co_return list_sandboxes(*service, ex, options, true);
-          }));
+  old.add("GET", "/sandboxes",
+          handled([service, options](http::Exchange& ex) { return list_sandboxes(*service, ex, options, false); }));
+  now.add("GET", "/v2/sandboxes",
+          handled([service, options](http::Exchange& ex) { return list_sandboxes(*service, ex, options, true); }));
   auto get = handled([service, options](http::Exchange& ex) -> Task<Result<void>> {
     ISOLA_CO_TRY(BoxPtr box, box_of(*service, ex));
     json out = detail_view(box->record(), options);

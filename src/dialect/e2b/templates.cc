@@ -14,11 +14,7 @@ using nlohmann::json;
 namespace {
 
 // An id that looks like one: clients of some calls want a build beside the template.
-std::string build_of(const sandbox::Service::Template& one) {
-  const auto& d = one.digest;
-  if (d.size() < 32) return d;
-  return d.substr(0, 8) + "-" + d.substr(8, 4) + "-" + d.substr(12, 4) + "-" + d.substr(16, 4) + "-" + d.substr(20, 12);
-}
+std::string build_of(const sandbox::Service::Template& one) { return uuid_of_digest(one.digest); }
 
 json view(const sandbox::Service::Template& one, const sandbox::Settings& settings) {
   const auto& limits = settings.default_limits;

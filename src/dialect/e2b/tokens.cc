@@ -7,12 +7,12 @@
 
 #include "base/ids.h"
 #include "dialect/shared/base64.h"
+#include "dialect/shared/target.h"
 
 namespace isola::e2b {
 
 namespace {
-constexpr std::string_view kPrefix = "ea_", kVolumePrefix = "ev_";
-constexpr size_t kIdSize = 21;
+constexpr std::string_view kVolumePrefix = "ev_";
 }  // namespace
 
 namespace {
@@ -36,7 +36,7 @@ std::string access_token(const std::string& secret, const std::string& sandbox, 
   std::string text = "isola-e2b-access-1\n" + sandbox;
   if (revoked) text += fmt::format("\n{}", revoked);
   std::string word = seal(secret, text);
-  return word.empty() ? word : std::string(kPrefix) + sandbox + "_" + word;
+  return word.empty() ? word : std::string(dialect::kTokenPrefix) + sandbox + "_" + word;
 }
 
 std::string volume_token(const std::string& secret, const std::string& volume, const std::string& key) {
@@ -58,8 +58,8 @@ std::optional<VolumeToken> read_volume_token(const std::string& secret, std::str
 }
 
 std::string upload_token(const std::string& secret, const std::string& project, const std::string& hash,
-                         const std::string& key) {
-  return seal(secret, "isola-e2b-upload-1\n" + project + "\n" + hash + "\n" + key);
+                         const std::string& key, const std::string& expires) {
+  return seal(secret, "isola-e2b-upload-2\n" + project + "\n" + hash + "\n" + key + "\n" + expires);
 }
 
 std::string Tokens::of(const std::string& sandbox, const std::string& made_by) const {
@@ -73,12 +73,6 @@ std::string Tokens::of(const std::string& sandbox, const std::string& made_by) c
   if (made_.size() >= kMost) made_.clear();  // mostly of those that ended: the living ones are soon here again
   made_[sandbox] = {revoked, token};
   return token;
-}
-
-std::string token_names(std::string_view token) {
-  if (!token.starts_with(kPrefix) || token.size() < kPrefix.size() + kIdSize) return {};
-  auto id = token.substr(kPrefix.size(), kIdSize);
-  return is_sandbox_id(id) ? std::string(id) : std::string();
 }
 
 Result<std::string> sign_path(const std::string& token, std::string_view operation, std::string_view path,

@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "dialect/shared/target.h"
 #include "store/records.h"
 
 namespace isola::e2b {
@@ -22,7 +23,7 @@ namespace isola::e2b {
 // the token with every request, but not always the headers that say which sandbox they mean. `revoked`: when the key
 // that made the sandbox was revoked; 0: it was not. So a token that this key was given ends with it.
 std::string access_token(const std::string& secret, const std::string& sandbox, store::Millis revoked);
-std::string token_names(std::string_view token);  // empty: not one of ours
+using dialect::token_names;
 
 // What opens the files of a volume: the word of the key that asked for it, which ends with that key.
 std::string volume_token(const std::string& secret, const std::string& volume, const std::string& key);
@@ -31,9 +32,10 @@ struct VolumeToken {
 };
 std::optional<VolumeToken> read_volume_token(const std::string& secret, std::string_view token);
 
-// What lets the files of a build in, once it is known who may: the word of the key that asked where to put them.
+// What lets the files of a build in, once it is known who may: the word of the key that asked where to put them, until
+// `expires`, in seconds since 1970.
 std::string upload_token(const std::string& secret, const std::string& project, const std::string& hash,
-                         const std::string& key);
+                         const std::string& key, const std::string& expires);
 
 // The tokens of living sandboxes, remembered: one is made once. Any thread.
 class Tokens {

@@ -33,6 +33,14 @@ TEST(Tokens, AnAccessTokenNamesItsSandboxAndDependsOnTheSecret) {
   EXPECT_EQ(token_names(""), "");
 }
 
+TEST(Tokens, AnUploadIsForOnePlaceAndOneTime) {
+  auto token = upload_token("secret", "p", "h", "k", "100");
+  EXPECT_EQ(token, upload_token("secret", "p", "h", "k", "100"));
+  EXPECT_NE(token, upload_token("secret", "p", "h", "k", "101"));
+  EXPECT_NE(token, upload_token("secret", "p", "x", "k", "100"));
+  EXPECT_NE(token, upload_token("secret", "p", "h", "x", "100"));
+}
+
 TEST(Tokens, OneEndsWithTheKeyThatMadeItsSandbox) {
   store::Millis revoked = 0;
   Tokens tokens("secret", [&](const std::string& key) { return key == "kmaker" ? revoked : 0; });

@@ -34,7 +34,8 @@ std::optional<Target> by_name(std::string_view host, const std::string& domain) 
 
 // Old Python clients send a sandbox's headers with calls of the control plane, too.
 bool of_control_plane(std::string_view path) {
-  for (std::string_view prefix : {"/sandboxes", "/v2/sandboxes"})
+  for (std::string_view prefix : {"/sandboxes", "/v2/sandboxes", "/templates", "/v2/templates", "/v3/templates",
+                                  "/snapshots", "/volumes", "/volumecontent", "/secrets", "/events", "/teams"})
     if (path == prefix || (path.starts_with(prefix) && path[prefix.size()] == '/')) return true;
   return false;
 }
@@ -70,7 +71,8 @@ bool has_interpreter(sandbox::Service& service, const store::SandboxRecord& reco
 Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target, Notes notes,
                    std::shared_ptr<const Tokens> tokens, bool context_token) {
   auto box = service.find_any(target.id);
-  if (!box || ((*box)->state() != State::running && !may_wake(*box))) co_return gone(ex, target.id);
+  // While the first request brings it back, it is on its way: those that come meanwhile wait for that, too.
+  if (!box || (!is_running(*box) && !may_wake(*box))) co_return gone(ex, target.id);
   std::string token = (*box)->record().traffic_token;
   if (!token.empty() && !equal_secrets(ex.header("e2b-traffic-access-token"), token)) {
     bool missing = ex.header("e2b-traffic-access-token").empty();
@@ -83,7 +85,7 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
                             {"code", 403}}));
     co_return;
   }
-  if (auto woken = co_await wake(service, *box); !woken) co_return gone(ex, target.id);
+  if (auto woken = co_await wake(service, *box); !woken) co_return not_woken(ex, *box, woken.error());
   if (target.port == kInterpreterPort && has_interpreter(service, (*box)->record())) {
     InterpreterAccess access{.token = tokens->of(target.id, (*box)->made_by()), .of_contexts = context_token};
     co_return co_await serve_interpreter(service, ex, *box, std::move(access));

@@ -29,6 +29,10 @@ std::string_view status_of(store::BuildState state) {
   return state == store::BuildState::failed ? "error" : to_string(state);
 }
 
+int vcpus_of(const store::SandboxRecord& record) {
+  return static_cast<int>(std::max(1.0, std::ceil(record.limits.cpus)));
+}
+
 json created_view(const store::SandboxRecord& record, const Options& options) {
   return {{"sandboxID", record.id},
           {"templateID", options.template_id(record.project, record.template_name)},
@@ -52,7 +56,7 @@ json listed_view(const store::SandboxRecord& record, const Options& options) {
           {"clientID", kClient},
           {"startedAt", dialect::when(record.created)},
           {"endAt", dialect::when(end)},
-          {"cpuCount", static_cast<int>(std::max(1.0, std::ceil(record.limits.cpus)))},
+          {"cpuCount", vcpus_of(record)},
           {"memoryMB", record.limits.memory >> 20},
           {"diskSizeMB", record.limits.disk >> 20},
           {"state", still ? "paused" : "running"},

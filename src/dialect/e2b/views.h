@@ -14,6 +14,7 @@ nlohmann::json domain_of(const Options& options);  // null: headers only
 nlohmann::json created_view(const store::SandboxRecord& record, const Options& options);
 nlohmann::json listed_view(const store::SandboxRecord& record, const Options& options);
 nlohmann::json detail_view(const store::SandboxRecord& record, const Options& options);
+int vcpus_of(const store::SandboxRecord& record);  // clients know whole ones
 std::string_view status_of(store::BuildState state);
 
 // Seconds since 1970 or RFC 3339, in milliseconds. Nothing: neither.

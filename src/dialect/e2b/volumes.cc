@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "dialect/e2b/body.h"
 #include "dialect/e2b/connect.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/file_stream.h"
@@ -130,6 +131,14 @@ Result<WantedFile> wanted_of(const http::Exchange& ex) {
   return wanted;
 }
 
+Result<std::optional<uint32_t>> number_of(const json& fields, const char* name, uint32_t most) {
+  auto at = fields.find(name);
+  if (at == fields.end() || at->is_null()) return std::optional<uint32_t>();
+  if (!at->is_number_unsigned() || at->get<uint64_t>() > most)
+    return fail(Code::invalid, fmt::format("{}: must be a whole number up to {}", name, most));
+  return std::optional(at->get<uint32_t>());
+}
+
 Task<Result<void>> look(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(Content at, co_await place_of(service, ex));
   co_return co_await answer_stat(ex, at, 200);
@@ -139,20 +148,21 @@ Task<Result<void>> change(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(1 << 20));
   ISOLA_CO_TRY(json fields, parse_object(body));
   ISOLA_CO_TRY(Content at, co_await place_of(service, ex));
-  auto given = [&](const char* name) { return fields.contains(name) && fields[name].is_number_unsigned(); };
-  if (given("uid") || given("gid")) {
+  ISOLA_CO_TRY(auto uid, number_of(fields, "uid", UINT32_MAX));
+  ISOLA_CO_TRY(auto gid, number_of(fields, "gid", UINT32_MAX));
+  ISOLA_CO_TRY(auto mode, number_of(fields, "mode", 07777));
+  if (uid || gid) {
     guest::StatArgs now{at.path, "", false};
     ISOLA_CO_TRY(auto stat, co_await sandbox::call_for<guest::Stat>(at.link(), guest::Op::stat, now));
     guest::Chown args;
     args.path = at.path;
-    args.owner = fmt::format("{}:{}", given("uid") ? fields["uid"].get<uint32_t>() : stat.uid,
-                             given("gid") ? fields["gid"].get<uint32_t>() : stat.gid);
+    args.owner = fmt::format("{}:{}", uid.value_or(stat.uid), gid.value_or(stat.gid));
     ISOLA_CO_TRY(std::string done, co_await at.link().call(guest::Op::chown, guest::encode(args)));
   }
-  if (given("mode")) {
+  if (mode) {
     guest::Chmod args;
     args.path = at.path;
-    args.mode = fields["mode"].get<uint32_t>() & 07777;
+    args.mode = *mode;
     ISOLA_CO_TRY(std::string done, co_await at.link().call(guest::Op::chmod, guest::encode(args)));
   }
   co_return co_await answer_stat(ex, at, 200);
@@ -299,7 +309,17 @@ void Api::add_volumes(http::Router& router) {
     co_return true;
   });
   auto step = [service](auto what) {
-    return handled([service, what](http::Exchange& ex) -> Task<Result<void>> { return what(*service, ex); });
+    return handled([service, what](http::Exchange& ex) -> Task<Result<void>> {
+      auto done = co_await what(*service, ex);
+      if (done || ex.replied()) co_return done;
+      co_await swallow(ex);  // whoever still sends would see a broken connection and not why
+      const int error = done.error().sys_errno;
+      if (error == ENOSPC || error == EDQUOT) {
+        ex.fail(http::ErrorReply{507, "disk_full", "not enough space in this volume: " + done.error().message, {}});
+        co_return Result<void>();
+      }
+      co_return done;
+    });
   };
   const std::string root = "/volumecontent/{volume}";
   content.add("GET", root + "/path", step(look));

@@ -91,7 +91,10 @@ Result<void> list_webhooks(Courier& courier, http::Exchange& ex) {
 
 void Api::add_webhooks(http::Router& router) {
   auto courier = courier_;
-  if (courier) courier->set_form(lifecycle_message);
+  if (courier)
+    courier->set_form([look = subjects()](const store::WebhookRecord& to, const ledger::Event& event) {
+      return lifecycle_message(to, event, look);
+    });
   auto& all = group(router, "/events");
   all.add("POST", "/events/webhooks", handled([courier](http::Exchange& ex) { return create(*courier, ex); }));
   all.add("GET", "/events/webhooks",

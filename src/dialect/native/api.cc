@@ -62,8 +62,7 @@ Task<Result<Fields>> read_fields(http::Exchange& ex) {
 Task<Result<sandbox::Created>> create_for(sandbox::Service& service, http::Exchange& ex,
                                           sandbox::CreateRequest request) {
   // Whoever says where a secret is used, like whoever binds one.
-  if (request.buckets && !request.buckets->empty() && !store::allows(scope_of(ex), store::Scope::admin))
-    co_return fail(Code::denied, "buckets: they are mounted with a secret of the project: for keys of scope admin");
+  request.may_mount_buckets = store::allows(scope_of(ex), store::Scope::admin);
   auto created = co_await service.create(std::move(request));
   if (!created && created.error().code == Code::exhausted)
     ex.note(kRetryAfter, std::to_string(service.seconds_until_create(project_of(ex))));

@@ -25,7 +25,7 @@ struct Options {
   std::string scheme = "http";     // of the URLs that we hand out
   std::shared_ptr<std::atomic<uint16_t>> port;  // likewise; known once the server listens
   // A key was revoked: what it still reads must end. Not the exchange that revoked it.
-  std::function<void(const std::string& key, std::string_view except_request)> end_streams = {};
+  std::function<void(const std::string& key, uint64_t except_exchange)> end_streams = {};
 };
 
 class Api {

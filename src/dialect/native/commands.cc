@@ -11,8 +11,8 @@
 #include "dialect/native/create_fields.h"
 #include "dialect/native/output.h"
 #include "dialect/native/query.h"
-#include "dialect/native/shares.h"
 #include "dialect/native/views.h"
+#include "dialect/shared/input.h"
 #include "http/error_reply.h"
 
 namespace isola::native {
@@ -56,37 +56,24 @@ Asked read_asked(Fields& fields, const char* env, const char* timeout) {
   return asked;
 }
 
-// Input that its command has not read yet is held here, for as long as a command in the background lives.
-Shares& fed() {
-  static Shares shares(size_t{128} << 20);
-  return shares;
-}
-
 // Before anything is started: what there is no room for is refused.
-Result<Shares::Share> room_for_input(const std::string& project, const Asked& asked) {
-  auto share = fed().of(project);
-  if (asked.input) ISOLA_CHECK(share.take_all(asked.input->size(), "stdin"));
-  return share;
+Result<Shares::Share> room_for(const std::string& project, const Asked& asked) {
+  return dialect::room_for_input(project, asked.input ? asked.input->size() : 0);
 }
 
-// Feeds standard input while the output is being read by somebody else. In pieces: each is copied on its way, and a
-// command that reads none of it takes one.
+// Feeds standard input while the output is being read by somebody else.
 void feed(Running& running, std::string input, Shares::Share share) {
-  constexpr size_t kPiece = 64 << 10;
   boost::asio::co_spawn(
       running.box->home(),
       [channel = running.channel, input = std::move(input), share = std::move(share)]() -> ::isola::Task<void> {
-        for (size_t at = 0; at < input.size(); at += kPiece) {
-          auto sent = co_await channel->write(std::string_view(input).substr(at, kPiece));
-          if (!sent) break;
-        }
+        (void)co_await dialect::feed(channel, input);
         channel->close_write();
       },
       boost::asio::detached);
 }
 
-Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
-  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+// The body and what was read of it go when this returns: a command may run for days.
+Task<Result<Asked>> read_run(http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(16 << 20));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   Asked asked = read_asked(fields, "env", "timeout");
@@ -94,7 +81,13 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
   asked.spec.actor = fields.text("actor");
   asked.spec.by = std::string(ex.noted("key"));
   ISOLA_CO_CHECK(fields.done());
-  ISOLA_CO_TRY(Shares::Share share, room_for_input(box->project(), asked));
+  co_return asked;
+}
+
+Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
+  ISOLA_CO_TRY(Asked asked, co_await read_run(ex));
+  ISOLA_CO_TRY(Shares::Share share, room_for(box->project(), asked));
   auto started = co_await service.run(box, std::move(asked.spec));
   if (!started) {
     explain_start(ex, started.error());
@@ -111,7 +104,8 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
     co_return Result<void>();
   }
   if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
-  auto first = co_await (collect(service, running, asked.output) || ex.gone());
+  Shares::Share room = room_for_answer(box->project());
+  auto first = co_await (collect(service, running, asked.output, room) || ex.left());
   if (first.index() == 1) {
     service.detach(std::move(running));  // nobody waits for the answer; the command goes on
     ex.abort();
@@ -123,8 +117,14 @@ Task<Result<void>> run(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
-// Makes a sandbox, runs, throws it away.
-Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
+struct AskedOnce {
+  Asked asked;
+  sandbox::CreateRequest request;
+  store::Labels files;
+};
+
+// As read_run: nothing of the body stays.
+Task<Result<AskedOnce>> read_run_once(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(std::string body, co_await ex.read_all(16 << 20));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   Asked asked = read_asked(fields, "command_env", "command_timeout");
@@ -146,14 +146,23 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   asked.spec.by = request.by;
   asked.spec.actor = request.actor;
   request.one_shot = true;
+  AskedOnce once{std::move(asked), std::move(request), std::move(files)};
+  co_return once;
+}
+
+// Makes a sandbox, runs, throws it away.
+Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(AskedOnce once, co_await read_run_once(service, ex));
+  auto& [asked, request, files] = once;
   sandbox::Caller by(request.by, request.actor);
-  ISOLA_CO_TRY(Shares::Share share, room_for_input(request.project, asked));
+  ISOLA_CO_TRY(Shares::Share share, room_for(request.project, asked));
   bool deadline = request.timeout && *request.timeout > 0;
   ISOLA_CO_TRY(sandbox::Created created, co_await create_for(service, ex, std::move(request)));
   BoxPtr box = created.box;
   auto work = [&]() -> ::isola::Task<Result<void>> {
     for (const auto& [path, content] : files)
       ISOLA_CO_CHECK(co_await service.write_file(box, path, content, asked.spec.user));
+    files.clear();  // the command may run for long
     auto started = co_await service.run(box, std::move(asked.spec));
     if (!started) {
       explain_start(ex, started.error());
@@ -162,7 +171,8 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
     Running running = std::move(*started);
     if (asked.input) feed(running, std::move(*asked.input), std::move(share));
     if (asked.stream) co_return co_await stream(service, ex, std::move(running), asked.output);
-    auto first = co_await (collect(service, running, asked.output) || ex.gone());
+    Shares::Share room = room_for_answer(box->project());
+    auto first = co_await (collect(service, running, asked.output, room) || ex.left());
     if (first.index() == 1) co_return fail(Code::unavailable, "the caller has left");
     auto& result = std::get<0>(first);
     if (!result) co_return std::unexpected(std::move(result).error());

@@ -97,6 +97,7 @@ Task<Result<void>> stat_file(http::Exchange& ex, sandbox::GuestLink& link, std::
 }
 
 Task<Result<void>> list_folder(http::Exchange& ex, sandbox::GuestLink& link, std::string path, std::string user) {
+  Shares::Share room = room_for_answer(project_of(ex));
   ISOLA_CO_CHECK(only_queries(ex, {"path", "user", "depth", "limit"}));
   guest::List args{.path = path, .user = user};
   ISOLA_CO_TRY(uint64_t depth, query_number(ex, "depth", 1, 1, guest::kMaxListDepth));
@@ -105,7 +106,7 @@ Task<Result<void>> list_folder(http::Exchange& ex, sandbox::GuestLink& link, std
   auto channel = link.open(guest::Op::list, guest::encode(args));
   // As text at once: as values a long list would be many times as large.
   std::string entries;
-  size_t bytes = 0, count = 0;
+  size_t bytes = 0, count = 0, held = 0;
   bool cut = false;
   for (;;) {
     auto frame = co_await channel->read_frame();
@@ -122,6 +123,9 @@ Task<Result<void>> list_folder(http::Exchange& ex, sandbox::GuestLink& link, std
       if (count++ > 0) entries += ',';
       entries += dump(item);
     });
+    // What is held is the text, and a guest may be slow to say the rest.
+    if (entries.size() > held) ISOLA_CO_CHECK(room.take_all(entries.size() - held, "listings"));
+    held = entries.size();
     if (!good || count > args.limit) co_return fail(Code::corrupt, "the sandbox sent a malformed listing");
   }
   guest::Listed listed{.truncated = true};

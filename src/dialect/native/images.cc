@@ -109,6 +109,17 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
+Task<Result<void>> verify(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(Fields fields, co_await read_fields(ex));
+  ISOLA_CO_CHECK(fields.done());
+  ISOLA_CO_TRY(auto image, service.find_snapshot(project_of(ex), std::string(ex.param("snapshot"))));
+  ISOLA_CO_TRY(std::string damage, co_await service.find_damage(image));
+  json out = {{"id", image.id}, {"whole", damage.empty()}};
+  out["damage"] = damage.empty() ? json(nullptr) : json(damage);
+  ex.reply(200, dump(out));
+  co_return Result<void>();
+}
+
 Result<void> list_snapshots(sandbox::Service& service, http::Exchange& ex) {
   size_t limit = 100;
   std::string cursor, sandbox;
@@ -150,6 +161,8 @@ void Api::add_images(http::RouteGroup& group) {
               ex.reply(200, dump(view(image)));
               co_return Result<void>();
             }));
+  group.add("POST", "/v1/snapshots/{snapshot}/verify",
+            handled(Scope::use, [service](http::Exchange& ex) { return verify(*service, ex); }));
   group.add("DELETE", "/v1/snapshots/{snapshot}",
             handled(Scope::use, [service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               std::string project = project_of(ex), name(ex.param("snapshot"));

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "dialect/native/shares.h"
 #include "dialect/native/views.h"
 #include "dialect/shared/unread.h"
 #include "http/error_reply.h"
@@ -45,17 +44,11 @@ Task<Result<guest::Exit>> finish(sandbox::Service& service, Running& running) {
   co_return exit;
 }
 
-// What all who wait for answers make us hold, by project. A tenant's crowd must not take everybody's memory.
-Shares& gathered() {
-  static Shares shares(size_t{128} << 20);
-  return shares;
-}
-
 // One stream of a command, as the caller wants to have it.
 class Collected {
  public:
-  Collected(const OutputOptions& options, const std::string& project)
-      : options_(options), share_(gathered().of(project)), feed_(options.clean) {}
+  Collected(const OutputOptions& options, Shares::Share& share)
+      : options_(options), share_(share), feed_(options.clean) {}
   void add(std::string_view bytes) {
     total_ += bytes.size();
     if (kept_ >= options_.most || kept_ + bytes.size() < total_) return;  // none behind what was left out
@@ -71,13 +64,18 @@ class Collected {
 
  private:
   const OutputOptions& options_;
-  Shares::Share share_;
+  Shares::Share& share_;
   TextFeed feed_;
   std::string text_;
   uint64_t total_ = 0, kept_ = 0;
 };
 
 }  // namespace
+
+Shares::Share room_for_answer(const std::string& project) {
+  static Shares shares(size_t{128} << 20);
+  return shares.of(project);
+}
 
 Result<Piece> read_piece(std::string_view frame) {
   Reader in(frame);
@@ -104,9 +102,9 @@ void explain_start(http::Exchange& ex, const Error& error) {
   }
 }
 
-Task<Result<json>> collect(sandbox::Service& service, Running& running, const OutputOptions& options) {
-  const std::string& project = running.box->project();
-  Collected out(options, project), err(options, project);
+Task<Result<json>> collect(sandbox::Service& service, Running& running, const OutputOptions& options,
+                           Shares::Share& room) {
+  Collected out(options, room), err(options, room);
   uint64_t lost = 0;
   for (;;) {
     auto frame = co_await running.channel->read_frame();

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/shares.h"
 #include "base/text_feed.h"
 #include "dialect/native/api.h"
 #include "dialect/shared/base64.h"
@@ -39,9 +40,13 @@ struct OutputOptions {
   bool follow = true;             // … and if not this, the stream ends with that line
 };
 
+// What all who wait for answers make us hold, by project: a tenant's crowd must not take everybody's memory. Held by
+// the handler until its reply has a share of its own.
+Shares::Share room_for_answer(const std::string& project);
+
 // {"stdout", "stderr", …, "exit_code", …}: what a caller gets who waits. Also records the end.
-Task<Result<nlohmann::json>> collect(sandbox::Service& service, sandbox::Running& running,
-                                     const OutputOptions& options);
+Task<Result<nlohmann::json>> collect(sandbox::Service& service, sandbox::Running& running, const OutputOptions& options,
+                                     Shares::Share& room);
 
 // One JSON object per line as it happens: start, stdout, stderr, gap, caught_up, ping, exit, error. When the caller
 // leaves, the command goes on.

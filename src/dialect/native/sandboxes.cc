@@ -40,18 +40,18 @@ Task<Result<void>> create_sandbox(sandbox::Service& service, http::Exchange& ex)
   co_return Result<void>();
 }
 
-Result<void> list_sandboxes(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> list_sandboxes(sandbox::Service& service, http::Exchange& ex) {
   store::SandboxFilter filter{.project = project_of(ex)};
   size_t limit = 100;
   std::string cursor;
   for (const auto& [name, value] : ex.queries()) {
     if (name == "limit") {
-      ISOLA_TRY(limit, whole_number(name, value, 1, 1000));
+      ISOLA_CO_TRY(limit, whole_number(name, value, 1, 1000));
     } else if (name == "cursor") {
       cursor = value;
     } else if (name == "state") {
       auto state = parse_state(value);
-      if (!state) return fail(Code::invalid, "state: there is no state \"" + value + "\"");
+      if (!state) co_return fail(Code::invalid, "state: there is no state \"" + value + "\"");
       filter.states.push_back(*state);
     } else if (name == "name") {
       filter.name_prefix = value;
@@ -60,10 +60,10 @@ Result<void> list_sandboxes(sandbox::Service& service, http::Exchange& ex) {
     } else if (name.starts_with("metadata.")) {
       filter.metadata[name.substr(9)] = value;
     } else {
-      return fail(Code::invalid, "there is no query parameter \"" + name + "\" here");
+      co_return fail(Code::invalid, "there is no query parameter \"" + name + "\" here");
     }
   }
-  ISOLA_TRY(auto page, service.list(filter, cursor, limit));
+  ISOLA_CO_TRY(auto page, co_await service.list(filter, cursor, limit));
   json all = json::array();
   for (auto& record : page.sandboxes) {
     json item = view(record);
@@ -71,7 +71,7 @@ Result<void> list_sandboxes(sandbox::Service& service, http::Exchange& ex) {
     all.push_back(std::move(item));
   }
   ex.reply(200, dump({{"sandboxes", all}, {"next", page.next.empty() ? json(nullptr) : json(page.next)}}));
-  return {};
+  co_return Result<void>();
 }
 
 Task<Result<void>> change_sandbox(sandbox::Service& service, http::Exchange& ex) {
@@ -155,9 +155,7 @@ void Api::add_sandboxes(http::RouteGroup& group) {
   auto service = service_;
   group.add("POST", "/v1/sandboxes",
             handled(Scope::use, [service](http::Exchange& ex) { return create_sandbox(*service, ex); }));
-  group.add("GET", "/v1/sandboxes", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
-              co_return list_sandboxes(*service, ex);
-            }));
+  group.add("GET", "/v1/sandboxes", handled([service](http::Exchange& ex) { return list_sandboxes(*service, ex); }));
   group.add("GET", "/v1/sandboxes/{id}", handled([service](http::Exchange& ex) -> ::isola::Task<Result<void>> {
               bool all = store::allows(scope_of(ex), Scope::use);
               auto show = [all](const store::SandboxRecord& record) {

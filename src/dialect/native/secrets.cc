@@ -15,13 +15,18 @@ using store::Scope;
 
 namespace {
 
-json view_of_secret(const store::SecretRecord& secret) {
+// Where it is fetched, and by what command, is its administrators' business: others see of what type its source is.
+json view_of_secret(const store::SecretRecord& secret, const http::Exchange& ex) {
   json out = {{"name", secret.name},
               {"version", secret.version},
               {"created", when(secret.created)},
               {"changed", when(secret.changed)},
               {"actor", secret.actor}};
-  if (!secret.source.empty()) out["source"] = json::parse(secret.source, nullptr, false);
+  if (secret.source.empty()) return out;
+  json source = json::parse(secret.source, nullptr, false);
+  if (!store::allows(scope_of(ex), Scope::admin))
+    source = {{"type", source.is_object() ? source.value("type", "") : ""}};
+  out["source"] = std::move(source);
   return out;
 }
 
@@ -61,7 +66,7 @@ Task<Result<void>> put_secret(sandbox::Service& service, http::Exchange& ex, boo
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto secret, co_await service.put_secret(std::move(request), replace));
   if (!replace) ex.set_header("Location", "/v1/secrets/" + secret.name);
-  ex.reply(replace ? 200 : 201, dump(view_of_secret(secret)));
+  ex.reply(replace ? 200 : 201, dump(view_of_secret(secret, ex)));
   co_return Result<void>();
 }
 
@@ -69,14 +74,14 @@ Result<void> list_secrets(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CHECK(only_queries(ex, {}));
   ISOLA_TRY(auto secrets, service.store().list_secrets(project_of(ex)));
   json all = json::array();
-  for (const auto& secret : secrets) all.push_back(view_of_secret(secret));
+  for (const auto& secret : secrets) all.push_back(view_of_secret(secret, ex));
   ex.reply(200, dump({{"secrets", all}}));
   return {};
 }
 
 Result<void> show_secret(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_TRY(auto secret, service.find_secret(project_of(ex), std::string(ex.param("secret"))));
-  ex.reply(200, dump(view_of_secret(secret)));
+  ex.reply(200, dump(view_of_secret(secret, ex)));
   return {};
 }
 
@@ -117,7 +122,9 @@ vault::Binding read_binding(Fields& fields) {
     if (!binding.placeholder.empty()) fields.wrong("make_placeholder", "there is a placeholder already");
     binding.placeholder = "isola-placeholder-" + new_token();
   }
-  binding.guards = fields.flag("placeholder_everywhere");
+  if (binding.placeholder.empty() && fields.flag("placeholder_everywhere"))
+    fields.wrong("placeholder_everywhere", "needs a placeholder");
+  binding.unguarded = !binding.placeholder.empty() && !fields.flag("placeholder_everywhere", true);
   if (auto time = fields.seconds("expires_in")) binding.expires = sandbox::now_millis() + *time;
   return binding;
 }

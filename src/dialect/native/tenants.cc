@@ -65,26 +65,27 @@ Task<Result<void>> revoke_key(sandbox::Service& service, store::KeyRing& ring, c
   for (const auto& key : keys) {
     if (key.id != id) continue;
     ISOLA_CO_CHECK(ring.revoke(id, sandbox::now_millis()));
-    if (options.end_streams) options.end_streams(id, ex.request_id());
+    if (options.end_streams) options.end_streams(id, ex.number());
     json data = {{"key", id}};
     std::string by(ex.noted("key"));
-    ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::key_revoked, key.project, by, data));
+    auto logged = co_await log_key(service, ledger::Kind::key_revoked, key.project, by, data);
+    if (!logged) co_return std::unexpected(logged.error().in("the key is revoked, but the ledger does not say so"));
     ex.reply(204);
     co_return Result<void>();
   }
   co_return fail(Code::not_found, "there is no such key");
 }
 
-store::ProjectLimits read_limits(Fields& fields) {
-  store::ProjectLimits limits;
+// What is not named stays as it is: a change of one limit must not lower the project's boundary. 0: no such limit.
+store::ProjectLimits read_limits(Fields& fields, store::ProjectLimits limits) {
   auto inner = fields.object("limits");
   if (!inner) return limits;
-  limits.live_sandboxes = static_cast<uint32_t>(inner->count("live_sandboxes", UINT32_MAX).value_or(0));
-  limits.cpus = inner->number("cpus").value_or(0);
-  limits.memory = inner->size("memory").value_or(0);
-  limits.disk = inner->size("disk").value_or(0);
-  limits.creates_per_second = inner->number("creates_per_second").value_or(0);
-  limits.stored = inner->size("stored").value_or(0);
+  if (auto live = inner->count("live_sandboxes", UINT32_MAX)) limits.live_sandboxes = static_cast<uint32_t>(*live);
+  limits.cpus = inner->number("cpus").value_or(limits.cpus);
+  limits.memory = inner->size("memory").value_or(limits.memory);
+  limits.disk = inner->size("disk").value_or(limits.disk);
+  limits.creates_per_second = inner->number("creates_per_second").value_or(limits.creates_per_second);
+  limits.stored = inner->size("stored").value_or(limits.stored);
   if (auto word = inner->maybe_text("boundary")) {
     auto least = parse_boundary(*word);
     if (!least) inner->wrong("boundary", "must be jail, gvisor, uml or microvm: the weakest that is allowed");
@@ -102,7 +103,7 @@ Task<Result<void>> create_project(sandbox::Service& service, http::Exchange& ex)
   project.id = new_project_id();
   project.name = fields.text("name");
   if (project.name.empty() || project.name.size() > 200) fields.wrong("name", "is missing or too long");
-  project.limits = read_limits(fields);
+  project.limits = read_limits(fields, {});
   project.budget = read_budget(fields, "budget");
   project.created = sandbox::now_millis();
   ISOLA_CO_CHECK(fields.done());
@@ -122,10 +123,10 @@ Task<Result<void>> change_project(sandbox::Service& service, http::Exchange& ex)
   ISOLA_CO_CHECK(operator_only(ex));
   ISOLA_CO_TRY(std::string body, co_await small_body(ex));
   std::string id(ex.param("project"));
-  ISOLA_CO_CHECK(service.store().find_project(id));
+  ISOLA_CO_TRY(auto before, service.store().find_project(id));
   ISOLA_CO_TRY(Fields fields, Fields::parse(body));
   store::ProjectChange change;
-  if (fields.has("limits")) change.limits = read_limits(fields);
+  if (fields.has("limits")) change.limits = read_limits(fields, before.limits);
   if (fields.has("budget")) change.budget = read_budget(fields, "budget");
   change.ceiling = fields.maybe_text("ceiling");
   if (fields.has("allow_exposed")) change.allow_exposed = fields.flag("allow_exposed");
@@ -171,7 +172,8 @@ Task<Result<void>> set_task(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(co_await service.set_task_budget(project_of(ex), task, budget));
   json data = {{"changed", {"task"}}, {"task", task}, {"budget", view(budget)}};
   std::string by(ex.noted("key"));
-  ISOLA_CO_CHECK(co_await log_key(service, ledger::Kind::project_updated, project_of(ex), by, data));
+  auto logged = co_await log_key(service, ledger::Kind::project_updated, project_of(ex), by, data);
+  if (!logged) co_return std::unexpected(logged.error().in("the task is changed, but the ledger does not say so"));
   co_return co_await show_task(service, ex);
 }
 

@@ -17,6 +17,7 @@
 
 namespace isola::native {
 
+using namespace boost::asio::experimental::awaitable_operators;
 using nlohmann::json;
 using sandbox::BoxPtr;
 using sandbox::Running;
@@ -24,6 +25,7 @@ using sandbox::Running;
 namespace {
 
 constexpr size_t kLargestOrder = 4096;
+constexpr size_t kMostKeys = 64 << 10;   // in one message
 constexpr uint64_t kLongestSide = 4095;  // rows or columns
 
 // 0: it is none.
@@ -38,7 +40,9 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
     auto message = co_await socket.read();
     if (!message || !*message) co_return;
     if (!(*message)->text) {
-      if (auto sent = co_await running.channel->write((*message)->data); !sent) co_return;
+      // A program that reads none of its keys must not hold what nobody waits for any more.
+      auto sent = co_await (running.channel->write((*message)->data) || socket.gone());
+      if (sent.index() == 1 || !std::get<0>(sent)) co_return;
       continue;
     }
     // What is typed is binary: an order is a few words, and nothing else is worth reading.
@@ -49,8 +53,13 @@ Task<void> keys(sandbox::Service& service, http::WebSocket& socket, Running& run
     const uint16_t rows = side_of(order, "rows"), cols = side_of(order, "cols");
     if (order["type"] == "resize" && rows > 0 && cols > 0) {
       guest::Resize size{running.info.pid, rows, cols};
-      auto link = co_await service.link(running.box);
-      if (link) (void)co_await (*link)->call(guest::Op::resize, guest::encode(size));
+      auto resized = [&]() -> ::isola::Task<void> {
+        // Nobody is woken for its sake: a resume that its client leaves behind would be cut in half.
+        auto link = co_await service.link_if_awake(running.box);
+        if (link) (void)co_await (*link)->call(guest::Op::resize, guest::encode(size));
+      };
+      auto done = co_await (resized() || socket.gone());
+      if (done.index() == 1) co_return;
     }
   }
 }
@@ -94,7 +103,6 @@ Task<void> screen(sandbox::Service& service, http::WebSocket& socket, Running& r
 }
 
 Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
-  using namespace boost::asio::experimental::awaitable_operators;
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_CHECK(ex.check_websocket());  // before anything is started for it
   ISOLA_CO_CHECK(
@@ -129,6 +137,7 @@ Task<Result<void>> terminal(sandbox::Service& service, http::Exchange& ex) {
   }
   http::WebSocketOptions options;
   options.subprotocols = {"isola.terminal.v1"};
+  options.max_message = kMostKeys;
   mark_untrusted(ex);
   auto socket = co_await ex.upgrade(options);
   if (!socket) {

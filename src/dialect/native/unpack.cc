@@ -110,15 +110,12 @@ class Unpacking {
     running.channel->close_write();
     // To its end, also when it was killed: what is removed afterwards nobody may still be writing to.
     OutputOptions options;
-    ISOLA_CO_TRY(json result, co_await collect(service_, running, options));
+    Shares::Share room = room_for_answer(running.box->project());
+    ISOLA_CO_TRY(json result, co_await collect(service_, running, options, room));
     if (broken) co_return std::unexpected(std::move(*broken));
     if (result["exit_code"] == 0) co_return Result<void>();
     mark_untrusted(ex_);
-    const auto complaint = result["stderr"].get<std::string>();
-    auto says = [&](std::string_view words) { return complaint.find(words) != complaint.npos; };
-    // A write that fits in part is all that tar says of a disk that is full.
-    int error = says("No space left") || says("Wrote only") ? ENOSPC : says("Disk quota") ? EDQUOT : 0;
-    co_return fail(error ? Code::exhausted : Code::invalid, "tar: " + log::quoted(complaint), error);
+    co_return std::unexpected(tar_error(result["stderr"].get<std::string>()));
   }
 
   // ---- into a folder that is there ----
@@ -209,7 +206,8 @@ class Unpacking {
     spec.counted = false;
     ISOLA_CO_TRY(sandbox::Running running, co_await service_.run(box_, std::move(spec)));
     OutputOptions options;
-    ISOLA_CO_TRY(json result, co_await collect(service_, running, options));
+    Shares::Share room = room_for_answer(running.box->project());
+    ISOLA_CO_TRY(json result, co_await collect(service_, running, options, room));
     if (result["exit_code"] == 0) co_return Result<void>();
     mark_untrusted(ex_);
     co_return fail(Code::invalid, "mv: " + log::quoted(result["stderr"].get<std::string>()));
@@ -224,6 +222,13 @@ class Unpacking {
 };
 
 }  // namespace
+
+Error tar_error(const std::string& complaint) {
+  auto says = [&](std::string_view words) { return complaint.find(words) != complaint.npos; };
+  // A write that fits in part is all that tar says of a disk that is full.
+  const int error = says("No space left") || says("Wrote only") ? ENOSPC : says("Disk quota") ? EDQUOT : 0;
+  return {error ? Code::exhausted : Code::invalid, "tar: " + log::quoted(complaint), error};
+}
 
 Task<Result<void>> unpack(sandbox::Service& service, http::Exchange& ex, BoxPtr box,
                           std::shared_ptr<sandbox::GuestLink> link, std::string path, std::string user) {

@@ -13,6 +13,9 @@
 
 namespace isola::native {
 
+// What tar said, as an error of whoever asked, or of a disk that is full.
+Error tar_error(const std::string& complaint);
+
 // Of the body of `ex`, to the folder `path`, with the rights of `user`.
 Task<Result<void>> unpack(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPtr box,
                           std::shared_ptr<sandbox::GuestLink> link, std::string path, std::string user);

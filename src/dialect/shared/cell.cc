@@ -48,7 +48,7 @@ Task<CellEnd> follow(CellCall call, const UseEvent& use) {
   // Before it is sent: what may have run is in the ledger.
   call.run.started(call.language, call.context);
   Conversation talk(call.service, call.box, interpreter::longest_line(call.max_output));
-  auto opened = co_await (talk.open(std::move(call.request)) || call.ex.gone() || call.run.stopped());
+  auto opened = co_await (talk.open(std::move(call.request)) || call.ex.left() || call.run.stopped());
   if (opened.index() != 0) co_await talk.interrupt();
   if (opened.index() == 1) co_return CellEnd{.left = true, .failure = {}};
   if (opened.index() == 2) co_return failed({Code::exhausted, std::get<2>(opened)});
@@ -57,7 +57,7 @@ Task<CellEnd> follow(CellCall call, const UseEvent& use) {
     co_return failed(std::move(there).error());
   }
   for (size_t taken = 0;;) {
-    auto first = co_await (talk.next(call.ping) || call.ex.gone() || call.run.stopped());
+    auto first = co_await (talk.next(call.ping) || call.ex.left() || call.run.stopped());
     if (first.index() != 0) co_await talk.interrupt();
     if (first.index() == 1) co_return CellEnd{.left = true, .failure = {}};
     if (first.index() == 2) co_return failed({Code::exhausted, std::get<2>(first)});
@@ -100,7 +100,7 @@ Task<Result<std::optional<json>>> ask_inside(sandbox::Service& service, http::Ex
                                              const json& request) {
   std::optional<json> answer;
   std::string text = dump(request);
-  auto first = co_await (interpreter::ask_once(service, box, std::move(text)) || ex.gone());
+  auto first = co_await (interpreter::ask_once(service, box, std::move(text)) || ex.left());
   if (first.index() == 1) co_return answer;
   ISOLA_CO_TRY(std::string line, std::move(std::get<0>(first)));
   ISOLA_CO_TRY(answer, interpreter::parse_line(line));

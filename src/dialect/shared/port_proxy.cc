@@ -6,6 +6,7 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <set>
 
+#include "dialect/shared/target.h"
 #include "http/error_reply.h"
 #include "http/message.h"
 #include "sandbox/bell.h"
@@ -79,7 +80,10 @@ std::string head_for(const http::Exchange& ex, const std::string& target, const 
     if (name == "host" || name == "content-length" || name == "expect" || of_this_hop(name) || hop.contains(name))
       continue;
     if (name.starts_with("x-isola-") || name.starts_with("x-forwarded-")) continue;
-    if (name.starts_with("e2b-") || name == "x-access-token") continue;
+    // What brought the request here, and what opened the door. A service may have tokens of its own, of that name too,
+    // and listen to webhooks.
+    if (name == "e2b-sandbox-id" || name == "e2b-sandbox-port" || name == "e2b-traffic-access-token") continue;
+    if (name == "x-access-token" && !token_names(field.value).empty()) continue;
     if (searched && (name == "accept-encoding" || name == "sec-websocket-extensions")) continue;
     if (name == "x-api-key" || name == "authorization") {
       std::string_view key = field.value.starts_with("Bearer ") ? field.value.substr(7) : field.value;

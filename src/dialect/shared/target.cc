@@ -29,4 +29,11 @@ std::optional<Target> by_name(std::string_view host, std::string_view domain, Id
   return Target{std::move(id), *port};
 }
 
+std::string token_names(std::string_view token) {
+  constexpr size_t kIdSize = 21;
+  if (!token.starts_with(kTokenPrefix) || token.size() < kTokenPrefix.size() + kIdSize) return {};
+  auto id = token.substr(kTokenPrefix.size(), kIdSize);
+  return is_sandbox_id(id) ? std::string(id) : std::string();
+}
+
 }  // namespace isola::dialect

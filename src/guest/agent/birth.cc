@@ -15,6 +15,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "guest/agent/rebirth.h"
 
 namespace isola::guest {
 
@@ -176,6 +177,7 @@ Result<Born> prepare() {
     ISOLA_TRY(disk, disk_with("disk"));
     ISOLA_TRY(born.line, open_serial_line());
     ISOLA_CHECK(forbid_halting());
+    ISOLA_CHECK(expect_rebirth());
   } else {
     ISOLA_TRY(born.line, open_line());
     ISOLA_CHECK(take_device_apart());

@@ -2,8 +2,6 @@
 // which they were found.
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/reboot.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #if defined(__x86_64__)
@@ -16,11 +14,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <vector>
 
 #include "base/file.h"
 #include "guest/agent/birth.h"
+#include "guest/agent/no_halting.h"
 
 namespace isola::guest {
 
@@ -97,17 +95,8 @@ void say_that_it_works() {
 }
 
 Result<void> forbid_halting() {
-  constexpr auto kNumber = static_cast<uint32_t>(offsetof(seccomp_data, nr));
-  constexpr auto kCommand = static_cast<uint32_t>(offsetof(seccomp_data, args) + 2 * sizeof(uint64_t));
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_reboot, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kCommand),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, LINUX_REBOOT_CMD_HALT, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  sock_fprog program{.len = std::size(code), .filter = code};
+  auto code = no_halting_filter();
+  sock_fprog program{.len = static_cast<unsigned short>(code.size()), .filter = code.data()};
   // Nothing speculative is to be had from such a filter.
   if (::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) < 0)
     return sys_error("cannot forbid halting");

@@ -107,6 +107,11 @@ Result<void> LinkIo::begin() {
     agent_.mux().on_naming = [this](std::string_view payload) {
       if (auto naming = decode<Naming>(payload)) naming_ = std::move(*naming);
     };
+  // The machine was stopped: its programs are not to see the time of the moment before.
+  if (place_.device >= 0)
+    agent_.mux().on_go_on = [](std::string_view args) {
+      if (auto now = decode<GoOn>(args)) (void)set_clock(now->time);
+    };
   // Without a name there is nobody to say hello for yet.
   if (!agent_.id().empty()) agent_.next_generation();
   ISOLA_CHECK(watch());

@@ -22,6 +22,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/standard_descriptors.h"
 #include "guest/agent/agent.h"
 #include "guest/agent/birth.h"
 #include "guest/agent/link_io.h"
@@ -143,9 +144,6 @@ int main(int argc, char** argv) {
   }
   if (bad || (id.empty() && !place.stdio))
     return std::fputs("usage: isola-guest --id <sandbox id> [--stdio | --packets <descriptor>]\n", stderr), 2;
-  // 0, 1 and 2 must be taken, or a pipe of a child could land there.
-  for (int fd = 0; fd < 3; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDWR);
-  }
+  if (!isola::take_standard_descriptors()) return 1;
   return isola::guest::run(id, place);
 }

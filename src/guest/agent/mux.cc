@@ -222,6 +222,7 @@ void Mux::open(uint32_t id, Op op, uint32_t window, std::string_view args) {
     return;
   }
   if (op == Op::go_on) {
+    if (on_go_on) on_go_on(args);
     quiesced_ = false;
     queue() += held_;
     if (!tails_.empty()) after_ += held_.size();

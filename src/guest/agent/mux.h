@@ -93,6 +93,8 @@ class Mux {
   bool broken() const { return broken_; }  // the host sent nonsense: nothing more happens until begin()
   // A frame that only a relay sends; without somebody who takes it, it is nonsense like any other.
   std::function<void(std::string_view payload)> on_naming;
+  // Op::go_on, with its arguments.
+  std::function<void(std::string_view args)> on_go_on;
   // Op::quiesce was acked: what is queued goes out, then silence until Op::go_on or a new generation.
   bool quiesced() const { return quiesced_; }
 

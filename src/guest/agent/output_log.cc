@@ -51,9 +51,9 @@ Fd private_file() {
 
 OutputLog::OutputLog(size_t slots) : slots_(slots), id_(next_id++) {}
 
-void OutputLog::append(Stream stream, std::string_view bytes) {
+void OutputLog::append(Stream stream, std::string_view bytes, uint64_t needed) {
   while (!bytes.empty()) {
-    if (current_.size() + kRecord >= kBlock) seal();
+    if (current_.size() + kRecord >= kBlock) seal(needed);
     bool extend = last_record_ != std::string::npos && current_[last_record_] == static_cast<char>(stream);
     size_t space = kBlock - current_.size() - (extend ? 0 : kRecord);
     auto part = bytes.substr(0, space);
@@ -75,12 +75,19 @@ bool OutputLog::spill() {
   return ::pwrite(file_.get(), current_.data(), current_.size(), at) == static_cast<ssize_t>(current_.size());
 }
 
-void OutputLog::seal() {
-  if (spill()) {
+void OutputLog::drop_oldest() {
+  in_memory_.erase(oldest());
+  sealed_.pop_front();
+}
+
+void OutputLog::seal(uint64_t needed) {
+  if (sealed_.size() == slots_) drop_oldest();  // its place in the file is taken
+  full_ = !spill();
+  // What is kept must stay contiguous: where this block goes, all before it have gone.
+  while (full_ && !sealed_.empty() && (sealed_.size() > 1 ? sealed_[1] : current_first_) <= needed) drop_oldest();
+  if (!full_ || end_ > needed) {
+    if (full_) in_memory_[block_] = current_;
     sealed_.push_back(current_first_);
-    if (sealed_.size() > slots_) sealed_.pop_front();
-  } else {
-    sealed_.clear();  // no disk left: what was kept must stay contiguous, so only the newest block remains
   }
   cache.log = id_;
   cache.block = block_;
@@ -94,6 +101,7 @@ void OutputLog::seal() {
 std::string_view OutputLog::raw(uint64_t block) const {
   if (block == block_) return current_;
   if (cache.log == id_ && cache.block == block) return cache.bytes;
+  if (auto at = in_memory_.find(block); at != in_memory_.end()) return at->second;
   cache.log = 0;
   cache.bytes.resize(kBlock);
   auto n = ::pread(file_.get(), cache.bytes.data(), kBlock, static_cast<off_t>(block % slots_ * kBlock));
@@ -172,6 +180,7 @@ void OutputLog::relax() {
 
 void OutputLog::drop() {
   sealed_.clear();
+  in_memory_.clear();
   current_ = {};
   file_.reset();
   ++block_;

@@ -1,6 +1,7 @@
 // What a process wrote, kept for readers that come late or come back: the newest 64 KiB in memory, 16 MiB in a private
 // file that has no name, older output dropped. Readers hold a Cursor of their own, so none of them waits for another
-// and none holds up the process.
+// and none holds up the process. Where the disk is full, what somebody must still get stays in memory: whoever appends
+// must soon stop then (full()).
 //
 //   log.append(Stream::out, "hello\n");
 //   auto cursor = log.seek(0);
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,8 +41,11 @@ class OutputLog {
   };
 
   explicit OutputLog(size_t slots = kSlots);
-  void append(Stream stream, std::string_view bytes);
-  Cursor seek(uint64_t seq) const;  // before the oldest: next() begins with a gap; past the end: the end
+  static constexpr uint64_t kNobody = UINT64_MAX;
+  // From `needed` on nothing is dropped because the disk is full.
+  void append(Stream stream, std::string_view bytes, uint64_t needed = kNobody);
+  bool full() const { return full_; }  // the last block found no room on the disk
+  Cursor seek(uint64_t seq) const;     // before the oldest: next() begins with a gap; past the end: the end
   std::optional<Piece> next(Cursor& cursor, size_t max) const;
   uint64_t begin() const { return sealed_.empty() ? current_first_ : sealed_.front(); }
   uint64_t end() const { return end_; }
@@ -48,17 +53,20 @@ class OutputLog {
   void drop();                                 // forget everything but the sequence numbers
   bool on_disk() const { return file_.valid(); }
   static void relax();  // nobody reads: the shared block cache can go
-  size_t memory() const { return current_.capacity(); }
+  size_t memory() const { return current_.capacity() + in_memory_.size() * kBlock; }
 
  private:
-  void seal();
+  void seal(uint64_t needed);
+  void drop_oldest();
   bool spill();
   std::string_view raw(uint64_t block) const;  // empty when it cannot be read back
   uint64_t oldest() const { return block_ - sealed_.size(); }
 
   size_t slots_;
-  uint64_t id_;                  // tells logs apart in the shared read cache
-  std::deque<uint64_t> sealed_;  // first seq of each block in the file, oldest first
+  uint64_t id_;                                // tells logs apart in the shared read cache
+  std::deque<uint64_t> sealed_;                // first seq of each block in the file, oldest first
+  std::map<uint64_t, std::string> in_memory_;  // those of them that the file had no room for
+  bool full_ = false;
   std::string current_;
   uint64_t block_ = 0, current_first_ = 0, end_ = 0;
   size_t last_record_ = std::string::npos;  // offset in current_

@@ -1,6 +1,8 @@
 #include "guest/agent/output_log.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 namespace isola::guest {
 namespace {
@@ -62,6 +64,50 @@ TEST(OutputLog, DropsTheOldestAndSaysHowMuch) {
   EXPECT_EQ(log.end(), all.size());
   auto none = log.seek(5);
   EXPECT_EQ(read_all(log, none).lost, all.size() - 5);
+}
+
+// Nothing can be written to the file: as on a full disk.
+class FullDisk {
+ public:
+  FullDisk() {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(OutputLog, AFullDiskTakesOnlyWhatNobodyNeeds) {
+  OutputLog log(4);
+  std::string all;
+  auto append = [&](size_t bytes, uint64_t needed) {
+    std::string piece;
+    for (size_t i = 0; i < bytes; ++i) piece += static_cast<char>('a' + (all.size() + i) % 23);
+    log.append(Stream::out, piece, needed);
+    all += piece;
+  };
+  append(100'000, 0);
+  EXPECT_FALSE(log.full());
+  {
+    FullDisk full;
+    append(100'000, 70'000);
+    EXPECT_TRUE(log.full());
+    EXPECT_GT(log.begin(), 0u) << "kept what nobody needs";
+    auto cursor = log.seek(70'000);
+    auto seen = read_all(log, cursor);
+    EXPECT_EQ(seen.lost, 0u);
+    EXPECT_TRUE(seen.bytes == all.substr(70'000));
+    append(100'000, OutputLog::kNobody);
+    EXPECT_GE(log.begin(), 200'000u);
+  }
+  append(100'000, 270'000);
+  EXPECT_FALSE(log.full());
+  auto cursor = log.seek(270'000);
+  EXPECT_TRUE(read_all(log, cursor).bytes == all.substr(270'000));
 }
 
 }  // namespace

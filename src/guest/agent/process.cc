@@ -134,7 +134,7 @@ Result<void> Process::launch(const Start& start, const User& user, const std::ve
   }
   running_ = true;
   exit_.pid = static_cast<uint32_t>(pid_);
-  if (timeout_ms_ > 0) deadline_ = now_ms() + static_cast<int64_t>(std::min<uint64_t>(timeout_ms_, INT32_MAX));
+  if (timeout_ms_ > 0) deadline_ = now_ms() + static_cast<int64_t>(std::min<uint64_t>(timeout_ms_, INT64_MAX / 2));
   (void)loop_.add(out_fd_.get(), EPOLLIN, &out_source_);
   if (err_fd_) (void)loop_.add(err_fd_.get(), EPOLLIN, &err_source_);
   return {};
@@ -143,7 +143,7 @@ Result<void> Process::launch(const Start& start, const User& user, const std::ve
 void Process::take(Fd& fd, Source& source, Stream stream, size_t most) {
   ssize_t n = ::read(fd.get(), scratch, std::min(most, sizeof scratch));
   if (n > 0) {
-    log_.append(stream, {scratch, static_cast<size_t>(n)});
+    log_.append(stream, {scratch, static_cast<size_t>(n)}, needed());
     wake_readers();
   } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {  // a terminal says EIO when nobody has it open any more
     close(fd, source);
@@ -151,10 +151,16 @@ void Process::take(Fd& fd, Source& source, Stream stream, size_t most) {
   }
 }
 
+uint64_t Process::needed() const {
+  uint64_t from = OutputLog::kNobody;
+  for (const auto* reader : readers_)
+    if (reader->reads_ == ReaderChannel::Reads::held) from = std::min(from, reader->cursor_.seq);
+  return from;
+}
+
 bool Process::lags() const {
-  return std::ranges::any_of(readers_, [this](const ReaderChannel* reader) {
-    return reader->reads_ == ReaderChannel::Reads::held && log_.end() - reader->cursor_.seq > kMostUnread;
-  });
+  const uint64_t from = needed();
+  return from < log_.end() && log_.end() - from > (log_.full() ? kMostInMemory : kMostUnread);
 }
 
 bool Process::hold_back() {

@@ -66,7 +66,8 @@ class Process {
   void take(Fd& fd, Source& source, Stream stream, size_t most);
   void drain(Fd& fd, Source& source, Stream stream);
   void close(Fd& fd, Source& source);
-  bool lags() const;  // somebody for whom the process waits
+  uint64_t needed() const;  // the first that somebody for whom the process waits has not read
+  bool lags() const;
   bool hold_back();
   void let_on();
   void wake_readers();
@@ -74,6 +75,7 @@ class Process {
 
   static constexpr size_t kTake = 64 << 10;
   static constexpr uint64_t kMostUnread = OutputLog::kBlock * OutputLog::kSlots / 2;
+  static constexpr uint64_t kMostInMemory = OutputLog::kBlock / 2;  // where the disk is full
   Loop& loop_;
   MemberSource<Process, &Process::on_out> out_source_{this};
   MemberSource<Process, &Process::on_err> err_source_{this};

@@ -18,29 +18,43 @@ namespace {
 #define RNDRESEEDCRNG _IO('R', 0x07)
 #endif
 
+Fd& random_device() {
+  static Fd device;
+  return device;
+}
+
 Result<void> reseed(std::string_view randomness) {
   if (randomness.size() != kRandomness) return fail(Code::invalid, "there is too little randomness, or too much");
-  Fd device(::open("/dev/urandom", O_RDWR | O_CLOEXEC));
-  if (!device) return sys_error("cannot open the random device");
+  if (!random_device()) return fail(Code::unsupported, "this guest has no machine of its own");
   alignas(rand_pool_info) char bytes[sizeof(rand_pool_info) + kRandomness] = {};
   auto* pool = reinterpret_cast<rand_pool_info*>(bytes);
   pool->entropy_count = static_cast<int>(8 * kRandomness);
   pool->buf_size = static_cast<int>(kRandomness);
   std::memcpy(bytes + sizeof(rand_pool_info), randomness.data(), kRandomness);
-  if (::ioctl(device.get(), RNDADDENTROPY, bytes) < 0) return sys_error("cannot add randomness");
+  if (::ioctl(random_device().get(), RNDADDENTROPY, bytes) < 0) return sys_error("cannot add randomness");
   // Else the old state would be used for up to a minute more.
-  if (::ioctl(device.get(), RNDRESEEDCRNG) < 0) return sys_error("cannot use the new randomness");
+  if (::ioctl(random_device().get(), RNDRESEEDCRNG) < 0) return sys_error("cannot use the new randomness");
   return {};
 }
 
 }  // namespace
 
-Result<void> awake_at(int64_t nanoseconds, std::string_view randomness) {
-  ISOLA_CHECK(reseed(randomness));
+Result<void> expect_rebirth() {
+  random_device() = Fd(::open("/dev/urandom", O_RDWR | O_CLOEXEC));
+  if (!random_device()) return sys_error("cannot open the random device");
+  return {};
+}
+
+Result<void> set_clock(int64_t nanoseconds) {
   constexpr int64_t kSecond = 1'000'000'000;
   const timespec now{.tv_sec = nanoseconds / kSecond, .tv_nsec = nanoseconds % kSecond};
   if (nanoseconds <= 0 || ::clock_settime(CLOCK_REALTIME, &now) < 0) return sys_error("cannot set the clock");
   return {};
+}
+
+Result<void> awake_at(int64_t nanoseconds, std::string_view randomness) {
+  ISOLA_CHECK(reseed(randomness));
+  return set_clock(nanoseconds);
 }
 
 }  // namespace isola::guest

@@ -95,6 +95,7 @@ class World:
         self.limited = limited_key(self.plain)
         provide_base(self.plain, self.limited)
         self.full = full_key(self.plain)
+        self.small = self.plain.post("/v1/volumes", {"name": "small", "size": "16M"}).json["id"]
         self.reading = self.plain.post("/v1/keys", {"scope": "read"}).json["secret"]
         probe = self.plain.create(template=self.template)
         self.boundary = probe["boundary"]
@@ -113,7 +114,7 @@ class World:
         return {**kept, "E2B_API_KEY": self.plain.key, "E2B_API_URL": self.plain.url, "E2B_SANDBOX_URL": self.plain.url,
                 "E2B_VOLUME_API_URL": self.plain.url, "ISOLA_TEMPLATE": self.template, "ISOLA_MODE": "http",
                 "ISOLA_LIMITED_KEY": self.limited, "ISOLA_READING_KEY": self.reading, "ISOLA_FULL_KEY": self.full,
-                "ISOLA_BUSY_URL": self.busy.url, "ISOLA_BUSY_KEY": self.busy.key, "NO_PROXY": "*", "no_proxy": "*", "ISOLA_OUTSIDE_NAME": OUTSIDE,
+                "ISOLA_SMALL_VOLUME": self.small, "ISOLA_BUSY_URL": self.busy.url, "ISOLA_BUSY_KEY": self.busy.key, "NO_PROXY": "*", "no_proxy": "*", "ISOLA_OUTSIDE_NAME": OUTSIDE,
                 "ISOLA_OUTSIDE_ADDRESS": self.outside.address, "ISOLA_OUTSIDE_KEY": self.outside.key}
 
     def tls_environment(self):

@@ -278,6 +278,16 @@ def _():
         assert e2b("sandbox", "exec", id_, "echo back").stdout == b"back\n"
 
 
+@test(["sandbox pause", "sandbox resume", "sandbox metrics", "sandbox logs", "sandbox exec"], "of one that is not there fails, and names it")
+def _():
+    since(2, 8)
+    nowhere = "i00000000000000000000"
+    for words in (("pause", nowhere), ("resume", nowhere), ("metrics", nowhere), ("logs", nowhere), ("exec", nowhere, "true")):
+        done = e2b("sandbox", *words, code=None)
+        said = done.stdout + done.stderr
+        assert done.returncode != 0 or nowhere.encode() in said or b"not found" in said.lower(), (words, done)
+
+
 @test("template list", "has the templates of this machine")
 def _():
     done = e2b("template", "list", "--format", "json", code=None)

@@ -11,6 +11,12 @@ const { Sandbox, Template, Volume } = sdk
 const nobody = { apiKey: `e2b_${'0'.repeat(40)}` }
 const nowhere = 'i00000000000000000000'
 const type = (name) => sdk[name] ?? skip(`this line has no ${name}`)
+async function native(method, path, body) {
+  const headers = { Authorization: `Bearer ${process.env.E2B_API_KEY}`, 'Content-Type': 'application/json' }
+  const reply = await fetch(process.env.E2B_API_URL + path, { method, headers, body: body && JSON.stringify(body) })
+  const text = await reply.text()
+  return text ? JSON.parse(text) : null
+}
 const busy = { apiUrl: process.env.ISOLA_BUSY_URL, apiKey: process.env.ISOLA_BUSY_KEY }
 
 test('AuthenticationError', '401: whatever is called with a key that nobody has', async () => {
@@ -62,11 +68,8 @@ test('TimeoutError', '502: a sandbox that is gone, whatever is asked of it', () 
     await gone(sandbox.pty.create({ cols: 80, rows: 24, onData: () => {} }))
   }))
 test('RateLimitError', '429: a command more than the budget of the project has', async () => {
-  const post = async (path, body) => (await fetch(process.env.E2B_API_URL + path, {
-    method: 'POST', headers: { Authorization: `Bearer ${process.env.E2B_API_KEY}`, 'Content-Type': 'application/json' }, body: JSON.stringify(body),
-  })).json()
-  const project = (await post('/v1/projects', { name: `one command ${process.pid}`, budget: { commands: 1 } })).id
-  const apiKey = (await post('/v1/keys', { project, scope: 'use' })).secret
+  const project = (await native('POST', '/v1/projects', { name: `one command ${process.pid}`, budget: { commands: 1 } })).id
+  const apiKey = (await native('POST', '/v1/keys', { project, scope: 'use' })).secret
   const sandbox = await Sandbox.create('minimal', { apiKey, timeoutMs: 60_000 })
   await sandbox.commands.run('true')
   const more = sandbox.commands.run('true')
@@ -123,6 +126,32 @@ test(['VolumeError', 'VolumePathNotFoundError'], 'a name that is taken, a path t
   } finally {
     await Volume.destroy(made.volumeId)
   }
+})
+test('VolumeError', '507: a volume that is full', async () => {
+  if (!Volume) skip('this line has no volumes')
+  const small = await Volume.connect(process.env.ISOLA_SMALL_VOLUME)
+  await rejects(small.writeFile('/large', new Uint8Array(32 << 20)), type('VolumeError'), /not enough space/)
+  await small.writeFile('/little', 'x')
+})
+test('NotEnoughSpaceError', '507: also of what is larger than a server reads for nothing', async () => {
+  const wrong = type('NotEnoughSpaceError')
+  const { commands, files } = await box()
+  await commands.run('fallocate -l 100G /tmp/huge 2>/dev/null || dd if=/dev/zero of=/tmp/huge bs=1M 2>/dev/null || true', { timeoutMs: 180_000 })
+  try {
+    await rejects(files.write('/tmp/one-more', new Uint8Array(80 << 20).buffer), wrong)
+  } finally {
+    await commands.run('rm -f /tmp/huge /tmp/one-more')
+  }
+}, { timeout: 240_000 })
+test('AuthenticationError', '401: an access token that ended with the key it was given to', async () => {
+  const wrong = type('AuthenticationError')
+  const key = await native('POST', '/v1/keys', { scope: 'use' })
+  const sandbox = await Sandbox.create('minimal', { apiKey: key.secret, timeoutMs: 60_000 })
+  await native('DELETE', `/v1/keys/${key.id}`)
+  for (const call of [() => sandbox.commands.run('true'), () => sandbox.files.list('/'), () => sandbox.files.read('/etc/hostname'),
+    () => sandbox.files.write('/tmp/x', 'y')])
+    await rejects(call(), wrong)
+  await Sandbox.kill(sandbox.sandboxId)
 })
 test('TemplateError', 'tags of a template that is not there', async () => {
   if (!Template?.getTags) skip('this line has no tags')

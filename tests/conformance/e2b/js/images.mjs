@@ -165,6 +165,14 @@ partly('Sandbox.fork', 'all or none: where one child cannot be made there are no
     for (const child of children) await child.kill()
   }
 }), slow)
+test('Sandbox.fork', 'of one that is not there is a not-found error', async () => {
+  has(Sandbox.fork, 'fork')
+  await rejects(Sandbox.fork('i00000000000000000000'), sdk.SandboxNotFoundError ?? sdk.NotFoundError)
+})
+test('Sandbox.createSnapshot', 'of one that is not there is a not-found error', async () => {
+  has(Sandbox.createSnapshot, 'snapshots')
+  await rejects(Sandbox.createSnapshot('i00000000000000000000'), sdk.SandboxNotFoundError ?? sdk.NotFoundError)
+})
 test('Sandbox.createSnapshot', 'is a template for new sandboxes', () => using({}, async (sandbox) => {
   has(Sandbox.createSnapshot, 'snapshots')
   const pid = await sleeper(sandbox)

@@ -37,6 +37,11 @@ test('pty.sendInput', 'reaches what runs', async () => {
 })
 test('pty.sendInput', 'to what is not there is a NotFoundError', async () =>
   rejects((await box()).pty.sendInput(999999, keys('x')), sdk.NotFoundError))
+test(['pty.resize', 'pty.connect'], 'of what is not there is a NotFoundError', async () => {
+  const { pty } = await box()
+  await rejects(pty.resize(999_999, { cols: 80, rows: 24 }), sdk.NotFoundError)
+  if (pty.connect) await rejects(pty.connect(999_999, { onData: () => {} }), sdk.NotFoundError)
+})
 test('pty.kill', 'ends it, once', async () => {
   const { pty, handle } = await terminal()
   assert.equal(await pty.kill(handle.pid), true)

@@ -43,6 +43,13 @@ test(FILES, 'has files without a sandbox', () =>
     await made.remove('/a')
     assert.equal(await made.exists('/a/text.txt'), false)
   }))
+test(['volume.list', 'volume.remove', 'volume.updateMetadata'], 'of what is not there rejects with its type', () =>
+  volume(async (made) => {
+    const wrong = sdk.VolumePathNotFoundError ?? sdk.NotFoundError
+    await rejects(made.list('/no/such'), wrong)
+    await rejects(made.updateMetadata('/no/such', { mode: 0o600 }), wrong)
+    await rejects(made.remove('/no/such'), wrong)
+  }))
 test('Sandbox.create with volumeMounts', 'shares its files with the volume', () =>
   volume(async (made) => {
     await made.writeFile('/in', 'from outside')

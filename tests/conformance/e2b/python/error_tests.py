@@ -16,6 +16,13 @@ Volume = getattr(e2b, "AsyncVolume" if ASYNC else "Volume", None)
 Template = getattr(e2b, "AsyncTemplate" if ASYNC else "Template", None)
 
 
+def native(method, path, body=None):
+    request = urllib.request.Request(os.environ["E2B_API_URL"] + path, None if body is None else json.dumps(body).encode(),
+                                     {"Authorization": "Bearer " + os.environ["E2B_API_KEY"], "Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request) as reply:
+        return json.loads(reply.read() or b"null")
+
+
 WANTS = """import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -37,6 +44,19 @@ def _():
                  lambda: _settle(e2b.Sandbox.list(**NOBODY).next_items() if not ASYNC else e2b.AsyncSandbox.list(**NOBODY).next_items())):
         with raises(wrong):
             call()
+
+
+@test("AuthenticationException", "401: an access token that ended with the key it was given to")
+def _():
+    wrong = type_("AuthenticationException")
+    key = native("POST", "/v1/keys", {"scope": "use"})
+    sandbox = Sandbox.create("minimal", api_key=key["secret"], timeout=60)
+    native("DELETE", "/v1/keys/" + key["id"])
+    for call in (lambda: sandbox.commands.run("true"), lambda: sandbox.files.list("/"), lambda: sandbox.files.read("/etc/hostname"),
+                 lambda: sandbox.files.write("/tmp/x", "y")):
+        with raises(wrong):
+            call()
+    Sandbox.kill(sandbox.sandbox_id)
 
 
 @test("ServiceBusyException", "503: the server cannot just now")
@@ -128,7 +148,7 @@ def _():
 
 
 @test("GuestUnresponsiveException", "is a type that nothing raises",
-      absent="nothing here raises it: what is inside of a sandbox that does not answer is never asked for its word before a pause")
+      absent="nothing here raises it: no paused sandbox is marked as one whose inside did not answer, and so no resume is refused for that")
 def _():
     assert issubclass(type_("GuestUnresponsiveException"), Exception)
 
@@ -146,14 +166,8 @@ def _():
 
 @test("RateLimitException", "429: a command more than the budget of the project has")
 def _():
-    def post(path, body):
-        request = urllib.request.Request(os.environ["E2B_API_URL"] + path, json.dumps(body).encode(),
-                                         {"Authorization": "Bearer " + os.environ["E2B_API_KEY"], "Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as reply:
-            return json.load(reply)
-
-    project = post("/v1/projects", {"name": f"one command {os.getpid()}", "budget": {"commands": 1}})["id"]
-    key = post("/v1/keys", {"project": project, "scope": "use"})["secret"]
+    project = native("POST", "/v1/projects", {"name": f"one command {os.getpid()}", "budget": {"commands": 1}})["id"]
+    key = native("POST", "/v1/keys", {"project": project, "scope": "use"})["secret"]
     sandbox = Sandbox.create("minimal", api_key=key, timeout=60)
     sandbox.commands.run("true")
     with raises(type_("RateLimitException"), exactly=True):
@@ -186,6 +200,27 @@ def _():
             _settle(made.read_file("/no/such"))
     finally:
         _settle(Volume.destroy(made.volume_id))
+
+
+@test("VolumeException", "507: a volume that is full")
+def _():
+    if Volume is None:
+        raise Skip("this line has no volumes")
+    small = _settle(Volume.connect(os.environ["ISOLA_SMALL_VOLUME"]))
+    with raises(named("VolumeException", "SandboxException"), "not enough space"):
+        _settle(small.write_file("/large", b"\0" * (32 << 20)))
+    _settle(small.write_file("/little", "x"))
+
+
+@test("NotEnoughSpaceException", "507: also of what is larger than a server reads for nothing")
+def _():
+    wrong = type_("NotEnoughSpaceException")
+    box().commands.run("fallocate -l 100G /tmp/huge 2>/dev/null || dd if=/dev/zero of=/tmp/huge bs=1M 2>/dev/null || true", timeout=180)
+    try:
+        with raises(wrong):
+            box().files.write("/tmp/one-more", b"\0" * (80 << 20))
+    finally:
+        box().commands.run("rm -f /tmp/huge /tmp/one-more")
 
 
 @test("TemplateException", "tags of a template that is not there")

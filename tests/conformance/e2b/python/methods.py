@@ -2,6 +2,8 @@
 so that the matrix has a row for each of them."""
 import importlib
 import inspect
+import json
+import os
 
 import e2b
 
@@ -32,6 +34,23 @@ def classes():
             except ImportError:
                 continue  # an older line
             yield prefix, getattr(found, kind, None) or getattr(found, name)
+
+
+def options():
+    """{method: the options that one of its flavours names}."""
+    found = {}
+    for prefix, cls in classes():
+        for name in methods(cls):
+            taken = inspect.signature(getattr(cls, name)).parameters.values()
+            found.setdefault(f"{prefix}.{name}", set()).update(one.name for one in taken if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
+    return {name: sorted(taken - {"self", "cls"}) for name, taken in sorted(found.items())}
+
+
+def new_options():
+    """Those that the newest line has and options.json does not: somebody has to look what they do here, and write a test."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "options.json")) as file:
+        known = json.load(file)
+    return sorted(f"{name} with {option}" for name, taken in options().items() for option in taken if option not in known.get(name, []))
 
 
 def declared():

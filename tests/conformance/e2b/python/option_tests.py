@@ -1,6 +1,7 @@
 """Options of calls that are tested elsewhere without them: each through the SDK, with what it changes on the server."""
 import contextlib
 import datetime
+import inspect
 import itertools
 import os
 import random
@@ -80,6 +81,71 @@ for name, first, field, value, why in (
         ("https_ports", (2, 60), "httpsPorts", {"https_ports": [3000]}, "this server speaks plain HTTP to the services inside"),
         ("dns_servers", (2, 63), "dnsServers", {"dns_servers": ["1.1.1.1"]}, "names are looked up by this server's gate")):
     test(f"Sandbox.create with network.{name}", "says that it is not there", absent=why)(refused(first, field, value))
+
+
+# ---- making, pausing, keeping ------------------------------------------------------------------------------------------
+
+
+def takes(call, option):
+    if option not in inspect.signature(getattr(e2b.Sandbox, call, None) or (lambda: None)).parameters:
+        raise Skip("this line has no such option")
+
+
+@test("Sandbox.create with idempotency_key", "there is one sandbox under a key, and another body is a conflict")
+def _():
+    takes("create", "idempotency_key")
+    key = f"py-{os.getpid()}-{random.randrange(1 << 30)}" + "x" * 220  # of at most 255
+    with using(idempotency_key=key, metadata={"a": "1"}) as first:
+        assert own(idempotency_key=key, metadata={"a": "1"}).sandbox_id == first.sandbox_id
+        with raises(e2b.SandboxException, "409"):
+            own(idempotency_key=key, metadata={"a": "2"})
+
+
+def left(sandbox):
+    """What a restart leaves behind, and what it does not."""
+    return sandbox.commands.run("test -e /dev/shm/mark && echo memory; cat /home/user/note").stdout.split()
+
+
+def marked(sandbox):
+    sandbox.files.write("/home/user/note", "files")
+    sandbox.commands.run("touch /dev/shm/mark")
+
+
+@test("Sandbox.pause with mode", "full keeps what runs, filesystem the files alone")
+def _():
+    takes("pause", "mode")
+    for mode, kept in (("full", ["memory", "files"]), ("filesystem", ["files"])):
+        with using() as sandbox:
+            marked(sandbox)
+            sandbox.pause(mode=mode)
+            sandbox.connect(timeout=60)
+            assert left(sandbox) == kept, mode
+
+
+@test("Sandbox.create_snapshot with mode", "full keeps what runs, filesystem the files alone")
+def _():
+    takes("create_snapshot", "mode")
+    for mode, kept in (("full", ["memory", "files"]), ("filesystem", ["files"])):
+        with using() as sandbox:
+            marked(sandbox)
+            snapshot = sandbox.create_snapshot(mode=mode).snapshot_id
+        try:
+            made = Sandbox.create(snapshot, timeout=60)
+            assert left(made) == kept, mode
+            made.kill()
+        finally:
+            Sandbox.delete_snapshot(snapshot)
+
+
+@test("Sandbox.create with on_timeout and mode", "filesystem: a pause without memory")
+def _():
+    takes("pause", "mode")
+    with using(lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}}) as sandbox:
+        marked(sandbox)
+        sandbox.set_timeout(1)
+        eventually(lambda: not sandbox.is_running(), "its pause")
+        sandbox.connect(timeout=60)
+        assert left(sandbox) == ["files"]
 
 
 # ---- lists and times ----------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-#include "dialect/native/shares.h"
+#include "base/shares.h"
 
 #include <gtest/gtest.h>
 
-namespace isola::native {
+namespace isola {
 namespace {
 
 TEST(Shares, OneProjectHasOnlySoMuch) {
@@ -35,5 +35,14 @@ TEST(Shares, AllOfItOrNothing) {
   EXPECT_TRUE(shares.of("a").take_all(60, "input"));
 }
 
+TEST(Shares, WhoHasNothingIsForgotten) {
+  Shares shares(100);
+  auto kept = shares.of("kept");
+  ASSERT_EQ(kept.take(60), 60u);
+  for (size_t i = 0; i < 100 * Shares::kFew; ++i) (void)shares.of(std::to_string(i));
+  EXPECT_LE(shares.known(), Shares::kFew);
+  EXPECT_EQ(shares.of("kept").take(100), 40u);
+}
+
 }  // namespace
-}  // namespace isola::native
+}  // namespace isola

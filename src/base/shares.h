@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 
-namespace isola::native {
+namespace isola {
 
 class Shares {
   using Count = std::atomic<size_t>;
@@ -62,16 +62,27 @@ class Shares {
 
   Share of(const std::string& project) {
     std::lock_guard lock(mutex_);
+    // Whoever has nothing in hand is forgotten: a name may be as passing as an address.
+    if (counts_.size() >= forget_at_) {
+      std::erase_if(counts_, [](const auto& one) { return one.second.expired(); });
+      forget_at_ = std::max(kFew, 2 * counts_.size());
+    }
     std::weak_ptr<Count>& known = counts_[project];
     auto count = known.lock();
     if (!count) known = count = std::make_shared<Count>(0);
     return Share(std::move(count), most_);
   }
+  size_t known() {
+    std::lock_guard lock(mutex_);
+    return counts_.size();
+  }
+  static constexpr size_t kFew = 64;
 
  private:
   const size_t most_;
   std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<Count>> counts_;  // of projects: few
+  size_t forget_at_ = kFew;
+  std::map<std::string, std::weak_ptr<Count>> counts_;
 };
 
-}  // namespace isola::native
+}  // namespace isola
