@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <set>
 #include <sstream>
+#include <vector>
 
 #include "base/codec.h"
 #include "base/file.h"
@@ -103,15 +104,14 @@ class JailCheckpointing : public Checkpointing {
   Stopwatch watch_;
 };
 
-// Where nothing can be written any more, criu's own log may be cut off before it says so. It writes large pieces, so a
+// Where nothing can be written any more, criu's own log may be cut off before it says so, or lack just those lines: it
+// goes on once others have given room back (an image beside it that failed as well). criu writes large pieces, so a
 // disk on which one has no room any more can have some megabytes left.
-// What others give back in that moment (an image beside it that failed as well) makes it look otherwise: then there is
-// no log at all.
 std::string full_disk(const Fd& folder, const std::string& log) {
   struct statvfs disk{};
   bool full = ::fstatvfs(folder.get(), &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize < (16 << 20);
   if (full) return ": No space left on device";
-  return log.empty() ? ": nothing could be written, the disk is full or was until now" : "";
+  return lost_words(log) ? ": its log could not be written, the disk is full or was until now" : "";
 }
 
 Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector<MountRule>& mounts, pid_t pid,
@@ -202,17 +202,35 @@ std::unique_ptr<Checkpointing> watch_checkpoint(Helper helper) {
   return std::make_unique<JailCheckpointing>(std::move(helper));
 }
 
-std::string reasons_of(const std::string& log) {
-  std::string errors;
+namespace {
+
+// "(00.012345) Error (criu/files.c:12): what": the place says nothing to a reader.
+std::vector<std::string> errors_in(const std::string& log) {
+  std::vector<std::string> errors;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
     size_t at = line.find("Error");
-    if (at == std::string::npos || errors.size() > 1000) continue;
-    // "(00.012345) Error (criu/files.c:12): what": the place says nothing to a reader.
+    if (at == std::string::npos) continue;
     size_t colon = line.find("): ", at);
-    errors += "; " + (colon == std::string::npos ? line.substr(at) : line.substr(colon + 3));
+    errors.push_back(colon == std::string::npos ? line.substr(at) : line.substr(colon + 3));
   }
-  return errors.empty() ? "" : " (" + errors.substr(2) + ")";
+  return errors;
+}
+
+}  // namespace
+
+bool lost_words(const std::string& log) {
+  // A criu that was killed says nothing about an error; one that failed has said why before this, its last word.
+  auto errors = errors_in(log);
+  bool only_last = std::ranges::all_of(errors, [](const std::string& error) { return error == "Dumping FAILED."; });
+  return log.empty() || (!errors.empty() && only_last);
+}
+
+std::string reasons_of(const std::string& log) {
+  std::string all;
+  for (const auto& error : errors_in(log))
+    if (all.size() <= 1000) all += "; " + error;
+  return all.empty() ? "" : " (" + all.substr(2) + ")";
 }
 
 Result<std::unique_ptr<Checkpointing>> begin_checkpoint(const Criu& criu, const std::vector<MountRule>& mounts,

@@ -50,4 +50,7 @@ Result<std::unique_ptr<Launching>> begin_restore(RestoreParts parts);
 // The lines of criu's log that say "Error", for a message; empty if there are none.
 std::string reasons_of(const std::string& log);
 
+// Whether criu's log lacks what went wrong: the disk had no room for it.
+bool lost_words(const std::string& log);
+
 }  // namespace isola::boundary::jail
