@@ -10,6 +10,7 @@
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <functional>
 #include <thread>
 
 #include "base/log.h"
@@ -65,7 +66,47 @@ Result<void> open_listener(Lane::Acceptor& acceptor, const asio::ip::tcp::endpoi
   return {};
 }
 
+Result<asio::ip::tcp::endpoint> endpoint_of(const std::string& name) {
+  ISOLA_TRY(auto where, parse_host_port(name));
+  const std::string& host = where.first;
+  error_code ec;
+  auto address = asio::ip::make_address(host.empty() ? "0.0.0.0" : host == "localhost" ? "127.0.0.1" : host, ec);
+  if (ec) return fail(Code::invalid, "an address to listen on is a number such as 127.0.0.1 or [::1], not " + name);
+  return asio::ip::tcp::endpoint(address, where.second);
+}
+
+// Sockets of one user may share a port without being asked, so a second server would quietly take half of the first
+// one's connections. One that shares with nobody finds out.
+Result<void> probe(asio::io_context& io, const asio::ip::tcp::endpoint& at, const std::string& name) {
+  Lane::Acceptor alone(io);
+  ISOLA_CHECK(open_listener(alone, at, false, name));
+  if (at.port() == 0) return {};
+  error_code ec;
+  alone.listen(1, ec);
+  if (ec) return cannot("listen on", name, ec);
+  return {};
+}
+
+// One that was killed a moment ago may not have let go of the address yet.
+Result<void> with_patience(const std::function<Result<void>()>& listen) {
+  auto listening = listen();
+  for (int tries = 1; !listening && listening.error().sys_errno == EADDRINUSE && tries < kTries; ++tries) {
+    std::this_thread::sleep_for(kPause);
+    listening = listen();
+  }
+  return listening;
+}
+
 }  // namespace
+
+Result<void> may_listen(const std::vector<std::string>& addresses) {
+  asio::io_context io;
+  for (const std::string& name : addresses) {
+    ISOLA_TRY(auto at, endpoint_of(name));
+    ISOLA_CHECK(with_patience([&] { return probe(io, at, name); }));
+  }
+  return {};
+}
 
 Server::Server(Workers& workers, ServerOptions options, Router router)
     : core_(std::make_shared<Core>(workers, std::move(options), std::move(router))) {}
@@ -81,21 +122,9 @@ Result<void> Server::start() {
 
   Core::Acceptors acceptors;
   for (const std::string& name : core.options.listen) {
-    ISOLA_TRY(auto where, parse_host_port(name));
-    error_code ec;
-    auto address = asio::ip::make_address(where.first.empty()          ? "0.0.0.0"
-                                          : where.first == "localhost" ? "127.0.0.1"
-                                                                       : where.first,
-                                          ec);
-    if (ec) return fail(Code::invalid, "an address to listen on is a number such as 127.0.0.1 or [::1], not " + name);
-    asio::ip::tcp::endpoint at(address, where.second);
-    // One that was killed a moment ago may not have let go of it yet.
-    auto listening = core.listen(at, name, acceptors);
-    for (int tries = 1; !listening && listening.error().sys_errno == EADDRINUSE && tries < kTries; ++tries) {
-      std::this_thread::sleep_for(kPause);
-      listening = core.listen(at, name, acceptors);
-    }
-    ISOLA_CHECK(std::move(listening));
+    ISOLA_TRY(auto at, endpoint_of(name));
+    ISOLA_CHECK(with_patience([&] { return core.listen(at, name, acceptors); }));
+    auto address = at.address();
     core.addresses.push_back(address.is_v6() ? fmt::format("[{}]:{}", address.to_string(), at.port())
                                              : fmt::format("{}:{}", address.to_string(), at.port()));
     if (core.first_port == 0) core.first_port = at.port();
@@ -108,17 +137,8 @@ Result<void> Server::start() {
 }
 
 Result<void> Server::Core::listen(asio::ip::tcp::endpoint& at, const std::string& name, Acceptors& all) {
+  ISOLA_CHECK(probe(workers[0], at, name));
   error_code ec;
-  {
-    // Sockets of one user may share a port without being asked, so a second server would quietly take half of the
-    // first one's connections. One that shares with nobody finds out.
-    Lane::Acceptor probe(workers[0]);
-    ISOLA_CHECK(open_listener(probe, at, false, name));
-    if (at.port() != 0) {
-      probe.listen(1, ec);
-      if (ec) return cannot("listen on", name, ec);
-    }
-  }
   Acceptors opened;
   for (auto& lane : lanes) {
     auto acceptor = std::make_unique<Lane::Acceptor>(lane->io);

@@ -52,6 +52,10 @@ struct ServerOptions {
   AccessSink access_log;  // called on the workers
 };
 
+// Whether a server could listen there: for whoever has much to start before it does. Waits a moment for one that was
+// killed and has not let go of it yet.
+Result<void> may_listen(const std::vector<std::string>& addresses);
+
 class Server {
  public:
   Server(Workers& workers, ServerOptions options, Router router);

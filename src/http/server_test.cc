@@ -549,6 +549,10 @@ TEST(Server, NoticesAPortInUse) {
   auto started = second.start();
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().sys_errno, EADDRINUSE) << started.error().text();
+  auto free = may_listen({"127.0.0.1:0"}), taken = may_listen({"127.0.0.1:" + std::to_string(first.port())});
+  EXPECT_TRUE(free) << free.error().text();
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().sys_errno, EADDRINUSE) << taken.error().text();
 }
 
 TEST(Server, ListensOnSeveralAddresses) {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "http/url.h"
 #include "server/syslog.h"
 
 namespace isola::server {
@@ -161,15 +162,17 @@ const Setting* find(std::string_view name) {
   return nullptr;
 }
 
-bool is_loopback(const std::string& address) {
-  auto colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+// Numbers, because what a name leads to may change; `localhost` is one that is known.
+enum class Reach { loopback, network, unknown };
+
+Reach reach_of(const std::string& host) {
   in6_addr six{};
   in_addr four{};
-  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
-  if (::inet_pton(AF_INET6, host.c_str(), &six) == 1) return IN6_IS_ADDR_LOOPBACK(&six);
-  return host == "localhost";
+  auto reach = [](bool loopback) { return loopback ? Reach::loopback : Reach::network; };
+  if (::inet_pton(AF_INET, host.c_str(), &four) == 1) return reach((ntohl(four.s_addr) >> 24) == 127);
+  if (::inet_pton(AF_INET6, host.c_str(), &six) == 1) return reach(IN6_IS_ADDR_LOOPBACK(&six));
+  if (host.empty()) return Reach::network;  // ":8080", which is all of them
+  return host == "localhost" ? Reach::loopback : Reach::unknown;
 }
 
 }  // namespace
@@ -245,7 +248,13 @@ Result<void> check(const Config& config) {
     if (auto target = parse_syslog(config.syslog); !target)
       return fail(Code::invalid, "audit.syslog: " + target.error().message);
   for (const auto& address : config.listen) {
-    if (!is_loopback(address) && config.tls_certificate.empty() && !config.allow_plain)
+    auto at = http::parse_host_port(address);
+    if (!at)
+      return fail(Code::invalid, "listen: '" + address + "' is not ADDRESS:PORT, such as 127.0.0.1:8080 or [::1]:8080");
+    Reach reach = reach_of(at->first);
+    if (reach == Reach::unknown)
+      return fail(Code::invalid, "listen: an address is a number such as 127.0.0.1 or [::1], not '" + at->first + "'");
+    if (reach == Reach::network && config.tls_certificate.empty() && !config.allow_plain)
       return fail(Code::denied, "listen: " + address +
                                     " is not a loopback address, and keys would cross the network in the clear: give "
                                     "tls_certificate and tls_key, or set allow_plain if something else protects it");

@@ -76,7 +76,7 @@ TEST_F(ConfigTest, MistakesAreNamedWithTheirPlace) {
 }
 
 TEST_F(ConfigTest, OtherAddressesWantTlsOrAWord) {
-  for (const char* address : {"0.0.0.0:80", "192.0.2.1:80", "[::]:80", "example.org:80"}) {
+  for (const char* address : {"0.0.0.0:80", "192.0.2.1:80", "[::]:80", ":80"}) {
     auto config = load_config("", {{"listen", address, "a test"}});
     ASSERT_FALSE(config) << address;
     EXPECT_EQ(config.error().code, Code::denied);
@@ -86,6 +86,11 @@ TEST_F(ConfigTest, OtherAddressesWantTlsOrAWord) {
   }
   for (const char* address : {"127.0.0.1:80", "127.1.2.3:80", "[::1]:80", "localhost:80"})
     EXPECT_TRUE(load_config("", {{"listen", address, "a test"}})) << address;
+  for (const char* address : {"bogus", "example.org:80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:99999", "[::1:80"}) {
+    auto config = load_config("", {{"listen", address, "a test"}});
+    ASSERT_FALSE(config) << address;
+    EXPECT_EQ(config.error().code, Code::invalid) << address << ": " << config.error().message;
+  }
 }
 
 TEST_F(ConfigTest, EverySettingSurvivesBeingWrittenAndReadAgain) {
