@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -153,6 +155,9 @@ int up(const Common& common, const Options& options) {
 
 // The server that runs on the data directory, and everything that it started.
 int down(const Common& common) {
+  struct stat there{};
+  if (::stat(common.data_dir.c_str(), &there) < 0)
+    return complain("there is no data directory " + common.data_dir + ": " + std::strerror(errno));
   if (auto pid = find_server(common.data_dir)) {
     auto process = kernel::open_pidfd(*pid);
     if (process) {
