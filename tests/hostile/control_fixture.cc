@@ -56,10 +56,22 @@ int bound_socket(int family, int type, int& port) {
   return fd;
 }
 
-// Answers everybody, until its parent is gone.
+// Answers everybody, until its parent is gone. The parent goes on only when that is sure: it may be done at once, and a
+// server that came too late to hear of it would keep the output open for ever.
 void serve(int tcp, int tcp6, int udp) {
-  if (::fork() != 0) return;
+  int ready[2];
+  must(::pipe2(ready, O_CLOEXEC) == 0, "make a pipe");
+  if (::fork() != 0) {
+    ::close(ready[1]);
+    char word = 0;
+    must(::read(ready[0], &word, 1) == 1, "hear of the service");
+    ::close(ready[0]);
+    return;
+  }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  must(::write(ready[1], "r", 1) == 1, "tell that the service is there");
+  ::close(ready[0]);
+  ::close(ready[1]);
   pollfd sockets[] = {{tcp, POLLIN, 0}, {tcp6, POLLIN, 0}, {udp, POLLIN, 0}};
   while (::poll(sockets, 3, -1) > 0) {
     for (int i : {0, 1}) {
