@@ -269,16 +269,13 @@ Result<void> verify(pid_t pid, const Protections& wanted, const std::string* fil
 
 Result<void> verify_companions(pid_t first, const std::vector<pid_t>& pids, const Protections& wanted) {
   const std::string caps = fmt::format("{:016x}", wanted.capabilities);
+  ISOLA_TRY(const Namespaces own, namespaces_of(std::to_string(first)));
   for (pid_t pid : pids) {
     if (pid == first) continue;
-    for (const char* kind : kOwnNamespaces) {
-      struct stat init{}, its{};
-      if (::stat(fmt::format("/proc/{}/ns/{}", first, kind).c_str(), &init) < 0 ||
-          ::stat(fmt::format("/proc/{}/ns/{}", pid, kind).c_str(), &its) < 0)
-        return sys_error("cannot compare namespaces");
-      if (init.st_ino != its.st_ino)
-        return differ(fmt::format("ns/{} of process {}", kind, pid), "process 1's", "another");
-    }
+    ISOLA_TRY(const Namespaces its, namespaces_of(std::to_string(pid)));
+    for (size_t i = 0; i < own.size(); ++i)
+      if (its[i] != own[i])
+        return differ(fmt::format("ns/{} of process {}", kOwnNamespaces[i], pid), "process 1's", "another");
     std::string folder = fmt::format("/proc/{}/task", pid);
     std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(folder.c_str()), ::closedir);
     if (!dir) return sys_error("cannot read " + folder);

@@ -203,7 +203,10 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
   auto pid = servant.restore(options, stage + "/" + kNewRoot, hooks);
   if (pid) {
     // criu has let the processes go before it says so; nobody waits for its end, nor for ours.
-    ISOLA_CHECK(talk.finish(pid_bytes(*pid)));
+    // The filter is the one thing that cannot be read while criu holds the process. Process 1 has to stop for it, which
+    // its neighbours inside can delay for as long as they like: here that is nobody's time but their own.
+    ISOLA_TRY(std::string installed, kernel::installed_filter_hash(*pid));
+    ISOLA_CHECK(talk.finish(pid_bytes(*pid) + installed));
     return "";
   }
   // What the check found explains whatever criu stumbled over before it was asked.
@@ -279,7 +282,7 @@ class JailRestoring : public Launching {
         verified_ = true;  // the caller writes it down, and lets it proceed
         return nullptr;
       }
-      case Helper::kDone: return hand_over(pid);
+      case Helper::kDone: return hand_over(pid, std::string(in.rest()));
       default: return fail(Code::internal, "unexpected word from a restore");
     }
   }
@@ -307,14 +310,12 @@ class JailRestoring : public Launching {
     return verify_companions(pid_, pids, parts_.wanted);
   }
 
-  Result<std::unique_ptr<Cell>> hand_over(pid_t pid) {
+  Result<std::unique_ptr<Cell>> hand_over(pid_t pid, const std::string& filter) {
     if (!verified_ || pid != pid_) return fail(Code::internal, "a restore ended before it was looked at");
-    // The one thing that cannot be read while criu holds the process: until here its hash was the image's word.
-    auto installed = kernel::installed_filter_hash(pid);
-    if (!installed || *installed != parts_.wanted.filter_hash) {
+    if (filter != parts_.wanted.filter_hash) {  // until here it was the image's word
       kill_inside(parts_.cgroups, parts_.spec.cgroup, pid);
       return fail(Code::internal, "protection mismatch: the seccomp filter should be '" + parts_.wanted.filter_hash +
-                                      "' but is '" + (installed ? *installed : installed.error().message) + "'");
+                                      "' but is '" + filter + "'");
     }
     ISOLA_TRY(uint64_t started, kernel::start_time(pid));
     ISOLA_TRY(Fd pidfd, kernel::open_pidfd(kernel::ProcessName{pid, started}));
