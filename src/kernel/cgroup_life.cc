@@ -135,7 +135,11 @@ Result<std::vector<std::pair<pid_t, Fd>>> Cgroup::hold(std::vector<pid_t>& insid
   std::vector<std::pair<pid_t, Fd>> held;
   for (pid_t pid : inside) {
     if (held.size() == kBatch) break;
-    if (Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); fd) held.emplace_back(pid, std::move(fd));
+    Fd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    if (!fd && errno == ESRCH) continue;
+    if (!fd)
+      return sys_error("cannot hold a process of " + name_);  // no descriptors: it lives, and must not be passed by
+    held.emplace_back(pid, std::move(fd));
   }
   ISOLA_TRY(inside, processes());
   std::erase_if(held, [&](const auto& h) { return std::ranges::find(inside, h.first) == inside.end(); });

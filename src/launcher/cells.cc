@@ -471,7 +471,10 @@ void Cells::end(One& one, EndReason reason) {
     // A frozen sandbox dies only once it is thawed (v1); its group is thawed by whoever removes it too. Of what stands
     // still nothing runs again: what its files are at this instant they stay.
     if (auto group = parts_.cgroups.adopt(one.entry.id); group) {
-      if (!still || !group->kill_frozen()) (void)group->thaw();
+      if (!still || !group->kill_frozen()) {
+        (void)one.cell->kill();  // before anything moves again: process 1 takes the others along
+        (void)group->thaw();
+      }
       group->release();
     }
     (void)one.cell->kill();
