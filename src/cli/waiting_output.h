@@ -7,10 +7,12 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/fd.h"
 
 namespace isola::cli {
 
@@ -28,7 +30,9 @@ class WaitingOutput {
     std::string bytes;
     size_t at = 0;
   };
+  int door(int fd);
   std::deque<Piece> row_;
+  std::map<int, Fd> doors_;  // by descriptor; none where it is no terminal
 };
 
 }  // namespace isola::cli

@@ -403,6 +403,28 @@ TEST_F(RunTest, AReaderThatTakesNothingKeepsNobody) {
   }
 }
 
+// A terminal takes what it has room for and no more, however much it was given at once.
+TEST_F(RunTest, ATerminalThatStandsStillKeepsNobody) {
+  Fd master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(master);
+  ASSERT_EQ(::grantpt(master.get()), 0);
+  ASSERT_EQ(::unlockpt(master.get()), 0);
+  char name[64];
+  ASSERT_EQ(::ptsname_r(master.get(), name, sizeof name), 0);
+  Fd screen(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(screen);
+  ProgramOptions options{.limit = std::chrono::seconds(20), .keep_input_open = true};
+  options.before_exec = [fd = screen.get()] { ::dup2(fd, 1); };
+  Program program(island().run_words({"--", "yes"}), island().with_data(options));
+  pollfd begun{master.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&begun, 1, 20'000), 1);
+  ASSERT_TRUE(stands_still(island().client()));
+  program.signal(SIGTERM);
+  auto done = program.finish();
+  EXPECT_FALSE(done.timed_out);
+  EXPECT_EQ(done.code, 128 + SIGTERM) << done.text();
+}
+
 TEST_F(RunTest, TheThirdInterruptLeaves) {
   Program program(island().run_words({"--", "python3", "-c",
                                       "import signal\n"
