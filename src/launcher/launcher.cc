@@ -84,7 +84,7 @@ Result<void> detach(const std::string& data_dir) {
 // lifted (a container without CAP_SYS_RESOURCE), those are what this machine has.
 void reset_limits() {
   for (auto resource : {RLIMIT_CPU, RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_RSS, RLIMIT_NPROC, RLIMIT_LOCKS,
-                        RLIMIT_RTTIME, RLIMIT_STACK, RLIMIT_NOFILE}) {
+                        RLIMIT_RTTIME, RLIMIT_SIGPENDING, RLIMIT_STACK, RLIMIT_NOFILE}) {
     rlimit now{};
     ::getrlimit(resource, &now);
     rlimit free{RLIM_INFINITY, RLIM_INFINITY};

@@ -111,11 +111,16 @@ TEST(Descriptors, LimitsOfWhoeverStartedTheLauncherStayOutside) {
   rlimit before{}, small{1 << 30, 1 << 30};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   small.rlim_max = before.rlim_max;  // a hard one might not be ours to lift again
+  rlimit signals{}, none{};
+  ASSERT_EQ(::getrlimit(RLIMIT_SIGPENDING, &signals), 0);
+  none.rlim_max = signals.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  ASSERT_EQ(::setrlimit(RLIMIT_SIGPENDING, &none), 0);
   Island island;
+  ASSERT_EQ(::setrlimit(RLIMIT_SIGPENDING, &signals), 0);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  auto done = island.run({"--", "sh", "-c", "ulimit -f; ulimit -t"});
-  EXPECT_EQ(done.out, "unlimited\nunlimited\n") << done.text();
+  auto done = island.run({"--", "bash", "-c", "ulimit -f; ulimit -t; test \"$(ulimit -i)\" != 0 && echo signals"});
+  EXPECT_EQ(done.out, "unlimited\nunlimited\nsignals\n") << done.text();
   island.expect_unchanged();
 }
 
