@@ -5,6 +5,7 @@
 #include <linux/magic.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -162,6 +163,17 @@ double available_mib() {
   return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + 13, nullptr) / 1024;
 }
 
+// Before each turn of a pair: as much memory as the workload may have is free, and backed. Else whoever's turn comes
+// when the page cache is full of images pays for clearing it, and in a virtual machine, whose host takes free memory
+// away, whoever touches a page first pays for having it brought back.
+Result<void> ready_memory(const Workload& work) {
+  void* at = ::mmap(nullptr, work.memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return sys_error("cannot map memory");
+  const bool good = ::madvise(at, work.memory, MADV_POPULATE_WRITE) == 0;
+  ::munmap(at, work.memory);
+  return good ? Result<void>{} : sys_error("cannot touch memory");
+}
+
 Result<void> forks(Stage& stage, const Workload& work, const std::string& image, int count, double cold) {
   Report& report = stage.report();
   std::atomic<int> left = count;
@@ -224,12 +236,14 @@ Result<void> by_hand(Stage& stage, const Workload& work, JailPeer& peer, double&
   ISOLA_TRY(Subject box, start(stage.launcher(), work));
   ISOLA_CHECK(box.guest->quiesce());
   ISOLA_TRY(pid_t pid, first_process(stage.launcher(), box.id));
+  ISOLA_CHECK(ready_memory(work));
   ISOLA_TRY(dumped, peer.dump(pid));
   box = {};
   ISOLA_CHECK(stage.settle(0));
+  ISOLA_CHECK(ready_memory(work));
   ISOLA_TRY(restored, peer.restore());
   peer.end();
-  return {};
+  return peer.forget();  // the images would be in the page cache of the next turn
 }
 
 // A sandbox with its programs started, from a pool, beside an empty one from a pool.
@@ -275,7 +289,9 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
   double bytes = 0;
   auto& client = stage.launcher();
   for (int round = -1; round < work.rounds; ++round) {
+    if (!kept.empty()) ISOLA_CHECK(client.drop_image(std::exchange(kept, "")));
     ISOLA_CHECK(stage.settle(0));
+    ISOLA_CHECK(ready_memory(work));
     auto begun = Clock::now();
     ISOLA_TRY(Subject box, start(client, work));
     double cold_time = micros_since(begun), program_time = box.program;
@@ -288,6 +304,7 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
     ISOLA_CHECK(client.drop_image(copy.image));
     ISOLA_CHECK(stage.settle(0));
 
+    ISOLA_CHECK(ready_memory(work));
     begun = Clock::now();
     launcher::CheckpointRequest save{.id = box.id};
     ISOLA_TRY(auto saved, client.checkpoint(save));
@@ -295,13 +312,13 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
     bytes = static_cast<double>(saved.memory_bytes);
     ISOLA_CHECK(stage.settle(0));
 
+    ISOLA_CHECK(ready_memory(work));
     begun = Clock::now();
     ISOLA_TRY(auto sandbox, client.launch(from_image(saved.image, work, false)));
     auto latency = sandbox.reply.latency;
     ISOLA_TRY(Subject next, adopt(std::move(sandbox)));
     ISOLA_TRY(auto first, run_in(*next.guest, work.probe, kHelloSays, begun));
     ISOLA_CHECK(client.kill(next.id));
-    if (!kept.empty()) ISOLA_CHECK(client.drop_image(kept));
     kept = saved.image;
 
     double dumped = 0, restored = 0, bare_dumped = 0, bare_restored = 0;
@@ -311,6 +328,8 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
       ISOLA_TRY(auto outside, Outside::start(work, stage.scratch() + "/criu"));
       ISOLA_TRY(bare_dumped, outside.dump(criu.program));
       ISOLA_TRY(bare_restored, outside.restore(criu.program));
+      outside.end();
+      ISOLA_CHECK(image::remove_tree(stage.scratch() + "/criu/images"));
     }
     if (round < 0) continue;
     cold.add(cold_time), program.add(program_time), snapshot.add(snapshot_time);
@@ -452,7 +471,7 @@ Result<void> bench_image(Stage& stage) {
         "import os, time\npiece = os.urandom(1 << 20)\nb = bytearray({} << 30)\n"
         "for at in range(0, len(b), len(piece)): b[at:at + len(piece)] = piece",
         gib);
-    auto work = python(fmt::format("{} GiB", gib), *base, code, (gib + 1) << 30, gib == 1 ? stage.pick(1, 2, 4) : 2);
+    auto work = python(fmt::format("{} GiB", gib), *base, code, (gib + 1) << 30, stage.pick(1, 2, 4));
     work.many_forks = false;
     ISOLA_CHECK(measure(stage, work, criu));
   }

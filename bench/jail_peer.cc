@@ -169,6 +169,8 @@ void JailPeer::end() {
   restored_ = -1;
 }
 
+Result<void> JailPeer::forget() { return image::remove_tree(folder_ + "/images"); }
+
 JailPeer::~JailPeer() {
   end();
   if (id_base_ != 0) (void)::umount2(kPlace, MNT_DETACH);

@@ -26,6 +26,7 @@ class JailPeer {
   Result<double> dump(pid_t pid);
   Result<double> restore();  // until the processes run; they end before the next call of anything here
   void end();
+  Result<void> forget();  // what was dumped
 
  private:
   JailPeer() = default;
