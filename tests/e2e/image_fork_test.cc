@@ -55,6 +55,7 @@ class Answering {
   Result<void> attach(launcher::Client& client, bool from_start = false) {
     ISOLA_TRY(auto link, client.link(id_));
     guest_ = std::make_unique<guest::PipeClient>(std::move(link.from_guest), std::move(link.to_guest));
+    heard_->clear();  // what the link before had brought and nobody had asked for
     run_ = guest_->begin_attach(pid_, from_start ? 0 : seen_, into());
     return {};
   }
