@@ -227,7 +227,7 @@ void check_microvm(Remarks& out, bool jail) {
   text += machine->kvm ? "; accelerated by KVM" : "; without KVM, and so many times slower: " + machine->why_not;
   out.push_back({"boundary microvm", jail ? Verdict::works : Verdict::fails, text, ""});
   if (machine->outdated)
-    out.push_back({"QEMU of microvm", Verdict::warns, machine->concern(), "./dev up --boundary microvm"});
+    out.push_back({"QEMU of microvm", Verdict::warns, machine->staleness(), "./dev up --boundary microvm"});
 }
 
 void check_boundaries(Remarks& out, bool jail) {

@@ -272,7 +272,7 @@ Result<void> mount_store(const std::string& dir, const std::string& file) {
   else {
     ISOLA_TRY(loop, attach_loop(file, LoopMode::read_write));
   }
-  // Sandbox files need no checksums of ours; freed space goes back to the host's disk.
+  // Its checksums are what the scrub of a layer goes by; freed space goes back to the host's disk.
   ISOLA_TRY(Fd mount, kernel::make_filesystem("btrfs", {{"source", loop.path}, {"discard", "async"}}, {.nodev = true}));
   Fd parent(::open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!parent) return sys_error("cannot open " + dir);

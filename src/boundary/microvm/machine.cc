@@ -153,6 +153,10 @@ std::string Machine::kernel_concern() const {
 std::string Machine::concern() const {
   if (auto known = known_concern(Program::qemu, qemu_version); !known.empty()) return known;
   if (auto known = kernel_concern(); !known.empty()) return known;
+  return staleness();
+}
+
+std::string Machine::staleness() const {
   return outdated ? "QEMU was updated since it was copied: `./dev up --boundary microvm` takes the new one" : "";
 }
 

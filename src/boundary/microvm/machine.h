@@ -41,6 +41,7 @@ struct Machine {
   void recall_kvm();
   // It works, but newer ones mend much; empty: recent enough.
   std::string concern() const;
+  std::string staleness() const;  // that part of it that is about the copy alone; empty: it is as new as its source
   std::string kernel_concern() const;  // of the guest's kernel alone
 };
 
