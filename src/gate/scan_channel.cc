@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/log.h"
 
@@ -156,15 +157,39 @@ void ScanChannel::on_ready(uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 && events != 0) return;
   const bool more = read_some();
   if (!socket_) return;
+  if (ring_ && ring_->taken() != told_) answer({.what = ScanAnswer::taken, .seen = told_ = ring_->taken()});
   flush();
   if (socket_ && more && !waits_for_room_) loop_.again(*this);
+}
+
+// A descriptor that comes with any message but the first is dropped by the kernel.
+ssize_t ScanChannel::receive() {
+  constexpr size_t kMost = kMaxScanMessage + kMaxScanContext;
+  if (!first_) return ::recv(socket_.get(), buffer_.get(), kMost, MSG_TRUNC);
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  iovec part{buffer_.get(), kMost};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t n = ::recvmsg(socket_.get(), &message, MSG_TRUNC | MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  first_ = false;
+  if (const cmsghdr* one = CMSG_FIRSTHDR(&message);
+      one && one->cmsg_level == SOL_SOCKET && one->cmsg_type == SCM_RIGHTS && one->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(one), sizeof fd);
+    brought_ = Fd(fd);
+  }
+  return n;
 }
 
 // Whether there may be more.
 bool ScanChannel::read_some() {
   for (int i = 0; i < kFramesAtOnce; ++i) {
     if (answers_.size() >= kMostAnswers) return true;
-    ssize_t n = ::recv(socket_.get(), buffer_.get(), kMaxScanMessage + kMaxScanContext, MSG_TRUNC);
+    const ssize_t n = receive();
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return false;
     const auto size = static_cast<size_t>(n);
@@ -181,7 +206,16 @@ bool ScanChannel::handle(std::string_view message) {
   Reader in(message);
   switch (static_cast<ScanOp>(in.u8())) {
     case ScanOp::open: return open(in);
-    case ScanOp::data: return data(in);
+    case ScanOp::data: return data(in, false);
+    case ScanOp::laid: return data(in, true);
+    case ScanOp::ring: {
+      const Fd memory = std::move(brought_);
+      if (!in.done() || !memory) return false;
+      auto ring = ScanRingView::map(memory);
+      if (!ring) return log::error("gate", "{}", ring.error().text()), false;
+      ring_.emplace(std::move(*ring));
+      return true;
+    }
     case ScanOp::cut: {
       uint64_t stream = in.u64();
       if (!in.done()) return false;
@@ -213,14 +247,21 @@ bool ScanChannel::open(Reader& in) {
   return true;
 }
 
-bool ScanChannel::data(Reader& in) {
+bool ScanChannel::data(Reader& in, bool laid) {
   ScanData data;
   data.stream = in.u64();
   data.offset = in.u64();
   data.flags = in.u8();
-  if (!in.ok()) return false;
-  data.bytes = in.rest();
-  if (data.bytes.size() > kMaxScanData) return false;
+  if (laid) {
+    const uint32_t length = in.u32();
+    auto bytes = in.done() && ring_ ? ring_->take(length) : std::nullopt;
+    if (!bytes) return false;
+    data.bytes = *bytes;
+  } else {
+    if (!in.ok()) return false;
+    data.bytes = in.rest();
+    if (data.bytes.size() > kMaxScanData) return false;
+  }
   auto job = jobs_.find(data.stream);
   if (job == jobs_.end()) return true;  // refused, and that was told; or it has ended
   ScanReply reply{.stream = data.stream};

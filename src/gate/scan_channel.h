@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/fd.h"
 #include "gate/loop.h"
 #include "gate/scan_frames.h"
+#include "gate/scan_ring.h"
 #include "gate/searches.h"
 #include "scan/stream.h"
 
@@ -65,9 +67,10 @@ class ScanChannel : public Handler {
  private:
   ScanChannel(Loop& loop, Fd socket, Find find, Closed closed);
   bool read_some();
+  ssize_t receive();
   bool handle(std::string_view message);
   bool open(Reader& in);
-  bool data(Reader& in);
+  bool data(Reader& in, bool laid);
   void answer(const ScanReply& reply);
   void refuse(uint64_t stream, std::string why);
   void flush();
@@ -79,6 +82,10 @@ class ScanChannel : public Handler {
   Closed closed_;
   std::unordered_map<uint64_t, ScanJob> jobs_;
   std::unique_ptr<char[]> buffer_;
+  std::optional<ScanRingView> ring_;
+  uint64_t told_ = 0;                 // of what was taken from it
+  bool first_ = true;                 // nothing was received yet; only then a descriptor may come
+  Fd brought_;                        // by the first message
   std::vector<std::string> answers_;  // not sent yet, the last of them still being filled
   bool waits_for_room_ = false;
 };

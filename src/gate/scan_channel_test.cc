@@ -1,6 +1,7 @@
 // Streams of sandboxes, searched: what is decided when, whatever happens to the bindings meanwhile.
 #include "gate/scan_channel.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -8,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -260,6 +263,63 @@ TEST_F(ScanChannelTest, AnswersForEachStream) {
   ASSERT_EQ(third.size(), 1u);
   EXPECT_EQ(third[0].decided, 21u);
   EXPECT_EQ(third[0].blots.size(), 1u);
+}
+
+TEST_F(ScanChannelTest, PiecesThatWereLaidAreSearchedAndTheirSlotsGivenBack) {
+  start();
+  auto ring = ScanRing::make();
+  ASSERT_TRUE(ring);
+  ASSERT_TRUE(kernel::send_message(ours.get(), encode_ring(), std::array{ring->fd().get()}));
+  say(encode_open({.stream = 1, .sandboxes = {"known"}}));
+  uint64_t sent = 0, taken = 0;
+  for (size_t i = 0; i < 2 * kScanSlots; ++i) {
+    std::string piece = text_of_chance(10'000) + kValue;
+    char* slot = ring->free_slot();
+    ASSERT_NE(slot, nullptr);
+    piece.copy(slot, piece.size());
+    ring->laid();
+    say(encode_laid({.stream = 1, .offset = sent}, piece.size()));
+    sent += piece.size();
+    bool decided = false;
+    while (!decided || taken != i + 1) {
+      auto all = hear();
+      ASSERT_FALSE(all.empty());
+      for (const auto& one : all) {
+        if (one.what == ScanAnswer::taken) {
+          taken = one.seen;
+          ASSERT_TRUE(ring->taken(taken));
+          continue;
+        }
+        decided = true;
+        EXPECT_EQ(one.decided, sent);
+        ASSERT_EQ(one.blots.size(), 1u);
+        EXPECT_EQ(one.blots[0].offset, sent - std::string(kValue).size());
+      }
+    }
+  }
+}
+
+TEST_F(ScanChannelTest, ARingThatIsNoneEndsTheChannel) {
+  const Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  auto ring = ScanRing::make();
+  ASSERT_TRUE(ring);
+  const ScanData piece{.stream = 1};
+  using Words = std::function<void()>;
+  auto bring = [&](const Fd& fd) {
+    ASSERT_TRUE(kernel::send_message(ours.get(), encode_ring(), std::array{fd.get()}));
+  };
+  for (const Words& words : {Words([&] { say(encode_laid(piece, 10)); }),                         // there is none
+                             Words([&] { say(encode_ring()); }),                                  // no descriptor
+                             Words([&] { bring(null); }),                                         // no such memory
+                             Words([&] { bring(ring->fd()), say(encode_laid(piece, 70'000)); }),  // longer than a slot
+                             Words([&] { say(encode_cut(9)), bring(ring->fd()); })}) {            // not before all else
+    SetUp();
+    start();
+    words();
+    EXPECT_TRUE(hear().empty());
+    TearDown();
+  }
+  SetUp();  // for the end
 }
 
 TEST_F(ScanChannelTest, NothingIsSaidOfWhatCannotBeSearched) {

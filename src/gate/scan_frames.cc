@@ -28,6 +28,18 @@ std::string encode_cut(uint64_t stream) {
   return out.take();
 }
 
+std::string encode_ring() { return std::string(1, static_cast<char>(ScanOp::ring)); }
+
+std::string encode_laid(const ScanData& data, size_t length) {
+  Writer out;
+  out.u8(static_cast<uint8_t>(ScanOp::laid));
+  out.u64(data.stream);
+  out.u64(data.offset);
+  out.u8(data.flags);
+  out.u32(static_cast<uint32_t>(length));
+  return out.take();
+}
+
 void encode(Writer& out, const ScanReply& reply) {
   out.u8(static_cast<uint8_t>(reply.what));
   out.u64(reply.stream);

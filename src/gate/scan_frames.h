@@ -9,6 +9,11 @@
 //   data 7 at 0: 4096 bytes                         decided 7: up to 4090, blot 512..548, found: github (base64)
 //   data 7 at 4096: 0 bytes, end                    decided 7: up to 4096
 //   cut 7
+//
+// Long pieces need not be in the message (scan_ring.h):
+//
+//   ring, with a descriptor; before all else
+//   laid 7 at 4096: 65536 bytes                     taken: 1; decided 7: up to 69632
 #pragma once
 
 #include <cstdint>
@@ -29,7 +34,7 @@ inline constexpr size_t kMaxScanContext = 128 << 10;  // more than the longest s
 
 // ---- to the gate ----
 
-enum class ScanOp : uint8_t { open = 1, data, cut };
+enum class ScanOp : uint8_t { open = 1, data, cut, ring, laid };
 
 struct ScanOpen {
   uint64_t stream = 0;
@@ -51,10 +56,13 @@ std::string encode_open(const ScanOpen& open);
 // What stands before the bytes.
 std::string encode_data_head(const ScanData& data);
 std::string encode_cut(uint64_t stream);
+std::string encode_ring();
+// The whole message: the bytes, `length` of them, are in the next slot of the ring.
+std::string encode_laid(const ScanData& data, size_t length);
 
 // ---- from the gate ----
 
-enum class ScanAnswer : uint8_t { decided = 1, unready, blocked };
+enum class ScanAnswer : uint8_t { decided = 1, unready, blocked, taken };
 
 struct ScanRange {
   uint64_t offset = 0;
@@ -71,6 +79,7 @@ struct ScanFound {
 
 // unready: nothing can be said of this stream now; it is unknown from here on, and `why` says what is missing.
 // blocked: nothing of it goes on any more, because of what was found.
+// taken: of no stream; `seen` slots of the ring are done with, of all that were laid.
 struct ScanReply {
   ScanAnswer what = ScanAnswer::decided;
   uint64_t stream = 0;

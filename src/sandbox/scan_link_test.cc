@@ -233,6 +233,29 @@ TEST_F(ScanLinkTest, ManyStreamsTakeTurns) {
   until([&] { return std::ranges::all_of(readers, [](const auto& one) { return one->last.decided == 240'000; }); });
 }
 
+// These are not copied into messages (gate/scan_ring.h), as long as the gate keeps up.
+TEST_F(ScanLinkTest, LongPiecesAreSearchedLikeShortOnes) {
+  auto reader = open();
+  const std::string value = kSearched;
+  std::string whole;
+  for (size_t i = 0; i < 100; ++i) {
+    std::string piece(i % 3 == 0 ? 60'000 : 20'000 + i, static_cast<char>('A' + i % 26));
+    piece.replace(0, value.size() - 5, value.substr(5));  // the end of what the piece before began
+    piece.replace(piece.size() - 5, 5, value.substr(0, 5));
+    whole += piece;
+    reader->stream->feed(std::move(piece));
+    if (i % 10 == 9) until([&] { return reader->last.seen == whole.size(); });
+  }
+  reader->stream->nudge(ScanStream::kEnd);
+  until([&] { return reader->last.decided == whole.size(); });
+  for (size_t at = whole.find(value); at != std::string::npos; at = whole.find(value))
+    whole.replace(at, value.size(), value.size(), '*');
+  EXPECT_TRUE(reader->out == whole);
+  uint32_t count = 0;
+  for (const auto& found : reader->found) count += found.count;
+  EXPECT_EQ(count, 99u);
+}
+
 TEST_F(ScanLinkTest, OneThatIsDroppedIsForgotten) {
   auto reader = open();
   reader->stream->feed("correct-");
