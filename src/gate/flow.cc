@@ -187,7 +187,7 @@ void Flow::inspect() {
     held_.append(bytes);
     auto state = hello_->feed(bytes);
     const bool begins_in_clear = state == ClientHelloReader::State::not_tls && !cleartext_;
-
+    if (begins_in_clear) cleartext_ = true;
     if (!may_hold()) {
       if (!refused({Reason::too_many_connections, "first messages"})) inspected();
       return;
@@ -195,7 +195,6 @@ void Flow::inspect() {
     switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
       case ClientHelloReader::State::not_tls:
-        cleartext_ = true;
         if (!guards_placeholders_) return inspected();
         // A placeholder that leaves in clear is refused: for that the request must be read.
         switch (first_line_.feed(begins_in_clear ? held_ : bytes)) {
