@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "gate/http1_head.h"
 #include "gate/sandbox.h"
 
 namespace isola::gate {
@@ -37,26 +36,6 @@ void keep_narrow(const Fd& fd) {
 void reset_on_close(const Fd& fd) {
   linger now{.l_onoff = 1, .l_linger = 0};
   if (fd) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-}
-
-// Whether what a client says first is a request in clear: of whatever method, and HTTP/2's, too ("PRI * HTTP/2.0").
-// What other protocols begin with may look the same up to the end of the line.
-enum class Likeness { yes, no, unknown };
-Likeness looks_like_http(std::string_view first) {
-  constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS", "CONNECT"};
-  first.remove_prefix(std::min(first.find_first_not_of("\r\n"), first.size()));
-  const size_t end = first.find('\n');
-  const auto line = first.substr(0, end);
-  const size_t gap = line.find_first_of(" \t");
-  const auto method = line.substr(0, gap);
-  if (!method.empty() && !is_field_name(method)) return Likeness::no;
-  if (gap == line.npos && first.size() > kMaxHead) return Likeness::yes;  // and refused, as a head that is too large
-  if (gap == line.npos) return end == first.npos ? Likeness::unknown : Likeness::no;
-  if (std::ranges::find(kMethods, method) != std::end(kMethods)) return Likeness::yes;  // also without a version
-  const auto version = std::ranges::search(
-      line, std::string_view("HTTP/"), [](char a, char b) { return a == b || (a >= 'a' && a <= 'z' && a - 32 == b); });
-  if (!version.empty() || first.size() > kMaxHead) return Likeness::yes;
-  return end == first.npos ? Likeness::unknown : Likeness::no;
 }
 
 }  // namespace
@@ -197,7 +176,8 @@ void Flow::inspect() {
     if (n < 0) return finish(true);
     if (n == 0) {
       client_.eof = true;
-      if (hello_ && refused({Reason::bad_hello, "cut off"})) return;
+      // A first line that ends here is no request, or it would have been taken for one.
+      if (hello_ && !cleartext_ && refused({Reason::bad_hello, "cut off"})) return;
       if (intercepts_) return finish(true);  // it never said anything
       return inspected();
     }
@@ -206,6 +186,8 @@ void Flow::inspect() {
     std::string_view bytes(buffer, static_cast<size_t>(n));
     held_.append(bytes);
     auto state = hello_->feed(bytes);
+    const bool begins_in_clear = state == ClientHelloReader::State::not_tls && !cleartext_;
+    if (begins_in_clear) cleartext_ = true;
     if (!may_hold()) {
       if (!refused({Reason::too_many_connections, "first messages"})) inspected();
       return;
@@ -213,13 +195,12 @@ void Flow::inspect() {
     switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
       case ClientHelloReader::State::not_tls:
-        cleartext_ = true;
         if (!guards_placeholders_) return inspected();
         // A placeholder that leaves in clear is refused: for that the request must be read.
-        switch (looks_like_http(held_)) {
-          case Likeness::unknown: sandbox_.is_young(*this); continue;
-          case Likeness::yes: intercepts_ = true; break;
-          case Likeness::no: break;
+        switch (first_line_.feed(begins_in_clear ? held_ : bytes)) {
+          case FirstLine::Likeness::unknown: sandbox_.is_young(*this); continue;
+          case FirstLine::Likeness::yes: intercepts_ = true; break;
+          case FirstLine::Likeness::no: break;
         }
         return inspected();
       case ClientHelloReader::State::bad:
@@ -262,9 +243,11 @@ Verdict Flow::judge_hello(const ClientHello& hello) {
   return verdict_;
 }
 
-// A policy that learns only notes what the one that comes of it would refuse.
+// A policy that learns only notes what the one that comes of it would refuse. What cannot be read cannot be searched
+// for a placeholder either: where that is to be done it is refused, whatever the policy.
 bool Flow::refused(const Verdict& verdict, const std::string& address) {
-  if (intercepts_ || must_say_name(*egress_)) return deny(verdict, address), true;
+  const bool guarded = guards_tls_ || (guards_placeholders_ && cleartext_);
+  if (intercepts_ || guarded || must_say_name(*egress_)) return deny(verdict, address), true;
   hello_problem_ = verdict.reason;
   return false;
 }
