@@ -101,7 +101,7 @@ Task<Result<void>> Connection::send(std::string_view a, std::string_view b, std:
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) co_return fail(Code::unavailable, "the client is gone");
     if (n < 0) {
-      if (writing_.deadline == kNever) set_deadline(writing_, limits().write_time);
+      if (writing_.deadline == kNever) set_deadline(writing_, write_time_.value_or(limits().write_time));
       auto [ec] = co_await transport_.socket.async_wait(Transport::Socket::wait_write, kUse);
       if (writing_.late) co_return fail(Code::timeout, "the client does not read");
       if (ec == asio::error::operation_aborted && !cut_) continue;  // the other way was late
@@ -127,7 +127,7 @@ Task<Result<void>> Connection::send_tls(std::string_view a, std::string_view b, 
   }
   for (std::string_view part : {a, b, c}) {
     while (!part.empty()) {
-      set_deadline(writing_, limits().write_time);
+      set_deadline(writing_, write_time_.value_or(limits().write_time));
       auto [ec, n] = co_await transport_.tls->async_write_some(asio::buffer(part.data(), part.size()), kUse);
       clear_deadline(writing_);
       if (writing_.late) co_return fail(Code::timeout, "the client does not read");

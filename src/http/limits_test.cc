@@ -289,6 +289,54 @@ TEST(Limits, AClientThatDoesNotReadIsCut) {
   EXPECT_LT(written, 8u << 20);  // what the kernel takes before the reader reads, and no more
 }
 
+TEST(Limits, AReaderForWhomAHandlerWaitsMayPause) {
+  constexpr int kAll = 1000;
+  std::atomic<int> patient = -1, usual = -1;
+  auto flood = [](Exchange& ex, std::atomic<int>& result) -> Task<void> {
+    std::string piece(256 << 10, 'x');
+    ex.begin(200, "text/plain");
+    for (int i = 0; i < 64; ++i) {
+      auto sent = co_await ex.write(piece);
+      if (sent) continue;
+      result = static_cast<int>(sent.error().code);
+      co_return;
+    }
+    result = kAll;
+  };
+  ServerOptions options;
+  options.limits.write_time = 50ms;
+  TestServer server(
+      [&](Router& r) {
+        r.add("GET", "/patient", [&](Exchange& ex) -> Task<void> {
+          ex.write_time(1h);
+          co_await flood(ex, patient);
+        });
+        r.add("GET", "/", [&](Exchange& ex) -> Task<void> { co_await flood(ex, usual); });
+      },
+      options);
+  {
+    RawClient first(server.port(), 8 << 10);
+    first.send("GET /patient HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_FALSE(first.some().empty());
+    // Another one begins later and is cut, and so would the first one have been.
+    RawClient second(server.port(), 8 << 10);
+    second.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (usual < 0) std::this_thread::yield();
+    EXPECT_EQ(usual, static_cast<int>(Code::timeout));
+    EXPECT_EQ(patient, -1);
+    while (patient < 0) (void)first.some();
+    EXPECT_EQ(patient, kAll);
+  }
+  // One that hangs up is noticed nevertheless.
+  patient = usual = -1;
+  RawClient third(server.port(), 8 << 10);
+  third.send("GET /patient HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_FALSE(third.some().empty());
+  third.close();
+  while (patient < 0) std::this_thread::yield();
+  EXPECT_EQ(patient, static_cast<int>(Code::unavailable));
+}
+
 TEST(Limits, AFullServerSays503) {
   ServerOptions options;
   options.limits.connections = 3;

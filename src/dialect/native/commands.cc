@@ -45,7 +45,7 @@ Asked read_asked(Fields& fields, const char* env, const char* timeout) {
   asked.background = fields.flag("background");
   asked.stream = fields.flag("stream");
   if (asked.background && asked.stream) fields.wrong("stream", "a background command has nobody to stream to");
-  asked.spec.held = fields.flag("wait_for_reader");
+  asked.output.held = asked.spec.held = fields.flag("wait_for_reader");
   if (asked.spec.held && asked.background) fields.wrong("wait_for_reader", "a background command has no reader");
   // The guest has no request with both.
   if (asked.spec.held && !asked.spec.secret_files.empty())
@@ -288,6 +288,7 @@ Task<Result<void>> output(sandbox::Service& service, http::Exchange& ex) {
   if (encoding != "text" && encoding != "base64") co_return fail(Code::invalid, "encoding: must be text or base64");
   if (encoding == "base64") options.encoding = Encoding::base64;
   options.from = from;
+  options.held = held;
   ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), from, held));
   // How much there is now: the line that says "caught up" comes behind it.
   ISOLA_CO_TRY(auto link, co_await service.link(box));
