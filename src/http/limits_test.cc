@@ -337,6 +337,33 @@ TEST(Limits, AReaderForWhomAHandlerWaitsMayPause) {
   EXPECT_EQ(patient, static_cast<int>(Code::unavailable));
 }
 
+TEST(Limits, WhoHangsUpBehindABodyThatNobodyReadsHasLeft) {
+  std::atomic<int> read = 0, left = 0;
+  TestServer server([&](Router& r) {
+    r.add("POST", "/", [&](Exchange& ex) -> Task<void> {
+       auto piece = co_await ex.read_some();
+       if (!piece) co_return;
+       ++read;
+       co_await ex.left();
+       ++left;
+     }).body_limit = Exchange::kNoLimit;
+  });
+  const std::string body = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + std::string(100'000, 'x');
+  RawClient stays(server.port());
+  stays.send(body);
+  while (read < 1) std::this_thread::yield();
+  // The one has the rest of its body to send yet, and the other has sent its end.
+  stays.shutdown_write();
+  RawClient leaves(server.port());
+  leaves.send(body);
+  while (read < 2) std::this_thread::yield();
+  leaves.close();
+  while (left < 1) std::this_thread::yield();
+  EXPECT_EQ(left, 1) << "who only ended its side is there";
+  stays.close();
+  while (left < 2) std::this_thread::yield();
+}
+
 TEST(Limits, AFullServerSays503) {
   ServerOptions options;
   options.limits.connections = 3;

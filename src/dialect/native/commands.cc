@@ -260,9 +260,14 @@ Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(bool eof, query_flag(ex, "eof"));
   ex.body_limit(http::Exchange::kNoLimit);
   for (;;) {
-    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
-    if (piece.empty()) break;
-    ISOLA_CO_CHECK(co_await running.channel->write(piece));
+    ISOLA_CO_TRY(std::string_view read, co_await ex.read_some());
+    if (read.empty()) break;
+    // A command may read none of it for as long as it runs. Whoever has hung up does not keep the sandbox in use.
+    std::string piece(read);  // left() lets go of it
+    auto first = co_await (running.channel->write(piece) || ex.left());
+    if (first.index() == 1) co_return fail(Code::unavailable, "the caller has left");
+    auto& written = std::get<0>(first);
+    if (!written) co_return std::unexpected(std::move(written).error());
   }
   if (eof) {
     running.channel->close_write();
