@@ -352,13 +352,20 @@ class Run(unittest.TestCase):
         eventually(lambda: not re.search(rb" run-", isola("sandbox", "ls").stdout), what="the end of runs")
 
     def test_a_late_reader_gets_every_byte(self):
+        box = create()
+        for words in (["run"], ["exec", box]):
+            with self.subTest(words[0]):
+                self.late_reader(*words)
+        isola("sandbox", "kill", box)
+
+    def late_reader(self, *words):
         flood = 64 << 20
-        command = start("run", "--", "sh", "-c", f"echo begin; head -c {flood} /dev/zero | tr '\\0' x; echo end; exit 3",
+        command = start(*words, "--", "sh", "-c", f"echo begin; head -c {flood} /dev/zero | tr '\\0' x; echo end; exit 3",
                         stdin=subprocess.DEVNULL)
         try:
             out = os.read(command.stdout.fileno(), 6)
             self.assertEqual(out, b"begin\n")
-            [id] = [one["id"] for one in server.get("/v1/sandboxes").json["sandboxes"] if one.get("name", "").startswith("run-")]
+            [id] = words[1:] or [one["id"] for one in server.get("/v1/sandboxes").json["sandboxes"] if one.get("name", "").startswith("run-")]
             # Nobody reads until nothing moves inside any more: it waits, or it is over.
             used = []
 
