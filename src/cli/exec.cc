@@ -75,6 +75,7 @@ int exec(const Common& common, const ExecOptions& options, const std::vector<std
     return result.value("timed_out", false) ? kTimedOut : result.value("exit_code", kFailed);
   }
   body["stream"] = true;
+  if (secret_files->empty()) body["wait_for_reader"] = true;  // the two do not go together
   body["encoding"] = options.clean ? "text" : "base64";
   if (!options.no_input) body["open_stdin"] = true;
   return run_remote(*api, {.sandbox = *id,

@@ -186,8 +186,8 @@ int follow(Api& api, const RemoteCommand& command, OutputPrinter& printer) {
     if (++tries > kTries) return exit_code_of(lost, api.refusal());
     std::this_thread::sleep_for(100ms * (1 << tries));
     printer.cut();
-    read = api.request({.target = fmt::format("{}{}/output?from={}&encoding={}", base, printer.command_id(),
-                                              printer.seq(), command.encoded ? "base64" : "text"),
+    read = api.request({.target = fmt::format("{}{}/output?from={}&encoding={}&wait_for_reader=true", base,
+                                              printer.command_id(), printer.seq(), command.encoded ? "base64" : "text"),
                         .sink = sink});
   }
 }

@@ -171,6 +171,7 @@ Task<bool> Connection::serve_one() {
   s.request_id = request_id(find_field(parser_.fields, "X-Request-Id"));
   s.body_limit = limits().body_bytes;
   keep_ = parser_.keep_alive;
+  write_time_.reset();
   if (auto understood = understand(s); !understood) {
     const Error& error = understood.error();
     co_await refuse(error.code == Code::unsupported ? 417 : 400, to_string(error.code), error.message);

@@ -6,6 +6,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "http/buffer.h"
 #include "http/exchange_state.h"
@@ -50,6 +51,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // A deadline for the peer to send more, or to take more; each way has its own.
   void set_deadline(Watch& watch, std::chrono::milliseconds time);
   void clear_deadline(Watch& watch) { watch.deadline = Clock::time_point::max(); }
+  void write_time(std::chrono::milliseconds time) { write_time_ = time; }  // of this exchange
   Watch& reading() { return reading_; }
   Watch& writing() { return writing_; }
 
@@ -99,6 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string out_;
   boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Transport::executor_type> timer_;
   Watch reading_, writing_;
+  std::optional<std::chrono::milliseconds> write_time_;  // of the exchange, instead of the server's
   Clock::time_point armed_ = kNever;
   bool retiring_ = false, busy_ = false, keep_ = false, cut_ = false, served_ = false;
   const Exchange* exchange_ = nullptr;

@@ -1,5 +1,6 @@
 // The bytes of a connection and the clock that watches them.
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -101,7 +102,7 @@ Task<Result<void>> Connection::send(std::string_view a, std::string_view b, std:
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) co_return fail(Code::unavailable, "the client is gone");
     if (n < 0) {
-      if (writing_.deadline == kNever) set_deadline(writing_, limits().write_time);
+      if (writing_.deadline == kNever) set_deadline(writing_, write_time_.value_or(limits().write_time));
       auto [ec] = co_await transport_.socket.async_wait(Transport::Socket::wait_write, kUse);
       if (writing_.late) co_return fail(Code::timeout, "the client does not read");
       if (ec == asio::error::operation_aborted && !cut_) continue;  // the other way was late
@@ -127,7 +128,7 @@ Task<Result<void>> Connection::send_tls(std::string_view a, std::string_view b, 
   }
   for (std::string_view part : {a, b, c}) {
     while (!part.empty()) {
-      set_deadline(writing_, limits().write_time);
+      set_deadline(writing_, write_time_.value_or(limits().write_time));
       auto [ec, n] = co_await transport_.tls->async_write_some(asio::buffer(part.data(), part.size()), kUse);
       clear_deadline(writing_);
       if (writing_.late) co_return fail(Code::timeout, "the client does not read");
@@ -159,6 +160,20 @@ Task<void> Connection::ask_until_gone() {
 Task<void> Connection::gone(Exchange::State& s, Gone when) {
   if (s.taken || s.aborted || cut_) co_return;
   if (parser_.done()) buffer_.consume(std::exchange(s.held, 0));
+  if (!parser_.done() && when == Gone::asked) {
+    // The end stands behind what is not read, perhaps where the kernel has no room for it either.
+    if (!transport_.tls && parser_.version == 11 && !s.begun && !s.finished) {
+      co_await ask_until_gone();
+      co_return;
+    }
+    asio::steady_timer look(transport_.get_executor());
+    for (;;) {
+      look.expires_after(500ms);
+      auto [ec] = co_await look.async_wait(kUse);
+      pollfd peer{transport_.socket.native_handle(), POLLRDHUP, 0};
+      if (ec || cut_ || ::poll(&peer, 1, 0) != 0) co_return;
+    }
+  }
   if (transport_.tls) {
     // The end is inside the stream: it has to be read. A read that is cancelled half-way leaves it unfit for more, so
     // none begins before there is something to read.

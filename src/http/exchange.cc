@@ -130,6 +130,8 @@ void Exchange::keep_encoding() {
 void Exchange::body_limit(uint64_t bytes) { state_->body_limit = bytes; }
 void Exchange::body_time(std::chrono::milliseconds time) { state_->body_time = time; }
 
+void Exchange::write_time(std::chrono::milliseconds time) { state_->connection.write_time(time); }
+
 void Exchange::reply(int status, std::string body, std::string_view type) {
   State& s = *state_;
   if (s.begun || s.finished || s.taken || s.aborted) return;

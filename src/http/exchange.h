@@ -113,6 +113,9 @@ class Exchange {
   // added.
   void begin_raw(int status, std::string_view reason, std::span<const Field> headers, std::optional<uint64_t> length);
   Task<Result<void>> write(std::string_view bytes);
+  // Without a byte taken by the client, instead of the server's: for readers that may pause. A reset is noticed all the
+  // same.
+  void write_time(std::chrono::milliseconds time);
   Task<Result<void>> finish();
   // Cuts the connection with a reset, so that nobody takes what was sent for the whole.
   void abort();

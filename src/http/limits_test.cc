@@ -289,6 +289,81 @@ TEST(Limits, AClientThatDoesNotReadIsCut) {
   EXPECT_LT(written, 8u << 20);  // what the kernel takes before the reader reads, and no more
 }
 
+TEST(Limits, AReaderForWhomAHandlerWaitsMayPause) {
+  constexpr int kAll = 1000;
+  std::atomic<int> patient = -1, usual = -1;
+  auto flood = [](Exchange& ex, std::atomic<int>& result) -> Task<void> {
+    std::string piece(256 << 10, 'x');
+    ex.begin(200, "text/plain");
+    for (int i = 0; i < 64; ++i) {
+      auto sent = co_await ex.write(piece);
+      if (sent) continue;
+      result = static_cast<int>(sent.error().code);
+      co_return;
+    }
+    result = kAll;
+  };
+  ServerOptions options;
+  options.limits.write_time = 50ms;
+  TestServer server(
+      [&](Router& r) {
+        r.add("GET", "/patient", [&](Exchange& ex) -> Task<void> {
+          ex.write_time(1h);
+          co_await flood(ex, patient);
+        });
+        r.add("GET", "/", [&](Exchange& ex) -> Task<void> { co_await flood(ex, usual); });
+      },
+      options);
+  {
+    RawClient first(server.port(), 8 << 10);
+    first.send("GET /patient HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_FALSE(first.some().empty());
+    // Another one begins later and is cut, and so would the first one have been.
+    RawClient second(server.port(), 8 << 10);
+    second.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (usual < 0) std::this_thread::yield();
+    EXPECT_EQ(usual, static_cast<int>(Code::timeout));
+    EXPECT_EQ(patient, -1);
+    while (patient < 0) (void)first.some();
+    EXPECT_EQ(patient, kAll);
+  }
+  // One that hangs up is noticed nevertheless.
+  patient = usual = -1;
+  RawClient third(server.port(), 8 << 10);
+  third.send("GET /patient HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_FALSE(third.some().empty());
+  third.close();
+  while (patient < 0) std::this_thread::yield();
+  EXPECT_EQ(patient, static_cast<int>(Code::unavailable));
+}
+
+TEST(Limits, WhoHangsUpBehindABodyThatNobodyReadsHasLeft) {
+  std::atomic<int> read = 0, left = 0;
+  TestServer server([&](Router& r) {
+    r.add("POST", "/", [&](Exchange& ex) -> Task<void> {
+       auto piece = co_await ex.read_some();
+       if (!piece) co_return;
+       ++read;
+       co_await ex.left();
+       ++left;
+     }).body_limit = Exchange::kNoLimit;
+  });
+  const std::string body = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + std::string(100'000, 'x');
+  RawClient stays(server.port());
+  stays.send(body);
+  while (read < 1) std::this_thread::yield();
+  // The one has the rest of its body to send yet, and the other has sent its end.
+  stays.shutdown_write();
+  RawClient leaves(server.port());
+  leaves.send(body);
+  while (read < 2) std::this_thread::yield();
+  leaves.close();
+  while (left < 1) std::this_thread::yield();
+  EXPECT_EQ(left, 1) << "who only ended its side is there";
+  stays.close();
+  while (left < 2) std::this_thread::yield();
+}
+
 TEST(Limits, AFullServerSays503) {
   ServerOptions options;
   options.limits.connections = 3;

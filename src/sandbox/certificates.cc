@@ -143,14 +143,19 @@ Task<Result<void>> Service::put_certificate(BoxPtr box, bool missing) {
   co_await place_elsewhere(box, link, pem);
   // Behind the others: where this one is, they are.
   ISOLA_CO_CHECK(co_await write_over(link, own, pem, root, kWhole));
-  store::SandboxChange change;
-  change.env = box->record().env;
-  change.env->insert(certificate_variables().begin(), certificate_variables().end());
-  if (*change.env == box->record().env) co_return Result<void>();
-  ISOLA_CO_CHECK(co_await configure(box, *change.env, false));
-  ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
-  box->change([&](auto& r) { r.env = *change.env; });
-  co_return Result<void>();
+  // In nobody's turn, since some have theirs already: what another call set while the guest was asked is kept.
+  for (;;) {
+    const auto before = box->record().env;
+    store::SandboxChange change;
+    change.env = before;
+    change.env->insert(certificate_variables().begin(), certificate_variables().end());
+    if (*change.env == before) co_return Result<void>();
+    ISOLA_CO_CHECK(co_await configure(box, *change.env, false));
+    if (box->record().env != before) continue;
+    ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+    box->change([&](auto& r) { r.env.insert(certificate_variables().begin(), certificate_variables().end()); });
+    co_return Result<void>();
+  }
 }
 
 Task<void> Service::place_certificate(BoxPtr box, bool missing) {

@@ -69,7 +69,7 @@ class FakeLauncher {
   void release(launcher::Op op) {
     std::lock_guard lock(mutex_);
     held_ops_.erase(op);
-    for (const auto& answer : held_[op]) (void)kernel::send_message(near_.get(), answer);
+    for (const auto& [answer, descriptors] : held_[op]) (void)kernel::send_message(near_.get(), answer, descriptors);
     held_.erase(op);
   }
   // Waits until that many were asked for, all in all.
@@ -212,7 +212,7 @@ class FakeLauncher {
       ++asked_[op];
       changed_.notify_all();
       if (held_ops_.contains(op)) {
-        held_[op].push_back(out.take());
+        held_[op].emplace_back(out.take(), std::exchange(handed_over_, {}));
         continue;
       }
       if (!kernel::send_message(near_.get(), out.data(), handed_over_)) return;
@@ -344,7 +344,7 @@ class FakeLauncher {
   std::map<launcher::Op, int> asked_, failures_;
   std::map<launcher::Op, Code> failure_codes_;
   std::set<launcher::Op> held_ops_;
-  std::map<launcher::Op, std::vector<std::string>> held_;
+  std::map<launcher::Op, std::vector<std::pair<std::string, std::vector<int>>>> held_;
   std::set<std::string> volumes_;
   std::vector<launcher::ImageSummary> images_;
   launcher::LaunchRequest wanted_;

@@ -24,8 +24,12 @@ bool over(const BoxPtr& box) {
   return state == State::ended || state == State::ending;
 }
 
+// Being resumed: its clocks are those of before its sleep until awake() sets them anew.
+bool comes_back(const store::SandboxRecord& record) { return record.state == State::creating && !record.image.empty(); }
+
 // One that sleeps has no time of its own but the one after which it is thrown away.
 Millis when_up(const store::SandboxRecord& record) {
+  if (comes_back(record)) return 0;
   if (!store::is_asleep(record.state)) return record.lifetime.deadline;
   return record.lifetime.delete_after ? record.asleep + record.lifetime.delete_after : 0;
 }
@@ -57,6 +61,7 @@ void Service::arm_idle(const BoxPtr& box) {
   timer.cancel();
   auto record = box->record();
   if (store::is_asleep(record.state)) return arm_archive(box, record);
+  if (comes_back(record)) return;
   Millis limit = record.lifetime.idle_limit;
   Millis freeze = record.state == State::running ? record.lifetime.freeze_after : 0;
   if ((limit == 0 && freeze == 0) || over(box)) return;
@@ -105,6 +110,8 @@ void Service::time_is_up(const BoxPtr& box, EndReason reason, const std::string&
 // kept at all (no room, too many images in a row) stands still where it is, since its owner wanted it back.
 Task<void> Service::end_of_time(BoxPtr box, EndReason reason, std::string detail) {
   auto self = shared_from_this();
+  // Its image would be spent with it. It is armed again as soon as it is there, or sleeps on.
+  if (comes_back(box->record())) co_return;
   auto at_end = box->record().lifetime.at_end;
   bool keep = at_end != store::AtEnd::kill && reason != EndReason::limit && !store::is_asleep(box->state());
   if (store::is_asleep(box->state()) && reason == EndReason::deadline)
@@ -114,7 +121,7 @@ Task<void> Service::end_of_time(BoxPtr box, EndReason reason, std::string detail
     co_return;
   }
   // That it could not be written down yet, too: it sleeps, and nothing more is to be done to it.
-  auto done = [&] { return over(box) || store::is_asleep(box->state()); };
+  auto done = [&] { return over(box) || store::is_asleep(box->state()) || comes_back(box->record()); };
   bool idle = reason == EndReason::idle;
   PauseRequest whole{.memory = at_end == store::AtEnd::pause, .why = detail, .unless_used = idle};
   auto paused = co_await pause(box, whole);

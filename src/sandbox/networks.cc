@@ -203,6 +203,12 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
     kept = co_await apply_with_grants(box, policy, asked.cut, *grants);
   else if (awake)
     kept = co_await apply_network(box, policy, asked.cut);
+  // The certificate's are set in nobody's turn.
+  const auto told = change.env;
+  if (change.env) {
+    change.env = box->record().env;
+    change.env->insert(parts_.registries.environment.begin(), parts_.registries.environment.end());
+  }
   if (kept) kept = parts_.store.change_sandbox(box->id(), change);
   if (!kept) {
     if (grants) undo_network_grants(box, *grants, by);
@@ -216,6 +222,7 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
     if (change.env) r.env = *change.env;
     if (change.keep_grants) r.keep_grants = true;
   });
+  if (change.env != told) (void)co_await configure(box, *change.env, false);
   json data = {{"changed", {"network"}}, {"network", policy}};
   record(ledger::Kind::sandbox_updated, box, data.dump(), by);
   turn.release();

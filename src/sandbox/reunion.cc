@@ -274,6 +274,7 @@ Task<Result<void>> Service::take_in_sleeper(BoxPtr box, bool alive) {
     alive = given_up && !*given_up;
   }
   if (alive) {
+    auto use = box->use();  // its idling begins anew
     // It was resumed, and nobody was told; nor may its grants have been taken away yet.
     if (!record.keep_grants) ISOLA_CO_CHECK(co_await drop_grants(box));
     auto taken = co_await take_over(box);

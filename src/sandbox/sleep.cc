@@ -221,6 +221,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     box->close_link({Code::unavailable, "the sandbox could not be resumed"});
     if (box->change_from(State::creating, [&](auto& r) { r.state = before; }))
       (void)parts_.store.set_state(box->id(), before);
+    arm(box);
   };
   auto buckets = buckets_of(record.project, record.volumes);
   if (!buckets) {

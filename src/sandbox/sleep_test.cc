@@ -8,15 +8,15 @@ namespace {
 class SleepTest : public ServiceTest {
  protected:
   // A snapshot without memory, as an earlier server made it of the sandbox.
-  std::string kept(const std::string& id) {
-    store::ImageRecord image{.id = new_image_id(), .project = "default", .name = "kept", .sandbox = id};
+  std::string kept(const std::string& id, const std::string& name = "kept") {
+    store::ImageRecord image{.id = new_image_id(), .project = "default", .name = name, .sandbox = id};
     EXPECT_TRUE(store_->insert_snapshot(image));
     fake_.add_image({.id = image.id, .sandbox = id, .verb = "snapshot"});
     return image.id;
   }
   // One that is paused; its image has its memory.
-  std::string paused() {
-    auto id = left(State::running);
+  std::string paused(const std::function<void(store::SandboxRecord&)>& change = {}) {
+    auto id = left(State::running, change);
     store::ImageRecord image{
         .id = new_image_id(), .project = "default", .kind = store::ImageKind::pause, .sandbox = id};
     image.memory = true;
@@ -128,6 +128,82 @@ TEST_F(SleepTest, AServerThatStartsTakesWhatWasResumed) {
   ASSERT_TRUE(start());
   EXPECT_EQ(fake_.left(), std::set<std::string>{id});
   EXPECT_EQ(adopted(id)->state(), State::running);
+}
+
+// Its clocks are those of before its sleep, and have long been over.
+TEST_F(SleepTest, WhatWasBeingResumedDoesNotEndOfItsOldTime) {
+  std::vector<std::string> ids;
+  for (auto at_end : {store::AtEnd::kill, store::AtEnd::pause, store::AtEnd::stop})
+    for (bool idle : {false, true}) {
+      auto id = left(State::running, [&](auto& r) {
+        r.lifetime.at_end = at_end;
+        r.created = r.last_active = 1;
+        idle ? r.lifetime.idle_limit = 3'600'000 : r.lifetime.deadline = 1;
+      });
+      auto snapshot = kept(id, "kept-" + std::to_string(ids.size()));
+      ASSERT_TRUE(store_->set_rolled_back(id, snapshot, 77));
+      ASSERT_TRUE(store_->set_state(id, State::creating));
+      fake_.add(id, false, false, 77);
+      ids.push_back(id);
+    }
+  fake_.hold(launcher::Op::own);
+  auto starting = std::async(std::launch::async, [&] { return start(); });
+  fake_.wait_for(launcher::Op::own, static_cast<int>(ids.size()));
+  for (const auto& id : ids)
+    if (auto box = adopted(id)) settle(box);
+  fake_.release(launcher::Op::own);
+  ASSERT_TRUE(starting.get());
+  for (const auto& id : ids) {
+    auto box = adopted(id);
+    ASSERT_TRUE(box) << "it has ended";
+    settle(box);
+    EXPECT_EQ(box->state(), State::running) << box->record().end_detail;
+  }
+  EXPECT_EQ(fake_.asked(launcher::Op::kill), 0);
+  EXPECT_EQ(fake_.asked(launcher::Op::checkpoint), 0);
+}
+
+// Whatever has all clocks looked at meanwhile.
+TEST_F(SleepTest, AResumeIsNotEndedByTheTimeBeforeTheSleep) {
+  std::vector<std::string> ids;
+  std::vector<BoxPtr> boxes;
+  for (auto at_end : {store::AtEnd::kill, store::AtEnd::pause, store::AtEnd::stop})
+    ids.push_back(paused([&](auto& r) {
+      r.lifetime.at_end = at_end;
+      r.lifetime.deadline = r.last_active = 1;
+      r.lifetime.idle_limit = 3'600'000;
+    }));
+  ASSERT_TRUE(start({.patience = std::chrono::milliseconds(20)}));
+  fake_.hold(launcher::Op::launch);
+  for (const auto& id : ids) boxes.push_back(adopted(id));
+  std::vector<std::future<Result<Latency>>> resumed;
+  for (const auto& box : boxes) resumed.push_back(begin(service_->resume(box, ResumeRequest())));
+  fake_.wait_for(launcher::Op::launch, static_cast<int>(ids.size()));
+  ASSERT_TRUE(wait(service_->set_task_budget("default", "t", store::Budget{.commands = 7})));
+  for (const auto& box : boxes) settle(box);
+  for (const auto& box : boxes) EXPECT_EQ(box->state(), State::creating);
+  fake_.release(launcher::Op::launch);
+  for (auto& one : resumed) EXPECT_TRUE(one.get());
+  for (const auto& box : boxes) EXPECT_EQ(box->state(), State::running) << box->record().end_detail;
+  EXPECT_EQ(fake_.asked(launcher::Op::kill), 0);
+}
+
+// Its time asleep was up while nobody could say whether it comes back.
+TEST_F(SleepTest, OneThatCannotBeResumedHasItsClocksAgain) {
+  auto id = paused();
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.hold(launcher::Op::launch);
+  fake_.fail(launcher::Op::launch, 1);
+  auto resumed = begin(service_->resume(box, ResumeRequest()));
+  fake_.wait_for(launcher::Op::launch, 1);
+  box->change([](auto& r) { r.lifetime.delete_after = 1; });
+  ASSERT_TRUE(wait(service_->set_task_budget("default", "t", store::Budget{.commands = 7})));
+  settle(box);
+  EXPECT_EQ(box->state(), State::creating);
+  fake_.release(launcher::Op::launch);
+  EXPECT_FALSE(resumed.get());
+  while (box->state() != State::ended) std::this_thread::yield();
 }
 
 TEST_F(SleepTest, WhatCannotBeUsedIsFoundBeforeAnythingIsGivenUp) {

@@ -175,7 +175,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   log::set_level(level_of(config.log_level));
   log::set_format(config.log_format == "json" ? log::Format::json : log::Format::text);
   raise_file_limit();
-  ISOLA_CHECK(http::may_listen(config.listen));  // before there is a folder or a launcher for nothing
+  ISOLA_CHECK(http::may_listen(config.listen));  // before a launcher is started for nothing
   ISOLA_TRY(Identity identity, prepare_identity(config));
   ISOLA_TRY(Fd signals, watch_signals());
   ISOLA_TRY(Keeper keeper, Keeper::start({.data_dir = config.data, .cache_dir = config.cache, .user = config.user},

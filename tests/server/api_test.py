@@ -1,6 +1,7 @@
 """Sandboxes and commands over real HTTP."""
 import base64
 import json
+import socket
 import threading
 import unittest
 import zlib
@@ -312,6 +313,24 @@ class Commands(unittest.TestCase):
         for odd in ({"background": True}, {"secret_files": {"A": "b"}}):
             refused = server.post(self.path, {"command": "true", "wait_for_reader": True, **odd})
             self.assertEqual((refused.status, "wait_for_reader" in refused.json["error"]["message"]), (400, True))
+
+    def test_input_that_nobody_reads_keeps_nobody(self):
+        made = server.create(idle_timeout=2)["id"]
+        path = f"/v1/sandboxes/{made}/commands"
+        deaf = server.post(path, {"command": "sleep 3600", "background": True, "open_stdin": True}).json["id"]
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as caller:
+            caller.sendall(f"POST {path}/{deaf}/stdin HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
+                           f"Content-Length: {1 << 30}\r\n\r\n".encode() + b"x" * (1 << 20))
+        eventually(lambda: server.get(f"/v1/sandboxes/{made}").json["state"] == "ended", seconds=60, what="its idle end")
+        self.assertEqual(server.get(f"/v1/sandboxes/{made}").json["end_reason"], "idle")
+
+    def test_input_for_a_command_that_ends_before_it_reads_it(self):
+        # Its output is more than whoever sends the input has room for, and somebody else has its input open.
+        command = server.post(self.path, {"command": "exec 3<&0; sleep 3600 <&3 >/dev/null 2>&1 & read -r; head -c 4000000 /dev/zero", "background": True,
+                                          "open_stdin": True}).json["id"]
+        sent = server.request("POST", f"{self.path}/{command}/stdin", b"go\n" + b"x" * (8 << 20))
+        self.assertEqual(sent.status, 204, sent)
+        self.assertFalse(server.get(f"{self.path}/{command}").json["running"])
 
     def test_who_comes_later_can_hold_it_too(self):
         command = server.post(self.path, {"command": "read -r; head -c 60000000 /dev/zero | tr '\\0' x", "background": True,

@@ -352,13 +352,20 @@ class Run(unittest.TestCase):
         eventually(lambda: not re.search(rb" run-", isola("sandbox", "ls").stdout), what="the end of runs")
 
     def test_a_late_reader_gets_every_byte(self):
+        box = create()
+        for words in (["run"], ["exec", box]):
+            with self.subTest(words[0]):
+                self.late_reader(*words)
+        isola("sandbox", "kill", box)
+
+    def late_reader(self, *words):
         flood = 64 << 20
-        command = start("run", "--", "sh", "-c", f"echo begin; head -c {flood} /dev/zero | tr '\\0' x; echo end; exit 3",
+        command = start(*words, "--", "sh", "-c", f"echo begin; head -c {flood} /dev/zero | tr '\\0' x; echo end; exit 3",
                         stdin=subprocess.DEVNULL)
         try:
             out = os.read(command.stdout.fileno(), 6)
             self.assertEqual(out, b"begin\n")
-            [id] = [one["id"] for one in server.get("/v1/sandboxes").json["sandboxes"] if one.get("name", "").startswith("run-")]
+            [id] = words[1:] or [one["id"] for one in server.get("/v1/sandboxes").json["sandboxes"] if one.get("name", "").startswith("run-")]
             # Nobody reads until nothing moves inside any more: it waits, or it is over.
             used = []
 
@@ -471,9 +478,11 @@ class UpAndDown(unittest.TestCase):
 
     def test_one_that_does_not_start_leaves_no_launcher(self):
         data = tempfile.mkdtemp(prefix="isola-up-", dir="/var/tmp")
-        taken = socket.create_server(("127.0.0.1", 0))
+        os.mkdir(data + "/server")
+        with open(data + "/server/store.db", "w") as file:
+            file.write("no database\n" * 1000)
         try:
-            up = subprocess.run([ISOLA, "up", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--defaults-template", "minimal"],
+            up = subprocess.run([ISOLA, "up", "--listen", "127.0.0.1:0", "--defaults-template", "minimal"],
                                 capture_output=True, env=environment(ISOLA_DATA=data), timeout=60)
             self.assertNotEqual(up.returncode, 0, up)
             self.assertIn(b"did not start", up.stderr)
@@ -486,6 +495,19 @@ class UpAndDown(unittest.TestCase):
                         return
                 time.sleep(0.05)
             self.fail("the launcher is still there")
+        finally:
+            subprocess.run([ISOLA, "down", "--data", data], capture_output=True)
+            shutil.rmtree(data, ignore_errors=True)
+
+    def test_one_whose_address_is_taken_starts_no_launcher(self):
+        data = tempfile.mkdtemp(prefix="isola-up-", dir="/var/tmp")
+        taken = socket.create_server(("127.0.0.1", 0))
+        try:
+            up = subprocess.run([ISOLA, "up", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--defaults-template", "minimal"],
+                                capture_output=True, env=environment(ISOLA_DATA=data), timeout=60)
+            self.assertNotEqual(up.returncode, 0, up)
+            self.assertIn(b"did not start", up.stderr)
+            self.assertFalse({"run", "launcher.sock"} & set(os.listdir(data)), os.listdir(data))
         finally:
             taken.close()
             subprocess.run([ISOLA, "down", "--data", data], capture_output=True)

@@ -88,6 +88,14 @@ class Reload(unittest.TestCase):
         eventually(lambda: "was not reloaded" in self.server.log(), what="the complaint")
         self.assertEqual(self.server.create()["memory"], 64 << 20, "what was in force stays")
 
+    def test_keys_do_not_wait_for_a_file_to_be_mended(self):
+        made = self.server.post("/v1/keys", {"name": "other"}).json
+        self.change("UPDATE keys SET revoked = 1 WHERE id = ?", made["id"])
+        self.write("[defaults]\nmemory = 'lots'\n")
+        self.reload()
+        self.assertIn("was not reloaded", self.server.log())
+        self.assertEqual(self.server.get("/v1/sandboxes", key=made["secret"]).status, 401)
+        self.assertEqual(self.server.get("/v1/sandboxes").status, 200)
 
     def test_how_long_the_past_is_kept(self):
         made = self.server.create()

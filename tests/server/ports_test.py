@@ -76,6 +76,31 @@ class Ports(unittest.TestCase):
         page = self.by_host(port=9, Accept="text/html", **headers)
         self.assertIn(b"<h1>", page.body)
 
+    def test_a_sandbox_that_is_not_to_be_reached(self):
+        project = server.post("/v1/projects", {"name": "reached", "limits": {"live_sandboxes": 1}}).json["id"]
+        key = server.post("/v1/keys", {"project": project, "scope": "admin"}).json["secret"]
+        made = server.post("/v1/sandboxes", {}, key=key).json
+        token = {"X-Isola-Token": made["port_token"]}
+        ways = (lambda: server.get(f"/v1/sandboxes/{made['id']}/ports/9/", key=key),
+                lambda: server.get("/", key="", headers={"Host": f"9-{made['id']}.isola.test", **token}),
+                lambda: server.get("/", key="", headers={"X-Isola-Sandbox": made["id"], "X-Isola-Port": "9", **token}))
+
+        def expect(status, code, retry):
+            for way in ways:
+                reply = way()
+                self.assertEqual((reply.status, reply.json["error"]["code"], reply.headers.get("retry-after")), (status, code, retry), reply)
+        expect(502, "bad_gateway", None)
+        path = f"/v1/sandboxes/{made['id']}"
+        server.post(path + "/freeze", key=key)
+        expect(409, "conflict", None)
+        server.post(path + "/thaw", key=key)
+        self.assertEqual(server.request("PATCH", path, {"auto_resume": True}, key=key).status, 200)
+        self.assertEqual(server.post(path + "/pause", {"memory": False}, key=key).status, 200)
+        other = server.post("/v1/sandboxes", {}, key=key).json["id"]
+        expect(429, "exhausted", "1")
+        for one in (made["id"], other):
+            server.delete(f"/v1/sandboxes/{one}", key=key)
+
     def test_websockets(self):
         server.request("PUT", f"/v1/sandboxes/{self.id}/files?path=/srv/echo.py", ECHO_SOCKET)
         server.post(f"/v1/sandboxes/{self.id}/commands", {"command": "python3 /srv/echo.py", "background": True})

@@ -45,7 +45,7 @@ Asked read_asked(Fields& fields, const char* env, const char* timeout) {
   asked.background = fields.flag("background");
   asked.stream = fields.flag("stream");
   if (asked.background && asked.stream) fields.wrong("stream", "a background command has nobody to stream to");
-  asked.spec.held = fields.flag("wait_for_reader");
+  asked.output.held = asked.spec.held = fields.flag("wait_for_reader");
   if (asked.spec.held && asked.background) fields.wrong("wait_for_reader", "a background command has no reader");
   // The guest has no request with both.
   if (asked.spec.held && !asked.spec.secret_files.empty())
@@ -260,9 +260,14 @@ Task<Result<void>> write_stdin(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(bool eof, query_flag(ex, "eof"));
   ex.body_limit(http::Exchange::kNoLimit);
   for (;;) {
-    ISOLA_CO_TRY(std::string_view piece, co_await ex.read_some());
-    if (piece.empty()) break;
-    ISOLA_CO_CHECK(co_await running.channel->write(piece));
+    ISOLA_CO_TRY(std::string_view read, co_await ex.read_some());
+    if (read.empty()) break;
+    // A command may read none of it for as long as it runs. Whoever has hung up does not keep the sandbox in use.
+    std::string piece(read);  // left() lets go of it
+    auto first = co_await (running.channel->write(piece) || ex.left());
+    if (first.index() == 1) co_return fail(Code::unavailable, "the caller has left");
+    auto& written = std::get<0>(first);
+    if (!written) co_return std::unexpected(std::move(written).error());
   }
   if (eof) {
     running.channel->close_write();
@@ -288,6 +293,7 @@ Task<Result<void>> output(sandbox::Service& service, http::Exchange& ex) {
   if (encoding != "text" && encoding != "base64") co_return fail(Code::invalid, "encoding: must be text or base64");
   if (encoding == "base64") options.encoding = Encoding::base64;
   options.from = from;
+  options.held = held;
   ISOLA_CO_TRY(Running running, co_await service.attach(box, std::string(ex.param("command")), from, held));
   // How much there is now: the line that says "caught up" comes behind it.
   ISOLA_CO_TRY(auto link, co_await service.link(box));

@@ -14,6 +14,7 @@ using sandbox::Running;
 namespace {
 
 constexpr auto kPing = std::chrono::milliseconds(15000);
+constexpr auto kPause = std::chrono::hours(1);  // of a reader for whom the command waits: a person with a pager
 
 bool went(const sandbox::BoxPtr& box) {
   State state = box->state();
@@ -128,6 +129,7 @@ Task<Result<json>> collect(sandbox::Service& service, Running& running, const Ou
 Task<Result<void>> stream(sandbox::Service& service, http::Exchange& ex, Running running,
                           const OutputOptions& options) {
   mark_untrusted(ex);
+  if (options.held) ex.write_time(kPause);
   ex.begin(200, "application/x-ndjson");
   json start = {
       {"type", "start"}, {"command_id", running.info.id}, {"pid", running.info.pid}, {"sandbox", running.box->id()}};

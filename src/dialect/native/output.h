@@ -38,6 +38,7 @@ struct OutputOptions {
   uint64_t from = 0;              // streamed: where it begins
   std::optional<uint64_t> there;  // streamed: up to this sequence number it was there already; a line says when
   bool follow = true;             // … and if not this, the stream ends with that line
+  bool held = false;              // streamed: the command waits for this reader, who may pause
 };
 
 // What all who wait for answers make us hold, by project: a tenant's crowd must not take everybody's memory. Held by

@@ -323,6 +323,17 @@ Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, sandbox::BoxPtr bo
   (void)co_await ex.finish();
 }
 
+// The sandbox itself is not to be reached: as every other call into it says that.
+void not_reached(http::Exchange& ex, const Error& error) {
+  if (error.code == Code::unavailable && error.sys_errno == EBUSY)
+    return say_no(ex, 409, "conflict", error.message);  // another call has to come first
+  if (error.code != Code::exhausted && error.code != Code::unavailable)
+    return say_no(ex, 502, "bad_gateway", error.message);
+  ex.set_header("Retry-After", "1");
+  if (error.code == Code::exhausted) return say_no(ex, 429, "exhausted", error.message);
+  say_no(ex, 503, "unavailable", error.message);
+}
+
 // What becomes of the request's body, for those who wait for it.
 struct Upload {
   bool over = false, answered = false;  // the latter: the reply was there before its end
@@ -367,7 +378,7 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   }
   auto use = box->use();
   auto link = co_await service.link(box);
-  if (!link) co_return say_no(ex, 502, "bad_gateway", link.error().message);
+  if (!link) co_return not_reached(ex, link.error());
   ChannelPtr channel = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}), kWindow);
   auto dialled = co_await channel->reply();
   if (!dialled && passage.closed) co_return passage.closed(ex);

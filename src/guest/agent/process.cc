@@ -216,8 +216,7 @@ void Process::exited(int status) {
   exit_.oom_hint = exit_.signal == SIGKILL && !killed_by_us_;
   exit_.seq = log_.end();
   for (auto* reader : readers_) reader->until_ = exit_.seq;
-  close(in_fd_, in_source_);
-  stdin_.clear();
+  drop_input();
   wake_readers();
 }
 
@@ -225,6 +224,14 @@ void Process::write_stdin(ReaderChannel* from, std::string_view bytes) {
   if (!in_fd_ || in_closing_) return from->grant(static_cast<uint32_t>(bytes.size()));  // as a closed pipe: dropped
   stdin_.push_back({from, std::string(bytes)});
   if (!in_waiting_) on_in(0);
+}
+
+// Whoever waits to send more of it goes on, and finds that nobody takes it.
+void Process::drop_input() {
+  close(in_fd_, in_source_);
+  for (auto& chunk : stdin_)
+    if (chunk.from) chunk.from->grant(static_cast<uint32_t>(chunk.bytes.size() - chunk.at));
+  stdin_.clear();
 }
 
 void Process::on_in(uint32_t) {
@@ -236,14 +243,7 @@ void Process::on_in(uint32_t) {
       if (!in_waiting_) in_waiting_ = loop_.add(in_fd_.get(), EPOLLOUT, &in_source_).has_value();
       return;
     }
-    if (n < 0) {  // nobody reads it any more
-      close(in_fd_, in_source_);
-      for (auto& c : stdin_) {
-        if (c.from) c.from->grant(static_cast<uint32_t>(c.bytes.size() - c.at));
-      }
-      stdin_.clear();
-      return;
-    }
+    if (n < 0) return drop_input();  // nobody reads it any more
     chunk.at += static_cast<size_t>(n);
     if (chunk.from) chunk.from->grant(static_cast<uint32_t>(n));
     if (chunk.at == chunk.bytes.size()) stdin_.pop_front();

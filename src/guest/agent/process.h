@@ -63,6 +63,7 @@ class Process {
     if (!hold_back()) take(err_fd_, err_source_, Stream::err, kTake);
   }
   void on_in(uint32_t);
+  void drop_input();
   void take(Fd& fd, Source& source, Stream stream, size_t most);
   void drain(Fd& fd, Source& source, Stream stream);
   void close(Fd& fd, Source& source);
