@@ -185,6 +185,27 @@ TEST_F(CellsPacking, WhatIsJustBeingPackedIsNotReadThrough) {
   EXPECT_TRUE(*reply);
 }
 
+// Resumed and so used up, or removed, while its turn had not come or its files were being read: nothing is damaged.
+TEST_F(CellsPacking, WhatIsDroppedMeanwhileIsNotSaidToBeDamaged) {
+  std::vector<image::Image> images;
+  for (int i = 0; i < 5; ++i) images.push_back(make(true));
+  start();
+  for (bool dropped : {true, false}) {
+    const auto& image = images[dropped ? 4 : 3];
+    for (int i = 0; i < 4; ++i) cells_->verify_image(images[0].id, true, {}, [](const auto&) {});  // it has to wait
+    std::optional<Result<void>> checked;
+    cells_->verify_image(image.id, true, {}, [&](const Result<void>& result) { checked.emplace(result); });
+    ASSERT_FALSE(checked);
+    if (dropped) {
+      ASSERT_TRUE(cells_->drop_image(image.id));
+    }
+    std::filesystem::remove_all(store_->memory_folder(image.id));
+    ASSERT_TRUE(until([&] { return checked.has_value(); }));
+    ASSERT_FALSE(*checked);
+    EXPECT_EQ(checked->error().code, dropped ? Code::not_found : Code::corrupt) << checked->error().message;
+  }
+}
+
 // Both write its manifest.
 TEST_F(CellsPacking, WhatIsJustBeingSealedIsPackedAfterwards) {
   auto image = make(true, false);
