@@ -353,6 +353,7 @@ class Cells {
     std::vector<std::string> layers;
     uint64_t disk = 0;  // the limit of the sandbox that it was made of
     bool roots_own = false;
+    bool machine = false;  // the memory of a virtual machine, which belongs to its disk
   };
   std::map<std::string, Kept> kept_;              // every image
   std::map<std::string, uint32_t> layer_images_;  // layer → images that name it

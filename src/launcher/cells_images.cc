@@ -47,6 +47,10 @@ ImageSummary summary_of(const image::Image& image) {
           .layer_bytes = image.layer_bytes};
 }
 
+bool is_machine(const image::Image& image) {
+  return image.memory && image.boundary == to_string(BoundaryKind::microvm);
+}
+
 bool sealed(const image::Image& image) {
   return std::ranges::none_of(image.files, [](const auto& file) { return file.sha256.empty(); });
 }
@@ -151,7 +155,7 @@ void Cells::count_image(const image::Image& image, int more) {
       layer_images_.erase(it);
   }
   if (more > 0)
-    kept_[image.id] = {summary_of(image), image.layers, image.limits.disk, image.roots_own};
+    kept_[image.id] = {summary_of(image), image.layers, image.limits.disk, image.roots_own, is_machine(image)};
   else
     kept_.erase(image.id);
 }
@@ -255,7 +259,7 @@ void Cells::doubt_undone() {
     bool lives = false;
     for (auto& [id, one] : cells_)
       if (one->cell && kept.layers.front() == layer_of(one->entry)) one->spending = image, lives = true;
-    if (lives) continue;
+    if (lives || !kept.machine) continue;  // with some stores to look for its layer is to mount it
     // Whoever began to use it up is gone, and with it what would have brought its disk back.
     auto path = parts_.layers.path(kept.layers.front());
     auto back = path ? boundary::box::bring_disk_back(*path, image) : Result<void>();
@@ -346,7 +350,7 @@ Result<std::string> Cells::take_back(const std::string& layer, uint64_t bytes) {
 // The kernel of a virtual machine has its disk's bookkeeping in its memory: with an older memory than the disk it would
 // destroy it. So until the guest has answered there is the disk as it was, for whoever resumes the image again.
 Result<bool> Cells::keep_disk_of(const image::Image& image) {
-  if (!image.memory || image.boundary != to_string(BoundaryKind::microvm)) return true;
+  if (!is_machine(image)) return true;
   ISOLA_TRY(std::string path, parts_.layers.path(image.layers.front()));
   return boundary::box::keep_disk(path, image.id);
 }

@@ -206,6 +206,28 @@ TEST_F(CellsPacking, WhatIsDroppedMeanwhileIsNotSaidToBeDamaged) {
   }
 }
 
+// To look for a layer is to attach a device and to mount it, with this store.
+TEST_F(CellsPacking, AStartMountsNothingOfThoseThatSleep) {
+  layers_.reset();
+  image::StoreOptions options{.provider = "ext4-file", .reserve_bytes = 1};
+  auto open = [&] {
+    auto layers = image::open_layer_store(folder_, options, std::nullopt);
+    if (layers) layers_ = std::move(*layers);
+    return layers ? Result<void>() : std::unexpected(layers.error());
+  };
+  if (auto there = open(); !there) GTEST_SKIP() << there.error().message;
+  auto image = make(true);
+  layers_.reset();
+  ASSERT_TRUE(open());
+  struct stat here{}, above{};
+  start();
+  ASSERT_EQ(cells_->images("", 10).size(), 1u);
+  ASSERT_EQ(::stat((folder_ + "/storage/layers").c_str(), &above), 0);
+  if (::stat(layer(image).c_str(), &here) == 0) {
+    EXPECT_EQ(here.st_dev, above.st_dev) << "it is mounted";
+  }
+}
+
 // Both write its manifest.
 TEST_F(CellsPacking, WhatIsJustBeingSealedIsPackedAfterwards) {
   auto image = make(true, false);
