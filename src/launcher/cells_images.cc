@@ -382,6 +382,8 @@ Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& requ
   if (!request.image.empty()) {
     ISOLA_TRY(auto image, store_.find(request.image));
     one.entry.lowers = image.layers;
+    // All of its files are in that one.
+    if (one.entry.kind == BoundaryKind::microvm && one.entry.lowers.size() > 1) one.entry.lowers.resize(1);
     bool spends = may_spend(image, request);
     if (spends) {
       ISOLA_TRY(spends, keep_disk_of(image));
@@ -493,7 +495,8 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   // A paused sandbox leaves its layer to its image, as it is.
   std::string layer = layer_of(one.entry);
   bool copy = request.keep_running;
-  image.layers = one.entry.lowers;
+  // The disk of a virtual machine is whole in its own layer: below that there is what it was copied from.
+  if (one.entry.kind != BoundaryKind::microvm) image.layers = one.entry.lowers;
   image.layers.insert(image.layers.begin(), copy ? image.id : layer);
   one.imaging = std::move(imaging);
   return {};

@@ -834,6 +834,55 @@ TEST_F(CellsTest, AMachineThatIsNotRestoredFindsItsDiskAsItWas) {
     EXPECT_FALSE(file.path().filename().string().starts_with("disk-of-")) << file.path();
 }
 
+// The disk of a virtual machine is whole in its layer, copied where it cannot be shared: what was below it would only
+// be kept, one more copy with every pause.
+TEST_F(CellsTest, AMachineStandsOnNoDisksOfItsPast) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  auto draft = images.begin();
+  ASSERT_TRUE(draft);
+  for (const char* name : {"now", "past"}) ASSERT_TRUE(layers_->create(name, {.bytes = 64 << 20}));
+  image::Image image{.id = draft->id,
+                     .verb = "snapshot",
+                     .boundary = "microvm",
+                     .digest = digest_,
+                     .layers = {"now", "past"},
+                     .limits = {.disk = 64 << 20, .open_files = 1024},
+                     .memory = true};
+  ASSERT_TRUE(images.commit(image));
+  draft->lock.reset();
+  script_.kind = BoundaryKind::microvm;
+  offers_.push_back({.kind = BoundaryKind::microvm, .offered = true});
+  std::vector<std::string> lowers;
+  std::string layer;
+  script_.begins = [&](const boundary::LaunchSpec& spec) { lowers = spec.lowers, layer = spec.layer; };
+  start();
+  Reply reply;
+  cells_->launch({.ephemeral = false, .allow_unquotaed = true, .image = image.id}, {}, 1,
+                 [&](auto result) { reply.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return script_.hang_up.reset(), reply.has_value(); }));
+  ASSERT_TRUE(*reply) << reply->error().message;
+  ASSERT_EQ(lowers.size(), 2u) << "the disk to begin with, and the template";
+  EXPECT_NE(lowers.front().find("/now"), std::string::npos) << lowers.front();
+  // Paused, it is in its own layer, and nowhere else.
+  script_.before_death = [](const boundary::CheckpointSpec& spec) {
+    spec.begun();
+    auto made = spec.at_rest();
+    EXPECT_TRUE(made) << made.error().message;
+  };
+  std::optional<Result<CheckpointReply>> made;
+  const std::string pause = new_image_id();
+  cells_->checkpoint({.id = (*reply)->first.id, .memory = true, .image = pause}, 1,
+                     [&](auto result) { made.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return made && cells_->empty() && cells_->cleaning() == 0; }));
+  ASSERT_TRUE(*made) << (*made).error().message;
+  EXPECT_EQ(images.find(pause)->layers, std::vector<std::string>{std::filesystem::path(layer).filename()});
+  ASSERT_TRUE(cells_->drop_image(image.id));
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  EXPECT_EQ(layers_->list()->size(), 1u);
+}
+
 // A pause that an earlier launcher had begun comes through, and its manifest cannot be read: the files are in the layer
 // of the sandbox that ends by it.
 TEST_F(CellsTest, ADraftThatCannotBeReadCostsNoLayer) {
