@@ -35,6 +35,7 @@ struct Script {
   Fd hang_up;                                               // closing it lets the link that is being made be taken
   bool dies = false;                                        // then that was the end of the guest
   std::function<void(const boundary::LaunchSpec&)> begins;  // what runs does at once
+  std::function<void()> compares;                           // when limits are
   // Whoever makes a checkpoint dies, after this.
   std::function<void(const boundary::CheckpointSpec&)> before_death;
 };
@@ -141,6 +142,7 @@ class FakeBoundary : public boundary::Boundary {
     return std::make_unique<FakeLaunching>(script_, std::move(child), std::move(word));
   }
   Result<void> verify_limits(const boundary::Limits& wanted, const kernel::CgroupLimits& installed) const override {
+    if (script_.compares) script_.compares();
     if (installed.pids != wanted.pids) return fail(Code::internal, "protection mismatch: the limits");
     return {};
   }
@@ -881,6 +883,54 @@ TEST_F(CellsTest, AMachineStandsOnNoDisksOfItsPast) {
   ASSERT_TRUE(cells_->drop_image(image.id));
   ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
   EXPECT_EQ(layers_->list()->size(), 1u);
+}
+
+// What was restored ahead has programs that run as soon as they may.
+TEST_F(CellsTest, AParkedOneStandsStillUntilItWasCompared) {
+  layers_.reset();
+  auto limited = image::open_layer_store(folder_, {}, std::nullopt);
+  if (!limited) GTEST_SKIP() << limited.error().message;
+  layers_ = std::move(*limited);
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  auto draft = images.begin();
+  ASSERT_TRUE(draft);
+  ASSERT_TRUE(layers_->create("layer", {.bytes = 64 << 20}));
+  image::Image image{
+      .id = draft->id,
+      .verb = "snapshot",
+      .boundary = "jail",
+      .digest = digest_,
+      .layers = {"layer"},
+      .limits = {.milli_cpus = 1000, .memory = 64 << 20, .disk = 64 << 20, .pids = 64, .open_files = 1024},
+      .memory = true};
+  ASSERT_TRUE(images.commit(image));
+  draft->lock.reset();
+  start();
+  ASSERT_TRUE(cells_->park(image.id, 1, BoundaryKind::jail));
+  ASSERT_TRUE(until([&] { return script_.hang_up.reset(), cells_->parked() == 1; }));
+  const std::string parked = cells_->list("", 10).at(0).id;
+  ASSERT_TRUE(until([&] { return state_of(parked) == State::frozen; }));
+  ASSERT_TRUE(cells_->park(image.id, 0, BoundaryKind::jail));
+  int compared = 0;
+  script_.compares = [&] {
+    auto group = cgroups_->adopt(parked);
+    ASSERT_TRUE(group);
+    EXPECT_TRUE(group->frozen().value_or(false));
+    group->release();
+    ++compared;
+  };
+  LaunchRequest request{.ephemeral = false, .allow_unquotaed = true, .image = image.id, .forked = true};
+  request.limits = {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = 64 << 20, .open_files = 1024};
+  Reply reply;
+  cells_->launch(request, {}, 1, [&](auto result) { reply.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return reply.has_value(); }));
+  ASSERT_TRUE(*reply) << reply->error().message;
+  EXPECT_EQ((*reply)->first.id, parked);
+  EXPECT_EQ(compared, 1);
+  EXPECT_EQ(state_of(parked), State::running);
+  script_.compares = nullptr;
 }
 
 // A pause that an earlier launcher had begun comes through, and its manifest cannot be read: the files are in the layer
