@@ -179,6 +179,21 @@ TEST_F(SleepTest, WhatIsStillBeingMadeIsNotRolledBack) {
   while (box->state() != State::running) std::this_thread::yield();
 }
 
+// Seen alive by a look that was over by the time it was told of.
+TEST_F(SleepTest, WhatDoesNotLiveKeepsItsGrants) {
+  auto id = paused();
+  store::SandboxChange change;
+  change.granted = true;
+  ASSERT_TRUE(store_->change_sandbox(id, change));
+  ASSERT_TRUE(start({.sweep = std::chrono::milliseconds(10)}));
+  ASSERT_TRUE(adopted(id)->record().granted);
+  const int before = fake_.asked(launcher::Op::own);
+  fake_.show(id);
+  fake_.wait_for(launcher::Op::own, before + 2);
+  EXPECT_EQ(adopted(id)->state(), State::paused);
+  EXPECT_TRUE(stored(id).granted);
+}
+
 // ---- scrub ----------------------------------------------------------------------------------------------------------
 
 TEST_F(SleepTest, WhatTheDiskHasLostIsFoundOneAfterTheOther) {
