@@ -655,6 +655,7 @@ Result<void> Cells::drop_image(const std::string& id) {
   if (it == kept_.end()) return fail(Code::not_found, "there is no image " + id);
   if (packing_.contains(id)) return fail(Code::unavailable, "image " + id + " is just being packed or unpacked");
   ISOLA_CHECK(store_.drop(id));
+  stop_sealing(id);
   auto layers = it->second.layers;
   image::Image gone;
   gone.id = id;

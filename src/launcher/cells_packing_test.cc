@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/file.h"
 #include "base/ids.h"
@@ -92,12 +93,13 @@ class CellsPacking : public ::testing::Test {
   }
   bool until(const std::function<bool()>& condition) { return run_until(*loop_, condition); }
   // Dead ones too, while nobody has waited for them.
-  static size_t children() {
+  static std::set<pid_t> pids() {
     std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
-    size_t n = 0;
-    for (pid_t pid; list >> pid;) ++n;
-    return n;
+    std::set<pid_t> all;
+    for (pid_t pid; list >> pid;) all.insert(pid);
+    return all;
   }
+  static size_t children() { return pids().size(); }
   using Reply = std::optional<Result<PackReply>>;
   void ask(const image::Image& image, bool pack, Reply& reply) {
     cells_->pack_image(image.id, pack, [&](auto result) { reply.emplace(std::move(result)); });
@@ -204,6 +206,21 @@ TEST_F(CellsPacking, WhatIsDroppedMeanwhileIsNotSaidToBeDamaged) {
     ASSERT_FALSE(*checked);
     EXPECT_EQ(checked->error().code, dropped ? Code::not_found : Code::corrupt) << checked->error().message;
   }
+}
+
+TEST_F(CellsPacking, WhatIsDroppedIsNotSealedToItsEnd) {
+  auto image = make(true, false);
+  Fd lock(::open((store_->root() + "/" + image.id + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);  // the sealer's last step waits for that
+  start();
+  const auto before = pids();
+  ASSERT_TRUE(until([&] { return pids().size() == before.size() + 1; }));
+  auto sealer = pids();
+  for (pid_t pid : before) sealer.erase(pid);
+  ASSERT_EQ(sealer.size(), 1u);
+  ASSERT_TRUE(cells_->drop_image(image.id));
+  EXPECT_TRUE(until([&] { return !pids().contains(*sealer.begin()); })) << "it goes on";
+  lock.reset();
 }
 
 // To look for a layer is to attach a device and to mount it, with this store.

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/file.h"
 #include "base/ids.h"
@@ -883,6 +886,48 @@ TEST_F(CellsTest, AMachineStandsOnNoDisksOfItsPast) {
   ASSERT_TRUE(cells_->drop_image(image.id));
   ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
   EXPECT_EQ(layers_->list()->size(), 1u);
+}
+
+// Whoever resumes an image reads all of it, as whoever seals it does: the one who waits goes first.
+TEST_F(CellsTest, AResumeGoesBeforeTheSealing) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  auto draft = images.begin();
+  ASSERT_TRUE(draft);
+  ASSERT_TRUE(layers_->create("layer", {.bytes = 64 << 20}));
+  ASSERT_TRUE(replace_file(draft->memory + "/pages-1.img", "pages"));
+  image::Image image{.id = draft->id,
+                     .verb = "snapshot",
+                     .boundary = "jail",
+                     .digest = digest_,
+                     .layers = {"layer"},
+                     .limits = {.disk = 64 << 20, .open_files = 1024},
+                     .memory = true};
+  image.files = images.sum_up(image.id).value();
+  ASSERT_TRUE(images.commit(image));
+  ASSERT_EQ(::flock(draft->lock.get(), LOCK_EX), 0);  // the sealer's last step waits for that
+  auto is_sealed = [&] { return !images.find(image.id)->files.front().sha256.empty(); };
+  auto children = [] {
+    std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+    return std::distance(std::istream_iterator<pid_t>(list), {});
+  };
+  start();
+  const auto before = children();
+  ASSERT_TRUE(until([&] { return children() == before + 1; })) << "the sealer";
+  script_.comes_to_life = false;
+  Reply reply;
+  cells_->launch({.ephemeral = false, .allow_unquotaed = true, .image = image.id, .forked = true}, {}, 1,
+                 [&](auto result) { reply.emplace(std::move(result)); });
+  ASSERT_FALSE(reply);
+  ASSERT_EQ(::flock(draft->lock.get(), LOCK_UN), 0);  // whoever was born meanwhile has the descriptor, too
+  bool later = false;                                 // than it would have been tried again
+  loop_->after(milliseconds(1500), [&] { later = true; });
+  ASSERT_TRUE(until([&] { return later; }));
+  EXPECT_FALSE(reply);
+  EXPECT_FALSE(is_sealed()) << "while it is being resumed";
+  cells_->kill_all();
+  EXPECT_TRUE(until([&] { return is_sealed(); })) << "and never after";
 }
 
 // What was restored ahead has programs that run as soon as they may.
