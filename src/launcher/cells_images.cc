@@ -288,6 +288,7 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   if (is_image_id(request.image) && !kept_.contains(request.image) && !broken_.contains(request.image))
     return fail(Code::not_found, "there is no image " + request.image);
   ISOLA_TRY(auto image, store_.find(request.image));
+  if (outrun_.contains(image.id)) image.outrun = true;
   if (request.by_user && image.roots_own) return fail(Code::not_found, "there is no image " + request.image);
   // Readable since a moment ago, and so its layers are not counted yet.
   if (!kept_.contains(image.id)) return fail(Code::unavailable, "image " + image.id + " was just mended: try again");
@@ -361,6 +362,23 @@ void Cells::bring_disk_back(const One& one) {
   auto path = parts_.layers.path(layer_of(one.entry));
   auto back = path ? boundary::box::bring_disk_back(*path, one.spending) : std::unexpected(path.error());
   if (!back) log::error("launcher", "image {}: {}", one.spending, back.error().message);
+}
+
+// A jail's files are nobody's copy: what was let go and then failed may have written to them, and may not be resumed
+// again from the moment before.
+void Cells::note_outrun(const One& one) {
+  const auto& entry = one.entry;
+  const bool let_go = entry.process.pid != 0 && entry.birth == Birth::resumed && entry.kind == BoundaryKind::jail;
+  if (one.spending.empty() || one.spending != entry.image || !let_go) return;
+  auto noted = [&]() -> Result<void> {
+    ISOLA_TRY(auto image, store_.find(one.spending));
+    if (image.outrun) return {};
+    image.outrun = true;
+    return store_.change(image);
+  }();
+  if (noted) return log::warn("launcher", "image {}: its files are newer than its memory from now on", one.spending);
+  log::error("launcher", "image {}: its files are newer than its memory: {}", one.spending, noted.error().message);
+  outrun_.insert(one.spending);
 }
 
 // Its guest answers, so it runs: what it was made of is no longer what it was.
@@ -662,6 +680,7 @@ Result<void> Cells::drop_image(const std::string& id) {
   gone.layers = layers;
   count_image(gone, -1);
   to_seal_.erase(id);
+  outrun_.erase(id);
   empty_pool(id);
   ISOLA_CHECK(janitor_.take(Janitor::image_folder(id)));
   drop_unused(layers);

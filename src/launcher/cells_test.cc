@@ -29,6 +29,7 @@ using std::chrono::milliseconds;
 // What the fakes share with the test.
 struct Script {
   bool comes_to_life = true;
+  bool let_go = true;     // what is made may run, once it was written down
   bool lives_on = false;  // what the journal knows is found alive
   BoundaryKind kind = BoundaryKind::jail;
   std::string handle;
@@ -110,6 +111,7 @@ class FakeLaunching : public boundary::Launching {
   }
   int fd() const override { return word_.first.get(); }
   boundary::CellName name() const override {
+    if (!script_.let_go) return {};
     return {.kind = script_.kind,
             .process = {child_.pid, kernel::start_time(child_.pid).value_or(0)},
             .handle = script_.handle};
@@ -976,6 +978,74 @@ TEST_F(CellsTest, AParkedOneStandsStillUntilItWasCompared) {
   EXPECT_EQ(compared, 1);
   EXPECT_EQ(state_of(parked), State::running);
   script_.compares = nullptr;
+}
+
+// Memory and files belong together: what ran on and then failed has left newer files than its memory knows.
+TEST_F(CellsTest, WhatRanBeforeItsResumeFailedIsResumedWithItsFilesOnly) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  for (bool launcher_died : {false, true}) {
+    SCOPED_TRACE(launcher_died);
+    const std::string id = new_sandbox_id();
+    auto draft = images.begin();
+    ASSERT_TRUE(draft);
+    ASSERT_TRUE(layers_->create(id, {.bytes = 64 << 20}));
+    image::Image image{.id = draft->id,
+                       .sandbox = id,
+                       .verb = "pause",
+                       .boundary = "jail",
+                       .digest = digest_,
+                       .layers = {id},
+                       .limits = {.disk = 64 << 20, .open_files = 1024},
+                       .memory = true};
+    ASSERT_TRUE(images.commit(image));
+    draft->lock.reset();
+    auto resumed = [&](bool files_only) {
+      LaunchRequest request{.ephemeral = false, .allow_unquotaed = true, .image = image.id, .id = id, .spend = true};
+      request.limits.disk = 64 << 20;
+      request.files_only = files_only;
+      Reply reply;
+      cells_->launch(request, {}, 1, [&](auto result) { reply.emplace(std::move(result)); });
+      EXPECT_TRUE(until([&] { return script_.hang_up.reset(), reply.has_value(); }));
+      return !reply ? "no answer" : *reply ? "" : reply->error().message;
+    };
+    JournalEntry entry{.id = id, .digest = digest_, .layer = id, .image = image.id, .birth = Birth::resumed};
+    // Before it may run nothing happens to its files.
+    if (launcher_died) {
+      ASSERT_TRUE(journal_->write(entry));
+    }
+    start(milliseconds(100));
+    if (!launcher_died) {
+      script_.let_go = script_.comes_to_life = false;
+      EXPECT_EQ(resumed(false), "the sandbox did not come to life in time");
+      script_.let_go = script_.comes_to_life = true;
+    }
+    ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    EXPECT_FALSE(images.find(image.id)->outrun);
+    if (launcher_died) {
+      cells_.reset();
+      loop_.emplace(std::move(*EventLoop::make()));
+      (void)kernel::detach(folder_ + "/images/" + digest_);
+      entry.process = {::getpid(), 1};
+      ASSERT_TRUE(journal_->write(entry));
+      start();
+      ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    } else {
+      script_.dies = true;
+      EXPECT_EQ(resumed(false), "the guest is gone");
+      script_.dies = false;
+    }
+    EXPECT_TRUE(images.find(image.id)->outrun);
+    EXPECT_NE(resumed(false).find("resume it with files_only"), std::string::npos);
+    EXPECT_EQ(resumed(true), "");
+    EXPECT_FALSE(images.find(image.id)) << "it is spent";
+    cells_->kill_all();
+    ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    cells_.reset();
+    loop_.emplace(std::move(*EventLoop::make()));
+    (void)kernel::detach(folder_ + "/images/" + digest_);
+  }
 }
 
 // A pause that an earlier launcher had begun comes through, and its manifest cannot be read: the files are in the layer
