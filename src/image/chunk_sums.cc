@@ -88,6 +88,16 @@ Result<void> sync_file(const std::string& path) {
   return {};
 }
 
+Result<void> forget_cached(const std::string& path) {
+  auto file = open_file(path);
+  // Whoever reads it says what that means.
+  if (!file && file.error().sys_errno == ENOENT) return {};
+  if (!file) return std::unexpected(file.error());
+  (void)::fdatasync(file->fd.get());  // what is not on its way to the disk yet cannot be let go of
+  (void)::posix_fadvise(file->fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  return {};
+}
+
 Result<void> check_file(const std::string& path, const ImageFile& wanted) {
   auto file = open_file(path);
   if (!file && file.error().sys_errno == ENOENT) return fail(Code::corrupt, wanted.name + " is missing");

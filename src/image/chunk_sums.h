@@ -19,6 +19,8 @@ using KnownSums = std::map<std::string, std::vector<uint64_t>>;
 Result<ImageFile> sum_file(const std::string& path, const std::vector<uint64_t>& known = {});
 // Of that many bytes from there on; at most kChunk.
 Result<uint64_t> sum_chunk(int file, uint64_t from, uint64_t bytes);
+// What is in memory says nothing of the disk: whoever reads it next reads what lies there.
+Result<void> forget_cached(const std::string& path);
 // Waits until it is there.
 Result<void> sync_file(const std::string& path);
 // Code::corrupt: "pages-1.img, chunk 17 (of 1 MiB) …".

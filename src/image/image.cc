@@ -38,7 +38,9 @@ Json body(const Image& i) {
   Json files = Json::array();
   for (const auto& f : i.files)
     files.push_back({{"name", f.name}, {"size", f.size}, {"xxh3", chunk_text(f.chunks)}, {"sha256", f.sha256}});
-  Json whole = {{"format", i.packed() ? kImageFormat : 1},
+  Json whole = {{"format", i.outrun     ? kImageFormat
+                           : i.packed() ? 2
+                                        : 1},
                 {"id", i.id},
                 {"created", i.created},
                 {"sandbox", i.sandbox},
@@ -69,6 +71,7 @@ Json body(const Image& i) {
                 {"files", files}};
   for (const auto& f : i.archives)
     whole["archives"].push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
+  if (i.outrun) whole["outrun"] = true;
   return whole;
 }
 
@@ -110,6 +113,7 @@ Result<Image> from_body(const Json& json) {
       return fail(Code::corrupt, "not a manifest of an image");
     i.files.push_back(std::move(f));
   }
+  i.outrun = json.value("outrun", false);
   if (json.contains("archives"))
     for (const auto& file : json.at("archives")) {
       ImageFile f;

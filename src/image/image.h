@@ -17,7 +17,7 @@
 
 namespace isola::image {
 
-inline constexpr int kImageFormat = 2;  // 2: packed ones
+inline constexpr int kImageFormat = 3;  // 2: packed ones; 3: outrun ones
 inline constexpr uint64_t kChunk = 1 << 20;
 
 // A file of the memory, with what it must still be when it is read: a fast checksum per chunk for every load, and
@@ -64,6 +64,9 @@ struct Image {
   // Packed, to take little room (packed_image.h): the archives in its folder, with what they must still be. While there
   // are any, what they hold is not where it belongs.
   std::vector<ImageFile> archives;
+  // Its programs ran on and wrote to its files, before what was resumed of it failed: memory and files do not belong
+  // together any more, and only the files can be used.
+  bool outrun = false;
   bool packed() const { return !archives.empty(); }
   bool operator==(const Image&) const = default;
 };

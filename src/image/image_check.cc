@@ -30,6 +30,11 @@ Result<void> check_host(const Image& image, const ImageHost& here, std::string_v
     return fail(Code::unsupported, fmt::format("image {} was made of a sandbox with the boundary {}, and this is {}",
                                                image.id, image.boundary, boundary));
   if (!image.memory) return {};
+  if (image.outrun)
+    return fail(Code::unsupported,
+                fmt::format("the memory of image {} cannot be used any more: a resume failed when its programs had run "
+                            "on already, and its files are newer than it; resume it with files_only",
+                            image.id));
   if (image.host.kernel != here.kernel)
     return refuse(image, fmt::format("its memory was saved on Linux {}, and this machine runs {}", image.host.kernel,
                                      here.kernel));

@@ -127,9 +127,12 @@ Result<std::vector<Image>> ImageStore::list(
 }
 
 Result<void> ImageStore::verify(const Image& image, bool thorough) const {
-  if (image.packed()) return verify_archives(image);
+  if (image.packed()) return verify_archives(image, thorough);
   for (const auto& file : image.files) {
     std::string path = memory_folder(image.id) + "/" + file.name;
+    if (thorough)
+      if (auto forgotten = forget_cached(path); !forgotten)
+        return std::unexpected(forgotten.error().in("image " + image.id));
     auto checked = check_file(path, file);
     if (!checked) return std::unexpected(checked.error().in("image " + image.id));
     if (!thorough || file.sha256.empty()) continue;
@@ -140,9 +143,11 @@ Result<void> ImageStore::verify(const Image& image, bool thorough) const {
   return {};
 }
 
-Result<void> ImageStore::verify_archives(const Image& image) const {
+Result<void> ImageStore::verify_archives(const Image& image, bool thorough) const {
   for (const auto& file : image.archives) {
-    ISOLA_TRY(std::string sum, sha256_file(folder(image.id) + "/" + file.name));
+    const std::string path = folder(image.id) + "/" + file.name;
+    if (thorough) ISOLA_CHECK(forget_cached(path));
+    ISOLA_TRY(std::string sum, sha256_file(path));
     if (sum != file.sha256)
       return fail(Code::corrupt, "image " + image.id + ": " + file.name + " is not what was written");
   }

@@ -46,8 +46,8 @@ class ImageStore {
   Result<std::vector<Image>> list(const std::function<void(const std::string& id, const Error&)>& broken = {}) const;
   std::string memory_folder(const std::string& id) const { return root_ + "/" + id + "/memory"; }
 
-  // Checksums of all chunks; Code::corrupt names the file and the chunk. `thorough`: SHA-256 as well, where it is
-  // known.
+  // Checksums of all chunks; Code::corrupt names the file and the chunk. `thorough`: as it lies on the disk, and
+  // SHA-256 as well, where it is known.
   Result<void> verify(const Image& image, bool thorough) const;
   // Adds SHA-256 to an image's files, unless somebody changed it meanwhile: then there is nothing to add.
   Result<void> seal(const std::string& id) const;
@@ -63,7 +63,7 @@ class ImageStore {
  private:
   std::string folder(const std::string& id) const { return root_ + "/" + id; }
   Result<void> write_manifest(const Image& image) const;
-  Result<void> verify_archives(const Image& image) const;
+  Result<void> verify_archives(const Image& image, bool thorough) const;
   Result<Fd> lock_manifest(const std::string& id) const;  // Code::not_found
   std::string root_;
 };

@@ -12,6 +12,9 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "base/hash/sha256.h"
+#include "image/layer_store.h"
+#include "image/layer_test.h"
 #include "kernel/fault.h"
 
 namespace isola::image {
@@ -95,6 +98,46 @@ TEST_F(ImageStoreTest, CorruptionIsNamedByFileAndChunk) {
   ::unlink(pages.c_str());
   ASSERT_EQ(::symlink("/dev/zero", pages.c_str()), 0);
   EXPECT_EQ(store_->verify(*image, false).error().sys_errno, ELOOP);
+}
+
+// A scrub asks the disk; whoever loads an image has what is in memory already.
+TEST_F(ImageStoreTest, WhatTheDiskHasLostIsFoundThoughMemoryHasIt) {
+  StoreOptions options{.provider = "ext4-file", .reserve_bytes = 1};
+  auto layers = open_layer_store(folder_, options, std::nullopt);
+  if (!layers) GTEST_SKIP() << layers.error().message;
+  auto layer = (*layers)->create("one", {.bytes = 64 * MiB});
+  ASSERT_TRUE(layer) << layer.error().message;
+  Fd disk(::open((folder_ + "/storage/files/one.ext4").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(disk);
+  ImageStore store(*layer + "/upper/images");
+  auto lose = [&](const std::string& path, const std::string& mark) {
+    Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    ASSERT_EQ(::syncfs(file.get()), 0);
+    const off_t at = find_on_disk(disk.get(), mark);
+    ASSERT_GE(at, 0);
+    ASSERT_EQ(::pwrite(disk.get(), "!", 1, at + 5000), 1);
+  };
+  for (bool packed : {false, true}) {
+    SCOPED_TRACE(packed);
+    auto draft = store.begin();
+    ASSERT_TRUE(draft) << draft.error().message;
+    const std::string mark = "to be found again: " + draft->id, text = mark + std::string(100'000, 'x');
+    Image image{.id = draft->id, .verb = "pause", .digest = std::string(64, 'd'), .memory = true};
+    std::string path = draft->memory + "/pages-1.img";
+    put(*draft, "pages-1.img", text);
+    image.files = store.sum_up(image.id).value();
+    if (packed) {
+      path = store.root() + "/" + image.id + "/memory.tar.zst";
+      std::filesystem::rename(draft->memory + "/pages-1.img", path);
+      image.archives = {{.name = "memory.tar.zst", .size = text.size(), .chunks = {}, .sha256 = sha256(text).value()}};
+    }
+    EXPECT_TRUE(store.verify(image, true));
+    lose(path, mark);
+    EXPECT_TRUE(store.verify(image, false)) << "it is in memory still";
+    auto checked = store.verify(image, true);
+    ASSERT_FALSE(checked) << "nobody would have noticed";
+    EXPECT_EQ(checked.error().code, Code::corrupt) << checked.error().message;
+  }
 }
 
 TEST_F(ImageStoreTest, ABrokenManifestIsToldAndTheOthersAreListed) {

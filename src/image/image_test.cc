@@ -55,10 +55,26 @@ TEST(Image, WhatWasChangedIsNotRead) {
 
 TEST(Image, ANewerFormatIsNamed) {
   std::string text = to_json(example());
-  text.replace(text.find("\"format\": 1"), 11, "\"format\": 3");
+  text.replace(text.find("\"format\": 1"), 11, "\"format\": 4");
   auto read = parse_image(text);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, Code::unsupported);
+}
+
+TEST(Image, OfOneThatWasOutrunTheFilesAreLeft) {
+  Image image = example();
+  image.outrun = true;
+  const std::string text = to_json(image);
+  EXPECT_NE(text.find("\"format\": 3"), std::string::npos) << "an older Isola leaves it alone";
+  auto read = parse_image(text);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(*read, image);
+  auto usable = check_host(image, image.host, "jail");
+  ASSERT_FALSE(usable);
+  EXPECT_EQ(usable.error().code, Code::unsupported);
+  EXPECT_NE(usable.error().message.find("files_only"), std::string::npos) << usable.error().message;
+  image.memory = false;
+  EXPECT_TRUE(check_host(image, image.host, "jail"));
 }
 
 TEST(Image, TheHostMustBeAbleTo) {

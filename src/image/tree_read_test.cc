@@ -39,19 +39,6 @@ TEST_F(TreeRead, OddFilesHarmNobody) {
   EXPECT_FALSE(read_tree(dir_ + "/nowhere"));
 }
 
-// The first data of `file` that is this, where it lies on the disk below.
-off_t find_on_disk(int file, std::string_view wanted) {
-  constexpr size_t kBlock = 4096;
-  std::string block(kBlock, '\0');
-  for (off_t at = ::lseek(file, 0, SEEK_DATA); at >= 0; at = ::lseek(file, at, SEEK_DATA)) {
-    at -= at % static_cast<off_t>(kBlock);
-    if (::pread(file, block.data(), kBlock, at) != static_cast<ssize_t>(kBlock)) return -1;
-    if (block.starts_with(wanted)) return at;
-    at += static_cast<off_t>(kBlock);
-  }
-  return -1;
-}
-
 TEST_F(TreeRead, WhatTheDiskOfAFrozenLayerHasLostIsNamed) {
   StoreOptions options;
   options.provider = "btrfs";

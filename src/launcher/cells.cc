@@ -138,6 +138,10 @@ Result<void> Cells::adopt(JournalEntry entry) {
                   : Result<std::unique_ptr<boundary::Cell>>(fail(Code::not_found, "not of this boot"));
   if (!cell) {
     it.ended.reason = EndReason::host_restart;
+    // What it was resumed from is there still: its guest had not answered.
+    if (auto image = kept_.find(entry.image);
+        image != kept_.end() && !image->second.layers.empty() && image->second.layers.front() == layer_of(entry))
+      it.spending = entry.image;
     clear(it);
     return {};
   }
@@ -543,6 +547,7 @@ void Cells::clear(One& one) {
   one.launching.reset();  // kills and reaps what is half-made
   one.cell.reset();
   bring_disk_back(one);
+  note_outrun(one);
   if (one.parent_late) reap_soon();
   if (restoring) (void)janitor_.take(Janitor::scratch_folder(one.entry.id)), reap_soon();
   // A layer that became part of an image stays.

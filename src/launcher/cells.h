@@ -240,6 +240,7 @@ class Cells {
   Result<bool> keep_disk_of(const image::Image& image);  // false: it cannot be kept, and the image not be spent
   void bring_disk_back(const One& one);
   void spent(One& one);
+  void note_outrun(const One& one);
   Result<void> check_volumes(const LaunchRequest& request);
   Result<Fd> open_volume(const VolumeMount& volume);
   // Buckets (cells_buckets.cc).
@@ -353,6 +354,7 @@ class Cells {
     std::vector<std::string> layers;
     uint64_t disk = 0;  // the limit of the sandbox that it was made of
     bool roots_own = false;
+    bool machine = false;  // the memory of a virtual machine, which belongs to its disk
   };
   std::map<std::string, Kept> kept_;              // every image
   std::map<std::string, uint32_t> layer_images_;  // layer → images that name it
@@ -362,6 +364,7 @@ class Cells {
   std::set<std::string> broken_;                  // images whose manifest could not be read
   std::set<std::string> doubtful_;                // layers that may be a part of those
   bool doubts_all_ = false;                       // when it cannot be said which there are
+  std::set<std::string> outrun_;                  // images that are, and whose manifest could not be told
   std::set<std::string> to_seal_;
   struct Checking {
     kernel::Helper helper;

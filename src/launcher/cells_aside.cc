@@ -117,6 +117,8 @@ void Cells::verify_image(const std::string& id, bool thorough, std::optional<Lau
                  // What was not found where it was is not damaged for that.
                  if (!result && (packing_.contains(id) || (now && now->packed() != packed)))
                    return done(fail(Code::unavailable, "image " + id + " was packed or unpacked meanwhile"));
+                 if (!result && !now && now.error().code == Code::not_found)
+                   return done(fail(Code::not_found, "image " + id + " was dropped meanwhile"));
                  done(result);
                });
 }

@@ -47,6 +47,10 @@ ImageSummary summary_of(const image::Image& image) {
           .layer_bytes = image.layer_bytes};
 }
 
+bool is_machine(const image::Image& image) {
+  return image.memory && image.boundary == to_string(BoundaryKind::microvm);
+}
+
 bool sealed(const image::Image& image) {
   return std::ranges::none_of(image.files, [](const auto& file) { return file.sha256.empty(); });
 }
@@ -151,7 +155,7 @@ void Cells::count_image(const image::Image& image, int more) {
       layer_images_.erase(it);
   }
   if (more > 0)
-    kept_[image.id] = {summary_of(image), image.layers, image.limits.disk, image.roots_own};
+    kept_[image.id] = {summary_of(image), image.layers, image.limits.disk, image.roots_own, is_machine(image)};
   else
     kept_.erase(image.id);
 }
@@ -255,7 +259,7 @@ void Cells::doubt_undone() {
     bool lives = false;
     for (auto& [id, one] : cells_)
       if (one->cell && kept.layers.front() == layer_of(one->entry)) one->spending = image, lives = true;
-    if (lives) continue;
+    if (lives || !kept.machine) continue;  // with some stores to look for its layer is to mount it
     // Whoever began to use it up is gone, and with it what would have brought its disk back.
     auto path = parts_.layers.path(kept.layers.front());
     auto back = path ? boundary::box::bring_disk_back(*path, image) : Result<void>();
@@ -284,6 +288,7 @@ Result<void> Cells::resolve_image(LaunchRequest& request) const {
   if (is_image_id(request.image) && !kept_.contains(request.image) && !broken_.contains(request.image))
     return fail(Code::not_found, "there is no image " + request.image);
   ISOLA_TRY(auto image, store_.find(request.image));
+  if (outrun_.contains(image.id)) image.outrun = true;
   if (request.by_user && image.roots_own) return fail(Code::not_found, "there is no image " + request.image);
   // Readable since a moment ago, and so its layers are not counted yet.
   if (!kept_.contains(image.id)) return fail(Code::unavailable, "image " + image.id + " was just mended: try again");
@@ -346,7 +351,7 @@ Result<std::string> Cells::take_back(const std::string& layer, uint64_t bytes) {
 // The kernel of a virtual machine has its disk's bookkeeping in its memory: with an older memory than the disk it would
 // destroy it. So until the guest has answered there is the disk as it was, for whoever resumes the image again.
 Result<bool> Cells::keep_disk_of(const image::Image& image) {
-  if (!image.memory || image.boundary != to_string(BoundaryKind::microvm)) return true;
+  if (!is_machine(image)) return true;
   ISOLA_TRY(std::string path, parts_.layers.path(image.layers.front()));
   return boundary::box::keep_disk(path, image.id);
 }
@@ -357,6 +362,23 @@ void Cells::bring_disk_back(const One& one) {
   auto path = parts_.layers.path(layer_of(one.entry));
   auto back = path ? boundary::box::bring_disk_back(*path, one.spending) : std::unexpected(path.error());
   if (!back) log::error("launcher", "image {}: {}", one.spending, back.error().message);
+}
+
+// A jail's files are nobody's copy: what was let go and then failed may have written to them, and may not be resumed
+// again from the moment before.
+void Cells::note_outrun(const One& one) {
+  const auto& entry = one.entry;
+  const bool let_go = entry.process.pid != 0 && entry.birth == Birth::resumed && entry.kind == BoundaryKind::jail;
+  if (one.spending.empty() || one.spending != entry.image || !let_go) return;
+  auto noted = [&]() -> Result<void> {
+    ISOLA_TRY(auto image, store_.find(one.spending));
+    if (image.outrun) return {};
+    image.outrun = true;
+    return store_.change(image);
+  }();
+  if (noted) return log::warn("launcher", "image {}: its files are newer than its memory from now on", one.spending);
+  log::error("launcher", "image {}: its files are newer than its memory: {}", one.spending, noted.error().message);
+  outrun_.insert(one.spending);
 }
 
 // Its guest answers, so it runs: what it was made of is no longer what it was.
@@ -378,6 +400,8 @@ Result<boundary::LaunchSpec> Cells::spec_for(One& one, const LaunchRequest& requ
   if (!request.image.empty()) {
     ISOLA_TRY(auto image, store_.find(request.image));
     one.entry.lowers = image.layers;
+    // All of its files are in that one.
+    if (one.entry.kind == BoundaryKind::microvm && one.entry.lowers.size() > 1) one.entry.lowers.resize(1);
     bool spends = may_spend(image, request);
     if (spends) {
       ISOLA_TRY(spends, keep_disk_of(image));
@@ -489,7 +513,8 @@ Result<void> Cells::begin_image(One& one, const CheckpointRequest& request) {
   // A paused sandbox leaves its layer to its image, as it is.
   std::string layer = layer_of(one.entry);
   bool copy = request.keep_running;
-  image.layers = one.entry.lowers;
+  // The disk of a virtual machine is whole in its own layer: below that there is what it was copied from.
+  if (one.entry.kind != BoundaryKind::microvm) image.layers = one.entry.lowers;
   image.layers.insert(image.layers.begin(), copy ? image.id : layer);
   one.imaging = std::move(imaging);
   return {};
@@ -648,12 +673,14 @@ Result<void> Cells::drop_image(const std::string& id) {
   if (it == kept_.end()) return fail(Code::not_found, "there is no image " + id);
   if (packing_.contains(id)) return fail(Code::unavailable, "image " + id + " is just being packed or unpacked");
   ISOLA_CHECK(store_.drop(id));
+  stop_sealing(id);
   auto layers = it->second.layers;
   image::Image gone;
   gone.id = id;
   gone.layers = layers;
   count_image(gone, -1);
   to_seal_.erase(id);
+  outrun_.erase(id);
   empty_pool(id);
   ISOLA_CHECK(janitor_.take(Janitor::image_folder(id)));
   drop_unused(layers);

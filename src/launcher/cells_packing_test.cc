@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/file.h"
 #include "base/ids.h"
@@ -92,12 +93,13 @@ class CellsPacking : public ::testing::Test {
   }
   bool until(const std::function<bool()>& condition) { return run_until(*loop_, condition); }
   // Dead ones too, while nobody has waited for them.
-  static size_t children() {
+  static std::set<pid_t> pids() {
     std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
-    size_t n = 0;
-    for (pid_t pid; list >> pid;) ++n;
-    return n;
+    std::set<pid_t> all;
+    for (pid_t pid; list >> pid;) all.insert(pid);
+    return all;
   }
+  static size_t children() { return pids().size(); }
   using Reply = std::optional<Result<PackReply>>;
   void ask(const image::Image& image, bool pack, Reply& reply) {
     cells_->pack_image(image.id, pack, [&](auto result) { reply.emplace(std::move(result)); });
@@ -183,6 +185,64 @@ TEST_F(CellsPacking, WhatIsJustBeingPackedIsNotReadThrough) {
   EXPECT_EQ(checked->error().code, Code::unavailable);
   ASSERT_TRUE(until([&] { return reply.has_value(); }));
   EXPECT_TRUE(*reply);
+}
+
+// Resumed and so used up, or removed, while its turn had not come or its files were being read: nothing is damaged.
+TEST_F(CellsPacking, WhatIsDroppedMeanwhileIsNotSaidToBeDamaged) {
+  std::vector<image::Image> images;
+  for (int i = 0; i < 5; ++i) images.push_back(make(true));
+  start();
+  for (bool dropped : {true, false}) {
+    const auto& image = images[dropped ? 4 : 3];
+    for (int i = 0; i < 4; ++i) cells_->verify_image(images[0].id, true, {}, [](const auto&) {});  // it has to wait
+    std::optional<Result<void>> checked;
+    cells_->verify_image(image.id, true, {}, [&](const Result<void>& result) { checked.emplace(result); });
+    ASSERT_FALSE(checked);
+    if (dropped) {
+      ASSERT_TRUE(cells_->drop_image(image.id));
+    }
+    std::filesystem::remove_all(store_->memory_folder(image.id));
+    ASSERT_TRUE(until([&] { return checked.has_value(); }));
+    ASSERT_FALSE(*checked);
+    EXPECT_EQ(checked->error().code, dropped ? Code::not_found : Code::corrupt) << checked->error().message;
+  }
+}
+
+TEST_F(CellsPacking, WhatIsDroppedIsNotSealedToItsEnd) {
+  auto image = make(true, false);
+  Fd lock(::open((store_->root() + "/" + image.id + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);  // the sealer's last step waits for that
+  start();
+  const auto before = pids();
+  ASSERT_TRUE(until([&] { return pids().size() == before.size() + 1; }));
+  auto sealer = pids();
+  for (pid_t pid : before) sealer.erase(pid);
+  ASSERT_EQ(sealer.size(), 1u);
+  ASSERT_TRUE(cells_->drop_image(image.id));
+  EXPECT_TRUE(until([&] { return !pids().contains(*sealer.begin()); })) << "it goes on";
+  lock.reset();
+}
+
+// To look for a layer is to attach a device and to mount it, with this store.
+TEST_F(CellsPacking, AStartMountsNothingOfThoseThatSleep) {
+  layers_.reset();
+  image::StoreOptions options{.provider = "ext4-file", .reserve_bytes = 1};
+  auto open = [&] {
+    auto layers = image::open_layer_store(folder_, options, std::nullopt);
+    if (layers) layers_ = std::move(*layers);
+    return layers ? Result<void>() : std::unexpected(layers.error());
+  };
+  if (auto there = open(); !there) GTEST_SKIP() << there.error().message;
+  auto image = make(true);
+  layers_.reset();
+  ASSERT_TRUE(open());
+  struct stat here{}, above{};
+  start();
+  ASSERT_EQ(cells_->images("", 10).size(), 1u);
+  ASSERT_EQ(::stat((folder_ + "/storage/layers").c_str(), &above), 0);
+  if (::stat(layer(image).c_str(), &here) == 0) {
+    EXPECT_EQ(here.st_dev, above.st_dev) << "it is mounted";
+  }
 }
 
 // Both write its manifest.

@@ -44,12 +44,10 @@ bool Cells::claim(const LaunchRequest& request, OwnerId owner, Launched& done) {
   leave_pool(*one);
   if (auto pool = pools_.find(name); pool != pools_.end()) pool->second.failures = 0;
   refill_soon();
-  if (one->state == State::frozen || one->freezing)
-    if (auto awake = let_go_on(*one); !awake) {
-      end(*one, EndReason::boundary_failure);
-      return false;
-    }
-  if (auto claimed = claim(*one, request); !claimed) {
+  auto claimed = claim(*one, request);
+  // Its processes stand still until it is known that what holds them is in force.
+  if (claimed && (one->state == State::frozen || one->freezing)) claimed = let_go_on(*one);
+  if (!claimed) {
     log::warn("launcher", "{}: a parked jail cannot be claimed: {}", one->entry.id, claimed.error().message);
     end(*one, EndReason::boundary_failure);
     return false;  // a cold one instead

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/file.h"
 #include "base/ids.h"
@@ -26,6 +29,7 @@ using std::chrono::milliseconds;
 // What the fakes share with the test.
 struct Script {
   bool comes_to_life = true;
+  bool let_go = true;     // what is made may run, once it was written down
   bool lives_on = false;  // what the journal knows is found alive
   BoundaryKind kind = BoundaryKind::jail;
   std::string handle;
@@ -35,6 +39,7 @@ struct Script {
   Fd hang_up;                                               // closing it lets the link that is being made be taken
   bool dies = false;                                        // then that was the end of the guest
   std::function<void(const boundary::LaunchSpec&)> begins;  // what runs does at once
+  std::function<void()> compares;                           // when limits are
   // Whoever makes a checkpoint dies, after this.
   std::function<void(const boundary::CheckpointSpec&)> before_death;
 };
@@ -106,6 +111,7 @@ class FakeLaunching : public boundary::Launching {
   }
   int fd() const override { return word_.first.get(); }
   boundary::CellName name() const override {
+    if (!script_.let_go) return {};
     return {.kind = script_.kind,
             .process = {child_.pid, kernel::start_time(child_.pid).value_or(0)},
             .handle = script_.handle};
@@ -141,6 +147,7 @@ class FakeBoundary : public boundary::Boundary {
     return std::make_unique<FakeLaunching>(script_, std::move(child), std::move(word));
   }
   Result<void> verify_limits(const boundary::Limits& wanted, const kernel::CgroupLimits& installed) const override {
+    if (script_.compares) script_.compares();
     if (installed.pids != wanted.pids) return fail(Code::internal, "protection mismatch: the limits");
     return {};
   }
@@ -832,6 +839,213 @@ TEST_F(CellsTest, AMachineThatIsNotRestoredFindsItsDiskAsItWas) {
   EXPECT_FALSE(images.find(image.id)) << "it is spent";
   for (const auto& file : std::filesystem::directory_iterator(*layer))
     EXPECT_FALSE(file.path().filename().string().starts_with("disk-of-")) << file.path();
+}
+
+// The disk of a virtual machine is whole in its layer, copied where it cannot be shared: what was below it would only
+// be kept, one more copy with every pause.
+TEST_F(CellsTest, AMachineStandsOnNoDisksOfItsPast) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  auto draft = images.begin();
+  ASSERT_TRUE(draft);
+  for (const char* name : {"now", "past"}) ASSERT_TRUE(layers_->create(name, {.bytes = 64 << 20}));
+  image::Image image{.id = draft->id,
+                     .verb = "snapshot",
+                     .boundary = "microvm",
+                     .digest = digest_,
+                     .layers = {"now", "past"},
+                     .limits = {.disk = 64 << 20, .open_files = 1024},
+                     .memory = true};
+  ASSERT_TRUE(images.commit(image));
+  draft->lock.reset();
+  script_.kind = BoundaryKind::microvm;
+  offers_.push_back({.kind = BoundaryKind::microvm, .offered = true});
+  std::vector<std::string> lowers;
+  std::string layer;
+  script_.begins = [&](const boundary::LaunchSpec& spec) { lowers = spec.lowers, layer = spec.layer; };
+  start();
+  Reply reply;
+  cells_->launch({.ephemeral = false, .allow_unquotaed = true, .image = image.id}, {}, 1,
+                 [&](auto result) { reply.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return script_.hang_up.reset(), reply.has_value(); }));
+  ASSERT_TRUE(*reply) << reply->error().message;
+  ASSERT_EQ(lowers.size(), 2u) << "the disk to begin with, and the template";
+  EXPECT_NE(lowers.front().find("/now"), std::string::npos) << lowers.front();
+  // Paused, it is in its own layer, and nowhere else.
+  script_.before_death = [](const boundary::CheckpointSpec& spec) {
+    spec.begun();
+    auto made = spec.at_rest();
+    EXPECT_TRUE(made) << made.error().message;
+  };
+  std::optional<Result<CheckpointReply>> made;
+  const std::string pause = new_image_id();
+  cells_->checkpoint({.id = (*reply)->first.id, .memory = true, .image = pause}, 1,
+                     [&](auto result) { made.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return made && cells_->empty() && cells_->cleaning() == 0; }));
+  ASSERT_TRUE(*made) << (*made).error().message;
+  EXPECT_EQ(images.find(pause)->layers, std::vector<std::string>{std::filesystem::path(layer).filename()});
+  ASSERT_TRUE(cells_->drop_image(image.id));
+  ASSERT_TRUE(until([&] { return cells_->cleaning() == 0; }));
+  EXPECT_EQ(layers_->list()->size(), 1u);
+}
+
+// Whoever resumes an image reads all of it, as whoever seals it does: the one who waits goes first.
+TEST_F(CellsTest, AResumeGoesBeforeTheSealing) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  auto draft = images.begin();
+  ASSERT_TRUE(draft);
+  ASSERT_TRUE(layers_->create("layer", {.bytes = 64 << 20}));
+  ASSERT_TRUE(replace_file(draft->memory + "/pages-1.img", "pages"));
+  image::Image image{.id = draft->id,
+                     .verb = "snapshot",
+                     .boundary = "jail",
+                     .digest = digest_,
+                     .layers = {"layer"},
+                     .limits = {.disk = 64 << 20, .open_files = 1024},
+                     .memory = true};
+  image.files = images.sum_up(image.id).value();
+  ASSERT_TRUE(images.commit(image));
+  ASSERT_EQ(::flock(draft->lock.get(), LOCK_EX), 0);  // the sealer's last step waits for that
+  auto is_sealed = [&] { return !images.find(image.id)->files.front().sha256.empty(); };
+  auto children = [] {
+    std::ifstream list("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+    return std::distance(std::istream_iterator<pid_t>(list), {});
+  };
+  start();
+  const auto before = children();
+  ASSERT_TRUE(until([&] { return children() == before + 1; })) << "the sealer";
+  script_.comes_to_life = false;
+  Reply reply;
+  cells_->launch({.ephemeral = false, .allow_unquotaed = true, .image = image.id, .forked = true}, {}, 1,
+                 [&](auto result) { reply.emplace(std::move(result)); });
+  ASSERT_FALSE(reply);
+  ASSERT_EQ(::flock(draft->lock.get(), LOCK_UN), 0);  // whoever was born meanwhile has the descriptor, too
+  bool later = false;                                 // than it would have been tried again
+  loop_->after(milliseconds(1500), [&] { later = true; });
+  ASSERT_TRUE(until([&] { return later; }));
+  EXPECT_FALSE(reply);
+  EXPECT_FALSE(is_sealed()) << "while it is being resumed";
+  cells_->kill_all();
+  EXPECT_TRUE(until([&] { return is_sealed(); })) << "and never after";
+}
+
+// What was restored ahead has programs that run as soon as they may.
+TEST_F(CellsTest, AParkedOneStandsStillUntilItWasCompared) {
+  layers_.reset();
+  auto limited = image::open_layer_store(folder_, {}, std::nullopt);
+  if (!limited) GTEST_SKIP() << limited.error().message;
+  layers_ = std::move(*limited);
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  auto draft = images.begin();
+  ASSERT_TRUE(draft);
+  ASSERT_TRUE(layers_->create("layer", {.bytes = 64 << 20}));
+  image::Image image{
+      .id = draft->id,
+      .verb = "snapshot",
+      .boundary = "jail",
+      .digest = digest_,
+      .layers = {"layer"},
+      .limits = {.milli_cpus = 1000, .memory = 64 << 20, .disk = 64 << 20, .pids = 64, .open_files = 1024},
+      .memory = true};
+  ASSERT_TRUE(images.commit(image));
+  draft->lock.reset();
+  start();
+  ASSERT_TRUE(cells_->park(image.id, 1, BoundaryKind::jail));
+  ASSERT_TRUE(until([&] { return script_.hang_up.reset(), cells_->parked() == 1; }));
+  const std::string parked = cells_->list("", 10).at(0).id;
+  ASSERT_TRUE(until([&] { return state_of(parked) == State::frozen; }));
+  ASSERT_TRUE(cells_->park(image.id, 0, BoundaryKind::jail));
+  int compared = 0;
+  script_.compares = [&] {
+    auto group = cgroups_->adopt(parked);
+    ASSERT_TRUE(group);
+    EXPECT_TRUE(group->frozen().value_or(false));
+    group->release();
+    ++compared;
+  };
+  LaunchRequest request{.ephemeral = false, .allow_unquotaed = true, .image = image.id, .forked = true};
+  request.limits = {.cpus = 1, .memory = 64 << 20, .pids = 64, .disk = 64 << 20, .open_files = 1024};
+  Reply reply;
+  cells_->launch(request, {}, 1, [&](auto result) { reply.emplace(std::move(result)); });
+  ASSERT_TRUE(until([&] { return reply.has_value(); }));
+  ASSERT_TRUE(*reply) << reply->error().message;
+  EXPECT_EQ((*reply)->first.id, parked);
+  EXPECT_EQ(compared, 1);
+  EXPECT_EQ(state_of(parked), State::running);
+  script_.compares = nullptr;
+}
+
+// Memory and files belong together: what ran on and then failed has left newer files than its memory knows.
+TEST_F(CellsTest, WhatRanBeforeItsResumeFailedIsResumedWithItsFilesOnly) {
+  kept_ = folder_ + "/kept";
+  image::ImageStore images(kept_);
+  ASSERT_TRUE(make_dirs(kept_, 0700));
+  for (bool launcher_died : {false, true}) {
+    SCOPED_TRACE(launcher_died);
+    const std::string id = new_sandbox_id();
+    auto draft = images.begin();
+    ASSERT_TRUE(draft);
+    ASSERT_TRUE(layers_->create(id, {.bytes = 64 << 20}));
+    image::Image image{.id = draft->id,
+                       .sandbox = id,
+                       .verb = "pause",
+                       .boundary = "jail",
+                       .digest = digest_,
+                       .layers = {id},
+                       .limits = {.disk = 64 << 20, .open_files = 1024},
+                       .memory = true};
+    ASSERT_TRUE(images.commit(image));
+    draft->lock.reset();
+    auto resumed = [&](bool files_only) {
+      LaunchRequest request{.ephemeral = false, .allow_unquotaed = true, .image = image.id, .id = id, .spend = true};
+      request.limits.disk = 64 << 20;
+      request.files_only = files_only;
+      Reply reply;
+      cells_->launch(request, {}, 1, [&](auto result) { reply.emplace(std::move(result)); });
+      EXPECT_TRUE(until([&] { return script_.hang_up.reset(), reply.has_value(); }));
+      return !reply ? "no answer" : *reply ? "" : reply->error().message;
+    };
+    JournalEntry entry{.id = id, .digest = digest_, .layer = id, .image = image.id, .birth = Birth::resumed};
+    // Before it may run nothing happens to its files.
+    if (launcher_died) {
+      ASSERT_TRUE(journal_->write(entry));
+    }
+    start(milliseconds(100));
+    if (!launcher_died) {
+      script_.let_go = script_.comes_to_life = false;
+      EXPECT_EQ(resumed(false), "the sandbox did not come to life in time");
+      script_.let_go = script_.comes_to_life = true;
+    }
+    ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    EXPECT_FALSE(images.find(image.id)->outrun);
+    if (launcher_died) {
+      cells_.reset();
+      loop_.emplace(std::move(*EventLoop::make()));
+      (void)kernel::detach(folder_ + "/images/" + digest_);
+      entry.process = {::getpid(), 1};
+      ASSERT_TRUE(journal_->write(entry));
+      start();
+      ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    } else {
+      script_.dies = true;
+      EXPECT_EQ(resumed(false), "the guest is gone");
+      script_.dies = false;
+    }
+    EXPECT_TRUE(images.find(image.id)->outrun);
+    EXPECT_NE(resumed(false).find("resume it with files_only"), std::string::npos);
+    EXPECT_EQ(resumed(true), "");
+    EXPECT_FALSE(images.find(image.id)) << "it is spent";
+    cells_->kill_all();
+    ASSERT_TRUE(until([&] { return cells_->empty() && cells_->cleaning() == 0; }));
+    cells_.reset();
+    loop_.emplace(std::move(*EventLoop::make()));
+    (void)kernel::detach(folder_ + "/images/" + digest_);
+  }
 }
 
 // A pause that an earlier launcher had begun comes through, and its manifest cannot be read: the files are in the layer

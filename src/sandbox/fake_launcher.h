@@ -51,6 +51,11 @@ class FakeLauncher {
     one.parked = parked;
     there_[id] = one;
   }
+  // As if it lived, to whoever asks what there is, and to nobody else.
+  void show(const std::string& id) {
+    std::lock_guard lock(mutex_);
+    shown_.insert(id);
+  }
   void forget(const std::string& id) {
     std::lock_guard lock(mutex_);
     there_.erase(id);
@@ -236,8 +241,9 @@ class FakeLauncher {
     }
     if (op == launcher::Op::list) {
       out.u8(0);
-      out.u32(static_cast<uint32_t>(there_.size()));
+      out.u32(static_cast<uint32_t>(there_.size() + shown_.size()));
       for (const auto& [id, summary] : there_) encode(out, summary);
+      for (const auto& id : shown_) encode(out, launcher::SandboxSummary{.id = id});
       return out.u8(0);
     }
     if (op == launcher::Op::launch) {
@@ -345,7 +351,7 @@ class FakeLauncher {
   std::map<launcher::Op, Code> failure_codes_;
   std::set<launcher::Op> held_ops_;
   std::map<launcher::Op, std::vector<std::pair<std::string, std::vector<int>>>> held_;
-  std::set<std::string> volumes_;
+  std::set<std::string> volumes_, shown_;
   std::vector<launcher::ImageSummary> images_;
   launcher::LaunchRequest wanted_;
   std::string damaged_;

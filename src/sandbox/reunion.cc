@@ -247,6 +247,9 @@ Task<void> Service::found_awake(BoxPtr box) {
   {
     Box::Turn turn = co_await box->turn();
     if (!store::is_asleep(box->state())) co_return;
+    // Nothing is taken from one that only seemed to live: it may have ended since somebody looked.
+    auto owned = co_await parts_.launcher->own(box->id());
+    if (!owned) co_return;
     auto given_up = co_await end_given_up(box);
     if (!given_up) log::warn("sandbox", "{} cannot be ended: {}", box->id(), given_up.error().message);
     if (!given_up || *given_up) co_return;

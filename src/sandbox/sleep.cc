@@ -395,6 +395,8 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   ISOLA_CO_TRY(auto image, find_snapshot(box->project(), snapshot));
   Box::Turn turn = co_await box->turn();
   if (over(box->state())) co_return has_ended(box);
+  // As for a pause: its maker would find another in its place.
+  if (box->state() == State::creating) co_return conflict("sandbox " + box->id() + " is still being made");
   const auto had = box->record().volumes;
   if (image.memory && places(image.volumes) != places(had))
     co_return conflict("snapshot " + image.id + " has its volumes at other places than the sandbox");

@@ -263,6 +263,42 @@ TEST_F(SleepTest, GrantsAreGoneBeforeAnythingIsResumed) {
   (void)resumed.get();
 }
 
+// Whoever is making it, or has it on its way back, would hand out what it was rolled back from.
+TEST_F(SleepTest, WhatIsStillBeingMadeIsNotRolledBack) {
+  auto id = paused();
+  auto snapshot = kept(id);
+  ASSERT_TRUE(start({.patience = std::chrono::milliseconds(20)}));
+  auto box = adopted(id);
+  run_sql(
+      "CREATE TRIGGER full BEFORE UPDATE ON sandboxes WHEN NEW.state = 'running' BEGIN SELECT RAISE(ABORT, 'full'); "
+      "END");
+  ResumeRequest usual;
+  ASSERT_FALSE(wait(service_->resume(box, usual)));
+  ASSERT_EQ(box->state(), State::creating);
+  auto rolled_back = wait(service_->rollback(box, snapshot));
+  ASSERT_FALSE(rolled_back);
+  EXPECT_NE(rolled_back.error().message.find("still being made"), std::string::npos) << rolled_back.error().message;
+  EXPECT_EQ(fake_.asked(launcher::Op::kill), 0);
+  EXPECT_EQ(box->state(), State::creating);
+  empty_disk();
+  while (box->state() != State::running) std::this_thread::yield();
+}
+
+// Seen alive by a look that was over by the time it was told of.
+TEST_F(SleepTest, WhatDoesNotLiveKeepsItsGrants) {
+  auto id = paused();
+  store::SandboxChange change;
+  change.granted = true;
+  ASSERT_TRUE(store_->change_sandbox(id, change));
+  ASSERT_TRUE(start({.sweep = std::chrono::milliseconds(10)}));
+  ASSERT_TRUE(adopted(id)->record().granted);
+  const int before = fake_.asked(launcher::Op::own);
+  fake_.show(id);
+  fake_.wait_for(launcher::Op::own, before + 2);
+  EXPECT_EQ(adopted(id)->state(), State::paused);
+  EXPECT_TRUE(stored(id).granted);
+}
+
 // ---- scrub ----------------------------------------------------------------------------------------------------------
 
 TEST_F(SleepTest, WhatTheDiskHasLostIsFoundOneAfterTheOther) {

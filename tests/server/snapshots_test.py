@@ -12,6 +12,7 @@ from holder import Holder, ImageCase
 from island import FULL, ISOLA, Server, eventually
 
 FORKS = 20 if FULL else 3
+OF_ONE = 100 if FULL else 10
 CRASHES = 40 if FULL else 4
 
 
@@ -181,6 +182,26 @@ class Snapshots(ImageCase):
         self.ok(copies[0].verb("pause"))
         copies[0].check(self)
         eventually(lambda: not self.images(), what="an empty folder of images")
+
+    def test_many_of_one_image_cost_one(self):
+        if not FULL:
+            print(f"reduced: {OF_ONE} sandboxes of one image instead of 100 (tests/server/snapshots_test.py)", flush=True)
+        most, size = OF_ONE * (1 << 20), OF_ONE << 21  # bytes: for each its own bookkeeping, and not its own files
+        made = self.server.create(timeout=3600)
+        self.server.run(made["id"], f"head -c {size} /dev/urandom >/root/large")
+        wanted = self.server.run(made["id"], "cksum </root/large")["stdout"]
+        self.ok(self.server.post(f"/v1/sandboxes/{made['id']}/snapshot", {"name": "large", "memory": False}), 201)
+
+        def on_disk():
+            root = f"/proc/{self.server.launcher_pid()}/root{self.server.data}/storage"
+            subprocess.run(["sync", "-f", root + "/layers"], check=True)
+            return int(subprocess.run(["du", "-sx", "-B1", root], check=True, capture_output=True, text=True).stdout.split()[0])
+        before = on_disk()
+        many = [self.server.create(snapshot="large", files_only=True, timeout=3600)["id"] for _ in range(OF_ONE)]
+        for one in many:
+            self.assertEqual(self.server.run(one, "cksum </root/large")["stdout"], wanted)
+        self.assertLess(on_disk() - before, most)
+        self.assertEqual(len(self.images()), 1)
 
     def test_forks_are_all_or_none(self):
         self.assertEqual(self.server.post("/v1/projects", {"name": "small", "limits": {"live_sandboxes": 3}}).status, 201)

@@ -11,6 +11,29 @@ from island import ISOLA, Server, eventually, quote
 
 MIB = 1 << 20
 
+# As little Python as the smallest template has: no http.server there.
+WEB_ON_A_VOLUME = b"""
+import os, socket
+word = os.urandom(8).hex().encode()
+log = open("/data/log", "a")
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", 8000))
+listener.listen(64)
+while True:
+    peer, _ = listener.accept()
+    try:
+        head = b""
+        while b"\\r\\n\\r\\n" not in head:
+            head += peer.recv(65536)
+        log.write(head.split(b" ")[1].decode()[1:] + "\\n")
+        log.flush()
+        peer.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\nConnection: close\\r\\n\\r\\n" % len(word) + word)
+    except OSError:
+        pass
+    peer.close()
+"""
+
 
 class Volumes(unittest.TestCase):
     @classmethod
@@ -269,6 +292,45 @@ class Volumes(unittest.TestCase):
         self.assertEqual(without.status, 400, without)
         files = self.server.create(snapshot="with-volumes", files_only=True, volumes=[])["id"]
         self.assertNotEqual(self.server.run(files, "cat /data/file")["exit_code"], 0)
+
+    def test_a_command_and_its_port_through_pause_and_fork(self):
+        """Volume, pause, fork, port and a command that runs all the while: each together with all the others."""
+        if not self.has_criu():
+            self.skipTest("no criu here")
+        one = self.volume()
+        box = self.box({"name": one["name"], "path": "/data"})
+        self.assertEqual(self.server.request("PUT", f"/v1/sandboxes/{box}/files?path=/srv/web.py", WEB_ON_A_VOLUME).status, 200)
+        command = self.server.post(f"/v1/sandboxes/{box}/commands", {"command": "python3 /srv/web.py", "background": True}).json["id"]
+
+        def answer(box, who):
+            """Of the program: what only its memory knows; it writes to the file that it has had open from the start."""
+            def there():
+                reply = self.server.get(f"/v1/sandboxes/{box}/ports/8000/{who}")
+                return reply.status == 200 and reply.body.decode()
+            return eventually(there, what=f"the port, for {who}")
+
+        def runs(box):
+            self.assertTrue(self.server.get(f"/v1/sandboxes/{box}/commands/{command}").json["running"])
+        word = answer(box, "first")
+        self.assertEqual(self.server.post(f"/v1/sandboxes/{box}/pause").status, 200)
+        self.assertEqual(self.server.post(f"/v1/sandboxes/{box}/resume").status, 200)
+        self.assertEqual(answer(box, "resumed"), word, "the same program")
+        runs(box)
+        forked = self.server.post(f"/v1/sandboxes/{box}/fork", {"count": 2})
+        self.assertEqual(forked.status, 201, forked)
+        children = [child["id"] for child in forked.json["sandboxes"]]
+        self.assertEqual(answer(box, "parent"), word, "the parent goes on")
+        runs(box)
+        for number, child in enumerate(children):
+            self.assertEqual(answer(child, f"child{number}"), word, "and so does each child")
+        for number, child in enumerate(children):
+            self.assertEqual(self.server.post(f"/v1/sandboxes/{child}/pause").status, 200)
+            self.assertEqual(answer(child, f"back{number}"), word, "a call resumes it")
+        self.assertEqual(self.server.post(f"/v1/sandboxes/{box}/pause").status, 200)
+        self.assertEqual(answer(box, "last"), word)
+        runs(box)
+        log = self.files(one["id"], "", "/log").body.decode().split()
+        self.assertEqual(log, ["first", "resumed", "parent", "child0", "child1", "back0", "back1", "last"], "one volume for all of them")
 
     def test_kill_9_of_server_and_launcher(self):
         one = self.volume()
