@@ -128,7 +128,11 @@ Task<Result<std::string>> BuildRun::kept_step(std::string key) {
   if (!known && known.error().code == Code::not_found) co_return std::string();
   if (!known) co_return std::unexpected(known.error());
   auto there = co_await parts_.service.check_image(known->id);
-  if (there) co_return known->id;
+  if (there) {
+    // It is needed when its stage is built, after all the stages before it: the sweep takes what nobody has used.
+    (void)parts_.service.store().touch_image(known->id, now_millis());
+    co_return known->id;
+  }
   const Code why = there.error().code;
   if (why != Code::not_found && why != Code::corrupt && why != Code::unsupported)
     co_return std::unexpected(there.error());

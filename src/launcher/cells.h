@@ -102,6 +102,7 @@ class Cells {
   // Volumes (cells_volumes.cc).
   void make_volume(const std::string& id, uint64_t bytes, Done done);
   void resize_volume(const std::string& id, uint64_t bytes, Done done);
+  void sync_volume(const std::string& id, Done done);
   Result<void> drop_volume(const std::string& id);
   Result<VolumeSummary> volume(const std::string& id);
   Result<std::vector<VolumeSummary>> volumes(const std::string& after, size_t max);
@@ -222,6 +223,7 @@ class Cells {
   boundary::Boundary& boundary_of(const One& one) const { return *find_boundary(one.entry.kind); }
   Result<std::string> mount_image(const std::string& digest);
   void settle_volume(const std::string& id, Done done);
+  void put_on_disk(std::function<Result<void>()> body, Done done);
   void drop_mount(const std::string& digest);
   void warm(const std::string& digest);
   bool claim(const LaunchRequest& request, OwnerId owner, Launched& done);

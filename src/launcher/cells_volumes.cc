@@ -42,8 +42,20 @@ Result<void> check_target(const std::string& target) {
 // A limit is on disk after a commit of the whole store, which waits for everybody's writes: not here. Whoever is inside
 // may have closed the volume's folder to all but himself.
 void Cells::settle_volume(const std::string& id, Done done) {
-  auto work = [this, id](kernel::Helper::Talk&) -> Result<std::string> {
-    ISOLA_CHECK(parts_.layers.settle(id));
+  put_on_disk([this, id] { return parts_.layers.settle(id); }, std::move(done));
+}
+
+void Cells::sync_volume(const std::string& id, Done done) {
+  auto known = check_id(id);
+  if (known)
+    if (auto path = parts_.layers.path(id); !path) known = std::unexpected(path.error());
+  if (!known) return done(known);
+  put_on_disk([this, id] { return parts_.layers.sync(id); }, std::move(done));
+}
+
+void Cells::put_on_disk(std::function<Result<void>()> body, Done done) {
+  auto work = [body = std::move(body)](kernel::Helper::Talk&) -> Result<std::string> {
+    ISOLA_CHECK(body());
     return "";
   };
   auto over = [this, done = std::move(done)](const Result<void>& settled) {

@@ -59,6 +59,7 @@ enum class Op : uint8_t {
   revoke,
   gate_ack,
   look_at_volume,
+  sync_volume,
   shutdown
 };
 
@@ -155,6 +156,7 @@ struct PackReply {
 
 // make_volume, resize_volume: a name that the caller chose, u64 bytes. A volume outlives sandboxes and launchers.
 // drop_volume: a name; refused while a sandbox has it.
+// sync_volume: a name; answered when all that was written to it before is on disk.
 // look_at_volume: a name; one of these, or not_found.
 // volumes: a page of these after a name, as `list` has it.
 struct VolumeSummary {

@@ -29,6 +29,12 @@ bool Server::dispatch_volumes(OwnerId id, uint32_t tag, Op op, Reader in) {
       std::string volume = in.str();
       return in.done() ? answer(cells_.drop_volume(volume)) : unreadable();
     }
+    case Op::sync_volume: {
+      std::string volume = in.str();
+      if (!in.done()) return unreadable();
+      cells_.sync_volume(volume, answer);
+      return true;
+    }
     case Op::look_at_volume: {
       std::string volume = in.str();
       if (!in.done()) return unreadable();

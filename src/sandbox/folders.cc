@@ -32,6 +32,11 @@ Task<Result<std::string>> run_script(Service& service, BoxPtr box, std::string t
   co_return end.output;
 }
 
+bool is_at_or_below(std::string_view path, std::string_view folder) {
+  while (folder.ends_with('/')) folder.remove_suffix(1);
+  return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
 }  // namespace
 
 Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
@@ -54,15 +59,28 @@ Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
   if (request.box) {
     helper.project = request.box->project();
     auto record = request.box->record();
-    // Volumes that the sandbox has are part of what it sees.
-    for (auto& use : record.volumes) {
-      use.read_only = true;
-      (use.bucket ? buckets : volumes).push_back(std::move(use));
-    }
-    std::string measure = "[ -d \"$1\" ] || { echo \"there is no folder $1\"; exit 1; }; du -s -B1 -- \"$1\"";
+    // And where it really is, by whatever links; a name that is too long to be told is taken as it was given.
+    std::string measure =
+        "[ -d \"$1\" ] || { echo \"there is no folder $1\"; exit 1; }; "
+        "used=$(du -s -B1 -- \"$1/.\") || exit 1; cd -- \"$1\" || exit 1; echo \"${used%%[!0-9]*}\"; "
+        "place=$(pwd -P; echo .); [ ${#place} -gt 400 ] || printf %s \"${place%??}\"";
     std::vector<std::string> words = {request.path};
     ISOLA_CO_TRY(std::string used, co_await run_script(*this, request.box, std::move(measure), std::move(words)));
     bytes = std::strtoull(used.c_str(), nullptr, 10);
+    // Volumes that the sandbox has are part of what it sees. There is one more in the helper: those that have nothing
+    // to do with the folder are left out.
+    const std::string place = used.substr(used.find('\n') + 1);
+    if (!place.empty()) from = place;
+    for (auto& use : record.volumes) {
+      if (!place.empty() && !is_at_or_below(use.path, from) && !is_at_or_below(from, use.path)) continue;
+      use.read_only = true;
+      (use.bucket ? buckets : volumes).push_back(std::move(use));
+    }
+    if (volumes.size() + buckets.size() >= boundary::kMostShown)
+      co_return fail(Code::invalid,
+                     fmt::format("the folder cannot be kept: there are {} volumes and buckets in it, and at most {} "
+                                 "can be kept with it",
+                                 volumes.size() + buckets.size(), boundary::kMostShown - 1));
     told = request.box->id() + ":" + request.path;
     SnapshotRequest keep;
     keep.memory = false;
@@ -112,6 +130,8 @@ Task<Result<VolumeLook>> Service::keep_folder(FolderRequest request) {
   }
   if (!image.empty() && parts_.store.spend_step(image)) co_await drop_spent(image);
   if (!volume) co_return std::unexpected(volume.error());
+  // Whoever hears that it is kept may lose the machine the moment after.
+  if (filled) filled = co_await parts_.launcher->sync_volume(volume->volume.id);
   if (filled) filled = volume_is_there(volume->volume, request.by);
   if (!filled) {
     Error why = filled.error();

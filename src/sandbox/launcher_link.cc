@@ -522,6 +522,9 @@ Task<Result<void>> LauncherLink::make_volume(std::string id, uint64_t bytes) {
 Task<Result<void>> LauncherLink::resize_volume(std::string id, uint64_t bytes) {
   return ask_with_size(launcher::Op::resize_volume, std::move(id), bytes);
 }
+Task<Result<void>> LauncherLink::sync_volume(std::string id) {
+  return ask_with_id(launcher::Op::sync_volume, std::move(id));
+}
 Task<Result<void>> LauncherLink::drop_volume(std::string id) {
   return ask_with_id(launcher::Op::drop_volume, std::move(id));
 }

@@ -78,6 +78,7 @@ class LauncherLink {
   // Volumes (docs/storage.md).
   Task<Result<void>> make_volume(std::string id, uint64_t bytes);
   Task<Result<void>> resize_volume(std::string id, uint64_t bytes);
+  Task<Result<void>> sync_volume(std::string id);
   Task<Result<void>> drop_volume(std::string id);
   Task<Result<launcher::VolumeSummary>> volume(std::string id);
   Task<Result<std::vector<launcher::VolumeSummary>>> volumes();

@@ -1,9 +1,11 @@
 """Dockerfiles and devcontainers, through the native API and the command line."""
+import contextlib
 import hashlib
 import io
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -82,6 +84,23 @@ class Stages(unittest.TestCase):
         self.assertEqual(sh(server.create(template="staged"), "cat /from/single"), "other\nmore\n", "a stage that changed changes what is copied")
         eventually(lambda: not [s for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"]
                                 if "isola.build" in s["metadata"] and s["state"] != "ended"], what="the end of its sandboxes")
+
+    def test_a_known_step_is_used_from_the_beginning(self):
+        """Until its stage is built, behind all that comes before, the sweep must not take it for one that nobody uses."""
+        text = "FROM minimal AS first\nRUN echo kept > /kept\nFROM minimal\nRUN {}\nCOPY --from=first /kept /kept\n"
+        self.assertEqual(build("used", text.format("true"))["state"], "ready")
+
+        def uses():
+            with contextlib.closing(sqlite3.connect(f"file:{server.data}/server/store.db?mode=ro", uri=True)) as db:
+                return dict(db.execute("SELECT id, last_used FROM images WHERE kind = 'step'"))
+        before = uses()
+        begun = server.post("/v1/templates", {"name": "used", "dockerfile": text.format("echo begun; sleep 600")})
+        self.assertEqual(begun.status, 202, begun)
+        at = begun.headers["location"]
+        eventually(lambda: "begun" in texts(server.get(at).json), 60, "its long step")
+        used = [id for id, when in uses().items() if when > before.get(id, when)]
+        self.assertEqual(server.post(at + "/cancel").status, 204)
+        self.assertEqual(len(used), 1, "that of RUN echo kept")
 
     def test_a_template_as_a_stage(self):
         build("lib", "FROM minimal\nENV WHERE=/opt/lib\nRUN mkdir $WHERE && echo lib > $WHERE/l\n")

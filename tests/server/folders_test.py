@@ -68,6 +68,34 @@ class Folders(unittest.TestCase):
         self.assertEqual(of_box.status, 201, of_box)
         self.assertEqual(server.get("/v1/volumes/seen/files?path=/a/f").body, b"in\n", "what it sees, volumes and all")
 
+    def test_of_one_that_has_as_many_volumes_as_there_can_be(self):
+        names = [f"full-{i}" for i in range(8)]
+        for name in names:
+            self.assertEqual(server.post("/v1/volumes", {"name": name, "size": "16M"}).status, 201)
+        box = server.create(volumes=[{"name": name, "path": "/mnt/all/" + name} for name in names])
+        sh(box, "mkdir /srv/own; echo own > /srv/own/f; echo in > /mnt/all/full-3/f; ln -s /mnt/all/full-3 /srv/link; ln -s /srv/own /mnt/all/full-4/out")
+        at = f"/v1/sandboxes/{box['id']}/folders"
+        for path, name, said in (("/srv/own", "of-own", b"own\n"), ("/mnt/all/full-3", "of-one", b"in\n"), ("/srv/link", "of-link", b"in\n"),
+                                 ("/mnt/all/full-4/out", "of-out", b"own\n")):
+            kept = server.post(at, {"path": path, "name": name})
+            self.assertEqual(kept.status, 201, (path, kept))
+            self.assertEqual(server.get(f"/v1/volumes/{name}/files?path=/f").body, said, path)
+        every = server.post(at, {"path": "/mnt", "name": "of-all"})
+        self.assertEqual(every.status, 400, every)
+        self.assertIn("there are 8 volumes and buckets in it", every.json["error"]["message"])
+        self.assertEqual(server.delete(f"/v1/sandboxes/{box['id']}").status, 204)
+
+    def test_what_was_answered_is_on_disk(self):
+        """Where its files cannot be put there, nobody hears that they are kept."""
+        other = Server(env={"ISOLA_FAULT": "syncfs:1:5"})
+        self.addCleanup(other.close)
+        box = other.create()
+        other.run(box["id"], "mkdir /srv/data; echo kept > /srv/data/f")
+        kept = other.post(f"/v1/sandboxes/{box['id']}/folders", {"path": "/srv/data", "name": "data"})
+        self.assertEqual(kept.status, 500, kept)
+        self.assertIn("on disk", kept.json["error"]["message"])
+        self.assertEqual(other.get("/v1/volumes").json["volumes"], [])
+
     def test_what_is_wrong(self):
         box = server.create()
         at = f"/v1/sandboxes/{box['id']}/folders"
