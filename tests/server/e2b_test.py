@@ -3,6 +3,8 @@ import base64
 import gzip
 import hashlib
 import json
+import os
+import signal
 import unittest
 import urllib.parse
 
@@ -196,6 +198,24 @@ class E2b(unittest.TestCase):
         key = server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
         for path in ("/events/sandboxes", f"/events/sandboxes/{other}"):
             self.assertEqual(server.get(path, key="", headers={"X-API-Key": key}).json, [])
+
+    def test_a_strict_pause_asks_what_is_inside(self):
+        own = Server("--patience", "1s")
+        self.addCleanup(own.close)
+        headers = {"X-API-Key": own.key}
+        box = own.post("/sandboxes", {"templateID": "minimal"}, key="", headers=headers).json["sandboxID"]
+        with open(os.path.join(own.data, "run", box)) as file:
+            guest = int(file.read().split()[4])
+        os.kill(guest, signal.SIGSTOP)
+        try:
+            refused = own.post(f"/sandboxes/{box}/pause", {"requireHealthyGuest": True}, key="", headers=headers)
+            self.assertEqual(refused.status, 503, refused)
+            self.assertIn("does not answer", refused.json["message"])
+            self.assertEqual(own.get(f"/sandboxes/{box}", key="", headers=headers).json["state"], "running")
+        finally:
+            os.kill(guest, signal.SIGCONT)
+        asked = eventually(lambda: (r := own.post(f"/sandboxes/{box}/pause", {"requireHealthyGuest": True}, key="", headers=headers)).status == 204 and r)
+        self.assertEqual(asked.status, 204)
 
     def test_metrics_of_many(self):
         other = self.control("POST", "/v2/sandboxes", {"templateID": "minimal"}).json["sandboxID"]
