@@ -64,6 +64,7 @@ enum class Op : uint8_t {
   run_with_files,  // as run
   run_held,        // as run, and
   attach_held,     // as attach: the process waits for this reader
+  watch_local,     // as watch, but refused where others may change files unseen: on a network, or behind FUSE
   count_
 };
 

@@ -42,8 +42,15 @@ Task<Result<Watched>> begin(Call& call) {
   if (!place) co_return std::unexpected(std::move(place).error());
   if (place->stat.type != guest::FileType::dir) co_return fail(Code::invalid, "path " + path + " not a directory");
   guest::Watch args{.path = place->path, .user = "", .recursive = flag_of(call.body, "recursive")};
-  auto channel = call.link->open(guest::Op::watch, guest::encode(args));
-  ISOLA_CO_TRY(std::string ready, co_await channel->reply());
+  std::string bytes = guest::encode(args);
+  auto op = flag_of(call.body, "allowNetworkMounts") ? guest::Op::watch : guest::Op::watch_local;
+  auto channel = call.link->open(op, bytes);
+  auto ready = co_await channel->reply();
+  if (!ready && op == guest::Op::watch_local && ready.error().code == Code::unsupported) {
+    channel = call.link->open(guest::Op::watch, bytes);  // a guest of an earlier version
+    ready = co_await channel->reply();
+  }
+  if (!ready) co_return std::unexpected(std::move(ready).error());
   co_return Watched{place->path, channel, flag_of(call.body, "includeEntry")};
 }
 
