@@ -252,6 +252,24 @@ class E2b(unittest.TestCase):
         for timeout in (1e12, -1, "1"):
             self.assertEqual(self.control("POST", path + "/resume", {"timeout": timeout}).status, 400)
 
+    def inside_call(self, method, body):
+        return server.request("POST", f"/filesystem.Filesystem/{method}", body=json.dumps(body), key="",
+                              headers={**self.inside, "Content-Type": "application/json", "Authorization": "Basic cm9vdDo="})
+
+    def test_a_watched_folder_that_is_removed_keeps_its_last_events(self):
+        server.run(self.box["sandboxID"], "mkdir /tmp/watched")
+        made = self.inside_call("CreateWatcher", {"path": "/tmp/watched"})
+        self.assertEqual(made.status, 200, made)
+        server.run(self.box["sandboxID"], "touch /tmp/watched/a; rm -r /tmp/watched")
+        server.run(self.box["sandboxID"], "true")  # the guest has seen its end by now
+        told = self.inside_call("GetWatcherEvents", made.json)
+        self.assertEqual(told.status, 200, told)
+        self.assertEqual({(one["name"], one["type"]) for one in told.json["events"]} & {("a", "EVENT_TYPE_CREATE"), ("a", "EVENT_TYPE_REMOVE")},
+                         {("a", "EVENT_TYPE_CREATE"), ("a", "EVENT_TYPE_REMOVE")})
+        self.assertEqual((self.inside_call("GetWatcherEvents", made.json).json), {})
+        self.assertEqual(self.inside_call("RemoveWatcher", made.json).status, 200)
+        self.assertEqual(self.inside_call("RemoveWatcher", made.json).status, 404)
+
     def test_input_of_any_shape(self):
         envelope = lambda *messages: b"".join(b"\0" + len(one).to_bytes(4, "big") + one for one in messages)  # noqa: E731
         for wrong in (b'{"start":5}', b'{"start":{"process":{"pid":4294967296}}}', b'{"data":5}'):

@@ -124,6 +124,9 @@ Task<void> gather(std::shared_ptr<Watchers> all, std::string sandbox, std::strin
       if (!watcher->put(dialect::dump(event)))
         co_return watcher->fail({Code::internal, "watcher error: nobody fetched the events, and there are too many"});
   }
+  // Its folder was removed: what was seen of that is still to be fetched, and its watcher to be stopped.
+  auto end = co_await watched->channel->end();
+  if (!end && end.error().code == Code::not_found) co_return watcher->set_ended();
   all->remove(sandbox, id);
 }
 
