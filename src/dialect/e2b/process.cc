@@ -70,6 +70,11 @@ std::string data_event(guest::Stream stream, std::string_view bytes) {
   return out + "\"}}}";
 }
 
+// A short command says all that it has to say at once: its start, its output and its end go out together. Of one that
+// is silent for so long the start is told by itself.
+constexpr auto kTogether = milliseconds(3);
+constexpr size_t kMostTogether = 32 << 10;
+
 struct Following {
   std::optional<Clock::time_point> deadline;
   bool kill_at_deadline = false;
@@ -90,8 +95,10 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
   std::string event = fmt::format(R"({{"event":{{"start":{{"pid":{}}}}}}})", pid);
   const auto executor = co_await boost::asio::this_coro::executor;
   dialect::Unread unread(executor, call.service, running);
-  bool here = (co_await out.send(event)).has_value();
+  out.hold(event);
+  bool here = true;
   auto spoken = Clock::now();
+  std::optional<Clock::time_point> held = spoken + kTogether;
   while (here) {
     auto now = Clock::now();
     if (how.deadline && now >= *how.deadline) {
@@ -105,11 +112,12 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
     auto wait = std::max(milliseconds(1), std::chrono::ceil<milliseconds>(spoken + every - now));
     if (how.deadline)
       wait = std::min(wait, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(*how.deadline - now)));
+    if (held) wait = std::min(wait, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(*held - now)));
     auto frame = co_await running.channel->read_frame_for(wait);
     if (!frame) break;
     if (frame->empty()) {
-      if (Clock::now() - spoken < every) continue;
-      event = R"({"event":{"keepalive":{}}})";
+      if (!held && Clock::now() - spoken < every) continue;
+      if (!held) out.hold(R"({"event":{"keepalive":{}}})");
     } else {
       Reader in(*frame);
       auto stream = static_cast<guest::Stream>(in.u8());
@@ -122,10 +130,12 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
         co_await out.end(lost);
         co_return Result<void>();
       }
-      event = data_event(stream, bytes);
+      out.hold(data_event(stream, bytes));
+      if (held && Clock::now() < *held && out.held() < kMostTogether) continue;
     }
+    held.reset();
     unread.begins();
-    here = (co_await out.send(event)).has_value();
+    here = (co_await out.flush()).has_value();
     unread.ends();
     spoken = Clock::now();
   }
