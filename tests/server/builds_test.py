@@ -118,6 +118,10 @@ class Builds(unittest.TestCase):
         self.assertEqual(sh(server.create(template="minimal"), "cat /home/user/mark"), "mine\n")
         built("minimal", steps=[step("RUN", "echo again >> /home/user/mark")])
         self.assertEqual(sh(server.create(template="minimal"), "cat /home/user/mark"), "mine\nagain\n", "on top of its own")
+        # What is inside is told what the API says.
+        made = call("POST", "/sandboxes", {"templateID": "minimal"}).json
+        self.assertNotEqual(made["templateID"], "minimal")
+        self.assertEqual(sh({"id": made["sandboxID"]}, "echo $E2B_TEMPLATE_ID"), made["templateID"] + "\n")
         self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
 
     def test_files(self):

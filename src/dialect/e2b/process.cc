@@ -6,6 +6,7 @@
 
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/launches.h"
+#include "dialect/e2b/names.h"
 #include "dialect/shared/base64.h"
 #include "dialect/shared/input.h"
 #include "dialect/shared/text.h"
@@ -185,7 +186,9 @@ Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
   auto record = call.box->record();
   spec.env["E2B_SANDBOX"] = "true";
   spec.env["E2B_SANDBOX_ID"] = record.id;
-  spec.env["E2B_TEMPLATE_ID"] = record.template_name;
+  // Its create has said it to everything inside; whoever made it another way did not.
+  if (!record.env.contains("E2B_TEMPLATE_ID"))
+    spec.env["E2B_TEMPLATE_ID"] = template_id(call.service, record.project, record.template_name);
   if (std::string cwd = text_of(process, "cwd"); !cwd.empty()) {
     ISOLA_CO_TRY(spec.cwd, co_await call.absolute(cwd));
   }
