@@ -252,6 +252,20 @@ class E2b(unittest.TestCase):
         for timeout in (1e12, -1, "1"):
             self.assertEqual(self.control("POST", path + "/resume", {"timeout": timeout}).status, 400)
 
+    def test_a_resume_of_the_old_kind_takes_what_it_is_asked(self):
+        path = f"/sandboxes/{self.box['sandboxID']}"
+        server.run(self.box["sandboxID"], "echo kept >/tmp/mark; nohup sleep 987654 >/dev/null 2>&1 &")
+        self.assertEqual(self.control("POST", path + "/pause").status, 204)
+        self.assertEqual(self.control("POST", path + "/resume", {"autoPause": 1}).status, 400)
+        resumed = self.control("POST", path + "/resume", {"timeout": 60, "memory": False, "autoPause": True})
+        self.assertEqual((resumed.status, resumed.json["sandboxID"]), (201, self.box["sandboxID"]), resumed)
+        told = server.run(self.box["sandboxID"], "cat /tmp/mark; cat /proc/[0-9]*/cmdline | tr '\\0' ' '")["stdout"]
+        self.assertIn("kept", told)
+        self.assertNotIn("sleep 987654", told, "its memory was to be left behind")
+        self.assertEqual(self.control("GET", path).json["lifecycle"]["onTimeout"], "pause")
+        again = self.control("POST", path + "/resume", {"timeout": 60})
+        self.assertEqual((again.status, again.json["code"]), (409, 409), again)
+
     def inside_call(self, method, body):
         return server.request("POST", f"/filesystem.Filesystem/{method}", body=json.dumps(body), key="",
                               headers={**self.inside, "Content-Type": "application/json", "Authorization": "Basic cm9vdDo="})
