@@ -199,6 +199,18 @@ class E2b(unittest.TestCase):
         for path in ("/events/sandboxes", f"/events/sandboxes/{other}"):
             self.assertEqual(server.get(path, key="", headers={"X-API-Key": key}).json, [])
 
+    def test_events_behind_many_others(self):
+        path, connection = f"/sandboxes/{self.box['sandboxID']}", server.connection()
+        for i in range(1100):  # more than one page of the ledger
+            done = server.request("POST", path + "/timeout", {"timeout": 600 + i % 2}, key="", headers={"X-API-Key": server.key}, connection=connection)
+            self.assertEqual(done.status, 204, done)
+        connection.close()
+        told = self.control("GET", f"/events{path}?orderAsc=true&offset=1050&limit=10").json
+        self.assertEqual([one["type"] for one in told], ["sandbox.lifecycle.updated"] * 10)
+        oldest = self.control("GET", f"/events{path}?types=sandbox.lifecycle.created&limit=1").json
+        self.assertEqual([one["type"] for one in oldest], ["sandbox.lifecycle.created"])
+        self.assertEqual(self.control("GET", f"/events{path}?offset=5000").json, [])
+
     def test_a_strict_pause_asks_what_is_inside(self):
         own = Server("--patience", "1s")
         self.addCleanup(own.close)
