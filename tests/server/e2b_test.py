@@ -63,6 +63,8 @@ class E2b(unittest.TestCase):
             part = self.read("/tmp/large", Range=f"bytes={first}-{last}")
             self.assertEqual(part.status, 206)
             self.assertTrue(part.body == whole.body[first:last + 1], (first, last, len(part.body)))
+        endless = self.read("/tmp/large", Range=f"bytes=1-{2**64 - 1}")
+        self.assertEqual((endless.status, endless.body == whole.body[1:]), (206, True))
 
     def test_a_command_waits_for_whoever_reads_it(self):
         size = 48 << 20
