@@ -213,6 +213,24 @@ class E2b(unittest.TestCase):
         self.assertEqual([one["type"] for one in oldest], ["sandbox.lifecycle.created"])
         self.assertEqual(self.control("GET", f"/events{path}?offset=5000").json, [])
 
+    def test_what_a_client_started_is_listed_as_it_was_after_a_restart(self):
+        body = json.dumps({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", "sleep 4321; true"]}, "tag": "t"}).encode()
+        connection = server.connection()
+        self.addCleanup(connection.close)
+        connection.request("POST", "/process.Process/Start", b"\0" + len(body).to_bytes(4, "big") + body,
+                           {**self.inside, "Content-Type": "application/connect+json", "Authorization": "Basic cm9vdDo="})
+        self.assertEqual(connection.getresponse().read(5)[0], 0)
+
+        def listed():
+            answer = server.request("POST", "/process.Process/List", body="{}", key="", headers={**self.inside, "Content-Type": "application/json"})
+            self.assertEqual(answer.status, 200, answer)
+            return [one["config"] for one in answer.json["processes"]]
+
+        self.assertEqual([(one["cmd"], one["args"]) for one in listed()], [("/bin/bash", ["-l", "-c", "sleep 4321; true"])])
+        server.stop()
+        server.start(server.port)
+        self.assertEqual([(one["cmd"], one.get("args")) for one in listed()], [("/bin/bash", ["-l", "-c", "sleep 4321; true"])])
+
     def test_a_strict_pause_asks_what_is_inside(self):
         own = Server("--patience", "1s")
         self.addCleanup(own.close)

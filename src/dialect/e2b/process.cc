@@ -297,6 +297,14 @@ Task<Result<void>> attach(Call& call, RpcStream& out, Launches& launches) {
   co_return co_await follow(call, out, std::move(running), launches, how);
 }
 
+// Of a command that an earlier server started there is one text. What clients start has one shape, which can be taken
+// apart again.
+json config_again(std::string_view command) {
+  constexpr std::string_view kClients = "/bin/bash -l -c ";
+  if (!command.starts_with(kClients)) return {{"cmd", command}};
+  return {{"cmd", "/bin/bash"}, {"args", {"-l", "-c", command.substr(kClients.size())}}};
+}
+
 Task<Result<json>> list_processes(Call& call, Launches& launches) {
   ISOLA_CO_TRY(auto all, co_await call.service.commands(call.box));
   json out = json::array();
@@ -307,7 +315,7 @@ Task<Result<json>> list_processes(Call& call, Launches& launches) {
       item["config"] = launch->config;
       if (launch->tag) item["tag"] = *launch->tag;
     } else {
-      item["config"] = {{"cmd", command.command}};
+      item["config"] = config_again(command.command);
       if (!command.cwd.empty()) item["config"]["cwd"] = command.cwd;
     }
     out.push_back(std::move(item));
