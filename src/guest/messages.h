@@ -64,6 +64,7 @@ enum class Op : uint8_t {
   run_with_files,  // as run
   run_held,        // as run, and
   attach_held,     // as attach: the process waits for this reader
+  watch_local,     // as watch, but refused where others may change files unseen: on a network, or behind FUSE
   count_
 };
 
@@ -92,8 +93,8 @@ enum class Stdin : uint8_t { null, pipe, closed, count_ };
 
 struct Start {
   std::vector<std::string> argv;
-  std::vector<std::string> env;  // "NAME=value", added to the defaults (PATH HOME USER LOGNAME LANG and, in a jail,
-                                 // OPENSSL_CONF) unless replaced
+  std::vector<std::string> env;  // "NAME=value", added to the defaults (PATH HOME USER LOGNAME LANG, SHELL where the
+                                 // user has one and, in a jail, OPENSSL_CONF) unless replaced
   bool replace_env = false;
   std::string cwd;   // empty: the user's home, or / where that is missing
   std::string user;  // "" = root, a name, or uid[:gid]

@@ -39,6 +39,10 @@ TEST(GuestProcess, EnvironmentUserAndFolder) {
   EXPECT_EQ(guest.sh("grep -E 'Cap(Eff|Prm)' /proc/self/status", {.user = "1234"}).out,
             "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\n");
   EXPECT_EQ(guest.sh("id -un", {.user = "nobody"}).out, "nobody\n");
+  const char* shell =
+      "[ \"$(env | sed -n s/^SHELL=//p)\" = \"$(sed -n 's/^nobody:.*://p' /etc/passwd)\" ] && echo same";
+  EXPECT_EQ(guest.sh(shell, {.user = "nobody"}).out, "same\n");
+  EXPECT_EQ(guest.sh("env | grep ^SHELL=", {.env = {"SHELL=/mine"}, .user = "nobody"}).out, "SHELL=/mine\n");
   ASSERT_TRUE(guest->configure({.env = {"TASK=7", "HOME=/tmp"}}));
   EXPECT_EQ(guest.sh("echo $TASK $HOME $PATH", {.env = {"HOME=/usr"}}).out,
             "7 /usr /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n");

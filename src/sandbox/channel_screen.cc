@@ -25,7 +25,8 @@ std::string lane_name(guest::Op op, uint8_t number) {
     case guest::Op::read: return "file";
     case guest::Op::dial: return "port";
     case guest::Op::list:
-    case guest::Op::watch: return "list";
+    case guest::Op::watch:
+    case guest::Op::watch_local: return "list";
     default: return "answer";
   }
 }
@@ -41,9 +42,9 @@ std::shared_ptr<ChannelScreen> ChannelScreen::make(guest::Op op, std::shared_ptr
 
 ChannelScreen::ChannelScreen(guest::Op op, std::shared_ptr<const Screening> screening, net::io_context& home, Out out)
     : op_(op),
-      shape_(guest::gives_output(op)                           ? Shape::pieces
-             : op == guest::Op::list || op == guest::Op::watch ? Shape::records
-                                                               : Shape::bytes),
+      shape_(guest::gives_output(op)                                                           ? Shape::pieces
+             : op == guest::Op::list || op == guest::Op::watch || op == guest::Op::watch_local ? Shape::records
+                                                                                               : Shape::bytes),
       screening_(std::move(screening)),
       home_(home),
       out_(std::move(out)),

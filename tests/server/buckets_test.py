@@ -96,6 +96,20 @@ class Buckets(unittest.TestCase):
 
     # ---- what it is ----
 
+    def test_e2b_watches_one_only_where_it_is_asked_for(self):
+        box = self.box()
+        token = self.server.post(f"/sandboxes/{box}/connect", {"timeout": 60}, key="", headers={"X-API-Key": self.server.key}).json["envdAccessToken"]
+
+        def watch(path, **more):
+            headers = {"E2b-Sandbox-Id": box, "X-Access-Token": token, "Content-Type": "application/json", "Authorization": "Basic cm9vdDo="}
+            return self.server.post("/filesystem.Filesystem/CreateWatcher", {"path": path, **more}, key="", headers=headers)
+
+        refused = watch("/data")
+        self.assertEqual((refused.status, refused.json["code"]), (400, "invalid_argument"), refused)
+        self.assertIn("network", refused.json["message"])
+        self.assertEqual(watch("/data", allowNetworkMounts=True).status, 200)
+        self.assertEqual(watch("/tmp").status, 200)
+
     def test_files_are_objects(self):
         self.store.put(self.bucket, "hello.txt", "from the store\n")
         self.store.put(self.bucket, "deep/down/there.txt", "x")

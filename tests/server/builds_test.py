@@ -118,7 +118,16 @@ class Builds(unittest.TestCase):
         self.assertEqual(sh(server.create(template="minimal"), "cat /home/user/mark"), "mine\n")
         built("minimal", steps=[step("RUN", "echo again >> /home/user/mark")])
         self.assertEqual(sh(server.create(template="minimal"), "cat /home/user/mark"), "mine\nagain\n", "on top of its own")
+        # What is inside is told what the API says.
+        made = call("POST", "/sandboxes", {"templateID": "minimal"}).json
+        self.assertNotEqual(made["templateID"], "minimal")
+        self.assertEqual(sh({"id": made["sandboxID"]}, "echo $E2B_TEMPLATE_ID"), made["templateID"] + "\n")
+        # A create takes the template before a snapshot of its name; so does its removal.
+        self.assertEqual(call("POST", f"/sandboxes/{made['sandboxID']}/snapshots", {"name": "minimal", "memory": False}).status, 201)
         self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
+        self.assertEqual(len(call("GET", "/snapshots?name=minimal").json), 1)
+        self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
+        self.assertEqual(call("GET", "/snapshots?name=minimal").json, [])
 
     def test_files(self):
         made = call("POST", "/v3/templates", {"name": "files"}).json

@@ -451,13 +451,16 @@ class Budgets(unittest.TestCase):
         self.assertEqual(end["data"]["status"], "abandoned")
 
     def test_those_of_e2b(self):
-        made = cells.server.post("/sandboxes", {"templateID": "code-interpreter-v1"}, key="", headers={"X-API-Key": cells.server.key})
+        made = cells.server.post("/sandboxes", {"templateID": "code-interpreter-v1", "envVars": {"E2B_SANDBOX_ID": "forged"}}, key="",
+                                 headers={"X-API-Key": cells.server.key})
         self.assertEqual(made.status, 201, made)
         inside = {"E2b-Sandbox-Id": made.json["sandboxID"], "E2b-Sandbox-Port": "49999",
                   "X-Access-Token": made.json["envdAccessToken"], "Content-Type": "application/json"}
         said = cells.server.post("/execute", {"code": "20 + 22"}, key="", headers=inside)
         self.assertEqual(said.status, 200, said)
         self.assertIn(b'"42"', said.body)
+        which = cells.server.post("/execute", {"code": "import os; print(os.environ['E2B_SANDBOX_ID'])"}, key="", headers=inside)
+        self.assertIn(made.json["sandboxID"].encode(), which.body)
         events = [e for e in self.commands(made.json["sandboxID"]) if e["data"].get("command") == "20 + 22"]
         self.assertEqual([(e["kind"], e["actor"], e["key"]) for e in events], [("command.started", "sandbox-token", "sandbox-token")])
         cells.server.delete("/sandboxes/" + made.json["sandboxID"], key="", headers={"X-API-Key": cells.server.key})

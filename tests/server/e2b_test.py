@@ -3,6 +3,8 @@ import base64
 import gzip
 import hashlib
 import json
+import os
+import signal
 import unittest
 import urllib.parse
 
@@ -61,6 +63,8 @@ class E2b(unittest.TestCase):
             part = self.read("/tmp/large", Range=f"bytes={first}-{last}")
             self.assertEqual(part.status, 206)
             self.assertTrue(part.body == whole.body[first:last + 1], (first, last, len(part.body)))
+        endless = self.read("/tmp/large", Range=f"bytes=1-{2**64 - 1}")
+        self.assertEqual((endless.status, endless.body == whole.body[1:]), (206, True))
 
     def test_a_command_waits_for_whoever_reads_it(self):
         size = 48 << 20
@@ -197,6 +201,54 @@ class E2b(unittest.TestCase):
         for path in ("/events/sandboxes", f"/events/sandboxes/{other}"):
             self.assertEqual(server.get(path, key="", headers={"X-API-Key": key}).json, [])
 
+    def test_events_behind_many_others(self):
+        path, connection = f"/sandboxes/{self.box['sandboxID']}", server.connection()
+        for i in range(1100):  # more than one page of the ledger
+            done = server.request("POST", path + "/timeout", {"timeout": 600 + i % 2}, key="", headers={"X-API-Key": server.key}, connection=connection)
+            self.assertEqual(done.status, 204, done)
+        connection.close()
+        told = self.control("GET", f"/events{path}?orderAsc=true&offset=1050&limit=10").json
+        self.assertEqual([one["type"] for one in told], ["sandbox.lifecycle.updated"] * 10)
+        oldest = self.control("GET", f"/events{path}?types=sandbox.lifecycle.created&limit=1").json
+        self.assertEqual([one["type"] for one in oldest], ["sandbox.lifecycle.created"])
+        self.assertEqual(self.control("GET", f"/events{path}?offset=5000").json, [])
+
+    def test_what_a_client_started_is_listed_as_it_was_after_a_restart(self):
+        body = json.dumps({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", "sleep 4321; true"]}, "tag": "t"}).encode()
+        connection = server.connection()
+        self.addCleanup(connection.close)
+        connection.request("POST", "/process.Process/Start", b"\0" + len(body).to_bytes(4, "big") + body,
+                           {**self.inside, "Content-Type": "application/connect+json", "Authorization": "Basic cm9vdDo="})
+        self.assertEqual(connection.getresponse().read(5)[0], 0)
+
+        def listed():
+            answer = server.request("POST", "/process.Process/List", body="{}", key="", headers={**self.inside, "Content-Type": "application/json"})
+            self.assertEqual(answer.status, 200, answer)
+            return [one["config"] for one in answer.json["processes"]]
+
+        self.assertEqual([(one["cmd"], one["args"]) for one in listed()], [("/bin/bash", ["-l", "-c", "sleep 4321; true"])])
+        server.stop()
+        server.start(server.port)
+        self.assertEqual([(one["cmd"], one.get("args")) for one in listed()], [("/bin/bash", ["-l", "-c", "sleep 4321; true"])])
+
+    def test_a_strict_pause_asks_what_is_inside(self):
+        own = Server("--patience", "1s")
+        self.addCleanup(own.close)
+        headers = {"X-API-Key": own.key}
+        box = own.post("/sandboxes", {"templateID": "minimal"}, key="", headers=headers).json["sandboxID"]
+        with open(os.path.join(own.data, "run", box)) as file:
+            guest = int(file.read().split()[4])
+        os.kill(guest, signal.SIGSTOP)
+        try:
+            refused = own.post(f"/sandboxes/{box}/pause", {"requireHealthyGuest": True}, key="", headers=headers)
+            self.assertEqual(refused.status, 503, refused)
+            self.assertIn("does not answer", refused.json["message"])
+            self.assertEqual(own.get(f"/sandboxes/{box}", key="", headers=headers).json["state"], "running")
+        finally:
+            os.kill(guest, signal.SIGCONT)
+        asked = eventually(lambda: (r := own.post(f"/sandboxes/{box}/pause", {"requireHealthyGuest": True}, key="", headers=headers)).status == 204 and r)
+        self.assertEqual(asked.status, 204)
+
     def test_metrics_of_many(self):
         other = self.control("POST", "/v2/sandboxes", {"templateID": "minimal"}).json["sandboxID"]
         ids = [self.box["sandboxID"], other]
@@ -231,6 +283,38 @@ class E2b(unittest.TestCase):
         self.assertEqual(self.control("POST", path + "/pause", {"memory": False}).status, 204)
         for timeout in (1e12, -1, "1"):
             self.assertEqual(self.control("POST", path + "/resume", {"timeout": timeout}).status, 400)
+
+    def test_a_resume_of_the_old_kind_takes_what_it_is_asked(self):
+        path = f"/sandboxes/{self.box['sandboxID']}"
+        server.run(self.box["sandboxID"], "echo kept >/tmp/mark; nohup sleep 987654 >/dev/null 2>&1 &")
+        self.assertEqual(self.control("POST", path + "/pause").status, 204)
+        self.assertEqual(self.control("POST", path + "/resume", {"autoPause": 1}).status, 400)
+        resumed = self.control("POST", path + "/resume", {"timeout": 60, "memory": False, "autoPause": True})
+        self.assertEqual((resumed.status, resumed.json["sandboxID"]), (201, self.box["sandboxID"]), resumed)
+        told = server.run(self.box["sandboxID"], "cat /tmp/mark; cat /proc/[0-9]*/cmdline | tr '\\0' ' '")["stdout"]
+        self.assertIn("kept", told)
+        self.assertNotIn("sleep 987654", told, "its memory was to be left behind")
+        self.assertEqual(self.control("GET", path).json["lifecycle"]["onTimeout"], "pause")
+        again = self.control("POST", path + "/resume", {"timeout": 60})
+        self.assertEqual((again.status, again.json["code"]), (409, 409), again)
+
+    def inside_call(self, method, body):
+        return server.request("POST", f"/filesystem.Filesystem/{method}", body=json.dumps(body), key="",
+                              headers={**self.inside, "Content-Type": "application/json", "Authorization": "Basic cm9vdDo="})
+
+    def test_a_watched_folder_that_is_removed_keeps_its_last_events(self):
+        server.run(self.box["sandboxID"], "mkdir /tmp/watched")
+        made = self.inside_call("CreateWatcher", {"path": "/tmp/watched"})
+        self.assertEqual(made.status, 200, made)
+        server.run(self.box["sandboxID"], "touch /tmp/watched/a; rm -r /tmp/watched")
+        server.run(self.box["sandboxID"], "true")  # the guest has seen its end by now
+        told = self.inside_call("GetWatcherEvents", made.json)
+        self.assertEqual(told.status, 200, told)
+        self.assertEqual({(one["name"], one["type"]) for one in told.json["events"]} & {("a", "EVENT_TYPE_CREATE"), ("a", "EVENT_TYPE_REMOVE")},
+                         {("a", "EVENT_TYPE_CREATE"), ("a", "EVENT_TYPE_REMOVE")})
+        self.assertEqual((self.inside_call("GetWatcherEvents", made.json).json), {})
+        self.assertEqual(self.inside_call("RemoveWatcher", made.json).status, 200)
+        self.assertEqual(self.inside_call("RemoveWatcher", made.json).status, 404)
 
     def test_input_of_any_shape(self):
         envelope = lambda *messages: b"".join(b"\0" + len(one).to_bytes(4, "big") + one for one in messages)  # noqa: E731

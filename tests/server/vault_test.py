@@ -666,6 +666,9 @@ class Vault(unittest.TestCase):
         for verb in ("pause", "snapshot", "fork"):
             reply = self.server.post(f"/v1/sandboxes/{box}/{verb}", {})
             self.assertEqual(reply.status, 409, (verb, reply))
+        # E2B's clients take 409 for "it is paused already".
+        reply = self.server.post(f"/sandboxes/{box}/pause", {}, key="", headers={"X-API-Key": self.server.key})
+        self.assertEqual(reply.status, 400, reply)
         unknown = self.server.post(f"/v1/sandboxes/{box}/commands", {"command": "true", "secrets": {"T": "nothing"}})
         self.assertEqual(unknown.status, 404)
         self.assertEqual(files_with(self.server.data, value), [])

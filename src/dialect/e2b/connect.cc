@@ -107,8 +107,12 @@ void RpcStream::begin() {
 void RpcStream::hold(std::string_view json) { held_ += envelope(0, json); }
 
 Task<Result<void>> RpcStream::send(std::string_view json) {
-  begin();
   hold(json);
+  co_return co_await flush();
+}
+
+Task<Result<void>> RpcStream::flush() {
+  begin();
   std::string bytes = std::move(held_);
   held_.clear();
   co_return co_await ex_.write(bytes);

@@ -52,13 +52,15 @@ class RpcStream {
   // Each sends the head first if nobody did.
   Task<Result<void>> send(std::string_view json);
   Task<void> end(std::optional<RpcError> error = {});
+  Task<Result<void>> flush();  // what waits
   // What waits is written with the next send.
   void hold(std::string_view json);
+  size_t held() const { return held_.size(); }
 
  private:
   void begin();
   http::Exchange& ex_;
-  std::string held_;
+  std::string held_;  // messages, as they are sent
   bool begun_ = false;
 };
 

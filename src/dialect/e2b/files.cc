@@ -78,7 +78,7 @@ std::optional<std::pair<uint64_t, uint64_t>> range_of(std::string_view header, u
   auto first = number(header.substr(0, dash)), last = number(header.substr(dash + 1));
   if (!first && last) return std::pair(size - std::min(size, *last), size);
   if (!first) return std::nullopt;
-  return std::pair(*first, last ? std::min(size, *last + 1) : size);
+  return std::pair(*first, last && *last < size ? *last + 1 : size);
 }
 
 // gzip alone: that is what a client writes whose user wants it. In a longer list it is some library's habit, and

@@ -38,7 +38,13 @@ Task<Result<void>> pause(sandbox::Service& service, http::Exchange& ex) {
   sandbox::PauseRequest request;
   request.memory = !(given(body, "memory") && body["memory"] == false);
   request.by = dialect::caller_of(ex);
-  ISOLA_CO_CHECK(co_await service.pause(box, std::move(request)));
+  auto paused = co_await service.pause(box, std::move(request));
+  // Clients take a conflict for "it rests already", whatever its words are.
+  if (!paused && paused.error().sys_errno == EBUSY && !rests(box)) {
+    const bool runs = box->state() == State::running || box->state() == State::frozen;
+    co_return fail(runs ? Code::invalid : Code::unavailable, paused.error().message);
+  }
+  if (!paused) co_return std::unexpected(std::move(paused).error());
   ex.reply(204);
   co_return Result<void>();
 }
@@ -49,9 +55,21 @@ Task<Result<void>> resume(sandbox::Service& service, http::Exchange& ex, const O
   if (!rests(box)) co_return sandbox::conflict("Sandbox " + log::quoted(box->id()) + " is already running");
   sandbox::ResumeRequest request;
   ISOLA_CO_TRY(request.timeout, timeout_in(body));
+  request.files_only = given(body, "memory") && body["memory"] == false;
   request.by = dialect::caller_of(ex);
+  // What happens at its end next time.
+  sandbox::Update update;
+  if (given(body, "autoPause")) {
+    if (!body["autoPause"].is_boolean()) co_return fail(Code::invalid, "autoPause: must be true or false");
+    update.at_end = body["autoPause"].get<bool>() ? store::AtEnd::pause : store::AtEnd::kill;
+  }
+  sandbox::Caller by = request.by;
   auto resumed = co_await service.resume(box, std::move(request));
   if (!resumed) co_return std::unexpected(std::move(resumed).error());
+  if (update.at_end) {
+    auto changed = co_await service.update(box, std::move(update), by);
+    if (!changed) co_return std::unexpected(std::move(changed).error());
+  }
   ex.reply(201, dialect::dump(created_view(box->record(), options)));
   co_return Result<void>();
 }

@@ -53,6 +53,13 @@ struct AskedCell {
   std::string shown, context, language;
 };
 
+// What every program inside sees, as commands do: nobody's variables say that it is another sandbox.
+json env_of(const BoxPtr& box) {
+  json env = box->record().env;
+  env["E2B_SANDBOX_ID"] = box->id();
+  return env;
+}
+
 // The body and what was read of it go when this returns: a cell may run for days. Nothing: it was refused.
 Task<std::optional<AskedCell>> read_cell(http::Exchange& ex, BoxPtr box) {
   auto text = co_await ex.read_all(kMaxBody);
@@ -74,7 +81,7 @@ Task<std::optional<AskedCell>> read_cell(http::Exchange& ex, BoxPtr box) {
   if (!cell.context.empty()) request["context"] = cell.context;
   if (!cell.language.empty()) request["language"] = cell.language;
   if (body["env_vars"].is_object()) request["env"] = std::move(body["env_vars"]);
-  if (auto record = box->record(); !record.env.empty()) request["sandbox_env"] = record.env;
+  request["sandbox_env"] = env_of(box);
   cell.request = dialect::dump(request);
   co_return cell;
 }
@@ -155,7 +162,7 @@ Task<void> contexts(sandbox::Service& service, http::Exchange& ex, BoxPtr box, s
     if (!body.is_object()) co_return refuse(ex, 422, "the body must be an object");
     std::string language = text_of(body, "language");
     request = {{"op", "create"}, {"language", language.empty() ? "python" : language}, {"cwd", text_of(body, "cwd")}};
-    if (auto record = box->record(); !record.env.empty()) request["sandbox_env"] = record.env;
+    request["sandbox_env"] = env_of(box);
   } else if (rest.empty() && ex.method() == "GET") {
     request = {{"op", "list"}};
   } else if (rest.ends_with("/restart") && ex.method() == "POST") {

@@ -19,7 +19,8 @@ using sandbox::BoxPtr;
 
 namespace {
 
-constexpr size_t kMostEntries = 10000;  // of the ledger that one question looks at
+constexpr size_t kMostEntries = 10000;   // of the ledger that one question looks at
+constexpr size_t kLifecyclePage = 1000;  // entries that are held at a time, for as many pages as it takes
 
 json view(const Measured& m) {
   return {{"timestamp", dialect::when(m.at)},
@@ -160,24 +161,30 @@ Task<Result<void>> lifecycle(sandbox::Service& service, http::Exchange& ex, cons
   filter.sandbox = plain_id(ex.param("id"));
   filter.kind_prefix = "sandbox.";
   filter.newest_first = ex.query("orderAsc").value_or("") != "true";
-  filter.limit = kMostEntries;
+  filter.limit = kLifecyclePage;
   ISOLA_CO_TRY(auto offset, number_field(ex, "offset"));
   ISOLA_CO_TRY(auto limit, number_field(ex, "limit"));
   if (limit && (*limit < 1 || *limit > 100)) co_return fail(Code::invalid, "limit: must be between 1 and 100");
   (void)co_await service.flush_ledger();
-  ISOLA_CO_TRY(auto events, co_await dialect::until_gone(ex, service.ask_ledger(filter.project, filter)));
   ISOLA_CO_TRY(auto types, types_of(ex));
   json out = json::array();
   int64_t skip = offset.value_or(0);
+  const auto most = static_cast<size_t>(limit.value_or(10));
   std::map<std::string, Subject> known;
-  for (const auto& event : events) {
-    auto word = lifecycle_word(event);
-    if (!word || (!types.empty() && !types.contains(*word))) continue;
-    if (skip-- > 0) continue;
-    if (static_cast<int64_t>(out.size()) >= limit.value_or(10)) break;
-    auto about = known.find(event.sandbox);
-    if (about == known.end()) about = known.emplace(event.sandbox, look(event.sandbox)).first;
-    out.push_back(lifecycle_view(event, *word, about->second));
+  // Page after page: what is asked for may stand behind any number of entries that are nothing of it.
+  while (out.size() < most) {
+    ISOLA_CO_TRY(auto events, co_await dialect::until_gone(ex, service.ask_ledger(filter.project, filter)));
+    if (events.empty()) break;
+    (filter.newest_first ? filter.before : filter.after) = events.back().seq;
+    for (const auto& event : events) {
+      auto word = lifecycle_word(event);
+      if (!word || (!types.empty() && !types.contains(*word))) continue;
+      if (skip-- > 0) continue;
+      if (out.size() >= most) break;
+      auto about = known.find(event.sandbox);
+      if (about == known.end()) about = known.emplace(event.sandbox, look(event.sandbox)).first;
+      out.push_back(lifecycle_view(event, *word, about->second));
+    }
   }
   ex.reply(200, dialect::dump(out));
   co_return Result<void>();

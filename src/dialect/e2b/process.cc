@@ -6,6 +6,7 @@
 
 #include "dialect/e2b/envd.h"
 #include "dialect/e2b/launches.h"
+#include "dialect/e2b/names.h"
 #include "dialect/shared/base64.h"
 #include "dialect/shared/input.h"
 #include "dialect/shared/text.h"
@@ -70,6 +71,11 @@ std::string data_event(guest::Stream stream, std::string_view bytes) {
   return out + "\"}}}";
 }
 
+// A short command says all that it has to say at once: its start, its output and its end go out together. Of one that
+// is silent for so long the start is told by itself.
+constexpr auto kTogether = milliseconds(3);
+constexpr size_t kMostTogether = 32 << 10;
+
 struct Following {
   std::optional<Clock::time_point> deadline;
   bool kill_at_deadline = false;
@@ -90,8 +96,10 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
   std::string event = fmt::format(R"({{"event":{{"start":{{"pid":{}}}}}}})", pid);
   const auto executor = co_await boost::asio::this_coro::executor;
   dialect::Unread unread(executor, call.service, running);
-  bool here = (co_await out.send(event)).has_value();
+  out.hold(event);
+  bool here = true;
   auto spoken = Clock::now();
+  std::optional<Clock::time_point> held = spoken + kTogether;
   while (here) {
     auto now = Clock::now();
     if (how.deadline && now >= *how.deadline) {
@@ -105,11 +113,12 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
     auto wait = std::max(milliseconds(1), std::chrono::ceil<milliseconds>(spoken + every - now));
     if (how.deadline)
       wait = std::min(wait, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(*how.deadline - now)));
+    if (held) wait = std::min(wait, std::max(milliseconds(1), std::chrono::ceil<milliseconds>(*held - now)));
     auto frame = co_await running.channel->read_frame_for(wait);
     if (!frame) break;
     if (frame->empty()) {
-      if (Clock::now() - spoken < every) continue;
-      event = R"({"event":{"keepalive":{}}})";
+      if (!held && Clock::now() - spoken < every) continue;
+      if (!held) out.hold(R"({"event":{"keepalive":{}}})");
     } else {
       Reader in(*frame);
       auto stream = static_cast<guest::Stream>(in.u8());
@@ -122,10 +131,12 @@ Task<Result<void>> follow(Call& call, RpcStream& out, Running running, Launches&
         co_await out.end(lost);
         co_return Result<void>();
       }
-      event = data_event(stream, bytes);
+      out.hold(data_event(stream, bytes));
+      if (held && Clock::now() < *held && out.held() < kMostTogether) continue;
     }
+    held.reset();
     unread.begins();
-    here = (co_await out.send(event)).has_value();
+    here = (co_await out.flush()).has_value();
     unread.ends();
     spoken = Clock::now();
   }
@@ -175,7 +186,9 @@ Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
   auto record = call.box->record();
   spec.env["E2B_SANDBOX"] = "true";
   spec.env["E2B_SANDBOX_ID"] = record.id;
-  spec.env["E2B_TEMPLATE_ID"] = record.template_name;
+  // Its create has said it to everything inside; whoever made it another way did not.
+  if (!record.env.contains("E2B_TEMPLATE_ID"))
+    spec.env["E2B_TEMPLATE_ID"] = template_id(call.service, record.project, record.template_name);
   if (std::string cwd = text_of(process, "cwd"); !cwd.empty()) {
     ISOLA_CO_TRY(spec.cwd, co_await call.absolute(cwd));
   }
@@ -284,6 +297,14 @@ Task<Result<void>> attach(Call& call, RpcStream& out, Launches& launches) {
   co_return co_await follow(call, out, std::move(running), launches, how);
 }
 
+// Of a command that an earlier server started there is one text. What clients start has one shape, which can be taken
+// apart again.
+json config_again(std::string_view command) {
+  constexpr std::string_view kClients = "/bin/bash -l -c ";
+  if (!command.starts_with(kClients)) return {{"cmd", command}};
+  return {{"cmd", "/bin/bash"}, {"args", {"-l", "-c", command.substr(kClients.size())}}};
+}
+
 Task<Result<json>> list_processes(Call& call, Launches& launches) {
   ISOLA_CO_TRY(auto all, co_await call.service.commands(call.box));
   json out = json::array();
@@ -294,7 +315,7 @@ Task<Result<json>> list_processes(Call& call, Launches& launches) {
       item["config"] = launch->config;
       if (launch->tag) item["tag"] = *launch->tag;
     } else {
-      item["config"] = {{"cmd", command.command}};
+      item["config"] = config_again(command.command);
       if (!command.cwd.empty()) item["config"]["cwd"] = command.cwd;
     }
     out.push_back(std::move(item));

@@ -80,6 +80,7 @@ Task<Result<sandbox::Created>> create_of(sandbox::Service& service, sandbox::Cre
     request.snapshot = snapshot.id;
     request.template_name.clear();
     request.limits = snapshot.limits;
+    request.env["E2B_TEMPLATE_ID"] = template_id(service, request.project, snapshot.template_name);
   };
   if (is_image_id(name)) {
     ISOLA_CO_TRY(auto snapshot, service.find_snapshot(request.project, name));
@@ -135,7 +136,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   const std::string asked = network.notes.asked;
   request.metadata[kNotesLabel] = network.notes.to_text();
   request.env["E2B_SANDBOX"] = "true";
-  request.env["E2B_TEMPLATE_ID"] = request.template_name;
+  request.env["E2B_TEMPLATE_ID"] = options.template_id(request.project, request.template_name);
   auto created = co_await create_of(service, std::move(request));
   if (!created && created.error().code == Code::not_found)
     co_return fail(Code::not_found, "template " + log::quoted(asked_for) + " not found: " + created.error().message);

@@ -142,13 +142,14 @@ void Api::add_templates(http::Router& router) {
                 handled([service, builder = builder_](http::Exchange& ex) -> Task<Result<void>> {
                   std::string project = dialect::project_of(ex);
                   std::string name = without_tag(std::string(ex.param("template")));
-                  if (service->find_snapshot(project, name)) {
-                    ISOLA_CO_CHECK(co_await service->remove_snapshot(std::move(project), std::move(name)));
+                  // In the order in which a create looks: a snapshot is meant where there is no template of that name.
+                  if (find_built(*service, ex, name)) {
+                    ISOLA_CO_CHECK(builder->remove(project, plain_name(name)));
                     ex.reply(204);
                     co_return Result<void>();
                   }
-                  if (find_built(*service, ex, name)) {
-                    ISOLA_CO_CHECK(builder->remove(project, plain_name(name)));
+                  if (service->find_snapshot(project, name)) {
+                    ISOLA_CO_CHECK(co_await service->remove_snapshot(std::move(project), std::move(name)));
                     ex.reply(204);
                     co_return Result<void>();
                   }

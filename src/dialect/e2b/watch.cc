@@ -42,8 +42,15 @@ Task<Result<Watched>> begin(Call& call) {
   if (!place) co_return std::unexpected(std::move(place).error());
   if (place->stat.type != guest::FileType::dir) co_return fail(Code::invalid, "path " + path + " not a directory");
   guest::Watch args{.path = place->path, .user = "", .recursive = flag_of(call.body, "recursive")};
-  auto channel = call.link->open(guest::Op::watch, guest::encode(args));
-  ISOLA_CO_TRY(std::string ready, co_await channel->reply());
+  std::string bytes = guest::encode(args);
+  auto op = flag_of(call.body, "allowNetworkMounts") ? guest::Op::watch : guest::Op::watch_local;
+  auto channel = call.link->open(op, bytes);
+  auto ready = co_await channel->reply();
+  if (!ready && op == guest::Op::watch_local && ready.error().code == Code::unsupported) {
+    channel = call.link->open(guest::Op::watch, bytes);  // a guest of an earlier version
+    ready = co_await channel->reply();
+  }
+  if (!ready) co_return std::unexpected(std::move(ready).error());
   co_return Watched{place->path, channel, flag_of(call.body, "includeEntry")};
 }
 
@@ -117,6 +124,9 @@ Task<void> gather(std::shared_ptr<Watchers> all, std::string sandbox, std::strin
       if (!watcher->put(dialect::dump(event)))
         co_return watcher->fail({Code::internal, "watcher error: nobody fetched the events, and there are too many"});
   }
+  // Its folder was removed: what was seen of that is still to be fetched, and its watcher to be stopped.
+  auto end = co_await watched->channel->end();
+  if (!end && end.error().code == Code::not_found) co_return watcher->set_ended();
   all->remove(sandbox, id);
 }
 

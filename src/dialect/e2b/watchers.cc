@@ -38,6 +38,11 @@ Result<std::string> Watchers::Watcher::take() {
   return std::exchange(events_, {});
 }
 
+void Watchers::Watcher::set_ended() {
+  std::lock_guard lock(mutex_);
+  ended_ = true;
+}
+
 void Watchers::Watcher::cancel() {
   if (channel_) channel_->cancel();
 }
@@ -45,6 +50,7 @@ void Watchers::Watcher::cancel() {
 Result<std::string> Watchers::add(const sandbox::BoxPtr& box, const WatcherPtr& watcher) {
   std::string id = "w" + new_command_id();
   std::vector<OfBox> ended;  // let go outside of the lock
+  std::vector<WatcherPtr> over;
   std::lock_guard lock(mutex_);
   // Now and then, and rarer the more there are: work per call does not grow with their number.
   if (boxes_.size() >= sweep_at_) {
@@ -61,6 +67,15 @@ Result<std::string> Watchers::add(const sandbox::BoxPtr& box, const WatcherPtr& 
   }
   auto& of_box = boxes_[box->id()];
   of_box.box = box;
+  // Those of which nothing is to come any more make room.
+  if (of_box.by_id.size() >= kMostPerSandbox)
+    std::erase_if(of_box.by_id, [&](const auto& entry) {
+      std::unique_lock one(entry.second->mutex_);
+      if (!entry.second->ended_) return false;
+      one.unlock();
+      over.push_back(entry.second);
+      return true;
+    });
   if (of_box.by_id.size() >= kMostPerSandbox)
     return isola::fail(Code::exhausted, "too many watchers in this sandbox: remove some first");
   watcher->of_box_ = of_box.bytes;

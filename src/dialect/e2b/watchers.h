@@ -33,6 +33,7 @@ class Watchers {
     // It is over: its events are forgotten, and whoever comes for them is told why.
     void fail(Error why);
     Result<std::string> take();  // all of them, with commas between
+    void set_ended();            // no more are to come; those that are here can still be fetched
     void cancel();
 
    private:
@@ -41,6 +42,7 @@ class Watchers {
     std::mutex mutex_;
     std::string events_;
     std::optional<Error> error_;
+    bool ended_ = false;
     std::shared_ptr<std::atomic<size_t>> of_box_ = std::make_shared<std::atomic<size_t>>(0);
   };
   using WatcherPtr = std::shared_ptr<Watcher>;

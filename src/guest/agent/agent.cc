@@ -96,7 +96,9 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
     case Op::signal:
     case Op::wait:
     case Op::resize: return open_process(op, args);
-    case Op::watch: return with<Watch>(args, [this](Watch& w) { return open_watch(loop_, w); });
+    case Op::watch:
+    case Op::watch_local:
+      return with<Watch>(args, [&](Watch& w) { return open_watch(loop_, w, op == Op::watch_local); });
     case Op::dial:
       if (args.size() > sizeof(Dial::port))
         return with<DialPath>(args, [this](DialPath& d) { return open_dial(loop_, d); });

@@ -188,6 +188,8 @@ Result<pid_t> spawn(const Start& start, const User& user, const std::vector<std:
   std::vector<std::string> env;
   if (!start.replace_env) {
     env = {kPath, "HOME=" + user.home, "USER=" + user.name, "LOGNAME=" + user.name, "LANG=C.UTF-8"};
+    // Else a shell looks it up itself, which is a program's libraries and a few files for each.
+    if (!user.shell.empty()) env.push_back("SHELL=" + user.shell);
     // Where the launcher put one: random numbers that a fork of the sandbox does not repeat (guest/entropy).
     static const bool own_entropy = ::access(kOpensslConf + sizeof "OPENSSL_CONF", R_OK) == 0;
     if (own_entropy) env.push_back(kOpensslConf);

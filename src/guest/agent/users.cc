@@ -43,7 +43,7 @@ std::string_view cut(std::string_view& text, char at) {
 }
 
 struct Passwd {
-  std::string_view name, home;
+  std::string_view name, home, shell;
   uint32_t uid = 0, gid = 0;
 };
 
@@ -57,6 +57,7 @@ bool find_passwd(std::string_view passwd, F wanted, Passwd& out) {
     auto uid = cut(line, ':'), gid = cut(line, ':');
     cut(line, ':');
     p.home = cut(line, ':');
+    p.shell = line;
     if (p.name.empty() || !number(uid, p.uid) || !number(gid, p.gid) || !wanted(p)) continue;
     out = p;
     return true;
@@ -89,12 +90,12 @@ Result<User> resolve_user(std::string_view text, std::string_view passwd, std::s
   uint32_t uid = 0, gid = 0;
   if (number(first, uid)) {
     if (find_passwd(passwd, [&](const Passwd& e) { return e.uid == uid; }, p)) {
-      user = {p.uid, p.gid, {}, std::string(p.name), std::string(p.home)};
+      user = {p.uid, p.gid, {}, std::string(p.name), std::string(p.home), std::string(p.shell)};
     } else {
       user = {uid, uid, {}, std::string(first), uid == 0 ? "/root" : "/"};
     }
   } else if (find_passwd(passwd, [&](const Passwd& e) { return e.name == first; }, p)) {
-    user = {p.uid, p.gid, {}, std::string(p.name), std::string(p.home)};
+    user = {p.uid, p.gid, {}, std::string(p.name), std::string(p.home), std::string(p.shell)};
   } else if (first != "root") {
     return fail(Code::not_found, "no such user: " + std::string(text.substr(0, 64)));
   }

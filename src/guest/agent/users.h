@@ -19,7 +19,7 @@ namespace isola::guest {
 struct User {
   uint32_t uid = 0, gid = 0;
   std::vector<uint32_t> groups;
-  std::string name = "root", home = "/root";
+  std::string name = "root", home = "/root", shell = {};  // no shell: nobody knows
 };
 
 Result<User> resolve_user(std::string_view text);

@@ -16,6 +16,8 @@ TEST(Users, Resolve) {
   ASSERT_TRUE(u);
   EXPECT_EQ(u->uid, 1000u);
   EXPECT_EQ(u->home, "/home/user");
+  EXPECT_EQ(u->shell, "/bin/bash");
+  EXPECT_EQ(resolve_user("4242", kPasswd, kGroup)->shell, "");
   EXPECT_EQ(u->groups, (std::vector<uint32_t>{1000, 27, 99}));
   EXPECT_EQ(resolve_user("1000", kPasswd, kGroup)->name, "user");
   EXPECT_EQ(resolve_user("1000:5", kPasswd, kGroup)->groups, (std::vector<uint32_t>{5}));

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -35,7 +36,8 @@ class WatchChannel : public Channel {
         inotify_(std::move(inotify)) {}
   ~WatchChannel() override { arm(false); }
 
-  Result<void> begin() {
+  Result<void> begin(bool local_only) {
+    if (local_only) ISOLA_CHECK(must_be_local());
     int wd = ::inotify_add_watch(inotify_.get(), root_.c_str(), kMask);
     if (wd < 0) return sys_error("cannot watch " + shown(root_));
     paths_[wd] = "";
@@ -68,6 +70,20 @@ class WatchChannel : public Channel {
     std::string path;
     bool announce;  // it is new: what is in it is told as created
   };
+
+  Result<void> must_be_local() const {
+    struct statfs there{};
+    if (::statfs(root_.c_str(), &there) < 0) return sys_error("cannot watch " + shown(root_));
+    switch (static_cast<uint32_t>(there.f_type)) {
+      case 0x65735546:  // FUSE
+      case 0x6969:      // NFS
+      case 0x517b:      // SMB
+      case 0xff534d42:  // CIFS
+      case 0xfe534d42:  // SMB2
+        return fail(Code::invalid, "cannot watch path on network filesystem: " + shown(root_));
+      default: return {};
+    }
+  }
 
   bool scanning() const { return dir_ || !scan_.empty(); }
   std::string full(const std::string& path) const { return path.empty() ? root_ : root_ + "/" + path; }
@@ -207,7 +223,7 @@ class WatchChannel : public Channel {
 
 }  // namespace
 
-Result<Mux::Opened> open_watch(Loop& loop, const Watch& a) {
+Result<Mux::Opened> open_watch(Loop& loop, const Watch& a, bool local_only) {
   if (a.path.empty() || a.path[0] != '/' || a.path.find('\0') != std::string::npos) {
     return fail(Code::invalid, "a path must begin with /");
   }
@@ -216,7 +232,7 @@ Result<Mux::Opened> open_watch(Loop& loop, const Watch& a) {
   Fd inotify(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (!inotify) return sys_error("cannot watch folders");
   auto channel = std::make_unique<WatchChannel>(loop, a, std::move(user), std::move(inotify));
-  ISOLA_CHECK(channel->begin());
+  ISOLA_CHECK(channel->begin(local_only));
   return Mux::Opened{std::move(channel), {}};
 }
 

@@ -6,6 +6,6 @@
 
 namespace isola::guest {
 
-Result<Mux::Opened> open_watch(Loop& loop, const Watch& watch);
+Result<Mux::Opened> open_watch(Loop& loop, const Watch& watch, bool local_only);
 
 }  // namespace isola::guest

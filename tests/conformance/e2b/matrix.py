@@ -9,8 +9,10 @@ WHAT = {"js": "JavaScript SDK (`e2b` on npm)", "python": "Python SDK (`e2b` on P
 
 
 # What passes its tests and is less than E2B's all the same; the guide says it, too. By method, in whatever spelling of its language.
-LESS = [(re.compile(pattern + "$"), why) for pattern, why in (
-    (r"Sandbox\.create", "always by token: `secure: false` is taken and opens nothing"),
+# A third word: only of lines before these, which still have what it is about.
+LESS = [(re.compile(pattern + "$"), why, *before) for pattern, why, *before in (
+    (r"Sandbox\.create", "always by token: `secure: false` is taken and opens nothing",
+     {"js": (2, 51), "python": (2, 63), "interpreter-js": (2, 8), "interpreter-python": (2, 11)}),
     (r"Sandbox\.create with network\.rules", "of HTTPS requests to port 443; hosts are names, not networks; one secret per header; secrets for keys of scope `admin`"),
     (r"Sandbox\.create with mcp", "of the servers that the gateway of this server knows"),
     (r"commands\.run", "ends with its own process: what children say that outlive it is not in its output"),
@@ -18,11 +20,17 @@ LESS = [(re.compile(pattern + "$"), why) for pattern, why in (
     (r"Secret\.(create|update|get_?[iI]nfo|exists|destroy|list)", "for keys of scope `admin`; names have at most 63 of letters, digits, `-`, `_` and `.`"),
     (r"sandbox metrics", "no history: one sample, the present"),
     (r"sandbox logs( with --follow)?", "the ledger's entries about the sandbox, not what a daemon inside wrote"),
-    (r"Sandbox\.pause with strict", "taken and without effect: a pause does not look whether what is inside answers"),
 )]
 
 
-def cell(lines):
+def is_less(entry, kind, version, method):
+    pattern, _, *before = entry
+    if not pattern.match(method):
+        return False
+    return not before or kind not in before[0] or tuple(int(part) for part in version.split(".")[:2]) < before[0][kind]
+
+
+def cell(lines, kind, version):
     """works / partly / not, and why."""
     done = [line for line in lines if line["result"] != "skipped"]
     if not done:
@@ -35,7 +43,7 @@ def cell(lines):
         return "partly", "fails: " + "; ".join(sorted({line["test"] for line in bad}))
     if missing:
         return "not", missing
-    less = sorted({line["partly"] for line in done if line.get("partly")} | {why for pattern, why in LESS if pattern.match(done[0]["method"])})
+    less = sorted({line["partly"] for line in done if line.get("partly")} | {entry[1] for entry in LESS if is_less(entry, kind, version, done[0]["method"])})
     if less:
         return "partly", "; ".join(less)
     return "works", None
@@ -76,7 +84,7 @@ def rows(results, kind):
         for line in lines if k == kind else []:
             methods.setdefault(line["method"], {}).setdefault(version, []).append(line)
     versions = [version for k, version in results if k == kind]
-    return {method: {version: cell(by_version.get(version, [])) for version in versions} for method, by_version in methods.items()}
+    return {method: {version: cell(by_version.get(version, []), kind, version) for version in versions} for method, by_version in methods.items()}
 
 
 def read(text):

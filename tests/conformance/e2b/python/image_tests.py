@@ -1,6 +1,9 @@
 """Pause, connect, fork and snapshots: what ran goes on, and what was made of it is its own."""
 import datetime
+import http.server
+import json
 import os
+import threading
 
 import e2b
 from flavour import ASYNC, NEWEST, TEMPLATE, VERSION, Face, NotFound, Sandbox, named, own, using
@@ -156,10 +159,28 @@ def _():
         rebooted(sandbox)
 
 
-@test("Sandbox.pause with strict", "one that answers is paused")
+class Seen(http.server.BaseHTTPRequestHandler):
+    """Takes what it is asked: what the option says on the wire; that the server does it shows tests/server/e2b_test.py."""
+    bodies = []
+
+    def do_POST(self):
+        self.bodies.append(json.loads(self.rfile.read(int(self.headers["content-length"] or 0)) or b"{}"))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@test("Sandbox.pause with strict", "asks for what the server looks at, and one that answers is paused")
 def _():
     if VERSION < (2, 60):
         raise Skip("this line has no such option")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Seen) as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        Sandbox.pause(NOWHERE, strict=True, api_url=f"http://127.0.0.1:{listener.server_port}")
+        listener.shutdown()
+    assert Seen.bodies.pop().get("requireHealthyGuest") is True
     with using() as sandbox:
         sandbox.pause(strict=True)
         assert sandbox.get_info().state == "paused"
