@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "gate/http1_head.h"
 #include "gate/sandbox.h"
 
 namespace isola::gate {
@@ -37,26 +36,6 @@ void keep_narrow(const Fd& fd) {
 void reset_on_close(const Fd& fd) {
   linger now{.l_onoff = 1, .l_linger = 0};
   if (fd) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-}
-
-// Whether what a client says first is a request in clear: of whatever method, and HTTP/2's, too ("PRI * HTTP/2.0").
-// What other protocols begin with may look the same up to the end of the line.
-enum class Likeness { yes, no, unknown };
-Likeness looks_like_http(std::string_view first) {
-  constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS", "CONNECT"};
-  first.remove_prefix(std::min(first.find_first_not_of("\r\n"), first.size()));
-  const size_t end = first.find('\n');
-  const auto line = first.substr(0, end);
-  const size_t gap = line.find_first_of(" \t");
-  const auto method = line.substr(0, gap);
-  if (!method.empty() && !is_field_name(method)) return Likeness::no;
-  if (gap == line.npos && first.size() > kMaxHead) return Likeness::yes;  // and refused, as a head that is too large
-  if (gap == line.npos) return end == first.npos ? Likeness::unknown : Likeness::no;
-  if (std::ranges::find(kMethods, method) != std::end(kMethods)) return Likeness::yes;  // also without a version
-  const auto version = std::ranges::search(
-      line, std::string_view("HTTP/"), [](char a, char b) { return a == b || (a >= 'a' && a <= 'z' && a - 32 == b); });
-  if (!version.empty() || first.size() > kMaxHead) return Likeness::yes;
-  return end == first.npos ? Likeness::unknown : Likeness::no;
 }
 
 }  // namespace
@@ -206,6 +185,8 @@ void Flow::inspect() {
     std::string_view bytes(buffer, static_cast<size_t>(n));
     held_.append(bytes);
     auto state = hello_->feed(bytes);
+    const bool begins_in_clear = state == ClientHelloReader::State::not_tls && !cleartext_;
+    if (begins_in_clear) cleartext_ = true;
     if (!may_hold()) {
       if (!refused({Reason::too_many_connections, "first messages"})) inspected();
       return;
@@ -213,13 +194,12 @@ void Flow::inspect() {
     switch (state) {
       case ClientHelloReader::State::more: sandbox_.is_young(*this); continue;
       case ClientHelloReader::State::not_tls:
-        cleartext_ = true;
         if (!guards_placeholders_) return inspected();
         // A placeholder that leaves in clear is refused: for that the request must be read.
-        switch (looks_like_http(held_)) {
-          case Likeness::unknown: sandbox_.is_young(*this); continue;
-          case Likeness::yes: intercepts_ = true; break;
-          case Likeness::no: break;
+        switch (first_line_.feed(begins_in_clear ? held_ : bytes)) {
+          case FirstLine::Likeness::unknown: sandbox_.is_young(*this); continue;
+          case FirstLine::Likeness::yes: intercepts_ = true; break;
+          case FirstLine::Likeness::no: break;
         }
         return inspected();
       case ClientHelloReader::State::bad:

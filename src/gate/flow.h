@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "gate/client_hello.h"
+#include "gate/first_line.h"
 #include "gate/hello_walk.h"
 #include "gate/interception.h"
 #include "gate/lookup.h"
@@ -141,6 +142,7 @@ class Flow : public Handler {
   Reason hello_problem_ = Reason::allowed;    // where the policy only learns
   std::unique_ptr<ClientHelloReader> hello_;  // while the first bytes are judged
   std::unique_ptr<HelloWalk> walk_;           // after that, while another hello could follow
+  FirstLine first_line_;                      // of one in clear that is guarded
   std::string held_;                          // the client's first bytes
   size_t attempts_ = 0;                       // to connect
   size_t charged_ = 0;                        // for them, in the sandbox's share
