@@ -176,7 +176,8 @@ void Flow::inspect() {
     if (n < 0) return finish(true);
     if (n == 0) {
       client_.eof = true;
-      if (hello_ && refused({Reason::bad_hello, "cut off"})) return;
+      // A first line that ends here is no request, or it would have been taken for one.
+      if (hello_ && !cleartext_ && refused({Reason::bad_hello, "cut off"})) return;
       if (intercepts_) return finish(true);  // it never said anything
       return inspected();
     }
@@ -242,9 +243,11 @@ Verdict Flow::judge_hello(const ClientHello& hello) {
   return verdict_;
 }
 
-// A policy that learns only notes what the one that comes of it would refuse.
+// A policy that learns only notes what the one that comes of it would refuse. What cannot be read cannot be searched
+// for a placeholder either: where that is to be done it is refused, whatever the policy.
 bool Flow::refused(const Verdict& verdict, const std::string& address) {
-  if (intercepts_ || must_say_name(*egress_)) return deny(verdict, address), true;
+  const bool guarded = guards_tls_ || (guards_placeholders_ && cleartext_);
+  if (intercepts_ || guarded || must_say_name(*egress_)) return deny(verdict, address), true;
   hello_problem_ = verdict.reason;
   return false;
 }
