@@ -227,6 +227,15 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
     back_to_sleep();
     co_return std::unexpected(buckets.error());
   }
+  // What it was granted it has to be granted again: what comes out of an image may have been waiting for this. Before
+  // there is anything: whoever finds it alive, or has it run without its policy, does not know what was asked here.
+  if (!request.keep_grants.value_or(record.keep_grants)) {
+    auto dropped = co_await drop_grants(box);
+    if (!dropped) {
+      back_to_sleep();
+      co_return std::unexpected(dropped.error());
+    }
+  }
   std::optional<Launching> under_way(std::in_place, *this);
   auto ask = launch_of(record, std::move(*buckets));
   ask.files_only = request.files_only;
@@ -254,11 +263,8 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   }
   box->set_link(GuestLink::start(box->home(), std::move(launched->link), settings().patience, box->screening()));
   note_buckets(box, request.by);
-  // It reaches nothing until its policy is in force. What it was granted it has to be granted again: what comes out of
-  // an image may have been waiting for this.
-  Result<void> ready;
-  if (!request.keep_grants.value_or(record.keep_grants)) ready = co_await drop_grants(box);
-  if (ready) ready = co_await renew_network(box, fresh);
+  // It reaches nothing until its policy is in force.
+  auto ready = co_await renew_network(box, fresh);
   bool anew = launched->reply.birth == Birth::cold;
   // Its processes were not kept, and their numbers are given to others.
   if (anew)

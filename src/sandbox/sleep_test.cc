@@ -158,6 +158,35 @@ TEST_F(SleepTest, AResumeThatCannotBeWrittenDownComesThroughLater) {
   EXPECT_EQ(stored(id).state, State::running);
 }
 
+// Whoever finds it alive, or makes it go on when the disk has room again, knows only what is in the store.
+TEST_F(SleepTest, GrantsAreGoneBeforeAnythingIsResumed) {
+  auto id = paused();
+  ASSERT_TRUE(store_->insert_secret({.project = "default", .name = "token", .sealed = "sealed"}));
+  store::BindingRecord grant{.id = "b1", .project = "default", .scope = store::BindingScope::sandbox, .subject = id};
+  grant.secret = "token";
+  grant.body = R"({"names":["a.example"]})";
+  ASSERT_TRUE(store_->insert_binding(grant));
+  ASSERT_TRUE(store_->change_sandbox(id, {.keep_grants = true}));
+  ASSERT_TRUE(start({.patience = std::chrono::milliseconds(20)}));
+  auto box = adopted(id);
+  auto grants = [&] { return store_->list_bindings("default", store::BindingScope::sandbox, id)->size(); };
+  ASSERT_EQ(grants(), 1u);
+  run_sql("CREATE TRIGGER full BEFORE DELETE ON bindings BEGIN SELECT RAISE(ABORT, 'full'); END");
+  ResumeRequest without;
+  without.keep_grants = false;
+  ASSERT_FALSE(wait(service_->resume(box, without)));
+  EXPECT_EQ(fake_.asked(launcher::Op::launch), 0);
+  EXPECT_EQ(box->state(), State::paused);
+  EXPECT_EQ(stored(id).state, State::paused);
+  empty_disk();
+  fake_.hold(launcher::Op::launch);
+  auto resumed = begin(service_->resume(box, without));
+  fake_.wait_for(launcher::Op::launch, 1);
+  EXPECT_EQ(grants(), 0u);
+  fake_.release(launcher::Op::launch);
+  (void)resumed.get();
+}
+
 // ---- scrub ----------------------------------------------------------------------------------------------------------
 
 TEST_F(SleepTest, WhatTheDiskHasLostIsFoundOneAfterTheOther) {
