@@ -84,6 +84,19 @@ bool set_name(X509_NAME* name, const char* field, const std::string& value) {
                                     static_cast<int>(value.size()), -1, 0) == 1;
 }
 
+// As it is: no text in which a comma would begin another name.
+bool set_only_name(X509* certificate, const std::string& name, bool critical) {
+  Held<GENERAL_NAMES, GENERAL_NAMES_free> all(sk_GENERAL_NAME_new_null());
+  Held<GENERAL_NAME, GENERAL_NAME_free> one(GENERAL_NAME_new());
+  Held<ASN1_IA5STRING, ASN1_IA5STRING_free> text(ASN1_IA5STRING_new());
+  if (!all || !one || !text || ASN1_STRING_set(text.get(), name.data(), static_cast<int>(name.size())) != 1)
+    return false;
+  GENERAL_NAME_set0_value(one.get(), GEN_DNS, text.release());
+  if (sk_GENERAL_NAME_push(all.get(), one.get()) <= 0) return false;
+  one.release();
+  return X509_add1_ext_i2d(certificate, NID_subject_alt_name, all.get(), critical, X509V3_ADD_DEFAULT) == 1;
+}
+
 bool set_random_serial(X509* certificate) {
   unsigned char bytes[16];
   if (RAND_bytes(bytes, sizeof bytes) != 1) return false;
@@ -152,8 +165,7 @@ Result<std::shared_ptr<const Leaf>> Authority::leaf(const std::string& name) {
       !extend(certificate, certificate_.get(), NID_ext_key_usage, "serverAuth") ||
       !extend(certificate, certificate_.get(), NID_subject_key_identifier, "hash") ||
       !extend(certificate, certificate_.get(), NID_authority_key_identifier, "keyid:always") ||
-      !extend(certificate, certificate_.get(), NID_subject_alt_name, (fits ? "DNS:" : "critical,DNS:") + name) ||
-      X509_sign(certificate, key_.get(), EVP_sha256()) == 0)
+      !set_only_name(certificate, name, !fits) || X509_sign(certificate, key_.get(), EVP_sha256()) == 0)
     return std::unexpected(failed("cannot make a certificate"));
   if (leaves_.size() == kLeaves) {
     leaves_.erase(order_.front());
