@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from island import ISOLA, Server, built, eventually
+from island import FULL, ISOLA, Server, built, eventually
 from tls_world import Authority, Names
 
 TEMPLATE = next((name for name in ("base", "code-interpreter") if built(name)), None)  # with Python inside
@@ -127,10 +127,11 @@ class Published(unittest.TestCase):
         self.assertTrue(all("d" not in key for key in keys.json["keys"]), "public parts only")
 
 
-@unittest.skipUnless(TEMPLATE, "no template with Python is built")
+@unittest.skipUnless(TEMPLATE or FULL, "no template with Python is built")
 class Tokens(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        assert TEMPLATE, "a full run has a template with Python: nothing was tried"
         cls.authority = Authority(NAME)
         cls.web = cls.authority.serve(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream))
         cls.github = cls.authority.serve(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Github))
