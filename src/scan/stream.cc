@@ -11,6 +11,7 @@ namespace {
 // A beginning that is shorter is looked for by the filter again: cheaper than to follow it byte by byte. A longer one
 // is followed to its end, so that a stream of nothing but beginnings costs no more than a constant for each byte.
 constexpr uint32_t kShallow = 4;
+constexpr size_t kJoined = 4096;  // at least, and as much as was held: so it stays a constant for each byte
 }  // namespace
 
 Stream::~Stream() { ::explicit_bzero(held_.data(), held_.size()); }
@@ -55,6 +56,14 @@ void Stream::take(std::string_view bytes, std::string* out, std::vector<Hit>& hi
     if (out) out->append(bytes);
     return;
   }
+  // Only a beginning is joined with what was held: after that there is mostly nothing to join any more.
+  for (size_t step; !held_.empty() && bytes.size() > (step = std::max(kJoined, held_.size()));
+       bytes.remove_prefix(step))
+    take_piece(bytes.substr(0, step), out, hits);
+  take_piece(bytes, out, hits);
+}
+
+void Stream::take_piece(std::string_view bytes, std::string* out, std::vector<Hit>& hits) {
   const size_t before = held_.size();
   std::string joined;
   std::string_view all = bytes;

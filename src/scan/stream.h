@@ -70,6 +70,7 @@ class Stream {
 
  private:
   void take(std::string_view bytes, std::string* out, std::vector<Hit>& hits);
+  void take_piece(std::string_view bytes, std::string* out, std::vector<Hit>& hits);
   // `all`: what was held and what came, searched; `start`: the first of it that has not gone out.
   void decide(std::string_view all, size_t start, uint64_t offset, std::string* out);
   void let_go(size_t most, std::string* out);

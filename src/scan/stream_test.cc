@@ -208,6 +208,31 @@ TEST(Scan, AsTheSlowSearchFindsIt) {
   EXPECT_GT(found, 1000u);
 }
 
+// A long piece behind one that ended in a beginning: that is followed, and what lies where the joining ends is found.
+TEST(Scan, AsTheSlowSearchFindsItInALongPieceBehindABeginning) {
+  const std::string value = "ghx_9vK2mQ7", prefix = value.substr(0, value.size() - 1);
+  const std::string many(9000, 'a');
+  const std::vector<Value> values = {{"v", value}, {"many", many + "b"}};
+  auto automaton = automaton_of(values);
+  for (const size_t begun : {size_t{1}, prefix.size(), size_t{8500}}) {
+    const std::string first = "x" + (begun > value.size() ? many.substr(0, begun) : value.substr(0, begun));
+    for (size_t at = 4096 - 12; at <= 4096 + 1; ++at) {
+      std::string rest = begun > value.size() ? many.substr(begun) + "b" : value.substr(begun);
+      rest.resize(20'000, '.');
+      for (size_t step : {size_t{0}, size_t{4096}, size_t{8500 - 4096}}) rest.replace(at + step, value.size(), value);
+      rest.replace(13'000, prefix.size(), prefix);
+      rest.replace(rest.size() - 5, 5, value, 0, 5);
+      const std::string all = first + rest;
+      auto wanted = find_slowly(values, all);
+      EXPECT_GE(wanted.size(), 3u);
+      size_t piece = 0;
+      auto seen = pass(automaton, all, [&] { return piece++ ? rest.size() : first.size(); });
+      ASSERT_EQ(seen.hits, wanted) << begun << " at " << at;
+      ASSERT_EQ(seen.out, blotted(all, wanted)) << begun << " at " << at;
+    }
+  }
+}
+
 // Long stretches without anything are skipped by another way than short ones.
 TEST(Scan, AsTheSlowSearchFindsItInLongStreams) {
   std::mt19937 random(815);
