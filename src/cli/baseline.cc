@@ -49,13 +49,14 @@ using Row = std::vector<std::string>;
 class Baseline {
  public:
   Baseline(sqlite::Database store, std::vector<sqlite::Database> ledger, AuditPlace place, ledger::VerifyOptions verify,
-           std::string project, ImageFiles files)
+           std::string project, ImageFiles files, bool lists_all)
       : store_(std::move(store)),
         ledger_(std::move(ledger)),
         place_(std::move(place)),
         verify_(std::move(verify)),
         project_(std::move(project)),
-        files_(std::move(files)) {}
+        files_(std::move(files)),
+        lists_all_(lists_all) {}
 
   Result<std::vector<Point>> run() {
     struct Step {
@@ -118,11 +119,12 @@ class Baseline {
     ISOLA_TRY(bool row, query.bind(table, column, column).step());
     return row && query.integer(0) > 0;
   }
-  // The first few, and how many more.
-  static std::string some(const std::vector<std::string>& all) {
+  // For people the first few, and how many more.
+  std::string some(const std::vector<std::string>& all) const {
+    const size_t most = lists_all_ ? all.size() : 3;
     std::string out;
-    for (size_t i = 0; i < std::min<size_t>(all.size(), 3); ++i) out += (i ? ", " : "") + all[i];
-    return all.size() > 3 ? fmt::format("{} and {} more", out, all.size() - 3) : out;
+    for (size_t i = 0; i < std::min(all.size(), most); ++i) out += (i ? ", " : "") + all[i];
+    return all.size() > most ? fmt::format("{} and {} more", out, all.size() - most) : out;
   }
   static std::string count(size_t n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('x') ? "es" : "s");
@@ -185,8 +187,9 @@ class Baseline {
       return unknown("the files of these could not be looked at: " + some(files_.missed) +
                      " (as root, while the launcher runs, and not of what is archived)");
     return held(
-        fmt::format("no token in environment, labels and build steps of {}, nor in the {} of their layers and "
-                    "of this machine's templates (but for what packages have in /usr)",
+        fmt::format("nothing that has the looks of a token in environment, labels and build steps of {}, nor in the {} "
+                    "of their layers and of this machine's templates (but for what packages have in /usr); secrets "
+                    "that have no looks of their own, such as passwords, are not looked for",
                     count(looked_at, "image") + " and builds", count(files_.texts, "file")));
   }
 
@@ -299,21 +302,19 @@ class Baseline {
       const int64_t since = std::max(std::stoll("0" + row[3]), std::stoll("0" + row[5]));
       if (row[4] == "1" && since < milliseconds_now() - kAsleepTooLong) asleep.push_back(row[0]);
     }
-    ISOLA_TRY(auto projects,
-              rows(store_,
-                   "SELECT id, limit_live > 0 OR budget_cpu > 0 OR budget_wall > 0 OR budget_money > 0 OR "
-                   "budget_commands > 0 OR budget_bytes > 0 FROM projects WHERE id LIKE ?",
-                   2));
+    ISOLA_TRY(auto projects, rows(store_,
+                                  "SELECT id, budget_cpu > 0 OR budget_wall > 0 OR budget_money > 0 OR "
+                                  "budget_commands > 0 OR budget_bytes > 0 FROM projects WHERE id LIKE ?",
+                                  2));
     for (const auto& row : projects)
       if (row[1] != "1") loose.push_back(row[0]);
     std::vector<std::string> why;
     if (!endless.empty()) why.push_back("neither deadline nor idle limit: " + some(endless));
     if (!idle.empty()) why.push_back("running, and not used for a day: " + some(idle));
     if (!asleep.empty()) why.push_back("asleep for more than a week, and nothing deletes them: " + some(asleep));
-    if (!loose.empty()) why.push_back("no limit of living sandboxes and no budget: project " + some(loose));
+    if (!loose.empty()) why.push_back("no budget: project " + some(loose));
     if (!why.empty()) return broken(fmt::format("{}", fmt::join(why, "; ")));
-    return held(fmt::format("{} living, each with an end; every project has a limit or a budget",
-                            count(boxes.size(), "sandbox")));
+    return held(fmt::format("{} living, each with an end; every project has a budget", count(boxes.size(), "sandbox")));
   }
 
   // Of living sandboxes: "i… (the secret's name)".
@@ -464,6 +465,7 @@ class Baseline {
   ledger::VerifyOptions verify_;
   std::string project_;
   ImageFiles files_;
+  bool lists_all_;
 };
 
 Result<std::string> project_id(sqlite::Database& store, const std::string& text) {
@@ -518,7 +520,8 @@ Result<int> audit_baseline(const Common& common, const std::string& project, con
   ISOLA_CHECK(step_up());
   ImageFiles files = look_into_images(common.data_dir, common.cache_dir, images_of(store, id));
   ISOLA_CHECK(step_down(place.folder));
-  ISOLA_TRY(auto points, Baseline(std::move(store), std::move(ledger), place, verify, id, std::move(files)).run());
+  ISOLA_TRY(auto points,
+            Baseline(std::move(store), std::move(ledger), place, verify, id, std::move(files), common.json).run());
   const bool all = std::all_of(points.begin(), points.end(), [](const Point& one) { return one.stand == Stand::held; });
   if (common.json) {
     json list = json::array();

@@ -295,14 +295,14 @@ class Audit(unittest.TestCase):
         self.assertEqual(stands["egress is reviewed: denied unless a rule allows it"]["stand"], "held")
         # The first key may administer, and makes sandboxes: that is told.
         self.assertEqual(stands["callers' keys may no more than they need"]["stand"], "not held")
-        # The default project has no limit.
+        # The default project has no budget.
         bounded = stands["bounded lifetimes and budgets, no idle sandboxes"]
         self.assertEqual(bounded["stand"], "not held", bounded)
         out = audit(self.server, "baseline", "default", ok=(1,))
         self.assertIn("not held", out.stdout)
         audit(self.server, "baseline", "nobody", ok=(125,))
         # What is put right is held; what gets worse is not.
-        self.server.request("PATCH", "/v1/projects/default", {"limits": {"live_sandboxes": 10}})
+        self.server.request("PATCH", "/v1/projects/default", {"budget": {"wall_seconds": 100000}})
         endless = self.server.create(timeout=0)
         token = "gh" + "p_" + "".join(random.Random(1).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij0123456789", k=36))
         self.server.create(env={"TOKEN": token}, network="all", timeout=600)
@@ -314,7 +314,7 @@ class Audit(unittest.TestCase):
         eventually(lambda: again()["a fresh or isolated sandbox for each task"]["stand"] == "not held", what="two tasks in one")
         stands = again()
         self.assertIn(endless["id"], stands["bounded lifetimes and budgets, no idle sandboxes"]["by"])
-        self.assertNotIn("no limit", stands["bounded lifetimes and budgets, no idle sandboxes"]["by"])
+        self.assertNotIn("no budget", stands["bounded lifetimes and budgets, no idle sandboxes"]["by"])
         injected = stands["secrets come from the vault, at use"]
         self.assertEqual(injected["stand"], "not held")
         self.assertIn("GitHub personal access token", injected["by"])
