@@ -144,9 +144,12 @@ class Projects(unittest.TestCase):
         key = self.server.post("/v1/keys", {"project": self.project, "scope": "admin"}).json["secret"]
         made = self.server.post("/v1/sandboxes", {"network": "allow a.example"}, key=key).json
 
+        kept = f"{self.server.data}/gate/{made['id']}"
+
         def told():
-            with open(f"{self.server.data}/gate/{made['id']}", "rb") as kept:
-                return kept.read()
+            with open(kept, "rb") as file:
+                return file.read()
+        eventually(lambda: os.path.exists(kept), what="the first policy")  # no create waits for the gate
         self.assertNotIn(b"allow b.example", told())
         self.server.get("/v1/ledger")  # what is queued is written
         ledger = sqlite3.connect(os.path.join(self.server.data, "server/ledger.db"), isolation_level=None)
