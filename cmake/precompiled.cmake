@@ -38,6 +38,6 @@ function(isola_precompile)
     endif()
     target_precompile_headers(${target} REUSE_FROM isola_precompiled_${kind})
     # GCC forgets that these are other people's headers, and warns of what it inlines from them: false alarms.
-    target_compile_options(${target} PRIVATE -fpch-preprocess -Wno-stringop-overflow -Wno-array-bounds)
+    target_compile_options(${target} PRIVATE -fpch-preprocess -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
   endforeach()
 endfunction()
