@@ -36,7 +36,7 @@ results_begin() {
     echo "# Full run of $(date -u +%F)"
     echo
     machine_lines
-    echo "- boundary: jail"
+    echo "- boundaries: the jail"
     echo
     echo "| ended (UTC) | part | result |"
     echo "| --- | --- | --- |"
@@ -62,7 +62,12 @@ skip_reasons() {  # skip_reasons XML…
 }
 # What this machine could not run stands beside what passed: a suite that skipped is not one that passed.
 results_end() {
-  local skipped dir
+  local skipped dir engines
+  # What `isola doctor` finds here is what the tests found: "works  boundary gvisor              runsc 0.0, platform …"
+  for dir in "${SUITES_RUN[@]}"; do
+    engines=$("$dir/bin/isola" doctor 2>/dev/null | sed -nE 's/^works +boundary ([a-z]+) +(.*)/\1 (\2)/p; ' | sed -E 's, \((.*) \(/[^)]*\)\), (\1),' | paste -sd'|' | sed 's/|/; /g' || true)
+    [[ -z $engines ]] || sed -i "s~^- boundaries: .*~- boundaries: ${engines//[~&]/ }~" "$RESULTS"
+  done
   skipped=$({
     echo "$SKIPPED_EARLIER"
     # Of this run alone: other presets may hold what was built and skipped weeks ago.
