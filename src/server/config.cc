@@ -101,7 +101,10 @@ constexpr Setting kSettings[] = {
     SETTING("tls_certificate", "path", "PEM file with the certificate and its chain", tls_certificate),
     SETTING("tls_key", "path", "PEM file with the private key", tls_key),
     SETTING("allow_plain", "true or false", "listen on other addresses than loopback without TLS", allow_plain),
-    SETTING("domain", "name", "sandbox ports appear as PORT-ID.DOMAIN", domain),
+    SETTING("domain", "name",
+            "sandbox ports appear as PORT-ID.DOMAIN; where none is set and the server listens in clear on loopback "
+            "only, as PORT-ID.localhost",
+            domain),
     SETTING("hosts", "names", "further host names under which the API may be called", hosts),
     SETTING("issuer", "URL", "who signs tokens of sandboxes' identities: where this server is reached from outside",
             issuer),
@@ -220,6 +223,15 @@ Result<Config> load_config(const std::string& file, const std::vector<Given>& fl
   for (char& c : config.domain) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   ISOLA_CHECK(check(config));
   return config;
+}
+
+std::string domain_of_ports(const Config& config) {
+  if (!config.domain.empty() || !config.tls_certificate.empty()) return config.domain;
+  for (const auto& address : config.listen) {
+    auto at = http::parse_host_port(address);
+    if (!at || reach_of(at->first) != Reach::loopback) return {};
+  }
+  return "localhost";
 }
 
 Result<void> check(const Config& config) {

@@ -53,6 +53,17 @@ TEST_F(ConfigTest, ADomainHasNoCase) {
   EXPECT_EQ(load_config("", {{"domain", "Ports.Example.ORG", "the command line"}})->domain, "ports.example.org");
 }
 
+TEST_F(ConfigTest, PortsHaveNamesOnTheMachineItself) {
+  auto domain = [](std::vector<Given> flags) {
+    auto config = load_config("", flags);
+    return config ? domain_of_ports(*config) : config.error().message;
+  };
+  EXPECT_EQ(domain({}), "localhost");
+  EXPECT_EQ(domain({{"listen", "127.0.0.1:1,[::1]:2", "the command line"}}), "localhost");
+  EXPECT_EQ(domain({{"domain", "a.example", "the command line"}}), "a.example");
+  EXPECT_EQ(domain({{"listen", "0.0.0.0:1", "the command line"}, {"allow_plain", "true", "the command line"}}), "");
+}
+
 TEST_F(ConfigTest, MistakesAreNamedWithTheirPlace) {
   auto message = [&](const std::string& text) {
     auto config = load_config(file(text), {});

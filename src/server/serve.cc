@@ -255,7 +255,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   };
   native::Options native_options{
       .hosts = config.hosts,
-      .domain = config.domain,
+      .domain = domain_of_ports(config),
       .url_secret = secret,
       .scheme = config.tls_certificate.empty() ? "http" : "https",
       .port = port,

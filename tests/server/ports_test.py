@@ -69,6 +69,46 @@ class Ports(unittest.TestCase):
         time.sleep(1.5)
         self.assertEqual(self.by_host("/index.html?" + short["query"]).status, 403)
 
+    def cookie_of(self, reply):
+        return reply.headers["set-cookie"].split(";")[0]
+
+    def test_pages_in_a_browser(self):
+        page = self.by_host(f"/sub/page?isola_token={self.made['port_token']}")
+        self.assertEqual(page.body, b"a page")
+        self.assertIn("; HttpOnly; SameSite=Lax", page.headers["set-cookie"])
+        token = self.cookie_of(page)
+        self.assertEqual(self.by_host("/index.html", Cookie=token).body, b"hello from inside")
+        self.assertNotIn("set-cookie", self.by_host("/index.html", Cookie=token).headers)
+        self.assertNotIn("set-cookie", self.by_host("/index.html", **{"X-Isola-Token": self.made["port_token"]}).headers)
+        # Requests of other pages of this domain bring it along, too.
+        other = f"http://8000-i{'x' * 20}.isola.test:{server.port}"
+        own = f"http://8000-{self.id}.isola.test"
+        for headers, status in (({"Origin": other}, 403), ({"Origin": "null"}, 403), ({"Origin": own}, 200),
+                                ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403),
+                                ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403),
+                                ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, 200),
+                                ({"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}, 200)):
+            self.assertEqual(self.by_host("/index.html", Cookie=token, **headers).status, status, headers)
+        # A signature for many paths: as far and as long as it goes, and no further.
+        signed = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/sub/*", "expires_in": 600}).json
+        page = self.by_host("/sub/page?" + signed["query"])
+        self.assertRegex(page.headers["set-cookie"], "; Path=/sub/; .*; Max-Age=(600|599|598)$")
+        grant = self.cookie_of(page)
+        self.assertEqual(self.by_host("/sub/page", Cookie="a=b; " + grant).body, b"a page")
+        self.assertEqual(self.by_host("/index.html", Cookie=grant).status, 403)
+        self.assertEqual(self.by_host("/sub/%2e%2e/index.html", Cookie=grant).status, 403)
+        self.assertEqual(self.by_host("/sub/page", port=8001, Cookie=grant).status, 403)
+        self.assertEqual(self.by_host("/sub/page", Cookie=grant.replace("isola_grant=", "isola_grant=9")).status, 403)
+        seen = self.by_host("/headers", Cookie=f"a=b; {grant}; {token}").body.decode()
+        self.assertIn("a=b", seen)
+        self.assertNotIn("isola_", seen)
+        one = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/sub/page"}).json
+        self.assertNotIn("set-cookie", self.by_host("/sub/page?" + one["query"]).headers)
+        short = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/*", "expires_in": 1}).json
+        grant = self.cookie_of(self.by_host("/index.html?" + short["query"]))
+        time.sleep(1.5)
+        self.assertEqual(self.by_host("/index.html", Cookie=grant).status, 403)
+
     def test_a_dead_port_is_readable(self):
         headers = {"X-Isola-Token": self.made["port_token"]}
         dead = self.by_host(port=9, **headers)
@@ -161,6 +201,27 @@ class Ports(unittest.TestCase):
         self.assertNotIn(server.key, seen)
         self.assertNotIn(self.made["port_token"], seen)
         self.assertIn("a=b", seen)
+
+
+class OnThisMachineAlone(unittest.TestCase):
+    """Where no domain is set, a signed URL leads somewhere all the same: below localhost."""
+
+    def test_signed_urls(self):
+        other = Server()
+        try:
+            made = other.create()
+            path = f"/v1/sandboxes/{made['id']}"
+            other.request("PUT", path + "/files?path=/srv/www/index.html", b"hello from inside")
+            other.request("PUT", path + "/files?path=/srv/web.py", WEB_SERVER)
+            other.post(path + "/commands", {"command": "python3 /srv/web.py", "background": True})
+            eventually(lambda: 8000 in [p["port"] for p in other.get(path + "/ports").json["ports"]])
+            url = other.post(path + "/ports/8000/sign", {"path": "/*"}).json["url"]
+            self.assertTrue(url.startswith(f"http://8000-{made['id']}.localhost:{other.port}/?"), url)
+            host, target = url[len("http://"):].split("/", 1)
+            self.assertEqual(other.get("/index.html?" + target[1:], key="", headers={"Host": host}).body, b"hello from inside")
+            self.assertEqual(other.get("/index.html", key="", headers={"Host": host}).status, 403)
+        finally:
+            other.close()
 
 
 if __name__ == "__main__":

@@ -56,9 +56,12 @@ std::optional<Notes> notes_of(sandbox::Service& service, const std::string& id) 
   return record ? Notes::of(record->metadata) : std::nullopt;
 }
 
-// It comes with a right that the native API gave: a signed URL, or the port token as that dialect writes it.
+// It comes with a right that the native API gave: a signed URL, or the port token as that dialect writes it, or what
+// such an address left with the browser.
 bool for_others(const http::Exchange& ex) {
-  return ex.query("isola_signature") || ex.query("isola_token") || !ex.header("x-isola-token").empty();
+  auto cookies = ex.header("cookie");
+  return ex.query("isola_signature") || ex.query("isola_token") || !ex.header("x-isola-token").empty() ||
+         cookies.contains("isola_token=") || cookies.contains("isola_grant=");
 }
 
 // Whether what it was made of brings one along: else the port is like all others. Of what is not known any more it is

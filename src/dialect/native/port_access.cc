@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <openssl/hmac.h>
 
+#include <cctype>
 #include <charconv>
+#include <cstring>
+#include <optional>
 
 #include "base/hash/sha256.h"
 #include "http/url.h"
@@ -11,6 +14,8 @@
 namespace isola::native {
 
 namespace {
+
+constexpr std::string_view kTokenCookie = "isola_token", kGrantCookie = "isola_grant";
 
 Result<std::string> signature(const std::string& secret, const Grant& grant) {
   // Lengths first: no two grants have the same text.
@@ -80,6 +85,55 @@ std::string cookie(std::string_view header, std::string_view name) {
   return {};
 }
 
+// A page of another origin cannot read what it is answered, and yet could have it done: its requests bring our cookies
+// along, since hosts of one domain are one site. Browsers say whose request it is; programs that say nothing have no
+// cookies that they did not mean to send.
+bool from_its_own_page(const http::Exchange& ex) {
+  auto origin = ex.header("origin");
+  if (!origin.empty() && origin != fmt::format("{}://{}", ex.secure() ? "https" : "http", ex.host_header()))
+    return false;
+  auto site = ex.header("sec-fetch-site");
+  if (site.empty() || site == "same-origin" || site == "none") return true;
+  return ex.header("sec-fetch-mode") == "navigate" && ex.header("sec-fetch-dest") == "document";
+}
+
+// Of what a grant for many paths begins with, as far as a cookie's path can say it.
+std::string folder_of(const std::string& granted) {
+  std::string folder = granted.substr(0, granted.rfind('/') + 1);
+  for (char c : folder)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && !std::strchr("/-._~%", c)) return "/";
+  return folder.empty() ? "/" : folder;
+}
+
+// Of this host alone; `seconds`: as long as the browser runs, where none are given.
+std::string set_cookie(const http::Exchange& ex, std::string_view name, const std::string& value,
+                       const std::string& path, std::optional<int64_t> seconds) {
+  return fmt::format("{}={}; Path={}; HttpOnly; SameSite=Lax{}{}", name, value, path, ex.secure() ? "; Secure" : "",
+                     seconds ? fmt::format("; Max-Age={}", *seconds) : std::string());
+}
+
+struct KeptGrant {
+  int64_t expires = 0;
+  std::string mac, path;
+};
+
+std::optional<KeptGrant> read_grant(const std::string& cookie) {
+  auto first = cookie.find('.'), second = first == std::string::npos ? first : cookie.find('.', first + 1);
+  if (second == std::string::npos) return std::nullopt;
+  auto path = http::percent_decode(cookie.substr(second + 1));
+  if (!path) return std::nullopt;
+  return KeptGrant{std::strtoll(cookie.substr(0, first).c_str(), nullptr, 10),
+                   cookie.substr(first + 1, second - first - 1), std::move(*path)};
+}
+
+Result<void> check_grant(const Grant& grant, const std::string& mac, std::string_view path, const std::string& secret) {
+  ISOLA_TRY(std::string wanted, signature(secret, grant));
+  if (!equal_secrets(mac, wanted)) return fail(Code::denied, "the signature of this URL is wrong");
+  if (sandbox::now_millis() / 1000 >= grant.expires) return fail(Code::denied, "this URL has expired");
+  if (!covers(grant.path, path)) return fail(Code::denied, "this URL was signed for another path");
+  return {};
+}
+
 }  // namespace
 
 bool covers(const std::string& granted, std::string_view path) {
@@ -94,22 +148,31 @@ Result<std::string> sign(const std::string& secret, const Grant& grant) {
                      grant.expires, mac);
 }
 
-Result<void> may_enter(http::Exchange& ex, const sandbox::Box& box, uint16_t port, const std::string& secret) {
-  std::string token = box.record().traffic_token;
-  if (token.empty()) return {};  // public
-  for (std::string given : {std::string(ex.header("x-isola-token")), std::string(ex.query("isola_token").value_or("")),
-                            cookie(ex.header("cookie"), "isola_token")}) {
-    if (!given.empty() && equal_secrets(given, token)) return {};
+Result<std::string> may_enter(http::Exchange& ex, const sandbox::Box& box, uint16_t port, const std::string& secret) {
+  const std::string token = box.record().traffic_token;
+  if (token.empty()) return std::string();  // public
+  const std::string_view cookies = from_its_own_page(ex) ? ex.header("cookie") : std::string_view();
+  for (const std::string& given : {std::string(ex.header("x-isola-token")), cookie(cookies, kTokenCookie)})
+    if (!given.empty() && equal_secrets(given, token)) return std::string();
+  if (auto given = ex.query("isola_token"); given && equal_secrets(std::string(*given), token))
+    return set_cookie(ex, kTokenCookie, token, "/", std::nullopt);
+  Grant grant{box.id(), port, {}, 0};
+  if (auto given = ex.query("isola_signature")) {
+    grant.path = std::string(ex.query("isola_path").value_or(""));
+    grant.expires = std::strtoll(std::string(ex.query("isola_expires").value_or("0")).c_str(), nullptr, 10);
+    const std::string mac(*given);
+    ISOLA_CHECK(check_grant(grant, mac, ex.path(), secret));
+    if (!grant.path.ends_with('*')) return std::string();  // one path, which has it in its address
+    return set_cookie(ex, kGrantCookie, fmt::format("{}.{}.{}", grant.expires, mac, http::percent_encode(grant.path)),
+                      folder_of(grant.path), grant.expires - sandbox::now_millis() / 1000);
   }
-  auto given = ex.query("isola_signature");
-  if (!given) return fail(Code::denied, "this port is private: it wants the sandbox's port token or a signed URL");
-  Grant grant{box.id(), port, std::string(ex.query("isola_path").value_or("")), 0};
-  grant.expires = std::strtoll(std::string(ex.query("isola_expires").value_or("0")).c_str(), nullptr, 10);
-  ISOLA_TRY(std::string wanted, signature(secret, grant));
-  if (!equal_secrets(*given, wanted)) return fail(Code::denied, "the signature of this URL is wrong");
-  if (sandbox::now_millis() / 1000 >= grant.expires) return fail(Code::denied, "this URL has expired");
-  if (!covers(grant.path, ex.path())) return fail(Code::denied, "this URL was signed for another path");
-  return {};
+  if (auto kept = read_grant(cookie(cookies, kGrantCookie))) {
+    grant.path = kept->path;
+    grant.expires = kept->expires;
+    ISOLA_CHECK(check_grant(grant, kept->mac, ex.path(), secret));
+    return std::string();
+  }
+  return fail(Code::denied, "this port is private: it wants the sandbox's port token or a signed URL");
 }
 
 std::string without_grant(std::string_view target) {

@@ -136,6 +136,7 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
       }
       ex.body_limit(http::Exchange::kNoLimit);
       mark_untrusted(ex, "body");
+      if (named && !allowed->empty()) ex.set_header("Set-Cookie", *allowed);
       co_await forward(*service, ex, *box, target->port, without_grant(ex.target()));
     };
   });

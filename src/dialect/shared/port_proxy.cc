@@ -56,14 +56,15 @@ std::set<std::string> named_by_connection(std::span<const http::Field> fields) {
   return names;
 }
 
-// Cookies without the one that opened the door.
+// Cookies without those that open the door.
 std::string without_token(std::string_view cookies) {
   std::string out;
   while (!cookies.empty()) {
     auto end = cookies.find(';');
     auto part = cookies.substr(0, end);
     while (part.starts_with(' ')) part.remove_prefix(1);
-    if (!part.empty() && !part.starts_with("isola_token=")) out += (out.empty() ? "" : "; ") + std::string(part);
+    const bool ours = part.starts_with("isola_token=") || part.starts_with("isola_grant=");
+    if (!part.empty() && !ours) out += (out.empty() ? "" : "; ") + std::string(part);
     if (end == std::string_view::npos) break;
     cookies.remove_prefix(end + 1);
   }
