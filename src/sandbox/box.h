@@ -29,6 +29,10 @@ inline std::unexpected<Error> conflict(std::string message) {
   return fail(Code::unavailable, std::move(message), EBUSY);
 }
 
+inline std::unexpected<Error> has_ended(const std::string& id) {
+  return fail(Code::not_found, "sandbox " + id + " has ended");
+}
+
 // What was given into its memory would be in the image.
 inline std::unexpected<Error> no_image_of_exposed(const std::string& id) {
   return conflict("sandbox " + id +

@@ -224,7 +224,6 @@ struct Update {
   std::optional<bool> auto_resume;
   std::optional<Millis> delete_after, freeze_after, archive_after;
   std::optional<store::Labels> metadata;
-  std::optional<std::string> name;
   std::optional<store::Budget> budget;  // the whole of it
 };
 
@@ -312,9 +311,11 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<store::SandboxPage>> list(store::SandboxFilter filter, std::string cursor, size_t limit);
   // All of it or, where anything of it is wrong, nothing.
   Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update, Caller by = Caller());
-  // Whatever goes wrong, it ends: what fails now is tried again.
+  // Whatever goes wrong, it ends: what fails now is tried again. `only_if`: asked as its end begins, in one step with
+  // it; false: then not.
+  using OnlyIf = std::function<bool(const store::SandboxRecord&)>;
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {},
-                          Caller by = Caller());
+                          Caller by = Caller(), OnlyIf only_if = {});
   // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
   Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
@@ -506,7 +507,8 @@ class Service : public std::enable_shared_from_this<Service> {
                     const Caller& by);
   Task<void> write_down_commands(BoxPtr box, bool can_speak);
   Task<void> commands_written(BoxPtr box, bool can_speak);
-  Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
+  Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by,
+                         const OnlyIf& only_if = {});
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
   bool is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record);

@@ -179,6 +179,52 @@ TEST_F(ServiceTest, AnEndThatHasBegunIsNotFrozenOver) {
   EXPECT_EQ(stored(id).state, State::ended);
 }
 
+// The old clock is heard though somebody was told of more time: as one that ran out in the moment before.
+TEST_F(ServiceTest, MoreTimeIsNotTakenBackByTheOldClock) {
+  const Millis soon = now_millis() + 200;
+  std::vector<std::string> ids;
+  for (auto at_end : {store::AtEnd::kill, store::AtEnd::pause, store::AtEnd::stop})
+    ids.push_back(left(State::running, [&](auto& r) {
+      r.lifetime.at_end = at_end;
+      r.lifetime.deadline = soon;
+    }));
+  ASSERT_TRUE(start());
+  for (const auto& id : ids) adopted(id)->change([](auto& r) { r.lifetime.deadline += 3'600'000; });
+  for (const auto& id : ids) {
+    auto box = adopted(id);
+    ASSERT_TRUE(box);
+    while (now_millis() <= soon) settle(box);
+    settle(box);
+    EXPECT_EQ(box->state(), State::running) << box->record().end_detail;
+  }
+  EXPECT_EQ(fake_.asked(launcher::Op::kill), 0);
+  EXPECT_EQ(fake_.asked(launcher::Op::checkpoint), 0);
+  // Nor is it forgotten.
+  for (const auto& id : ids) {
+    auto box = adopted(id);
+    Update update;
+    update.timeout = 1;
+    ASSERT_TRUE(wait(service_->update(box, update)));
+    while (box->state() == State::running) std::this_thread::yield();
+  }
+}
+
+TEST_F(ServiceTest, MoreTimeForOneThatIsEndingIsRefused) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.hold(launcher::Op::kill);
+  auto killed = begin(service_->kill(box, EndReason::deadline));
+  fake_.wait_for(launcher::Op::kill, 1);
+  Update update;
+  update.timeout = 3'600'000;
+  auto changed = wait(service_->update(box, update));
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().code, Code::not_found);
+  fake_.release(launcher::Op::kill);
+  EXPECT_TRUE(killed.get());
+}
+
 TEST_F(ServiceTest, AChangeThatIsRefusedChangesNothing) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
