@@ -245,6 +245,81 @@ TEST_F(ServiceTest, WhatANetworkBringsAlongIsInForceWithItOrNotAtAll) {
   EXPECT_TRUE(store_->all_secrets()->empty());
 }
 
+// Whoever tells a gate of something else, and the next server, find what the store has.
+TEST_F(ServiceTest, AGrantIsInTheLedgerBeforeTheStoreHasIt) {
+  auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
+  ASSERT_TRUE(start());
+  SecretRequest secret{.project = "default", .name = "token"};
+  secret.value = vault::Secret("some value to be sent");
+  ASSERT_TRUE(wait(service_->put_secret(std::move(secret), false)));
+  ASSERT_TRUE(wait(service_->set_network(adopted(id), with_value("first"))));
+  const std::string first = store_->list_bindings("default")->at(0).id;
+  auto bind = [&] {
+    BindRequest asked{.project = "default", .subject = id};
+    asked.binding.secret = "token";
+    asked.binding.names = {"api.example.org"};
+    return wait(service_->bind(std::move(asked)));
+  };
+  auto told = [&] {
+    std::vector<std::string> all;
+    EXPECT_TRUE(ledger_->flush());
+    const auto grants = ledger_->query({.sandbox = id, .kind_prefix = "grant."}).value();
+    for (const auto& event : grants) {
+      auto data = json::parse(event.data);
+      std::string line = event.kind == ledger::Kind::grant_created ? "created" : "revoked";
+      if (data["binding"] == first) line += " first";
+      all.push_back(line + (data.contains("reason") ? ": " + data["reason"].get<std::string>() : ""));
+    }
+    return all;
+  };
+  run_sql("CREATE TRIGGER no_room BEFORE INSERT ON bindings BEGIN SELECT RAISE(ABORT, 'no room for bindings'); END");
+  auto bound = bind();
+  ASSERT_FALSE(bound);
+  EXPECT_NE(bound.error().message.find("no room for bindings"), std::string::npos) << bound.error().message;
+  std::vector<std::string> expected = {"created first", "created", "revoked: it could not be granted"};
+  EXPECT_EQ(told(), expected);
+  EXPECT_FALSE(wait(service_->set_network(adopted(id), with_value("second"))));
+  for (const char* line : {"revoked first: the sandbox's network was changed", "created",
+                           "revoked: it could not be granted", "created first: a change was refused"})
+    expected.emplace_back(line);
+  EXPECT_EQ(told(), expected);
+  ASSERT_EQ(fake_.bindings().size(), 1u);
+  EXPECT_EQ(fake_.bindings()[0].first.id, first);
+  // What the ledger does not take the store is not even asked for.
+  on_ledger("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END");
+  bound = bind();
+  ASSERT_FALSE(bound);
+  EXPECT_EQ(bound.error().message.find("no room for bindings"), std::string::npos) << bound.error().message;
+  auto changed = wait(service_->set_network(adopted(id), with_value("third")));
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().message.find("no room for bindings"), std::string::npos) << changed.error().message;
+  on_ledger("DROP TRIGGER full");
+  EXPECT_EQ(store_->list_bindings("default")->size(), 1u);
+}
+
+// A server wrote that it is over, and was killed before the store knew.
+TEST_F(ServiceTest, ARevocationThatWasCutOffIsTakenBack) {
+  auto id = left(State::running);
+  ASSERT_TRUE(store_->insert_secret({.project = "default", .name = "token", .sealed = "of somebody"}));
+  store::BindingRecord binding{.id = new_binding_id(), .project = "default"};
+  binding.subject = id, binding.secret = "token", binding.body = R"({"secret":"token","names":["a.example"]})";
+  ASSERT_TRUE(store_->insert_binding(binding));
+  const std::string gone = new_binding_id();
+  for (const auto& [one, kind] :
+       {std::pair(binding.id, ledger::Kind::grant_created), std::pair(binding.id, ledger::Kind::grant_revoked),
+        std::pair(gone, ledger::Kind::grant_revoked)}) {
+    ledger::Event event{.project = "default", .sandbox = id, .kind = kind};
+    event.data = json{{"binding", one}}.dump();
+    ASSERT_TRUE(ledger_->append_durably(event));
+  }
+  ASSERT_TRUE(start());
+  ASSERT_TRUE(ledger_->flush());
+  auto told = events(id, ledger::Kind::grant_created);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(json::parse(told[1].data)["binding"], binding.id);
+  EXPECT_EQ(events(id, ledger::Kind::grant_revoked).size(), 2u);
+}
+
 // Somebody has the sandbox's turn, and does not get on; another sandbox is just as slow.
 TEST_F(ServiceTest, ARevocationWaitsForNobody) {
   auto open = [](store::SandboxRecord& r) { r.network = "default allow\n", r.granted = true; };
@@ -391,11 +466,6 @@ TEST_F(ServiceTest, WhoSleepsIsGrantedNothingThatItsResumeTakesAway) {
 TEST_F(ServiceTest, WhatTheLedgerDoesNotTakeIsCounted) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
-  auto on_ledger = [&](const std::string& sql) {
-    auto db = sqlite::Database::open(folder_ / "ledger.db", ledger::kLedgerSchema, sqlite::Sync::normal);
-    ASSERT_TRUE(db);
-    ASSERT_TRUE(db->run(sql));
-  };
   on_ledger("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END");
   while (ledger_->append({.project = "default", .kind = ledger::Kind::file_written})) {
   }
