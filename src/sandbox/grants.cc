@@ -351,9 +351,23 @@ Task<Result<void>> Service::unbind(std::string project, std::string id, Caller b
 // In its turn, before its network is renewed.
 Task<Result<void>> Service::drop_grants(BoxPtr box) {
   auto record = box->record();
-  ISOLA_CO_TRY(auto gone, parts_.store.remove_bindings_of_sandbox(box->id()));
-  for (const auto& binding : gone)
-    record_grant(ledger::Kind::grant_revoked, binding, "the sandbox was resumed", Caller());
+  ISOLA_CO_TRY(auto own, parts_.store.list_bindings(record.project, store::BindingScope::sandbox, box->id()));
+  constexpr char kResumed[] = "the sandbox was resumed";
+  std::vector<ledger::Event> events;
+  for (const auto& binding : own)
+    events.push_back(grant_event(ledger::Kind::grant_revoked, binding, kResumed, Caller()));
+  Result<void> dropped = co_await record_durably(std::move(events));
+  Result<std::vector<store::BindingRecord>> gone;
+  if (dropped) gone = parts_.store.remove_bindings_of_sandbox(box->id());
+  if (!gone) dropped = std::unexpected(gone.error());
+  if (!dropped) {
+    for (const auto& binding : own)
+      record_grant(ledger::Kind::grant_created, binding, "it could not be taken away", Caller());
+    co_return dropped;
+  }
+  for (const auto& binding : *gone)  // that came meanwhile
+    if (std::ranges::find(own, binding.id, &store::BindingRecord::id) == own.end())
+      record_grant(ledger::Kind::grant_revoked, binding, kResumed, Caller());
   if (!record.granted) co_return Result<void>();
   store::SandboxChange change;
   change.granted = false;
@@ -443,8 +457,8 @@ Result<void> Service::recall_grants() {
       if (!seen.insert(id).second || entry.kind != ledger::Kind::grant_revoked) continue;
       auto binding = parts_.store.find_binding(entry.project, id);
       if (!binding && binding.error().code != Code::not_found) return std::unexpected(binding.error());
-      if (binding)
-        record_grant(ledger::Kind::grant_created, *binding, "what was to take it away was cut off", Caller());
+      if (!binding || (binding->expires != 0 && binding->expires <= now_millis())) continue;
+      record_grant(ledger::Kind::grant_created, *binding, "what was to take it away was cut off", Caller());
     }
     if (!ledger::goes_on(entries, filter)) return {};
     filter.before = entries.back().seq;
@@ -453,16 +467,32 @@ Result<void> Service::recall_grants() {
 
 // ---- time -----------------------------------------------------------------------------------------------------------
 
-Task<void> Service::end_expired() {
+// The ledger has it before the store forgets it. Nobody waits for that: the gate knows ends by itself, and whoever is
+// told of grants meanwhile is not told of these. false: not all of it could be written, and it is tried again.
+Task<bool> Service::end_expired() {
   auto over = parts_.store.expiring_bindings(now_millis() + 1);
-  if (!over) co_return;
+  if (!over) co_return false;
+  if (over->empty()) co_return true;
+  for (const auto& binding : *over)
+    if (expired_.insert(binding.id).second)
+      record_grant(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
+  auto written = co_await flush_ledger();
+  if (!written) {
+    log::warn("sandbox", "what has expired stays in the store: {}", written.error().message);
+    co_return false;
+  }
+  bool all = true;
   std::vector<store::BindingRecord> gone;
   for (const auto& binding : *over) {
-    if (!parts_.store.remove_binding(binding.project, binding.id)) continue;
-    record_grant(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
-    gone.push_back(binding);
+    auto removed = parts_.store.remove_binding(binding.project, binding.id);
+    if (removed) gone.push_back(binding);
+    if (!removed && removed.error().code != Code::not_found)
+      all = false;
+    else
+      expired_.erase(binding.id);
   }
   if (!gone.empty()) (void)co_await tell_revoked(std::move(gone));
+  co_return all;
 }
 
 // Ends what has expired, fetches anew what sources have, and tells again what could not be told.
@@ -470,7 +500,7 @@ Task<void> Service::watch_grants() {
   auto self = shared_from_this();
   while (ready_) {
     uint64_t ticket = grants_bell_.ticket();
-    co_await end_expired();
+    const bool ended = co_await end_expired();
     std::vector<std::string> due;
     const Millis now = now_millis();
     Millis next = now + std::chrono::duration_cast<std::chrono::milliseconds>(kLongestWait).count();
@@ -491,8 +521,8 @@ Task<void> Service::watch_grants() {
       std::lock_guard lock(grants_mutex_);
       for (const auto& [id, when] : grants_due_) next = std::min(next, when);
     }
-    // At least a moment: a store that cannot write must not make this spin.
-    auto wait = std::chrono::milliseconds(std::max<Millis>(next - now_millis(), 50));
+    // At least a moment: a store or a ledger that cannot write must not make this spin.
+    auto wait = std::chrono::milliseconds(std::max<Millis>(next - now_millis(), ended ? 50 : kTellAgain));
     (void)co_await grants_bell_.wait_for(ticket, wait);
   }
 }

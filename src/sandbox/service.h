@@ -606,7 +606,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> tell_revoked(std::vector<store::BindingRecord> gone);
   std::vector<BoxPtr> concerned(const store::BindingRecord& binding);
   Task<void> watch_grants();
-  Task<void> end_expired();
+  Task<bool> end_expired();
   Task<Result<void>> drop_grants(BoxPtr box);
   Task<Result<void>> copy_grants(store::SandboxRecord from, BoxPtr to, Caller by);
   // In the sandbox's turn, before they are told to the gate: in the ledger's file, and then in the store.
@@ -793,6 +793,7 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string token_keys_;  // as they were read last
   Millis token_keys_read_ = 0;
   std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
+  std::set<std::string> expired_;             // bindings of which the ledger was told so, and the store not yet
   Bell grants_bell_;
   EventBus events_;
   QuestionDesk questions_, searches_;  // of the ledger, of the store

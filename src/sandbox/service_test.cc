@@ -297,6 +297,44 @@ TEST_F(ServiceTest, AGrantIsInTheLedgerBeforeTheStoreHasIt) {
   EXPECT_EQ(store_->list_bindings("default")->size(), 1u);
 }
 
+// The next server finds what the store has forgotten nowhere else.
+TEST_F(ServiceTest, WhatIsOverIsInTheLedgerBeforeTheStoreForgetsIt) {
+  auto open = [](store::SandboxRecord& r) { r.network = "default allow\n"; };
+  auto id = left(State::running, open);
+  auto sleeper = left(State::paused, [&](auto& r) { open(r), r.image = "m12345678901234567890"; });
+  fake_.forget(sleeper);
+  ASSERT_TRUE(start());
+  auto token = [] {
+    SecretRequest secret{.project = "default", .name = "token"};
+    secret.value = vault::Secret("some value to be sent");
+    return secret;
+  };
+  ASSERT_TRUE(wait(service_->put_secret(token(), false)));
+  auto bind = [&](const std::string& subject, Millis expires) {
+    store::BindingRecord binding{.id = new_binding_id(), .project = "default"};
+    binding.subject = subject, binding.secret = "token", binding.expires = expires;
+    binding.body = R"({"secret":"token","names":["a.example"]})";
+    ASSERT_TRUE(store_->insert_binding(binding));
+  };
+  bind(id, 0), bind(id, 1), bind(sleeper, 0);
+  auto listener = service_->events().subscribe("default", id);
+  on_ledger("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END");
+  fake_.fail(launcher::Op::set_policy, 1);
+  EXPECT_FALSE(wait(service_->put_secret(token(), true)));  // what cannot be told is looked after, and what is over
+  for (;;) {
+    auto event = wait(listener->next_for(std::chrono::seconds(60)));
+    ASSERT_TRUE(event);
+    if (event->kind == ledger::Kind::grant_revoked) break;
+  }
+  EXPECT_EQ(store_->list_bindings("default")->size(), 3u);
+  EXPECT_FALSE(wait(service_->resume(adopted(sleeper), ResumeRequest())));
+  EXPECT_EQ(store_->list_bindings("default", store::BindingScope::sandbox, sleeper)->size(), 1u);
+  EXPECT_EQ(stored(sleeper).state, State::paused);
+  on_ledger("DROP TRIGGER full");
+  while (store_->list_bindings("default", store::BindingScope::sandbox, id)->size() > 1) std::this_thread::yield();
+  EXPECT_EQ(events(id, ledger::Kind::grant_revoked).size(), 1u);
+}
+
 // A server wrote that it is over, and was killed before the store knew.
 TEST_F(ServiceTest, ARevocationThatWasCutOffIsTakenBack) {
   auto id = left(State::running);
