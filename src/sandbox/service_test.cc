@@ -433,6 +433,43 @@ TEST_F(ServiceTest, WhatTheGateToldIsAcknowledgedWhenItIsInTheLedger) {
   EXPECT_EQ(events("", ledger::Kind::gate_restarted).size(), 1u);
 }
 
+// It is told up to a second later, when that command may be over and another one's runs.
+TEST_F(ServiceTest, WhatTheGateToldIsOfTheTaskThatRanThen) {
+  auto id = left(State::running, [](auto& r) { r.task = "own"; });
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  auto begins = [&](const char* command, const char* task, Millis started) {
+    CommandInfo info;
+    info.id = command, info.task = task, info.started = started;
+    ASSERT_TRUE(box->remember(info));
+  };
+  begins("c123456789012", "first", 1000);
+  begins("c123456789013", "second", 2000);
+  box->command_ended("c123456789012", guest::Exit());
+  box->unasked = false;  // there is no guest to ask
+  uint64_t number = 0;
+  auto told = [&](Millis when, uint32_t count = 1) {
+    gate::Event used{.sandbox = id, .kind = gate::Event::Kind::closed, .up = 100, .count = count, .when = when};
+    fake_.tell_gate(used, ++number);
+    fake_.wait_for_acknowledgement(number);
+    auto entry = events(id, ledger::Kind::egress_allowed).back();
+    return entry.task + json::parse(entry.data).value("tasks", json::array()).dump();
+  };
+  EXPECT_EQ(told(500), "own[]");
+  EXPECT_EQ(told(1500), "first[]");
+  EXPECT_EQ(told(2500), R"(own["first","second"])");
+  EXPECT_EQ(told(2500, 7), R"(own["first","second"])");
+  EXPECT_EQ(told(now_millis() + 1), "second[]");
+  ASSERT_TRUE(wait(service_->flush_ledger()));
+  EXPECT_EQ(service_->used_by(box).bytes_out, 500u);
+  Accounts next(*ledger_, {});
+  auto again = std::make_shared<Box>(io_, box->record());
+  ASSERT_TRUE(next.begin_box(*again));
+  EXPECT_EQ(again->meter().fresh["first"].bytes_out, 200u) << "also of who starts after a kill";
+  EXPECT_EQ(again->meter().fresh["second"].bytes_out, 200u);
+  EXPECT_EQ(again->meter().fresh["own"].bytes_out, 100u);
+}
+
 // Without it nothing goes out that should not, but its programs trust nobody: whoever looks finds out why.
 TEST_F(ServiceTest, ACertificateThatCannotBePlacedIsToldOf) {
   auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
