@@ -26,12 +26,14 @@ Task<Result<std::shared_ptr<CodeRun>>> Service::begin_code(BoxPtr box, CodeRun::
   auto run = std::make_shared<CodeRun>(shared_from_this(), box, std::move(spec));
   accounts_.command_begins(*box, run->task());
   box->add_code(run);
+  box->task_begins(run->task());
   if (visits) arm(box);  // its budget may want more looks
   co_return run;
 }
 
 // Counts it no more; `happened`: it was one.
 void Service::code_over(const BoxPtr& box, const std::string& task, bool happened) {
+  box->task_ends(task);
   if (!happened) accounts_.give_back_command(*box, task);
   if (task == box->record().task)
     accounts_.command_ends(*box, task);

@@ -17,7 +17,8 @@ using nlohmann::json;
 namespace {
 
 constexpr char kNumber[] = "gate_event";
-constexpr size_t kLookBack = 2000;                       // entries; the launcher has at most 512 with us
+constexpr size_t kLookBack = 2000;  // entries; the launcher has at most 512 with us
+constexpr Millis kMerged = 1000;    // the gate tells of many at once that happened within that time
 constexpr auto kGather = std::chrono::milliseconds(20);  // one commit for all that come in that time
 constexpr auto kTryAgain = std::chrono::seconds(1);
 
@@ -117,9 +118,16 @@ Result<void> Service::record_gate(const gate::Event& event, uint64_t number) {
     if (!ended && ended.error().code != Code::not_found) return std::unexpected(ended.error());
     if (ended) box = std::make_shared<Box>(parts_.next_worker(), *ended);
   }
+  // Of whoever ran when it happened, which may be over. Where that were several nobody can tell which of them it was.
+  std::vector<std::string> tasks;
+  if (box && event.kind != gate::Event::Kind::restarted) {
+    const Millis when = event.when > 0 ? event.when : now_millis();
+    tasks = (*box)->tasks_during(event.count > 1 ? when - kMerged : when, when);
+    if (tasks.size() > 1) data["tasks"] = tasks;
+  }
   std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace);
   if (box) {
-    entry = event_of(kind_of(event), *box, std::move(text), {}, {});
+    entry = event_of(kind_of(event), *box, std::move(text), {}, tasks.size() == 1 ? tasks.front() : std::string());
   } else {
     entry.sandbox = event.sandbox;
     entry.kind = kind_of(event);
@@ -128,7 +136,7 @@ Result<void> Service::record_gate(const gate::Event& event, uint64_t number) {
   if (event.when > 0) entry.time = event.when;  // which may be long ago
   auto tell = [&] { return parts_.ledger.append(entry); };
   if (box && event.up > 0)
-    ISOLA_CHECK(accounts_.add_bytes(**box, event.up, tell));
+    ISOLA_CHECK(accounts_.add_bytes(**box, event.up, tasks, tell));
   else
     ISOLA_CHECK(tell());
   events_.publish(entry);

@@ -128,6 +128,7 @@ Task<Result<void>> Service::start() {
     left.push_back({std::move(record), there_now});
   }
   ISOLA_CO_CHECK(co_await take_back(std::move(left)));
+  ISOLA_CO_CHECK(recall_grants());
   // What is left was made and never acknowledged. Ephemeral ones (isola run) belong to whoever holds their connection.
   for (const auto& summary : there) {
     if (!alive.contains(summary.id) || summary.ephemeral) continue;

@@ -594,6 +594,11 @@ class Service : public std::enable_shared_from_this<Service> {
   ledger::Event grant_event(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
                             const Caller& by);
   void record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why, const Caller& by);
+  // In their order, and all of them are in the file when it returns.
+  Task<Result<void>> record_durably(std::vector<ledger::Event> events);
+  // At the start, when the sandboxes are known: what the ledger has ended and the store has not.
+  Result<void> recall_grants();
+  static constexpr char kNotGranted[] = "it could not be granted";
   void record_secret(ledger::Kind kind, const store::SecretRecord& secret, const Caller& by);
   static Result<vault::PublicKey> vault_key(const launcher::VaultState& state);
   Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
@@ -603,16 +608,16 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> tell_revoked(std::vector<store::BindingRecord> gone);
   std::vector<BoxPtr> concerned(const store::BindingRecord& binding);
   Task<void> watch_grants();
-  Task<void> end_expired();
+  Task<bool> end_expired();
   Task<Result<void>> drop_grants(BoxPtr box);
   Task<Result<void>> copy_grants(store::SandboxRecord from, BoxPtr to, Caller by);
-  // In the sandbox's turn, before they are told to the gate: in the store, and in the ledger's file.
+  // In the sandbox's turn, before they are told to the gate: in the ledger's file, and then in the store.
   struct NewGrants {
     store::NetworkGrants before, now;
   };
   Task<Result<NewGrants>> write_network_grants(BoxPtr box, std::vector<NetworkGrant> grants, Caller by);
   // The change was refused: as it was.
-  void undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by);
+  Task<void> undo_network_grants(BoxPtr box, NewGrants grants, Caller by);
   Task<Result<void>> grant_to(BoxPtr box, store::BindingRecord record);
   // The same policy with these bindings: all of them, or an error.
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
@@ -790,6 +795,7 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string token_keys_;  // as they were read last
   Millis token_keys_read_ = 0;
   std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
+  std::set<std::string> expired_;             // bindings of which the ledger was told so, and the store not yet
   Bell grants_bell_;
   EventBus events_;
   QuestionDesk questions_, searches_;  // of the ledger, of the store

@@ -110,6 +110,11 @@ class ServiceTest : public ::testing::Test {
     auto done = db->run(sql);
     ASSERT_TRUE(done) << done.error().message;
   }
+  void on_ledger(const std::string& sql) {
+    auto db = sqlite::Database::open(folder_ / "ledger.db", ledger::kLedgerSchema, sqlite::Sync::normal);
+    ASSERT_TRUE(db);
+    ASSERT_TRUE(db->run(sql));
+  }
 
   store::TempFolder folder_;
   std::unique_ptr<store::SqliteStore> store_;
