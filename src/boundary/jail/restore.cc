@@ -1,9 +1,9 @@
 // A jail made from a checkpoint.
 //
 //   launcher                                   helper                                   criu (in the sandbox's cgroup)
-//   begin_restore: starts the helper      →    a process that checks the files
-//                                              own mount namespace, starts criu     →   is loaded, and waits
+//   begin_restore: starts the helper      →    own mount namespace, starts criu     →   is loaded, and waits
 //                                         ←R   root, image files; tells criu what   →   user, pid, mount, … namespaces
+//                                              lets a process check the files
 //   configures the network, its sockets   ←N   setup-namespaces                     ←
 //   reads the network back                 →                                        →   memory, files, credentials
 //   lets connections inside go, reads it  ←U   network-unlock, if there are any     ←
@@ -99,12 +99,15 @@ Result<std::string> bind_stage() {
   return fail(Code::unsupported, "this machine has none of /mnt, /srv, /media and /tmp");
 }
 
-// The check of the image files, in a process of its own.
+// The check of the image files, in a process of its own, which waits for begin(): before that both processors are at
+// work on what the restore waits for.
 class Check {
  public:
   explicit Check(const std::function<Result<void>()>& check) {
     if (!check) return;
-    auto helper = Helper::start({.name = "isola-check"}, [&](Helper::Talk&) -> Result<std::string> {
+    auto helper = Helper::start({.name = "isola-check"}, [&](Helper::Talk& talk) -> Result<std::string> {
+      ISOLA_TRY(auto word, kernel::receive_message(talk.socket(), 16));
+      if (word.bytes.empty()) return fail(Code::unavailable, "whoever asked for it is gone");
       ISOLA_CHECK(check());
       return "";
     });
@@ -113,7 +116,12 @@ class Check {
     else
       failed_ = std::unexpected(helper.error());
   }
+  void begin() {
+    if (std::exchange(begun_, true) || !helper_.valid()) return;
+    if (auto told = helper_.answer(true); !told) failed_ = std::unexpected(told.error());
+  }
   Result<void> wait() {
+    begin();
     ISOLA_CHECK(failed_);
     if (!helper_.valid()) return {};
     auto word = helper_.next();
@@ -133,6 +141,7 @@ class Check {
  private:
   Helper helper_;
   Result<void> failed_;
+  bool begun_ = false;
 };
 
 std::string pid_bytes(pid_t pid) {
@@ -201,6 +210,7 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
     return good;
   };
   criu::Options options{.images = images.get(), .external = criu::external_for_restore(rules, stage)};
+  check.begin();
   auto pid = servant.restore(options, stage + "/" + kNewRoot, hooks);
   if (pid) {
     // criu has let the processes go before it says so; nobody waits for its end, nor for ours.
