@@ -69,7 +69,8 @@ void kill_inside(const kernel::CgroupTree& cgroups, const std::string& name, pid
 }
 
 // A user namespace with nobody in it, for its map: the restored one exists only once criu is at work, and the root must
-// be mounted before.
+// be mounted before. (Keeping them would spare nothing: a range of ids rests for thousands of sandboxes.) Whoever was
+// in it is not waited for, which takes as long as making it: the launcher reaps it when this helper has ended.
 Result<Fd> user_namespace(uint32_t base) {
   ISOLA_TRY(auto child, kernel::spawn(CLONE_NEWUSER, [] {
               for (;;) ::pause();
@@ -80,7 +81,6 @@ Result<Fd> user_namespace(uint32_t base) {
     return kernel::open_namespace(child.pid, "user");
   }();
   (void)kernel::send_signal(child.pidfd.get(), SIGKILL);
-  kernel::wait_for(child.pid);
   return opened;
 }
 
