@@ -81,9 +81,13 @@ class BuildRun {
   Task<void> end_box(Stage& stage);
   Task<Result<void>> do_step(Stage& stage, const Step& step);
   Task<Result<void>> start_what_runs(Stage& stage);
+  Task<Result<void>> wait_until_ready(Stage& stage, sandbox::Running& started);
+  Task<Result<void>> listen(sandbox::Running& started, std::chrono::milliseconds time);
   Task<Result<void>> run(const sandbox::BoxPtr& box, sandbox::CommandSpec spec, std::string shown);
   Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::CommandSpec spec);
-  Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::Running running);
+  // `started`: what has to go on meanwhile, and is listened to.
+  Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::Running running,
+                                   sandbox::Running* started = nullptr);
   // Where relative paths begin.
   std::string folder(const std::string& cwd, const std::string& user) const;
   sandbox::CommandSpec command(const Stage& stage) const;

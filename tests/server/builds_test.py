@@ -196,6 +196,26 @@ while True:
         self.assertLessEqual(births, {"forked", "pooled"})
         eventually(lambda: server.create(template="web")["birth"] == "pooled", what="a pooled one")
 
+    def test_a_start_command_that_dies(self):
+        for ready in ("false", "test -e /never", ""):
+            with self.subTest(ready=ready):
+                build = begin("dying", startCmd="echo to say; echo last words >&2; exit 3", **({"readyCmd": ready} if ready else {}))
+                status = finished(build)
+                self.assertEqual((status["status"], status["reason"]["step"]), ("error", "finalize"))
+                self.assertIn("ended before it was ready: exit status 3", status["reason"]["message"])
+                self.assertLessEqual({"to say", "last words"}, set(lines(build)))
+        # Also while the ready command is still at work.
+        build = begin("dying", startCmd="echo so far; sleep 0.5; kill -9 $$", readyCmd="sleep 80")
+        self.assertIn("ended before it was ready: signal 9", finished(build, 60)["reason"]["message"])
+        self.assertIn("so far", lines(build))
+        self.assertEqual(server.post("/v1/sandboxes", {"template": "dying"}).status, 404)
+
+    def test_a_start_command_that_leaves_a_daemon(self):
+        build = built("daemon", startCmd="echo going; (sleep 0.3; touch /tmp/there; exec sleep 1003) & exit 0",
+                      readyCmd="test -e /tmp/there")
+        self.assertIn("going", lines(build))
+        self.assertEqual(sh(server.create(template="daemon"), "pgrep -cxf 'sleep 1003'"), "1\n")
+
     def test_the_cache(self):
         first = built("cached", steps=[step("RUN", "echo $RANDOM > n"), step("RUN", "echo a > a")])
         number = sh(server.create(template="cached"), "cat n")
