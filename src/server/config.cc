@@ -150,6 +150,10 @@ constexpr Setting kSettings[] = {
             checkpoint_entries),
     SETTING("audit.checkpoint_every", "time", "time between two checkpoints while something is written; 0: any time",
             checkpoint_every),
+    SETTING("builds.timeout", "time", "the longest that a template build may take, all its stages together",
+            build_timeout),
+    SETTING("builds.ready_timeout", "time", "of that, until the ready command says that the start command is ready",
+            build_ready_timeout),
     SETTING("webhook.again", "time", "after a delivery that failed; the fourth try is the last", webhook_again),
     SETTING("prices.currency", "text", "what prices are in", prices.currency),
     SETTING("prices.cpu_hour", "number", "price of an hour of one busy CPU", prices.cpu_hour),
@@ -256,6 +260,9 @@ Result<void> check(const Config& config) {
   if (config.sweep.count() < 100) return fail(Code::invalid, "sweep: must be at least 100ms");
   if (config.patience.count() < 100) return fail(Code::invalid, "patience: must be at least 100ms");
   if (config.scan_patience.count() < 100) return fail(Code::invalid, "scan_patience: must be at least 100ms");
+  if (config.build_timeout.count() < 1000) return fail(Code::invalid, "builds.timeout: must be at least 1s");
+  if (config.build_ready_timeout.count() < 1000)
+    return fail(Code::invalid, "builds.ready_timeout: must be at least 1s");
   if (!config.syslog.empty())
     if (auto target = parse_syslog(config.syslog); !target)
       return fail(Code::invalid, "audit.syslog: " + target.error().message);

@@ -57,6 +57,8 @@ struct Config {
   uint64_t connections = 0;
   uint64_t checkpoint_entries = 10000;
   std::chrono::milliseconds checkpoint_every{std::chrono::minutes(10)};
+  std::chrono::milliseconds build_timeout{std::chrono::hours(1)};
+  std::chrono::milliseconds build_ready_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds webhook_again{10000};  // after a delivery that failed
   ledger::PriceSheet prices;
 };

@@ -234,7 +234,9 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                                 ISOLA_CHECK(check_registry(config.registries, image));
                                 ISOLA_TRY(auto reference, image::parse_reference(image));
                                 return service->may_reach(project, reference.registry, 443);
-                              }});
+                              },
+                              .longest = config.build_timeout,
+                              .longest_ready = config.build_ready_timeout});
   ISOLA_CHECK(builder->start());
   auto courier = std::make_shared<webhook::Courier>(
       webhook::Courier::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
