@@ -42,7 +42,7 @@ test('Sandbox.create', 'ends at its timeout', () =>
 test('Sandbox.create', 'tells inside who it is', () =>
   using({}, async (sandbox) => {
     const { stdout } = await sandbox.commands.run('echo $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID', {
-      envs: { E2B_SANDBOX_ID: 'forged' },
+      envs: { E2B_SANDBOX: 'forged', E2B_SANDBOX_ID: 'forged', E2B_TEMPLATE_ID: 'forged' },
     })
     assert.equal(stdout, `true ${sandbox.sandboxId.split('-')[0]} ${template}\n`)
   }))
