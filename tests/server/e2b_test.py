@@ -298,6 +298,27 @@ class E2b(unittest.TestCase):
         again = self.control("POST", path + "/resume", {"timeout": 60})
         self.assertEqual((again.status, again.json["code"]), (409, 409), again)
 
+    def test_what_was_put_away_comes_back_by_itself_only_with_its_memory(self):
+        for memory in (True, False):
+            made = self.control("POST", "/v2/sandboxes", {"templateID": "minimal", "timeout": 600, "autoPause": True, "autoResume": {"enabled": True}}).json
+            box, inside = made["sandboxID"], {"E2b-Sandbox-Id": made["sandboxID"], "X-Access-Token": made["envdAccessToken"]}
+            self.assertEqual(self.control("POST", f"/sandboxes/{box}/pause", {"memory": memory}).status, 204)
+            self.assertEqual(server.post(f"/v1/sandboxes/{box}/archive").json["state"], "archived")
+            calls = [lambda: server.get("/envs", headers=inside, key=""), lambda: server.get("/files?path=/etc/hostname&username=root", headers=inside, key=""),
+                     lambda: server.post("/filesystem.Filesystem/Stat", {"path": "/etc"}, headers=inside, key=""),
+                     lambda: server.get("/", headers={"E2b-Sandbox-Id": box, "E2b-Sandbox-Port": "8000"}, key="")]
+            if memory:
+                self.assertEqual(calls[0]().status, 200)
+            else:
+                for call in calls:
+                    refused = call()
+                    self.assertEqual((refused.status, refused.json["message"]), (502, "The sandbox was not found"), refused)
+            self.assertEqual(server.get(f"/v1/sandboxes/{box}").json["state"], "running" if memory else "archived")
+            if not memory:  # but whoever connects has it
+                self.assertEqual(self.control("POST", f"/v2/sandboxes/{box}/connect", {}).status, 201)
+                self.assertEqual(calls[0]().status, 200)
+            self.control("DELETE", f"/sandboxes/{box}")
+
     def inside_call(self, method, body):
         return server.request("POST", f"/filesystem.Filesystem/{method}", body=json.dumps(body), key="",
                               headers={**self.inside, "Content-Type": "application/json", "Authorization": "Basic cm9vdDo="})

@@ -41,7 +41,7 @@ Task<std::optional<Call>> enter_rpc(sandbox::Service& service, http::Exchange& e
   std::string name = basic_user(ex.header("authorization")).value_or("");
   auto call = co_await enter(service, ex, *box, name);
   if (call) co_return std::move(*call);
-  if (!is_running(*box) && !may_come_back(*box, call.error())) {
+  if (!is_running(*box) && !may_come_back(service, *box, call.error())) {
     gone(ex, (*box)->id());
     co_return std::nullopt;
   }
@@ -82,8 +82,8 @@ void gone(http::Exchange& ex, const std::string& sandbox) {
   ex.reply(502, dialect::dump({{"sandboxId", sandbox}, {"message", "The sandbox was not found"}, {"code", 502}}));
 }
 
-void not_woken(http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error) {
-  if (!may_come_back(box, error)) return gone(ex, box->id());
+void not_woken(sandbox::Service& service, http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error) {
+  if (!may_come_back(service, box, error)) return gone(ex, box->id());
   const int status = http::status_of(error.code);
   ex.set_header("Retry-After", "1");
   ex.reply(status, dialect::dump({{"sandboxId", box->id()}, {"message", error.message}, {"code", status}}));
@@ -108,17 +108,21 @@ void cut_off(http::Exchange& ex, const sandbox::BoxPtr& box) {
     gone(ex, box->id());
 }
 
-bool may_wake(const sandbox::BoxPtr& box) {
+bool may_wake(sandbox::Service& service, const sandbox::BoxPtr& box) {
   auto record = box->record();
-  return (record.state == State::paused || record.state == State::archived) && record.lifetime.auto_resume;
+  if (!record.lifetime.auto_resume) return false;
+  if (record.state != State::archived) return record.state == State::paused;
+  // How it was put to sleep is known by what was put away.
+  auto image = service.store().find_image(record.image);
+  return image && image->memory;
 }
 
-bool may_come_back(const sandbox::BoxPtr& box, const Error& error) {
-  return may_wake(box) && (error.code == Code::exhausted || error.code == Code::unavailable);
+bool may_come_back(sandbox::Service& service, const sandbox::BoxPtr& box, const Error& error) {
+  return may_wake(service, box) && (error.code == Code::exhausted || error.code == Code::unavailable);
 }
 
 Task<Result<void>> wake(sandbox::Service& service, sandbox::BoxPtr box) {
-  if (!may_wake(box)) co_return Result<void>();
+  if (!may_wake(service, box)) co_return Result<void>();
   auto record = box->record();
   sandbox::ResumeRequest request;
   if (record.lifetime.timeout > 0) request.timeout = std::max<store::Millis>(record.lifetime.timeout, kWoken);
@@ -161,7 +165,7 @@ Task<bool> Envd::guard(http::Exchange& ex) {
   }
   auto box = service_->find_any(id);
   // Asked for its health, one that is paused has none.
-  bool asleep = box && may_wake(*box) && ex.path() != "/health";
+  bool asleep = box && may_wake(*service_, *box) && ex.path() != "/health";
   if (!box || (!is_running(*box) && !asleep)) {
     gone(ex, id);
     co_return false;
@@ -179,7 +183,7 @@ Task<bool> Envd::guard(http::Exchange& ex) {
   if (asleep && !open && !rpc) {
     auto woken = co_await wake(*service_, *box);
     if (!woken) {
-      not_woken(ex, *box, woken.error());
+      not_woken(*service_, ex, *box, woken.error());
       co_return false;
     }
   }

@@ -339,7 +339,7 @@ void Envd::add_files() {
       std::string name(ex.query("username").value_or(""));
       auto call = co_await enter(*service, ex, *box, name);
       if (!call) {
-        if (!is_running(*box)) co_return not_woken(ex, *box, call.error());
+        if (!is_running(*box)) co_return not_woken(*service, ex, *box, call.error());
         if (ex.method() == "POST") co_await swallow(ex);
         if (call.error().code == Code::denied)
           co_return refuse(ex, {401, "error looking up user '" + name + "': user: unknown user " + name});
