@@ -80,6 +80,8 @@ Result<store::BuildRecord> Builder::declare(const Asked& asked) {
     if (auto made = store().insert_template(*known); !made) {
       if (made.error().code != Code::exists) return std::unexpected(made.error());
       known = store().find_template(asked.project, name);
+      if (!known && known.error().code == Code::not_found)
+        return std::unexpected(made.error());  // it is something else's
       if (!known) return std::unexpected(known.error());
     }
   }

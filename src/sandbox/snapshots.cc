@@ -48,6 +48,10 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
     auto taken = find_snapshot(box->project(), request.name);
     if (taken && !request.replace) co_return fail(Code::exists, "there is a snapshot '" + request.name + "' already");
     if (taken) before = taken->id;
+    std::string plain = request.name.substr(0, request.name.find(':'));
+    // Said before anything is made; the store decides.
+    if (parts_.store.find_template(box->project(), plain))
+      co_return fail(Code::exists, "the name '" + plain + "' is taken by a template");
   }
   if (request.expires_after < 0) co_return fail(Code::invalid, "expires_after must not be negative");
   ISOLA_CO_CHECK(co_await wake_for(box));

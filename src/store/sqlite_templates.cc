@@ -71,6 +71,12 @@ Result<void> SqliteStore::insert_template(const TemplateRecord& record) {
     ISOLA_TRY(bool taken, query.bind(record.project, record.name).step());
     if (taken) return fail(Code::exists, fmt::format("there is a template \"{}\" already", record.name));
     query.reset();
+    // Nor after a snapshot, whatever tag that has: a create by this name would mean something else from here on.
+    ISOLA_TRY(auto other, db.prepare("SELECT 1 FROM images WHERE project = ?1 AND kind = 'snapshot' AND "
+                                     "(name = ?2 OR substr(name, 1, length(?2) + 1) = ?2 || ':')"));
+    ISOLA_TRY(bool kept, other.bind(record.project, record.name).step());
+    if (kept) return fail(Code::exists, fmt::format("the name \"{}\" is taken by a snapshot", record.name));
+    other.reset();
     ISOLA_TRY(auto insert, db.prepare("INSERT INTO templates (id, project, name, created) VALUES (?, ?, ?, ?)"));
     return insert.bind(record.id, record.project, record.name, record.created).run();
   });

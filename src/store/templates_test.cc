@@ -25,6 +25,29 @@ TEST_F(StoredTemplates, NamesAreUniqueInAProject) {
   EXPECT_EQ(store_->find_template("other", "app").error().code, Code::not_found);
 }
 
+TEST_F(StoredTemplates, ANameMeansATemplateOrASnapshot) {
+  auto box = example();
+  ASSERT_TRUE(store_->insert_sandbox(box));
+  auto snapshot = [&](const std::string& name) {
+    return ImageRecord{
+        .id = new_image_id(), .project = "default", .kind = ImageKind::snapshot, .name = name, .sandbox = box.id};
+  };
+  auto plain = snapshot("kept"), tagged = snapshot("tagged:v2");
+  ASSERT_TRUE(store_->insert_snapshot(plain));
+  ASSERT_TRUE(store_->insert_snapshot(tagged));
+  for (const char* name : {"kept", "tagged"})
+    EXPECT_EQ(store_->insert_template({.id = "t2", .project = "default", .name = name}).error().code, Code::exists);
+  EXPECT_TRUE(store_->insert_template({.id = "t3", .project = "default", .name = "tag"}));
+  auto one = made("app");
+  for (const char* name : {"app", "app:v2"})
+    EXPECT_EQ(store_->insert_snapshot(snapshot(name)).error().code, Code::exists);
+  // Free again when the other is gone.
+  ASSERT_TRUE(store_->spend_snapshot(plain.id));
+  made("kept");
+  ASSERT_TRUE(store_->remove_template(one.id));
+  EXPECT_TRUE(store_->insert_snapshot(snapshot("app")));
+}
+
 TEST_F(StoredTemplates, WhatWasLookedForIsForgottenWhenItChanges) {
   EXPECT_FALSE(store_->find_template("default", "app"));
   EXPECT_FALSE(store_->find_template("default", "tapp"));

@@ -122,12 +122,28 @@ class Builds(unittest.TestCase):
         made = call("POST", "/sandboxes", {"templateID": "minimal"}).json
         self.assertNotEqual(made["templateID"], "minimal")
         self.assertEqual(sh({"id": made["sandboxID"]}, "echo $E2B_TEMPLATE_ID"), made["templateID"] + "\n")
-        # A create takes the template before a snapshot of its name; so does its removal.
-        self.assertEqual(call("POST", f"/sandboxes/{made['sandboxID']}/snapshots", {"name": "minimal", "memory": False}).status, 201)
         self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
-        self.assertEqual(len(call("GET", "/snapshots?name=minimal").json), 1)
-        self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
-        self.assertEqual(call("GET", "/snapshots?name=minimal").json, [])
+
+    def test_a_name_is_a_templates_or_a_snapshots(self):
+        built("both", steps=[])
+        made = call("POST", "/sandboxes", {"templateID": "both"}).json
+        snapshots = f"/sandboxes/{made['sandboxID']}/snapshots"
+        # Whoever removes a snapshot by its name must not remove a template.
+        for name in ("both", "both:v2", "minimal"):
+            refused = call("POST", snapshots, {"name": name, "memory": False})
+            self.assertEqual((refused.status, refused.json["code"]), (409, 409), refused)
+        self.assertEqual(server.post(f"/v1/sandboxes/{made['sandboxID']}/snapshot", {"name": "both", "memory": False}).status, 409)
+        for name in ("kept", "tagged:v2"):
+            self.assertEqual(call("POST", snapshots, {"name": name, "memory": False}).status, 201)
+        for name in ("kept", "tagged", "tagged:v3"):
+            refused = call("POST", "/v3/templates", {"name": name})
+            self.assertEqual((refused.status, refused.json["code"]), (409, 409), refused)
+        self.assertEqual(server.post("/v1/templates", {"name": "kept", "dockerfile": "FROM minimal\n"}).status, 409)
+        self.assertEqual(call("DELETE", "/templates/kept").status, 204)
+        self.assertEqual(call("POST", "/v3/templates", {"name": "kept"}).status, 202)
+        self.assertEqual(call("POST", "/v3/templates", {"name": "both"}).status, 202, "one that is there is built again")
+        for name in ("both", "kept", "tagged:v2"):
+            self.assertEqual(call("DELETE", "/templates/" + name).status, 204)
 
     def test_files(self):
         made = call("POST", "/v3/templates", {"name": "files"}).json

@@ -110,6 +110,9 @@ Task<Result<void>> snapshot(sandbox::Service& service, http::Exchange& ex) {
   if (given(body, "name")) {
     if (!body["name"].is_string()) co_return fail(Code::invalid, "name: must be a string");
     request.name = without_tag(body["name"].get<std::string>());
+    std::string plain = plain_name(request.name);
+    if (service.source_of(box->project(), plain))
+      co_return fail(Code::exists, "the name " + log::quoted(plain) + " is taken by a template");
   }
   request.memory = !(given(body, "memory") && body["memory"] == false);
   request.replace = true;  // a name that is used again means the newest

@@ -142,7 +142,8 @@ void Api::add_templates(http::Router& router) {
                 handled([service, builder = builder_](http::Exchange& ex) -> Task<Result<void>> {
                   std::string project = dialect::project_of(ex);
                   std::string name = without_tag(std::string(ex.param("template")));
-                  // In the order in which a create looks: a snapshot is meant where there is no template of that name.
+                  // One name means one of the two. Where both have it since before that was so, the order is a
+                  // create's.
                   if (find_built(*service, ex, name)) {
                     ISOLA_CO_CHECK(builder->remove(project, plain_name(name)));
                     ex.reply(204);
