@@ -225,6 +225,7 @@ Task<Result<void>> BuildRun::make_box(Stage& stage) {
   request.limits = parts_.service.settings().default_limits;
   if (build_.cpus > 0) request.limits.cpus = build_.cpus;
   if (build_.memory_limit > 0) request.limits.memory = build_.memory_limit;
+  request.limits.disk = std::max(request.limits.disk, build_.disk);
   request.timeout = kLongestBuild;
   request.metadata["isola.build"] = build_.id;
   request.network = spec_.network.empty() ? "all" : spec_.network;

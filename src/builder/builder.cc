@@ -68,6 +68,11 @@ Result<store::BuildRecord> Builder::declare(const Asked& asked) {
     return fail(Code::invalid, "name: use 1 to 63 of letters, digits, '-', '_' and '.', and a tag behind a ':'");
   for (const auto& tag : tags)
     if (!is_tag(tag)) return fail(Code::invalid, "tags: use letters, digits, '-', '_' and '.'");
+  ISOLA_TRY(auto project, store().find_project(asked.project));
+  if (project.limits.disk > 0 && asked.disk > project.limits.disk)
+    return fail(Code::invalid,
+                fmt::format("disk: {} bytes are more than the {} that all sandboxes of this project may have",
+                            asked.disk, project.limits.disk));
   auto known = store().find_template(asked.project, name);
   if (!known && known.error().code != Code::not_found) return std::unexpected(known.error());
   if (!known) {
@@ -93,6 +98,7 @@ Result<store::BuildRecord> Builder::declare(const Asked& asked) {
                            .spec = to_json(spec),
                            .cpus = asked.cpus,
                            .memory_limit = asked.memory,
+                           .disk = asked.disk,
                            .created = now_millis()};
   ISOLA_CHECK(store().put_build(build));
   ISOLA_CHECK(store().forget_old_builds(known->id, kBuildsKept));

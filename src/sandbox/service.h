@@ -93,6 +93,7 @@ struct CreateRequest {
   BoundaryWish boundary = BoundaryWish::automatic;
   boundary::Limits limits;
   bool usual_limits = false;      // they are nobody's wish: a template that has its own goes before
+  bool usual_disk = false;        // likewise
   bool of_machine = false;        // the template of this machine, whatever the project built under its name
   std::string filling = {};       // the service's own: the id of a volume that nobody else sees before it is filled
   std::optional<Millis> timeout;  // from now; 0: never; empty: the server's default
@@ -208,6 +209,7 @@ struct Source {
   std::string user, cwd;  // of commands that name none
   double cpus = 0;        // 0: as the server has it
   uint64_t memory_limit = 0;
+  uint64_t disk = 0;  // at least
 };
 
 struct Created {

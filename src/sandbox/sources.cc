@@ -70,7 +70,8 @@ Result<Source> Service::source_of(const std::string& project, const std::string&
                 .user = build->user,
                 .cwd = build->cwd,
                 .cpus = build->cpus,
-                .memory_limit = build->memory_limit};
+                .memory_limit = build->memory_limit,
+                .disk = build->disk};
 }
 
 }  // namespace isola::sandbox

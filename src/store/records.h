@@ -174,6 +174,7 @@ struct BuildRecord {
   std::string user, cwd;
   double cpus = 0;  // 0: the server's own
   uint64_t memory_limit = 0;
+  uint64_t disk = 0;  // at least
   Millis created = 0, finished = 0;
 };
 

@@ -14,7 +14,7 @@ using sqlite::Row;
 constexpr std::string_view kTemplate = "SELECT id, project, name, created FROM templates WHERE ";
 constexpr std::string_view kBuild =
     "SELECT b.id, b.template, b.project, b.state, b.why, b.step, b.spec, b.image, b.digest, b.base, b.memory, b.env, "
-    "b.user, b.cwd, b.cpus, b.memory_limit, b.created, b.finished FROM builds b ";
+    "b.user, b.cwd, b.cpus, b.memory_limit, b.disk, b.created, b.finished FROM builds b ";
 
 TemplateRecord read_template(const sqlite::Statement& statement) {
   Row row(statement);
@@ -37,6 +37,7 @@ Result<BuildRecord> read_build(const sqlite::Statement& statement) {
   build.cwd = row.text();
   build.cpus = row.real();
   build.memory_limit = row.integer<uint64_t>();
+  build.disk = row.integer<uint64_t>();
   build.created = row.integer();
   build.finished = row.integer();
   return build;
@@ -143,17 +144,19 @@ Result<void> SqliteStore::remove_template(const std::string& id) {
 Result<void> SqliteStore::put_build(const BuildRecord& build, const std::vector<std::string>& tags) {
   ISOLA_TRY(std::string env, to_json(build.env, "environment variables"));
   return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto put,
-              db.prepare("INSERT INTO builds (id, template, project, state, why, step, spec, image, digest, base, "
-                         "memory, env, user, cwd, cpus, memory_limit, created, finished) "
-                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                         "state = excluded.state, why = excluded.why, step = excluded.step, spec = excluded.spec, "
-                         "image = excluded.image, digest = excluded.digest, base = excluded.base, "
-                         "memory = excluded.memory, env = excluded.env, user = excluded.user, cwd = excluded.cwd, "
-                         "cpus = excluded.cpus, memory_limit = excluded.memory_limit, finished = excluded.finished"));
+    ISOLA_TRY(
+        auto put,
+        db.prepare("INSERT INTO builds (id, template, project, state, why, step, spec, image, digest, base, "
+                   "memory, env, user, cwd, cpus, memory_limit, disk, created, finished) "
+                   "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                   "state = excluded.state, why = excluded.why, step = excluded.step, spec = excluded.spec, "
+                   "image = excluded.image, digest = excluded.digest, base = excluded.base, "
+                   "memory = excluded.memory, env = excluded.env, user = excluded.user, cwd = excluded.cwd, "
+                   "cpus = excluded.cpus, memory_limit = excluded.memory_limit, disk = excluded.disk, finished = "
+                   "excluded.finished"));
     auto done = put.bind(build.id, build.template_id, build.project, to_string(build.state), build.why, build.step,
                          build.spec, build.image, build.digest, build.base, build.memory, env, build.user, build.cwd,
-                         build.cpus, build.memory_limit, build.created, build.finished)
+                         build.cpus, build.memory_limit, build.disk, build.created, build.finished)
                     .run();
     if (!done || tags.empty()) return done;
     return tag(db, build.template_id, tags, build.id);

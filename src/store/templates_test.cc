@@ -65,7 +65,7 @@ TEST_F(StoredTemplates, ABuildIsReadBackWhole) {
   wrote.state = BuildState::ready;
   wrote.image = "m1", wrote.digest = "d", wrote.base = "base", wrote.memory = true;
   wrote.env = {{"A", "b"}};
-  wrote.user = "root", wrote.cwd = "/app", wrote.cpus = 1.5, wrote.memory_limit = 7, wrote.finished = 9;
+  wrote.user = "root", wrote.cwd = "/app", wrote.cpus = 1.5, wrote.memory_limit = 7, wrote.disk = 8, wrote.finished = 9;
   ASSERT_TRUE(store_->put_build(wrote));
   auto read = store_->find_build(one.id, "b1").value();
   EXPECT_EQ(read.state, BuildState::ready);
@@ -74,6 +74,7 @@ TEST_F(StoredTemplates, ABuildIsReadBackWhole) {
   EXPECT_TRUE(read.memory);
   EXPECT_EQ(read.cpus, 1.5);
   EXPECT_EQ(read.memory_limit, 7u);
+  EXPECT_EQ(read.disk, 8u);
   EXPECT_EQ(read.finished, 9);
   EXPECT_EQ(store_->find_build("tother", "b1").error().code, Code::not_found);
 }

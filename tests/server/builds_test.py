@@ -124,6 +124,27 @@ class Builds(unittest.TestCase):
         self.assertEqual(sh({"id": made["sandboxID"]}, "echo $E2B_TEMPLATE_ID"), made["templateID"] + "\n")
         self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
 
+    def test_a_template_may_want_more_disk(self):
+        project = server.post("/v1/projects", {"name": "disks", "limits": {"disk": "8G"}}).json["id"]
+        key = server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
+        own = lambda *what: server.request(*what, key="", headers={"X-API-Key": key})  # noqa: E731
+        for wrong in (8193, 0, -1, "1", 1e10):
+            refused = own("POST", "/v3/templates", {"name": "large", "minFreeDiskMb": wrong})
+            self.assertEqual((refused.status, refused.json["code"]), (400, 400), refused)
+        self.assertEqual(own("GET", "/templates/aliases/large").status, 404, "nothing is left of it")
+        usual = server.create()["disk"]
+        for asked, disk in ((6144, 6144 << 20), (1, usual)):
+            made = own("POST", "/v3/templates", {"name": "large", "minFreeDiskMb": asked})
+            self.assertEqual(made.status, 202, made)
+            path = f"/templates/{made.json['templateID']}/builds/{made.json['buildID']}"
+            self.assertEqual(own("POST", "/v2" + path, {"fromTemplate": "minimal", "steps": [step("RUN", "echo made > /opt/mark", "root")]}).status, 202)
+            eventually(lambda: own("GET", path + "/status").json["status"] == "ready", 90, "the build")  # noqa: B023
+            box = own("POST", "/v2/sandboxes", {"templateID": "large"}).json["sandboxID"]
+            self.assertEqual(own("GET", f"/sandboxes/{box}").json["diskSizeMB"], disk >> 20)
+            self.assertEqual(server.get(f"/v1/sandboxes/{box}", key=key).json["disk"], disk)
+            self.assertEqual(own("GET", "/templates/large").json["builds"][0]["diskSizeMB"], disk >> 20)
+            self.assertEqual(own("DELETE", f"/sandboxes/{box}").status, 204)
+
     def test_a_name_is_a_templates_or_a_snapshots(self):
         built("both", steps=[])
         made = call("POST", "/sandboxes", {"templateID": "both"}).json

@@ -54,12 +54,14 @@ Task<Result<void>> declare(Builder& builder, http::Exchange& ex, const char* nam
       asked.tags.push_back(tag.get<std::string>());
     }
   }
-  for (auto [name, most] : {std::pair("cpuCount", 1024.0), std::pair("memoryMB", 1e7)})
+  for (auto [name, most] : {std::pair("cpuCount", 1024.0), std::pair("memoryMB", 1e7), std::pair("minFreeDiskMb", 1e9)})
     if (given(body, name) &&
         (!body[name].is_number() || !(body[name].get<double>() > 0) || body[name].get<double>() > most))
       co_return fail(Code::invalid, std::string(name) + ": must be a number above 0");
   if (given(body, "cpuCount")) asked.cpus = body["cpuCount"].get<double>();
   if (given(body, "memoryMB")) asked.memory = static_cast<uint64_t>(body["memoryMB"].get<double>()) << 20;
+  // Of a sandbox's disk nothing is used by what its template has.
+  if (given(body, "minFreeDiskMb")) asked.disk = static_cast<uint64_t>(body["minFreeDiskMb"].get<double>()) << 20;
   ISOLA_CO_TRY(auto build, builder.declare(asked));
   ISOLA_CO_TRY(auto spec, builder::spec_of(build.spec));
   std::string plain = asked.name.substr(0, asked.name.find(':'));

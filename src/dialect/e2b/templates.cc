@@ -45,7 +45,7 @@ json build_view(const store::BuildRecord& build, const sandbox::Settings& settin
               {"updatedAt", dialect::when(build.finished ? build.finished : build.created)},
               {"cpuCount", static_cast<int>(std::max(1.0, build.cpus > 0 ? build.cpus : limits.cpus))},
               {"memoryMB", (build.memory_limit ? build.memory_limit : limits.memory) >> 20},
-              {"diskSizeMB", limits.disk >> 20},
+              {"diskSizeMB", std::max(build.disk, limits.disk) >> 20},
               {"envdVersion", kEnvdVersion}};
   if (build.finished) out["finishedAt"] = dialect::when(build.finished);
   return out;

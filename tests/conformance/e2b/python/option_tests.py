@@ -347,7 +347,7 @@ def _():
     assert result(skip_cache=True) != first
 
 
-@test("Template.build with min_free_disk_mb", "is taken", partly="taken and without effect: a sandbox has the disk that its project gives it")
+@test("Template.build with min_free_disk_mb", "is taken")
 def _():
     needs(2, 60)
     name = unused()
