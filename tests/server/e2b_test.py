@@ -66,6 +66,30 @@ class E2b(unittest.TestCase):
         endless = self.read("/tmp/large", Range=f"bytes=1-{2**64 - 1}")
         self.assertEqual((endless.status, endless.body == whole.body[1:]), (206, True))
 
+    def test_a_copy_that_is_still_good_is_not_sent_again(self):
+        self.write("/tmp/copy", b"0123456789")
+        first = self.read("/tmp/copy")
+        tag, time = first.headers["etag"], first.headers["last-modified"]
+        self.assertRegex(tag, r'^W/"[0-9a-f]+-[0-9a-f]+"$')
+        self.assertEqual(self.read("/tmp/copy", **{"If-None-Match": '"other"', "If-Modified-Since": time}).status, 200, "the tag decides")
+        for headers in ({"If-None-Match": tag}, {"If-None-Match": f'"other", {tag}'}, {"If-None-Match": "*"}, {"If-Modified-Since": time}):
+            same = self.read("/tmp/copy", **headers)
+            self.assertEqual((same.status, same.body, same.headers["etag"], same.headers["last-modified"]), (304, b"", tag, time), headers)
+        # A part is one of what the client has, or it gets the whole.
+        part = self.read("/tmp/copy", **{"Range": "bytes=2-4", "If-Range": time})
+        self.assertEqual((part.status, part.body, part.headers["etag"]), (206, b"234", tag))
+        for other in (tag, '"other"', "Sun, 06 Nov 1994 08:49:37 GMT"):
+            whole = self.read("/tmp/copy", **{"Range": "bytes=2-4", "If-Range": other})
+            self.assertEqual((whole.status, whole.body), (200, b"0123456789"), other)
+        server.run(self.box["sandboxID"], "printf abcdefghij > /tmp/copy; touch -d '2030-01-01 00:00:00 UTC' /tmp/copy", user="root")
+        new = self.read("/tmp/copy", **{"If-None-Match": tag})
+        self.assertEqual((new.status, new.body), (200, b"abcdefghij"))
+        self.assertEqual(new.headers["last-modified"], "Tue, 01 Jan 2030 00:00:00 GMT")
+        self.assertEqual(self.read("/tmp/copy", **{"If-Modified-Since": time}).status, 200)
+        # What says that it is empty may be something else the next time.
+        self.assertNotIn("etag", self.read("/proc/uptime").headers)
+        self.assertEqual(self.read("/proc/uptime", **{"If-None-Match": "*"}).status, 200)
+
     def test_a_command_waits_for_whoever_reads_it(self):
         size = 48 << 20
         body = json.dumps({"process": {"cmd": "/usr/bin/head", "args": ["-c", str(size), "/dev/zero"]}}).encode()
