@@ -252,6 +252,7 @@ struct CommandSpec {
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
   bool held = false;    // whoever follows it holds it up by reading slowly, and loses nothing
+  bool whole = false;   // if held: its end waits for children that hold its output, unless somebody ends it
   bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
   // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
   // it.

@@ -195,6 +195,7 @@ Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
     ISOLA_CO_TRY(spec.cwd, co_await call.absolute(cwd));
   }
   spec.held = true;  // as E2B's daemon does it: what a client has not read yet keeps the process waiting
+  spec.whole = true;
   spec.user = call.user;
   spec.by = sandbox::kOwnToken;
   spec.actor = record.actor;
