@@ -160,6 +160,7 @@ struct ForkRequest {
   std::optional<store::Labels> metadata = {};  // empty: the parent's
   bool keep_grants = false;                    // those that the parent has, and copies of its own
   bool allow_exposed = false;                  // as with a pause
+  bool each = false;                           // one that cannot be made takes nothing from the others
   Caller by = Caller();
 };
 
@@ -216,6 +217,11 @@ struct Created {
   BoxPtr box;
   bool existed = false;  // get-or-create found it
   Latency latency;
+};
+
+struct Forked {
+  std::vector<Created> made;
+  std::vector<Error> refused;  // where each is for itself
 };
 
 struct Update {
@@ -337,7 +343,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<Latency>> resume(BoxPtr box, ResumeRequest request);
   Task<Result<store::ImageRecord>> snapshot(BoxPtr box, SnapshotRequest request);
   // All of them or none.
-  Task<Result<std::vector<Created>>> fork(BoxPtr box, ForkRequest request);
+  Task<Result<Forked>> fork(BoxPtr box, ForkRequest request);
   // What is kept of one that sleeps is packed: it takes little room, and longer to come back.
   Task<Result<void>> archive(BoxPtr box, Caller by = Caller());
   // In place: id, name, tokens and policy stay, files and memory are the snapshot's.

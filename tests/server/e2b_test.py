@@ -451,6 +451,24 @@ class E2b(unittest.TestCase):
         closed = server.get("/health", headers=headers, key="")
         self.assertEqual((closed.status, closed.json["message"]), (502, "The sandbox is running but port is not open"))
 
+    def test_a_fork_is_made_as_far_as_there_is_room(self):
+        project = server.post("/v1/projects", {"name": "few", "limits": {"live_sandboxes": 3}}).json["id"]
+        headers = {"X-API-Key": server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]}
+        parent = server.post("/sandboxes", {"templateID": "minimal"}, headers=headers, key="").json["sandboxID"]
+        fork = lambda: server.post(f"/sandboxes/{parent}/fork", {"count": 4}, headers=headers, key="")  # noqa: E731
+        made = fork()
+        self.assertEqual((made.status, len(made.json)), (201, 4), made)
+        ids = [one["sandbox"]["sandboxID"] for one in made.json if "sandbox" in one]
+        self.assertEqual((len(ids), [one["error"]["code"] for one in made.json if "error" in one]), (2, [429, 429]), made)
+        for one in ids:
+            self.assertEqual(server.get(f"/sandboxes/{one}", headers=headers, key="").json["state"], "running")
+        listed = server.get("/v2/sandboxes", headers=headers, key="").json
+        self.assertEqual({one["sandboxID"] for one in listed}, {parent, *ids})
+        full = fork()
+        self.assertEqual((full.status, [one["error"]["code"] for one in full.json]), (201, [429] * 4), full)
+        for one in (parent, *ids):
+            server.delete(f"/sandboxes/{one}", headers=headers, key="")
+
     def test_whoever_leaves_makes_room(self):
         project = server.post("/v1/projects", {"name": "small", "limits": {"live_sandboxes": 1}}).json["id"]
         key = server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]

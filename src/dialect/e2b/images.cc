@@ -7,6 +7,7 @@
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
 #include "dialect/shared/text.h"
+#include "http/error_reply.h"
 
 namespace isola::e2b {
 
@@ -87,10 +88,13 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex, const Opt
   }
   // Rules about its network are a fork's, too: nobody can ask for that here, and its caller knows them.
   request.keep_grants = box->record().keep_grants;
+  request.each = true;
   request.by = dialect::caller_of(ex);
   ISOLA_CO_TRY(auto made, co_await service.fork(box, std::move(request)));
   json out = json::array();
-  for (const auto& child : made) out.push_back({{"sandbox", created_view(child.box->record(), options)}});
+  for (const auto& why : made.refused)
+    out.push_back({{"error", {{"code", http::status_of(why.code)}, {"message", why.message}}}});
+  for (const auto& child : made.made) out.push_back({{"sandbox", created_view(child.box->record(), options)}});
   ex.reply(201, dialect::dump(out));
   co_return Result<void>();
 }
