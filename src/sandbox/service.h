@@ -335,6 +335,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> freeze(BoxPtr box, std::string why = {}, Caller by = Caller(), std::function<bool()> still = {});
   Task<Result<void>> thaw(BoxPtr box, Caller by = Caller());
   Task<Result<launcher::StatsReply>> stats(BoxPtr box);
+  // What of its memory are copies of files; of one that sleeps nothing is in memory.
+  Task<Result<uint64_t>> page_cache(BoxPtr box);
 
   // ---- images (docs/images.md) ----
   // One that is paused already stays as it is.

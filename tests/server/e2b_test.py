@@ -281,10 +281,36 @@ class E2b(unittest.TestCase):
         for one in many.json["sandboxes"].values():
             self.assertGreater(one["memTotal"], 0)
             self.assertGreater(one["memUsed"], 0)
-            self.assertEqual(one["memCache"], 0)
+            self.assertGreaterEqual(one["memCache"], 0)
         self.assertEqual(self.control("GET", "/sandboxes/metrics").json, {"sandboxes": {}})
         self.assertEqual(self.control("GET", "/sandboxes/metrics?sandbox_ids=" + ",".join(["x"] * 101)).status, 400)
         self.control("DELETE", "/sandboxes/" + other)
+
+    def test_metrics_have_a_past(self):
+        path = f"/sandboxes/{self.box['sandboxID']}"
+        look = lambda query="": self.control("GET", path + "/metrics" + query).json  # noqa: E731
+        first = look()[0]
+        self.assertLess(first["cpuUsedPct"], 50, "it does nothing")
+        # Of what is copied from a file most is the cache's.
+        server.run(self.box["sandboxID"], "head -c 48M /dev/urandom > /tmp/cached; cat /tmp/cached > /dev/null; (while :; do :; done) >/dev/null 2>&1 &")
+        full = eventually(lambda: (m := look()[-1])["memCache"] > 40 << 20 and m, 20, "the cache")
+        self.assertLess(full["memUsed"], 40 << 20)
+        busy = eventually(lambda: (m := look()[-1])["cpuUsedPct"] > 10 and m, 30, "a busy processor")
+        past = eventually(lambda: (all_ := look()) and len(all_) >= 3 and all_, 40, "a past")
+        self.assertEqual([one["timestampUnix"] for one in past], sorted(one["timestampUnix"] for one in past))
+        self.assertEqual(past[0], first)
+        middle = past[1]["timestampUnix"]
+        self.assertEqual({one["timestampUnix"] for one in look(f"?start={middle}&end={middle}")}, {middle})
+        self.assertEqual(look(f"?end={first['timestampUnix'] - 60}"), [])
+        self.assertEqual(look(f"?start={past[-1]['timestampUnix'] + 3600}"), [])
+        self.assertGreater(busy["timestampUnix"], 0)
+        # One that is paused is looked at no more, and is asked for what there was.
+        self.assertEqual(self.control("POST", path + "/pause", {"memory": False}).status, 204)
+        before = look()
+        self.assertEqual(before[:3], past[:3])
+        self.assertEqual(look(), before)
+        many = self.control("GET", "/sandboxes/metrics?sandbox_ids=" + self.box["sandboxID"]).json["sandboxes"]
+        self.assertEqual(many, {self.box["sandboxID"]: before[-1]})
 
     def test_a_list_goes_on_where_it_was(self):
         made = [self.control("POST", "/v2/sandboxes", {"templateID": "minimal", "metadata": {"page": "x"}}).json["sandboxID"] for _ in range(4)]

@@ -132,9 +132,11 @@ Task<Result<void>> wake(sandbox::Service& service, sandbox::BoxPtr box) {
   co_return Result<void>();
 }
 
-Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens)
+Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens,
+           std::shared_ptr<Metrics> metrics)
     : service_(std::move(service)),
       tokens_(std::move(tokens)),
+      metrics_(std::move(metrics)),
       launches_(std::make_shared<Launches>()),
       watchers_(std::make_shared<Watchers>()),
       rpc_(&router_.group("/")) {
@@ -304,17 +306,19 @@ void Envd::add_state() {
     env["E2B_SANDBOX_ID"] = (*box)->id();
     ex.reply(200, dialect::dump(env));
   });
-  rpc_->add("GET", "/metrics", [service](http::Exchange& ex) -> Task<void> {
+  rpc_->add("GET", "/metrics", [service, metrics = metrics_](http::Exchange& ex) -> Task<void> {
     auto box = service->find_any(std::string(ex.noted(kSandbox)));
     if (!box) co_return gone(ex, std::string(ex.noted(kSandbox)));
-    auto m = co_await measure(*service, *box);
-    if (!m) co_return ex.fail(m.error());
+    auto past = co_await metrics->of(*box);
+    if (!past) co_return ex.fail(past.error());
+    if (past->empty()) co_return gone(ex, (*box)->id());  // it is on its way to sleep
+    const auto* m = &past->back();
     ex.reply(200, dialect::dump({{"ts", m->at / 1000},
                                  {"cpu_count", m->cpus},
                                  {"cpu_used_pct", m->cpu_percent},
                                  {"mem_total", m->memory_total},
                                  {"mem_used", m->memory_used},
-                                 {"mem_cache", 0},
+                                 {"mem_cache", m->memory_cache},
                                  {"disk_used", m->disk_used},
                                  {"disk_total", m->disk_total}}));
   });

@@ -19,12 +19,14 @@
 namespace isola::e2b {
 
 class Launches;
+class Metrics;
 class Tokens;
 class Watchers;
 
 class Envd {
  public:
-  Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens);
+  Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens,
+       std::shared_ptr<Metrics> metrics);
   ~Envd();
 
   // Answers a request that is for port 49983 of this sandbox.
@@ -50,6 +52,7 @@ class Envd {
 
   std::shared_ptr<sandbox::Service> service_;
   std::shared_ptr<const Tokens> tokens_;
+  std::shared_ptr<Metrics> metrics_;
   Throttle search_{50'000};  // signatures tried
   std::shared_ptr<Launches> launches_;
   std::shared_ptr<Watchers> watchers_;

@@ -17,7 +17,7 @@ LESS = [(re.compile(pattern + "$"), why, *before) for pattern, why, *before in (
     (r"Sandbox\.create with mcp", "of the servers that the gateway of this server knows"),
     (r"Volume\.create", "1 GiB each, until the operator changes it"),
     (r"Secret\.(create|update|get_?[iI]nfo|exists|destroy|list)", "for keys of scope `admin`; names have at most 63 of letters, digits, `-`, `_` and `.`"),
-    (r"sandbox metrics", "no history: one sample, the present"),
+    (r"sandbox metrics", "a history of half an hour, from the first question on"),
     (r"sandbox logs( with --follow)?", "the ledger's entries about the sandbox, not what a daemon inside wrote"),
 )]
 

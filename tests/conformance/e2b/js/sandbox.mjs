@@ -207,7 +207,7 @@ test('Sandbox.setTimeout', 'one that is not there is a not-found error', () =>
 
 test('Sandbox.isRunning', 'is true while it runs', async () => assert.equal(await (await box()).isRunning(), true))
 
-partly('Sandbox.getMetrics', 'no history: one sample, the present', 'has a sample', async () => {
+partly('Sandbox.getMetrics', 'a history of half an hour, from the first question on', 'has a sample', async () => {
   if (!Sandbox.getMetrics) skip('this line has no metrics')
   const sandbox = await box()
   const [sample] = await sandbox.getMetrics()

@@ -187,14 +187,15 @@ def _():
                 Sandbox.delete_snapshot(one)
 
 
-@test("Sandbox.get_metrics with start and end", "has what lies between them", partly="no history: one sample, the present")
+@test("Sandbox.get_metrics with start and end", "has what lies between them", partly="a history of half an hour, from the first question on")
 def _():
     def ago(seconds):
         return datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=seconds)
 
-    assert len(box().get_metrics(start=ago(60))) == 1
-    assert len(box().get_metrics(start=ago(60), end=ago(-60))) == 1
-    assert box().get_metrics(start=ago(120), end=ago(60)) == []
+    box().get_metrics()
+    eventually(lambda: len(box().get_metrics(start=ago(60))) > 1, "a second step", 20)
+    assert len(box().get_metrics(start=ago(60), end=ago(-60))) > 1
+    assert box().get_metrics(start=ago(7200), end=ago(3600)) == []
     assert box().get_metrics(start=ago(-60)) == []
     with raises(e2b.SandboxException, "400"):
         box().get_metrics(start=ago(60), end=ago(120))
