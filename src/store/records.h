@@ -157,6 +157,7 @@ struct TemplateRecord {
   std::string project;
   std::string name;  // unique among the project's
   Millis created = 0;
+  bool published = false;  // others may make sandboxes of it
 };
 
 enum class BuildState : uint8_t { waiting, building, ready, failed };

@@ -318,9 +318,13 @@ constexpr std::string_view kVersion17 = R"sql(
 ALTER TABLE builds ADD COLUMN disk INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+constexpr std::string_view kVersion18 = R"sql(
+ALTER TABLE templates ADD COLUMN published INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 constexpr std::array kSteps = {kVersion1,  kVersion2,  kVersion3,  kVersion4,  kVersion5,  kVersion6,
                                kVersion7,  kVersion8,  kVersion9,  kVersion10, kVersion11, kVersion12,
-                               kVersion13, kVersion14, kVersion15, kVersion16, kVersion17};
+                               kVersion13, kVersion14, kVersion15, kVersion16, kVersion17, kVersion18};
 
 }  // namespace
 

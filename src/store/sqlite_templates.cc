@@ -11,7 +11,7 @@ namespace {
 using sqlite::Database;
 using sqlite::Row;
 
-constexpr std::string_view kTemplate = "SELECT id, project, name, created FROM templates WHERE ";
+constexpr std::string_view kTemplate = "SELECT id, project, name, created, published FROM templates WHERE ";
 constexpr std::string_view kBuild =
     "SELECT b.id, b.template, b.project, b.state, b.why, b.step, b.spec, b.image, b.digest, b.base, b.memory, b.env, "
     "b.user, b.cwd, b.cpus, b.memory_limit, b.disk, b.created, b.finished FROM builds b ";
@@ -20,6 +20,7 @@ TemplateRecord read_template(const sqlite::Statement& statement) {
   Row row(statement);
   TemplateRecord one{.id = row.text(), .project = row.text(), .name = row.text()};
   one.created = row.integer();
+  one.published = row.flag();
   return one;
 }
 
@@ -44,6 +45,7 @@ Result<BuildRecord> read_build(const sqlite::Statement& statement) {
 }
 
 constexpr size_t kMostTags = 100;
+constexpr size_t kIdLength = 21;
 constexpr size_t kMostKnown = 1000;
 
 std::unexpected<Error> no_build(const std::string& id) { return fail(Code::not_found, "there is no build " + id); }
@@ -110,6 +112,33 @@ Result<TemplateRecord> SqliteStore::find_template(const std::string& project, co
   }
   if (!record) return none();
   return *record;
+}
+
+Result<TemplateRecord> SqliteStore::find_published(const std::string& id_or_path) {
+  auto slash = id_or_path.find('/');
+  // Every name that is none of one's own is asked for here: what is no id either costs nothing.
+  if (slash == id_or_path.npos && !(id_or_path.starts_with('t') && id_or_path.size() == kIdLength))
+    return fail(Code::not_found, "there is no template " + id_or_path);
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kTemplate) + (slash == id_or_path.npos
+                                                                         ? "published AND id = ?"
+                                                                         : "published AND project = ? AND name = ?")));
+  if (slash == id_or_path.npos)
+    query.bind(id_or_path);
+  else
+    query.bind(id_or_path.substr(0, slash), id_or_path.substr(slash + 1));
+  ISOLA_TRY(bool found, query.step());
+  if (!found) return fail(Code::not_found, "there is no template " + id_or_path);
+  return read_template(query);
+}
+
+Result<void> SqliteStore::set_published(const std::string& id, bool published) {
+  return write_templates([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE templates SET published = ? WHERE id = ?"));
+    ISOLA_CHECK(update.bind(published, id).run());
+    if (db.changed() == 0) return fail(Code::not_found, "there is no template " + id);
+    return {};
+  });
 }
 
 Result<void> SqliteStore::write_templates(const std::function<Result<void>(sqlite::Database&)>& work) {

@@ -146,6 +146,9 @@ class Store {
   // --- templates that were built ---
   virtual Result<void> insert_template(const TemplateRecord& record) = 0;  // exists: as a snapshot's
   virtual Result<TemplateRecord> find_template(const std::string& project, const std::string& id_or_name) = 0;
+  // Whoever's it is, by its id or as project/name: a name alone is nobody's but one's own.
+  virtual Result<TemplateRecord> find_published(const std::string& id_or_path) = 0;
+  virtual Result<void> set_published(const std::string& id, bool published) = 0;
   virtual Result<std::vector<TemplateRecord>> list_templates(const std::string& project) = 0;  // by name
   virtual Result<void> remove_template(const std::string& id) = 0;                             // with its builds
   // New, or changed; with the tags that mean it from then on: both or neither.

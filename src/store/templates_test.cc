@@ -59,6 +59,25 @@ TEST_F(StoredTemplates, WhatWasLookedForIsForgottenWhenItChanges) {
   EXPECT_EQ(store_->find_template("default", "tapp").error().code, Code::not_found);
 }
 
+TEST_F(StoredTemplates, WhatIsPublishedIsFoundByOthersAndByItsWholeName) {
+  TemplateRecord one{.id = new_template_id(), .project = "default", .name = "app", .created = 5};
+  ASSERT_TRUE(store_->insert_template(one));
+  made("kept");
+  for (const std::string& name : {one.id, std::string("default/app"), std::string("app")})
+    EXPECT_EQ(store_->find_published(name).error().code, Code::not_found) << name;
+  EXPECT_FALSE(store_->find_template("default", "app")->published);
+  ASSERT_TRUE(store_->set_published(one.id, true));
+  reopen();
+  EXPECT_EQ(store_->find_published(one.id).value().name, "app");
+  EXPECT_EQ(store_->find_published("default/app").value().id, one.id);
+  EXPECT_TRUE(store_->find_template("default", "app")->published);
+  for (const char* name : {"app", "default/kept", "other/app", "/app", "default/", "default/app/"})
+    EXPECT_EQ(store_->find_published(name).error().code, Code::not_found) << name;
+  ASSERT_TRUE(store_->set_published(one.id, false));
+  EXPECT_EQ(store_->find_published(one.id).error().code, Code::not_found);
+  EXPECT_EQ(store_->set_published("tnone", true).error().code, Code::not_found);
+}
+
 TEST_F(StoredTemplates, ABuildIsReadBackWhole) {
   auto one = made("app");
   auto wrote = build(one, "b1");

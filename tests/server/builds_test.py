@@ -145,6 +145,44 @@ class Builds(unittest.TestCase):
             self.assertEqual(own("GET", "/templates/large").json["builds"][0]["diskSizeMB"], disk >> 20)
             self.assertEqual(own("DELETE", f"/sandboxes/{box}").status, 204)
 
+    def test_a_template_that_is_published_is_everybodys_to_use(self):
+        made = built("shared", steps=[step("RUN", "echo theirs > /home/user/mark")])
+        project = server.post("/v1/projects", {"name": "others"}).json["id"]
+        key = server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
+        other = lambda *what: server.request(*what, key="", headers={"X-API-Key": key})  # noqa: E731
+        id_, whole = made["templateID"], "default%2Fshared"
+        tries = lambda: [other("GET", "/templates/" + name).status for name in (id_, whole)] + \
+            [other("GET", "/templates/aliases/" + name).status for name in (id_, whole)]  # noqa: E731
+        creates = lambda name: other("POST", "/v2/sandboxes", {"templateID": name})  # noqa: E731
+        self.assertEqual(tries(), [404] * 4)
+        self.assertEqual([creates(name).status for name in (id_, "default/shared")], [404] * 2)
+        for wrong in ({}, {"public": "yes"}):
+            self.assertEqual(call("PATCH", "/v2/templates/" + id_, wrong).status, 400)
+        self.assertEqual(other("PATCH", "/v2/templates/" + id_, {"public": True}).status, 404, "only whoever has it")
+        self.assertEqual(call("PATCH", "/v2/templates/minimal", {"public": False}).status, 403)
+        opened = call("PATCH", "/v2/templates/" + id_, {"public": True})
+        self.assertEqual((opened.status, opened.json), (200, {"names": ["default/shared"]}))
+        self.assertTrue(call("GET", "/templates/" + id_).json["public"])
+        self.assertEqual(tries(), [200] * 4)
+        seen = other("GET", "/templates/" + id_).json
+        self.assertEqual((seen["public"], seen["names"], seen["builds"]), (True, ["default/shared"], []))
+        for name in (id_, "default/shared", "default/shared:default"):
+            box = creates(name)
+            self.assertEqual((box.status, box.json.get("templateID")), (201, id_), box)
+            ran = server.post(f"/v1/sandboxes/{box.json['sandboxID']}/commands", {"command": "cat /home/user/mark; echo $E2B_TEMPLATE_ID"}, key=key)
+            self.assertEqual(ran.json["stdout"], f"theirs\n{id_}\n", ran)
+            other("DELETE", "/sandboxes/" + box.json["sandboxID"])
+        # A name alone is one's own, and how it was made stays with who made it.
+        self.assertEqual(creates("shared").status, 404)
+        for method, path in (("GET", f"/templates/{id_}/files/{'a' * 64}"), ("GET", f"/templates/{id_}/builds/{made['buildID']}/status"),
+                             ("GET", f"/templates/{id_}/tags"), ("DELETE", f"/templates/{id_}")):
+            self.assertEqual(other(method, path).status, 404, path)
+        self.assertNotIn(id_, [one["templateID"] for one in other("GET", "/templates").json])
+        self.assertEqual(other("POST", "/templates/tags", {"target": id_, "tags": ["x"]}).status, 404)
+        self.assertEqual(call("PATCH", "/v2/templates/" + id_, {"public": False}).json, {"names": []})
+        self.assertEqual(tries(), [404] * 4)
+        self.assertEqual(creates(id_).status, 404)
+
     def test_a_name_is_a_templates_or_a_snapshots(self):
         built("both", steps=[])
         made = call("POST", "/sandboxes", {"templateID": "both"}).json
