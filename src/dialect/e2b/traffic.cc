@@ -98,6 +98,7 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
     if (auto at = passage.host.find("${PORT}"); at != std::string::npos)
       passage.host.replace(at, 7, std::to_string(target.port));
   }
+  passage.tls = std::ranges::find(notes.https_ports, target.port) != notes.https_ports.end();
   passage.closed = [id = target.id, port = target.port](http::Exchange& ex) {
     if (ex.header("accept").find("text/html") != std::string_view::npos)
       return dialect::say_no(ex, 502, "bad_gateway", fmt::format("nothing listens on port {} of this sandbox", port));

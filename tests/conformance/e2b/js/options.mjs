@@ -49,9 +49,46 @@ test('Sandbox.create with network.allowPublicTraffic', 'false: a service inside 
     assert.equal((await ask({ 'e2b-traffic-access-token': sandbox.trafficAccessToken })).status, 200)
   })
 })
-absent('Sandbox.create with network.httpsPorts', 'this server speaks plain HTTP to the services inside', async () => {
+test('Sandbox.create with network.httpsPorts', 'a port that speaks TLS is asked with TLS, whoever signed its certificate', async () => {
   needs('2.49.0')
-  await rejectsExactly(own({ network: { httpsPorts: [3000] } }), sdk.SandboxError, /501.*httpsPorts/)
+  if (mode !== 'http') skip('told apart by headers here')
+  if (template === 'minimal') skip('the template has no Python')
+  const sandbox = await own({ network: { httpsPorts: [8443] } })
+  try {
+    assert.deepEqual((await sandbox.getInfo()).network.httpsPorts, [8443])
+    await sandbox.commands.run('cd /tmp && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -days 1 -subj /CN=nobody')
+    const serve = (port, wrap) => sandbox.files.write(`/tmp/serve${port}.py`, `
+import http.server, ssl
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_POST(self):
+        said = self.rfile.read(int(self.headers['Content-Length']))
+        said = ('%s %s ' % (self.headers['Host'], isinstance(self.connection, ssl.SSLSocket))).encode() + said
+        self.send_response(200); self.send_header('Content-Length', str(len(said))); self.end_headers(); self.wfile.write(said)
+server = http.server.ThreadingHTTPServer(('127.0.0.1', ${port}), Handler)
+if ${wrap}:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain('/tmp/cert.pem', '/tmp/key.pem')
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+`)
+    for (const [port, wrap] of [[8443, 'True'], [8080, 'False']]) {
+      await serve(port, wrap)
+      await sandbox.commands.run(`exec python3 /tmp/serve${port}.py`, { background: true })
+    }
+    const large = 'x'.repeat(3_000_000)
+    const ask = async (port, body) => {
+      const reply = await fetch(`${process.env.E2B_SANDBOX_URL}/`, {
+        method: 'POST', body, headers: { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': String(port) } })
+      return reply.status === 200 ? reply.text() : undefined
+    }
+    const secure = await eventually(() => ask(8443, 'hello'), 'the answer over TLS')
+    assert.match(secure, /^\S+ True hello$/)
+    assert.ok((await ask(8443, large)).endsWith(large))
+    assert.match(await eventually(() => ask(8080, 'hello'), 'the answer in clear'), /^\S+ False hello$/)
+  } finally {
+    await sandbox.kill()
+  }
 })
 
 // ---- lists, times and signals -------------------------------------------------------------------------------------------
