@@ -117,7 +117,8 @@ Result<void> Builder::check_bases(const std::string& project, const Spec& spec) 
   return {};
 }
 
-Result<void> Builder::begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by) {
+Result<void> Builder::begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by,
+                            std::string credentials) {
   ISOLA_CHECK(check(spec));
   JobPtr job;
   {
@@ -126,7 +127,7 @@ Result<void> Builder::begin(const std::string& template_id, const std::string& b
     ISOLA_TRY(Spec declared, spec_of(record.spec));
     spec.tags = declared.tags;
     BuildRun::Parts parts{*parts_.service, contexts_, parts_.pull, parts_.may_pull};
-    job = std::make_shared<BuildRun>(std::move(parts), record, std::move(spec), std::move(by));
+    job = std::make_shared<BuildRun>(std::move(parts), record, std::move(spec), std::move(by), std::move(credentials));
     auto same = [&](const auto& one) { return one.second->project() == record.project; };
     if (static_cast<size_t>(std::ranges::count_if(jobs_, same)) >= kMostWaiting)
       return fail(Code::exhausted, fmt::format("{} builds of this project are under way: wait for one", kMostWaiting));

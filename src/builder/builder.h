@@ -58,7 +58,9 @@ class Builder : public std::enable_shared_from_this<Builder> {
   // What it stands on and copies from is here, or may be fetched.
   Result<void> check_bases(const std::string& project, const Spec& spec);
   // unavailable (EBUSY): it was begun before.
-  Result<void> begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by);
+  // `credentials`: of whoever asks, for the registry of its image, as an auth.json; written down nowhere.
+  Result<void> begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by,
+                     std::string credentials = {});
   void cancel(const std::string& build);
   Result<store::BuildRecord> find(const std::string& project, const std::string& id_or_name, const std::string& build);
   // With everything that was built for it.
