@@ -339,12 +339,20 @@ def main():
             with open(options.page) as file:
                 before = file.read()
         os.makedirs(os.path.dirname(options.page), exist_ok=True)
-        about = f"Server {subprocess.run([island.ISOLA, '--version'], capture_output=True, text=True).stdout.strip()}, boundary {world.boundary}, " \
+        about = f"Run on {time.strftime('%Y-%m-%d', time.gmtime())} at commit {commit()}. Server {subprocess.run([island.ISOLA, '--version'], capture_output=True, text=True).stdout.strip()}, boundary {world.boundary}, " \
                 f"template `{world.template}`, node {subprocess.run([node(), '--version'], capture_output=True, text=True).stdout.strip()}."
         with open(options.page, "w") as file:
             file.write(matrix.page(results, about, before))
         print(f"written to {os.path.relpath(options.page, ROOT)}")
     return int(failed)
+
+
+def commit():
+    """What was run; the page itself does not count, which an earlier part of the run may have written."""
+    git = ["git", "-c", "safe.directory=*", "-C", ROOT]
+    name = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs"], capture_output=True, text=True).stdout
+    return f"`{name}{'-modified' if changed.strip() else ''}`" if name else "unknown"
 
 
 def keep(folder, kind, version, lines):
