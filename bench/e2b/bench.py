@@ -5,7 +5,8 @@ client.
 
     ISOLA_BINARY=build/bin/isola bench/e2b/bench.py [--quick|--full] [--json FILE] [--table FILE] [--keep-log FILE]
 
-On the template `base`, which the SDK asks for, where that is built. A full run fails where a goal is missed.
+On the template `base`, which the SDK asks for, where that is built. A goal that is missed is listed, with what was
+measured, and stated in docs/performance.md; what fails is a measurement that could not be made.
 Needs the package of the SDK once (the registry of this machine; it is kept in the machine's cache).
 """
 import argparse

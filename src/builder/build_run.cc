@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "builder/dockerfile_spec.h"
+#include "vault/seal.h"
 
 namespace isola::builder {
 
@@ -47,13 +48,16 @@ Result<sandbox::Source> known_base(sandbox::Service& service, const std::string&
   return otherwise ? service.source_of(project, *otherwise) : known;
 }
 
-BuildRun::BuildRun(Parts parts, store::BuildRecord build, Spec spec, sandbox::Caller by)
+BuildRun::BuildRun(Parts parts, store::BuildRecord build, Spec spec, sandbox::Caller by, std::string credentials)
     : parts_(std::move(parts)),
       build_(std::move(build)),
       spec_(std::move(spec)),
       by_(std::move(by)),
+      credentials_(std::move(credentials)),
       log_(parts_.service.store(), build_.id),
       until_(std::chrono::steady_clock::now() + parts_.longest) {}
+
+BuildRun::~BuildRun() { vault::wipe(credentials_); }
 
 void BuildRun::cancel() {
   cancelled_ = true;
@@ -121,7 +125,7 @@ Task<Result<sandbox::Source>> BuildRun::base_of(std::string from) {
   // then, are known only here.
   if (parts_.may_pull) ISOLA_CO_CHECK(parts_.may_pull(build_.project, from));
   log_.say("info", "base", "fetching " + from);
-  ISOLA_CO_TRY(std::string name, co_await parts_.pull(from));
+  ISOLA_CO_TRY(std::string name, co_await parts_.pull(from, credentials_));
   co_return parts_.service.source_of(build_.project, name, true);
 }
 
@@ -130,6 +134,7 @@ Task<Result<void>> BuildRun::find_bases() {
     ISOLA_CO_TRY(bases_[from], co_await base_of(from));
     ISOLA_CO_CHECK(goes_on());
   }
+  vault::wipe(credentials_);
   co_return read_again();
 }
 
@@ -252,6 +257,7 @@ Task<Result<void>> BuildRun::make_box(Stage& stage) {
   if (build_.cpus > 0) request.limits.cpus = build_.cpus;
   if (build_.memory_limit > 0) request.limits.memory = build_.memory_limit;
   ISOLA_CO_CHECK(goes_on());
+  request.limits.disk = std::max(request.limits.disk, build_.disk);
   request.timeout = left().count();
   request.metadata["isola.build"] = build_.id;
   request.network = spec_.network.empty() ? "all" : spec_.network;

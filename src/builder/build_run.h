@@ -25,8 +25,8 @@
 
 namespace isola::builder {
 
-// An image by reference becomes a template of this machine; gives its name.
-using Pull = std::function<Task<Result<std::string>>(std::string reference)>;
+// An image by reference becomes a template of this machine; gives its name. `credentials`: an auth.json; empty: none.
+using Pull = std::function<Task<Result<std::string>>(std::string reference, std::string credentials)>;
 
 // Whether a project may have an image at all; the error says why not.
 using MayPull = std::function<Result<void>(const std::string& project, const std::string& image)>;
@@ -45,7 +45,9 @@ class BuildRun {
     std::chrono::milliseconds longest{std::chrono::hours(1)};           // all of it, from the first step on
     std::chrono::milliseconds longest_ready{std::chrono::minutes(10)};  // of that, until what it starts is ready
   };
-  BuildRun(Parts parts, store::BuildRecord build, Spec spec, sandbox::Caller by);
+  // `credentials`: for what it fetches, as an auth.json. They are kept here alone, until the bases are there.
+  BuildRun(Parts parts, store::BuildRecord build, Spec spec, sandbox::Caller by, std::string credentials = {});
+  ~BuildRun();
 
   Task<Result<void>> make();
   Task<void> leave();
@@ -109,6 +111,7 @@ class BuildRun {
   store::BuildRecord build_;
   Spec spec_;
   const sandbox::Caller by_;
+  std::string credentials_;  // until the bases are there
   BuildLog log_;
   std::chrono::steady_clock::time_point until_;
   std::string step_;  // which one is under way, for the log: "base", "1", …, "finalize"

@@ -68,6 +68,11 @@ Result<store::BuildRecord> Builder::declare(const Asked& asked) {
     return fail(Code::invalid, "name: use 1 to 63 of letters, digits, '-', '_' and '.', and a tag behind a ':'");
   for (const auto& tag : tags)
     if (!is_tag(tag)) return fail(Code::invalid, "tags: use letters, digits, '-', '_' and '.'");
+  ISOLA_TRY(auto project, store().find_project(asked.project));
+  if (project.limits.disk > 0 && asked.disk > project.limits.disk)
+    return fail(Code::invalid,
+                fmt::format("disk: {} bytes are more than the {} that all sandboxes of this project may have",
+                            asked.disk, project.limits.disk));
   auto known = store().find_template(asked.project, name);
   if (!known && known.error().code != Code::not_found) return std::unexpected(known.error());
   if (!known) {
@@ -80,6 +85,8 @@ Result<store::BuildRecord> Builder::declare(const Asked& asked) {
     if (auto made = store().insert_template(*known); !made) {
       if (made.error().code != Code::exists) return std::unexpected(made.error());
       known = store().find_template(asked.project, name);
+      if (!known && known.error().code == Code::not_found)
+        return std::unexpected(made.error());  // it is something else's
       if (!known) return std::unexpected(known.error());
     }
   }
@@ -91,6 +98,7 @@ Result<store::BuildRecord> Builder::declare(const Asked& asked) {
                            .spec = to_json(spec),
                            .cpus = asked.cpus,
                            .memory_limit = asked.memory,
+                           .disk = asked.disk,
                            .created = now_millis()};
   ISOLA_CHECK(store().put_build(build));
   ISOLA_CHECK(store().forget_old_builds(known->id, kBuildsKept));
@@ -109,7 +117,8 @@ Result<void> Builder::check_bases(const std::string& project, const Spec& spec) 
   return {};
 }
 
-Result<void> Builder::begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by) {
+Result<void> Builder::begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by,
+                            std::string credentials) {
   ISOLA_CHECK(check(spec));
   JobPtr job;
   {
@@ -119,7 +128,7 @@ Result<void> Builder::begin(const std::string& template_id, const std::string& b
     spec.tags = declared.tags;
     BuildRun::Parts parts{*parts_.service, contexts_,      parts_.pull,
                           parts_.may_pull, parts_.longest, parts_.longest_ready};
-    job = std::make_shared<BuildRun>(std::move(parts), record, std::move(spec), std::move(by));
+    job = std::make_shared<BuildRun>(std::move(parts), record, std::move(spec), std::move(by), std::move(credentials));
     auto same = [&](const auto& one) { return one.second->project() == record.project; };
     if (static_cast<size_t>(std::ranges::count_if(jobs_, same)) >= kMostWaiting)
       return fail(Code::exhausted, fmt::format("{} builds of this project are under way: wait for one", kMostWaiting));

@@ -52,13 +52,17 @@ class Builder : public std::enable_shared_from_this<Builder> {
     std::vector<std::string> tags = {};
     double cpus = 0;  // 0: the server's own
     uint64_t memory = 0;
+    uint64_t disk = 0;  // at least
   };
-  // The template, which is made if there is none of that name, and a build that waits for its steps.
+  // The template, which is made if there is none of that name, and a build that waits for its steps. invalid: the
+  // project may never have so much.
   Result<store::BuildRecord> declare(const Asked& asked);
   // What it stands on and copies from is here, or may be fetched.
   Result<void> check_bases(const std::string& project, const Spec& spec);
   // unavailable (EBUSY): it was begun before.
-  Result<void> begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by);
+  // `credentials`: of whoever asks, for the registry of its image, as an auth.json; written down nowhere.
+  Result<void> begin(const std::string& template_id, const std::string& build, Spec spec, sandbox::Caller by,
+                     std::string credentials = {});
   void cancel(const std::string& build);
   Result<store::BuildRecord> find(const std::string& project, const std::string& id_or_name, const std::string& build);
   // With everything that was built for it.

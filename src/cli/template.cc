@@ -31,6 +31,19 @@ std::string date(int64_t seconds) {
   return text;
 }
 
+constexpr size_t kMostCredentials = 64 << 10;
+
+// All of it; nothing where that is more.
+std::string said_on_stdin(size_t most) {
+  std::string text;
+  char piece[4096];
+  for (ssize_t n; (n = ::read(STDIN_FILENO, piece, sizeof piece)) > 0;) {
+    text.append(piece, static_cast<size_t>(n));
+    if (text.size() > most) return {};
+  }
+  return text;
+}
+
 // One line that is written over on a terminal, one line per change elsewhere.
 class ProgressLine {
  public:
@@ -237,9 +250,19 @@ void add_template(CLI::App& app, Common& common, int& code) {
   pull->add_option("name", *name, "What to call it; else after its digest");
   auto anonymous = std::make_shared<bool>(false);
   pull->add_flag("--anonymous", *anonymous, "Without the credentials of this machine");
-  pull->callback([&, source, name, anonymous] {
+  auto own = std::make_shared<bool>(false);
+  pull->add_flag("--credentials-on-stdin", *own,
+                 "With the auth.json on standard input, not with those of this machine");
+  pull->callback([&, source, name, anonymous, own] {
     image::PullOptions options;
-    options.anonymous = *anonymous;
+    options.anonymous = *anonymous || *own;
+    if (*own) {
+      options.credentials = said_on_stdin(kMostCredentials);
+      if (options.credentials.empty()) {
+        code = complain("there are no credentials on standard input, or more than 64 KiB of them");
+        return;
+      }
+    }
     code = template_import(common, *source, *name, options);
   });
   auto* verify = group->add_subcommand("verify", "Read a template's blob and compare it with its digest");

@@ -210,6 +210,10 @@ std::shared_ptr<Run> PipeClient::begin_held_run(const Start& start, RunCallbacks
   return follow(Op::run_held, encode(start), std::move(callbacks), credit);
 }
 
+std::shared_ptr<Run> PipeClient::begin_whole_run(const Start& start, RunCallbacks callbacks) {
+  return follow(Op::run_whole, encode(start), std::move(callbacks));
+}
+
 std::shared_ptr<Run> PipeClient::begin_attach(uint32_t pid, uint64_t from, RunCallbacks callbacks) {
   return follow(Op::attach, encode(Attach{pid, from}), std::move(callbacks));
 }

@@ -100,6 +100,8 @@ class PipeClient {
   // version refuses it with Code::unsupported.
   std::shared_ptr<Run> begin_held_run(const Start& start, RunCallbacks callbacks = {},
                                       Credit credit = Credit::by_itself);
+  // The same, and its end waits for children that hold its output.
+  std::shared_ptr<Run> begin_whole_run(const Start& start, RunCallbacks callbacks = {});
   void consumed(const std::shared_ptr<Run>& run);  // everything up to now
   std::shared_ptr<Run> begin_attach(uint32_t pid, uint64_t from, RunCallbacks callbacks = {});
   Result<Exit> finish(const std::shared_ptr<Run>& run);                               // waits for its end

@@ -6,6 +6,7 @@
 //   start       Start                                                            Started
 //   attach      Attach       Started    Output pieces          stdin             Exit
 //   run_held, attach_held  as run and attach; a reader that lags holds the process up instead of losing output
+//   run_whole   as run_held; the end comes when nobody can write to its output any more, or after a SIGTERM or SIGKILL
 //   list        List                    Entry records                            Listed
 //   read        Read         Stat       the bytes                                Done
 //   write       Write        Done                              the bytes         Done
@@ -65,12 +66,14 @@ enum class Op : uint8_t {
   run_held,        // as run, and
   attach_held,     // as attach: the process waits for this reader
   watch_local,     // as watch, but refused where others may change files unseen: on a network, or behind FUSE
+  run_whole,       // as run_held, and its end waits for whoever else holds its output
   count_
 };
 
 // Whether what comes back are pieces of output.
 inline bool gives_output(Op op) {
-  return op == Op::run || op == Op::run_with_files || op == Op::attach || op == Op::run_held || op == Op::attach_held;
+  return op == Op::run || op == Op::run_with_files || op == Op::attach || op == Op::run_held || op == Op::attach_held ||
+         op == Op::run_whole;
 }
 
 enum class Stream : uint8_t { none, out, err, pty, gap, count_ };

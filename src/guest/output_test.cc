@@ -255,6 +255,116 @@ TEST(GuestOutput, AHeldProcessLosesNothingWhereTheDiskIsFull) {
   EXPECT_EQ(lost, 0u);
 }
 
+class WholeOutput : public ::testing::Test {
+ protected:
+  // A child that is left behind, tells its number, waits for a signal and has the last word.
+  static constexpr char kLate[] = "(trap 'echo late; exit' USR1; echo $BASHPID; while :; do sleep 0.05; done) & exit 3";
+  std::shared_ptr<isola::guest::Run> begin(const char* line, Stdin input = Stdin::null) {
+    return guest->begin_whole_run(
+        {.argv = {"/bin/bash", "-c", line}, .stdin_mode = input, .timeout_ms = timeout_ms},
+        {.out = [this](std::string_view s) { out += s; }, .err = [this](std::string_view s) { err += s; }});
+  }
+  // The process itself is over: nothing but its child is there.
+  void gone(uint32_t pid) {
+    ASSERT_TRUE(guest->pump_until([&] { return out.ends_with("\n"); }));
+    for (bool there = true; there;) {
+      auto asked = guest.sh("test -e /proc/" + std::to_string(pid) + "; echo $?");
+      ASSERT_OK(asked.exit);
+      there = asked.out == "0\n";
+    }
+  }
+  TestGuest guest;
+  std::string out, err;
+  uint64_t timeout_ms = 0;
+};
+
+TEST_F(WholeOutput, TheEndWaitsForWhoeverHoldsIt) {
+  auto run = begin(kLate);
+  ASSERT_TRUE(guest->pump_until([&] { return run->pid() != 0; }));
+  gone(run->pid());
+  EXPECT_FALSE(run->ended());
+  auto list = guest->processes();
+  ASSERT_OK(list);
+  EXPECT_TRUE(list->list.at(0).running) << "it counts as running";
+  EXPECT_TRUE(guest->signal(run->pid(), 0));
+  EXPECT_TRUE(guest->signal(run->pid(), SIGUSR1)) << "nobody's";
+  EXPECT_FALSE(run->ended());
+  EXPECT_TRUE(guest->signal(run->pid(), SIGUSR1, Target::group));
+  ASSERT_TRUE(guest->pump_until([&] { return run->ended(); }));
+  ASSERT_OK(run->result());
+  EXPECT_EQ(run->result()->code, 3);
+  EXPECT_EQ(run->result()->seq, out.size() + err.size());
+  EXPECT_TRUE(out.ends_with("late\n")) << out;
+  EXPECT_EQ(guest->signal(run->pid(), 0).error().code, Code::not_found);
+}
+
+TEST_F(WholeOutput, WithoutChildrenItEndsAtOnce) {
+  auto run = begin("echo one; exit 4");
+  ASSERT_TRUE(guest->pump_until([&] { return run->ended(); }));
+  ASSERT_OK(run->result());
+  EXPECT_EQ(run->result()->code, 4);
+  EXPECT_EQ(out, "one\n");
+}
+
+TEST_F(WholeOutput, ItIsOnlyTheOnesWhoAskForIt) {
+  auto exit = guest.sh("sleep 1000 & echo first");
+  ASSERT_OK(exit.exit);
+  EXPECT_EQ(exit.out, "first\n");
+}
+
+TEST_F(WholeOutput, ASignalThatEndsItEndsTheWait) {
+  for (int signal : {SIGTERM, SIGKILL})
+    for (auto target : {Target::process, Target::group, Target::session}) {
+      out.clear();
+      auto run = begin("sleep 1000 & echo $!");
+      ASSERT_TRUE(guest->pump_until([&] { return run->pid() != 0; }));
+      gone(run->pid());
+      EXPECT_FALSE(run->ended());
+      EXPECT_TRUE(guest->signal(run->pid(), signal, target));
+      ASSERT_TRUE(guest->pump_until([&] { return run->ended(); }));
+      ASSERT_OK(run->result());
+      EXPECT_EQ(run->result()->code, 0) << "its own end was another";
+      if (target == Target::process) (void)guest.sh("kill -9 " + out);
+    }
+}
+
+TEST_F(WholeOutput, OneThatIsKilledWaitsForNobody) {
+  auto run = begin("sleep 1000 & echo $!; wait");
+  ASSERT_TRUE(guest->pump_until([&] { return out.ends_with("\n"); }));
+  EXPECT_TRUE(guest->signal(run->pid(), SIGKILL));
+  ASSERT_TRUE(guest->pump_until([&] { return run->ended(); }));
+  EXPECT_EQ(run->result()->signal, SIGKILL);
+  EXPECT_EQ(guest.sh("kill " + out).exit->code, 0) << "the child goes on";
+}
+
+TEST_F(WholeOutput, ItsTimeEndsTheWaitAndTheChild) {
+  timeout_ms = 300;
+  auto run = begin("trap '' TERM; sleep 1000 & echo $!");
+  ASSERT_TRUE(guest->pump_until([&] { return run->ended(); }));
+  ASSERT_OK(run->result());
+  EXPECT_TRUE(run->result()->timed_out);
+  // Deaf to SIGTERM: after the grace it is killed.
+  for (std::string left = "0\n"; left == "0\n";)
+    left = guest.sh("test -e /proc/" + out.substr(0, out.size() - 1) + "; echo $?").out;
+}
+
+TEST_F(WholeOutput, WhoComesLaterWaitsAsWell) {
+  auto run = begin(kLate);
+  ASSERT_TRUE(guest->pump_until([&] { return run->pid() != 0; }));
+  const uint32_t pid = run->pid();
+  gone(pid);
+  guest.reattach();
+  ASSERT_TRUE(guest->hello());
+  std::string again;
+  auto attached = guest->begin_attach(pid, 0, {.out = [&](std::string_view s) { again += s; }});
+  ASSERT_TRUE(guest->pump_until([&] { return again == out; }));
+  EXPECT_FALSE(attached->ended());
+  EXPECT_TRUE(guest->signal(pid, SIGUSR1, Target::group));
+  ASSERT_TRUE(guest->pump_until([&] { return attached->ended(); }));
+  EXPECT_TRUE(again.ends_with("late\n"));
+  EXPECT_EQ(guest->wait(pid)->code, 3);
+}
+
 TEST(GuestOutput, ManySmallPiecesStayBounded) {
   TestGuest guest;
   uint64_t out = 0, err = 0;

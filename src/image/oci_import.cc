@@ -183,7 +183,7 @@ Result<Template> pull_image(TemplateCache& cache, const std::string& text, const
   Reporter report(progress);
   report("registry", to_text(reference));
   ISOLA_TRY(BuildFolder scratch, passable_folder(cache));
-  ISOLA_TRY(Skopeo skopeo, Skopeo::open(scratch.path() + "/skopeo", "", options.anonymous));
+  ISOLA_TRY(Skopeo skopeo, Skopeo::open(scratch.path() + "/skopeo", "", options.anonymous, options.credentials));
   // A tag becomes a digest first: what is here already is not fetched again, and how large it is is known before.
   ImageReference exact = reference;
   OciManifest manifest;

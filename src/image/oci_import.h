@@ -17,6 +17,7 @@ namespace isola::image {
 struct PullOptions {
   std::string name = {};                      // empty: oci- and the beginning of its digest
   bool anonymous = false;                     // without the credentials of this machine: for somebody else
+  std::string credentials = {};               // that somebody's own, as an auth.json; in the place of this machine's
   uint64_t most_bytes = uint64_t{16} << 30;   // of the image, packed and unpacked
   uint64_t most_of_all = uint64_t{64} << 30;  // of all that were pulled and have names of that kind
 };

@@ -62,11 +62,14 @@ Error reason(const Error& error, const ImageReference& image) {
 
 }  // namespace
 
-Result<Skopeo> Skopeo::open(const std::string& folder, const std::string& log, bool anonymous) {
+Result<Skopeo> Skopeo::open(const std::string& folder, const std::string& log, bool anonymous, const std::string& own) {
   ISOLA_CHECK(make_dirs(folder, 0700));
   ISOLA_CHECK(give(folder, 0700));
-  bool credentials = false;
-  if (!anonymous) {
+  bool credentials = !own.empty();
+  if (credentials) {
+    ISOLA_CHECK(replace_file(folder + "/auth.json", own, 0600));
+    ISOLA_CHECK(give(folder + "/auth.json", 0400));
+  } else if (!anonymous) {
     ISOLA_TRY(credentials, copy_credentials(folder + "/auth.json"));
   }
   return Skopeo(folder, log, credentials);

@@ -15,8 +15,10 @@ namespace isola::image {
 class Skopeo {
  public:
   // `folder`: private, and given to it. `anonymous`: what it fetches is for somebody who has no right to the machine's
-  // credentials.
-  static Result<Skopeo> open(const std::string& folder, const std::string& log, bool anonymous);
+  // credentials. `own`: those of whoever it is for, as an auth.json; only its folder has them, until the image is
+  // there.
+  static Result<Skopeo> open(const std::string& folder, const std::string& log, bool anonymous,
+                             const std::string& own = {});
 
   // The manifest as the registry has it: a list, or the image's own.
   Result<std::string> manifest(const ImageReference& image) const;

@@ -355,6 +355,15 @@ Result<CgroupStats> Cgroup::stats() const {
   return out;
 }
 
+Result<uint64_t> Cgroup::page_cache() const {
+  const auto& l = *layout_;
+  const bool v2 = l.version == CgroupVersion::v2;
+  ISOLA_TRY(std::string stat, read_file(path(l.memory, "memory.stat")));
+  const uint64_t files = keyed(stat, v2 ? "file" : "total_cache");
+  // Files in memory alone count as files, and go nowhere.
+  return files - std::min(files, keyed(stat, v2 ? "shmem" : "total_shmem"));
+}
+
 Result<CgroupTree> CgroupTree::detect(const CgroupOptions& options) {
   ISOLA_TRY(CgroupLayout layout, find_cgroup_layout(options));
   return CgroupTree(std::move(layout));

@@ -82,6 +82,8 @@ class Cgroup {
   Result<void> attach(pid_t pid) const;
   Result<CgroupDoors> doors() const;
   Result<CgroupStats> stats() const;
+  // What of its memory is copies of files, which the kernel takes back when somebody wants it. Costs more than stats().
+  Result<uint64_t> page_cache() const;
   Result<std::vector<pid_t>> processes() const;
   // v1: what lies in its sockets, beside its memory. v2: 0, it is part of it.
   Result<uint64_t> socket_memory() const;

@@ -232,6 +232,18 @@ TEST_F(Machine, TheDoorOfV2IsItsFolder) {
   group.release();
 }
 
+TEST_F(Machine, FilesInMemoryAreNoPageCache) {
+  pure_v2();
+  file("cg/isola/x/memory.stat", "anon 100\nfile 5000\nfile_mapped 7\nshmem 1000\n");
+  auto tree = detect();
+  ASSERT_TRUE(tree);
+  auto group = tree->known("x", false);
+  EXPECT_EQ(group.page_cache().value(), 4000U);
+  file("cg/isola/x/memory.stat", "anon 100\n");
+  EXPECT_EQ(group.page_cache().value(), 0U);
+  group.release();
+}
+
 TEST_F(Machine, V2GivesMemoryBackBeforeItGoes) {
   pure_v2();
   file("cg/isola/x/memory.current", "40960\n");

@@ -83,6 +83,7 @@ class Cells {
   void freeze(const std::string& id, Done done);
   Result<void> thaw(const std::string& id);
   Result<StatsReply> stats(const std::string& id);
+  Result<uint64_t> page_cache(const std::string& id);
   // At most `max` of them, by id, after `after`.
   std::vector<SandboxSummary> list(const std::string& after, size_t max, bool for_root = true) const;
   // Of a template (by digest), or of an image with memory.

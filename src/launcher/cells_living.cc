@@ -204,6 +204,14 @@ Result<StatsReply> Cells::stats(const std::string& id) {
   return reply;
 }
 
+Result<uint64_t> Cells::page_cache(const std::string& id) {
+  if (!find(id)) return fail(Code::not_found, "there is no sandbox " + id);
+  ISOLA_TRY(auto group, parts_.cgroups.adopt(id));
+  auto bytes = group.page_cache();
+  group.release();
+  return bytes;
+}
+
 OwnerId Cells::owner_of(const std::string& id) const {
   auto it = cells_.find(id);
   return it == cells_.end() ? 0 : it->second->owner;

@@ -60,8 +60,10 @@ enum class Op : uint8_t {
   gate_ack,
   look_at_volume,
   sync_volume,
-  shutdown
+  shutdown,
+  page_cache  // of what stats tells; asked for by itself, since it costs more
 };
+inline constexpr Op kLastOp = Op::page_cache;
 
 // A volume in a sandbox.
 struct VolumeMount {

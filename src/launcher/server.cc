@@ -118,7 +118,7 @@ void Server::handle(OwnerId id, kernel::Message message) {
   Reader in(message.bytes);
   uint32_t tag = in.u32();
   uint8_t op = in.u8();
-  if (!in.ok() || tag == 0 || op > static_cast<uint8_t>(Op::shutdown)) {
+  if (!in.ok() || tag == 0 || op > static_cast<uint8_t>(kLastOp)) {
     log::warn("launcher", "dropped a connection that sent nonsense");
     return drop(id);
   }
@@ -209,6 +209,13 @@ void Server::dispatch(OwnerId id, uint32_t tag, Op op, Reader in, std::vector<Fd
       auto stats = cells_.stats(sandbox);
       return reply(id, tag,
                    stats ? Result<std::string>(encoded(*stats)) : Result<std::string>(std::unexpected(stats.error())));
+    }
+    case Op::page_cache: {
+      auto bytes = cells_.page_cache(sandbox);
+      if (!bytes) return reply(id, tag, std::unexpected(bytes.error()));
+      Writer out;
+      out.u64(*bytes);
+      return reply(id, tag, out.take());
     }
     case Op::own: return answer(cells_.own(sandbox, id));
     case Op::freeze:

@@ -113,8 +113,8 @@ class ChannelScreenTest : public ::testing::Test {
 };
 
 TEST_F(ChannelScreenTest, TwoStreamsAndOneOrder) {
-  for (guest::Op op :
-       {guest::Op::run, guest::Op::run_with_files, guest::Op::attach, guest::Op::run_held, guest::Op::attach_held}) {
+  for (guest::Op op : {guest::Op::run, guest::Op::run_with_files, guest::Op::attach, guest::Op::run_held,
+                       guest::Op::attach_held, guest::Op::run_whole}) {
     make(op);
     frames.clear(), reports.clear();
     seq = costs = given = 0;

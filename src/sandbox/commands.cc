@@ -125,14 +125,15 @@ Task<Result<Running>> Service::run(BoxPtr box, CommandSpec spec) {
   }
   const std::string tag = make_tag(parts_.secret, box->id(), info);
   auto op = spec.files.empty() ? guest::Op::run : guest::Op::run_with_files;
-  if (spec.held && spec.files.empty()) op = guest::Op::run_held;
+  if (spec.held && spec.files.empty()) op = spec.whole ? guest::Op::run_whole : guest::Op::run_held;
   std::string start = encoded_start(spec, tag, kShell);
   auto channel = link->open(op, start);
   ledger::Event begun = start_event(box, info, false);  // while the guest is at it
   auto bytes = co_await channel->reply();
-  if (!bytes && op == guest::Op::run_held &&
-      bytes.error().code == Code::unsupported) {  // a guest of an earlier version
-    op = guest::Op::run;
+  // A guest of an earlier version.
+  while (!bytes && (op == guest::Op::run_whole || op == guest::Op::run_held) &&
+         bytes.error().code == Code::unsupported) {
+    op = op == guest::Op::run_whole ? guest::Op::run_held : guest::Op::run;
     channel = link->open(op, start);
     bytes = co_await channel->reply();
   }

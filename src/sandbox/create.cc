@@ -281,6 +281,7 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
     ISOLA_CO_CHECK(check(request));  // with all of its variables
     if (request.usual_limits && source.cpus > 0) request.limits.cpus = source.cpus;
     if (request.usual_limits && source.memory_limit > 0) request.limits.memory = source.memory_limit;
+    if (request.usual_disk) request.limits.disk = std::max(request.limits.disk, source.disk);
   }
   const std::string digest = source.digest;
   store::SandboxRecord record;

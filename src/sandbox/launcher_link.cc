@@ -385,6 +385,14 @@ Task<Result<launcher::StatsReply>> LauncherLink::stats(std::string id) {
   co_return launcher::read_value<launcher::StatsReply>(answer.in());
 }
 
+Task<Result<uint64_t>> LauncherLink::page_cache(std::string id) {
+  ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::page_cache, only_id(id)));
+  Reader in = answer.in();
+  uint64_t bytes = in.u64();
+  if (!in.done()) co_return fail(Code::corrupt, "the launcher sent a malformed answer");
+  co_return bytes;
+}
+
 Task<Result<launcher::InfoReply>> LauncherLink::info() {
   ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::info, {}));
   co_return launcher::read_value<launcher::InfoReply>(answer.in());

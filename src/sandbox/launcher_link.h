@@ -60,6 +60,7 @@ class LauncherLink {
   Task<Result<void>> freeze(std::string id);
   Task<Result<void>> thaw(std::string id);
   Task<Result<launcher::StatsReply>> stats(std::string id);
+  Task<Result<uint64_t>> page_cache(std::string id);
   Task<Result<std::vector<launcher::SandboxSummary>>> list();
   Task<Result<launcher::InfoReply>> info();
   Task<Result<void>> park(std::string digest, uint32_t count);

@@ -338,6 +338,11 @@ Task<Result<launcher::StatsReply>> Service::stats(BoxPtr box) {
   co_return kept;
 }
 
+Task<Result<uint64_t>> Service::page_cache(BoxPtr box) {
+  if (store::is_asleep(box->state())) co_return 0;
+  co_return co_await parts_.launcher->page_cache(box->id());
+}
+
 Task<Result<void>> Service::write_file(BoxPtr box, std::string path, std::string content, std::string user) {
   ISOLA_CO_TRY(auto link, co_await this->link(box));
   co_return co_await write_over(std::move(link), std::move(path), std::move(content), std::move(user));

@@ -93,6 +93,7 @@ struct CreateRequest {
   BoundaryWish boundary = BoundaryWish::automatic;
   boundary::Limits limits;
   bool usual_limits = false;      // they are nobody's wish: a template that has its own goes before
+  bool usual_disk = false;        // likewise
   bool of_machine = false;        // the template of this machine, whatever the project built under its name
   std::string filling = {};       // the service's own: the id of a volume that nobody else sees before it is filled
   std::optional<Millis> timeout;  // from now; 0: never; empty: the server's default
@@ -159,6 +160,7 @@ struct ForkRequest {
   std::optional<store::Labels> metadata = {};  // empty: the parent's
   bool keep_grants = false;                    // those that the parent has, and copies of its own
   bool allow_exposed = false;                  // as with a pause
+  bool each = false;                           // one that cannot be made takes nothing from the others
   Caller by = Caller();
 };
 
@@ -208,12 +210,18 @@ struct Source {
   std::string user, cwd;  // of commands that name none
   double cpus = 0;        // 0: as the server has it
   uint64_t memory_limit = 0;
+  uint64_t disk = 0;  // at least
 };
 
 struct Created {
   BoxPtr box;
   bool existed = false;  // get-or-create found it
   Latency latency;
+};
+
+struct Forked {
+  std::vector<Created> made;
+  std::vector<Error> refused;  // where each is for itself
 };
 
 struct Update {
@@ -249,6 +257,7 @@ struct CommandSpec {
   uint16_t rows = 24, cols = 80;
   std::chrono::milliseconds timeout{0};
   bool held = false;    // whoever follows it holds it up by reading slowly, and loses nothing
+  bool whole = false;   // if held: its end waits for children that hold its output, unless somebody ends it
   bool counted = true;  // by budgets and usage; false: the service's own, such as a hook
   // Variable → secret: the values go into the sandbox, which is `exposed` from then on. Only where the project allows
   // it.
@@ -327,6 +336,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> freeze(BoxPtr box, std::string why = {}, Caller by = Caller(), std::function<bool()> still = {});
   Task<Result<void>> thaw(BoxPtr box, Caller by = Caller());
   Task<Result<launcher::StatsReply>> stats(BoxPtr box);
+  // What of its memory are copies of files; of one that sleeps nothing is in memory.
+  Task<Result<uint64_t>> page_cache(BoxPtr box);
 
   // ---- images (docs/images.md) ----
   // One that is paused already stays as it is.
@@ -335,7 +346,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<Latency>> resume(BoxPtr box, ResumeRequest request);
   Task<Result<store::ImageRecord>> snapshot(BoxPtr box, SnapshotRequest request);
   // All of them or none.
-  Task<Result<std::vector<Created>>> fork(BoxPtr box, ForkRequest request);
+  Task<Result<Forked>> fork(BoxPtr box, ForkRequest request);
   // What is kept of one that sleeps is packed: it takes little room, and longer to come back.
   Task<Result<void>> archive(BoxPtr box, Caller by = Caller());
   // In place: id, name, tokens and policy stay, files and memory are the snapshot's.

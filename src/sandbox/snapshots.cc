@@ -48,6 +48,10 @@ Task<Result<store::ImageRecord>> Service::snapshot(BoxPtr box, SnapshotRequest r
     auto taken = find_snapshot(box->project(), request.name);
     if (taken && !request.replace) co_return fail(Code::exists, "there is a snapshot '" + request.name + "' already");
     if (taken) before = taken->id;
+    std::string plain = request.name.substr(0, request.name.find(':'));
+    // Said before anything is made; the store decides.
+    if (parts_.store.find_template(box->project(), plain))
+      co_return fail(Code::exists, "the name '" + plain + "' is taken by a template");
   }
   if (request.expires_after < 0) co_return fail(Code::invalid, "expires_after must not be negative");
   ISOLA_CO_CHECK(co_await wake_for(box));
@@ -171,11 +175,11 @@ struct Service::Forking {
   std::mutex mutex;
   Bell bell;
   uint32_t next = 0, working = 0;
-  std::vector<Created> made;
-  std::optional<Error> failed;
+  Forked out;
+  std::optional<Error> failed;  // no more are begun
 };
 
-Task<Result<std::vector<Created>>> Service::fork(BoxPtr box, ForkRequest request) {
+Task<Result<Forked>> Service::fork(BoxPtr box, ForkRequest request) {
   auto self = shared_from_this();
   if (request.count < 1 || request.count > kMostForks)
     co_return fail(Code::invalid, fmt::format("count: must be between 1 and {}", kMostForks));
@@ -188,7 +192,13 @@ Task<Result<std::vector<Created>>> Service::fork(BoxPtr box, ForkRequest request
   one.task = forking->parent.task;
   one.limits = forking->parent.limits;
   // Looked at before anything is made; the store decides for each.
-  for (uint32_t i = 0; i < request.count; ++i) ISOLA_CO_CHECK(admit(one));
+  uint32_t admitted = 0;
+  std::optional<Error> refused;
+  for (; admitted < request.count && !refused; ++admitted)
+    if (auto may = admit(one); !may) refused = may.error();
+  if (refused) --admitted;
+  if (refused && (!request.each || admitted == 0)) co_return std::unexpected(*refused);
+  forking->request.count = admitted;
   Launching under_way(*this);
   {
     Box::Turn turn = co_await box->turn();
@@ -199,7 +209,7 @@ Task<Result<std::vector<Created>>> Service::fork(BoxPtr box, ForkRequest request
     ISOLA_CO_TRY(auto saved, co_await save(box, std::move(ask)));
     forking->image = saved.image;
   }
-  uint32_t hands = std::min(request.count, 2 * std::max(1u, std::thread::hardware_concurrency()));
+  uint32_t hands = std::min(admitted, 2 * std::max(1u, std::thread::hardware_concurrency()));
   forking->working = hands;
   for (uint32_t i = 0; i < hands; ++i) net::co_spawn(parts_.next_worker(), make_forks(forking), net::detached);
   for (;;) {
@@ -211,16 +221,21 @@ Task<Result<std::vector<Created>>> Service::fork(BoxPtr box, ForkRequest request
     co_await forking->bell.wait(ticket);
   }
   (void)co_await parts_.launcher->drop_image(forking->image);
-  if (forking->failed) {
+  Forked& out = forking->out;
+  if (forking->failed && !request.each) {
     // All of them or none.
-    for (const auto& child : forking->made)
+    for (const auto& child : out.made)
       (void)co_await kill(child.box, EndReason::killed, "a fork beside it failed: " + forking->failed->message);
     co_return std::unexpected(*forking->failed);
   }
+  // Those that were not begun have the reason of the one that was.
+  const auto& why = forking->failed ? forking->failed : refused;
+  while (why && out.made.size() + out.refused.size() < request.count) out.refused.push_back(*why);
   json data = {{"children", json::array()}, {"image", forking->image}};
-  for (const auto& child : forking->made) data["children"].push_back(child.box->id());
+  for (const auto& child : out.made) data["children"].push_back(child.box->id());
+  if (!out.refused.empty()) data["refused"] = out.refused.size();
   record(ledger::Kind::sandbox_forked, box, data.dump(), request.by);
-  co_return std::move(forking->made);
+  co_return std::move(out);
 }
 
 Task<void> Service::make_forks(std::shared_ptr<Forking> forking) {
@@ -233,10 +248,14 @@ Task<void> Service::make_forks(std::shared_ptr<Forking> forking) {
     }
     auto made = co_await make_fork(*forking);
     std::lock_guard lock(forking->mutex);
-    if (made)
-      forking->made.push_back(std::move(*made));
-    else if (!forking->failed)
-      forking->failed = made.error();
+    if (made) {
+      forking->out.made.push_back(std::move(*made));
+      continue;
+    }
+    forking->out.refused.push_back(made.error());
+    // What the project may not have, the next would not get either.
+    const bool stop = !forking->request.each || made.error().code == Code::exhausted;
+    if (stop && !forking->failed) forking->failed = made.error();
   }
   {
     std::lock_guard lock(forking->mutex);

@@ -53,7 +53,13 @@ Result<Source> Service::source_of(const std::string& project, const std::string&
   if (of_machine) return machines();
   auto built = parts_.store.find_template(project, plain);
   if (!built && built.error().code != Code::not_found) return std::unexpected(built.error());
-  if (!built) return machines();
+  if (!built) {
+    // What others have published comes last, and says whose it is.
+    auto here = machines();
+    if (here || here.error().code != Code::not_found) return here;
+    built = parts_.store.find_published(plain);
+    if (!built) return built.error().code == Code::not_found ? here : std::unexpected(built.error());
+  }
   auto build = parts_.store.tagged_build(built->id, tag);
   if (!build && build.error().code == Code::not_found) {
     // Until there is a build of it, it takes nothing away.
@@ -70,7 +76,8 @@ Result<Source> Service::source_of(const std::string& project, const std::string&
                 .user = build->user,
                 .cwd = build->cwd,
                 .cpus = build->cpus,
-                .memory_limit = build->memory_limit};
+                .memory_limit = build->memory_limit,
+                .disk = build->disk};
 }
 
 }  // namespace isola::sandbox

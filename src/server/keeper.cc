@@ -35,8 +35,8 @@ struct Started {
 
 // `isola …` with its output into a pipe; what it complains about goes where our own words go. `seconds`: that it may
 // take; 0: as long as it does.
-Result<Started> start_isola(const launcher::StartOptions& options, std::vector<std::string> words,
-                            unsigned seconds = 0) {
+Result<Started> start_isola(const launcher::StartOptions& options, std::vector<std::string> words, unsigned seconds = 0,
+                            int input = -1) {
   ISOLA_TRY(auto pipe, kernel::make_pipe());
   words.insert(words.begin(), "isola");
   words.insert(words.end(), {"--json", "--data", options.data_dir});
@@ -48,6 +48,7 @@ Result<Started> start_isola(const launcher::StartOptions& options, std::vector<s
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGALRM}) ::signal(signal, SIG_DFL);
     ::alarm(seconds);  // stays through the exec; whatever it started ends with it
     ::dup2(pipe.second.get(), STDOUT_FILENO);
+    if (input >= 0) ::dup2(input, STDIN_FILENO);
     ::syscall(SYS_close_range, 3, ~0u, 0);
     if (words[1] == "template") forget_operators_secrets();  // it talks to strangers; a proof may start a launcher
     std::vector<char*> argv;
@@ -71,17 +72,18 @@ Result<Fd> start_proving(const launcher::StartOptions& options, pid_t& running) 
 // The server is asked by strangers: what it passes on is judged here again, and they do not have the credentials of
 // this machine.
 Result<Fd> start_pulling(const launcher::StartOptions& options, const std::vector<std::string>& registries,
-                         const std::string& image, std::set<pid_t>& running) {
+                         const std::string& image, int credentials, std::set<pid_t>& running) {
   std::erase_if(running, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
   ISOLA_CHECK(check_registry(registries, image));
   if (running.size() >= kMostPulls) return fail(Code::unavailable, "too many images are being fetched: try again");
-  ISOLA_TRY(Started started, start_isola(options, {"template", "pull", "--anonymous", image}, kLongestPull));
+  const char* how = credentials < 0 ? "--anonymous" : "--credentials-on-stdin";
+  ISOLA_TRY(Started started, start_isola(options, {"template", "pull", how, image}, kLongestPull, credentials));
   running.insert(started.pid);
   return std::move(started.report);
 }
 
 // The whole life of the keeper. There are three things that it can be asked for, and one argument: the name of an
-// image.
+// image, and with it perhaps a pipe with somebody's credentials, which it passes on unread.
 [[noreturn]] void keep(Fd socket, const launcher::StartOptions& options, unsigned user,
                        const std::vector<std::string>& registries) {
   ::setsid();
@@ -103,7 +105,8 @@ Result<Fd> start_pulling(const launcher::StartOptions& options, const std::vecto
       else
         answer = started.error().message;
     } else if (question->bytes.starts_with(kPull)) {
-      auto started = start_pulling(options, registries, question->bytes.substr(kPull.size()), pulling);
+      const int own = question->fds.empty() ? -1 : question->fds.front().get();
+      auto started = start_pulling(options, registries, question->bytes.substr(kPull.size()), own, pulling);
       if (started)
         report = std::move(*started);
       else
@@ -136,9 +139,9 @@ Result<Keeper> Keeper::start(const launcher::StartOptions& options, unsigned use
   return Keeper(std::move(ours));
 }
 
-Result<kernel::Message> Keeper::ask(std::string_view word) {
+Result<kernel::Message> Keeper::ask(std::string_view word, std::span<const int> fds) {
   std::lock_guard lock(*one_at_a_time_);
-  ISOLA_CHECK(kernel::send_message(socket_.get(), word));
+  ISOLA_CHECK(kernel::send_message(socket_.get(), word, fds));
   ISOLA_TRY(auto answer, kernel::receive_message(socket_.get(), 8192));
   if (answer.bytes.empty()) return fail(Code::unavailable, "the keeper is gone: restart the server");
   if (answer.bytes.size() > 1) return fail(Code::unavailable, answer.bytes.substr(1));
@@ -156,8 +159,18 @@ Result<Fd> Keeper::prove() {
   return std::move(answer.fds.front());
 }
 
-Result<Fd> Keeper::pull(const std::string& image) {
-  ISOLA_TRY(auto answer, ask(std::string(kPull) + image));
+Result<Fd> Keeper::pull(const std::string& image, const std::string& credentials) {
+  Fd from;
+  if (!credentials.empty()) {
+    ISOLA_TRY(auto pipe, kernel::make_pipe());
+    // All of it stays in the pipe until it is read.
+    if (::write(pipe.second.get(), credentials.data(), credentials.size()) != static_cast<ssize_t>(credentials.size()))
+      return fail(Code::invalid, "the credentials are too long");
+    from = std::move(pipe.first);
+  }
+  std::vector<int> fds;
+  if (from) fds.push_back(from.get());
+  ISOLA_TRY(auto answer, ask(std::string(kPull) + image, fds));
   if (answer.fds.size() != 1) return fail(Code::internal, "the keeper sent no report");
   return std::move(answer.fds.front());
 }

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,12 +30,13 @@ class Keeper {
   Result<void> start_launcher();
   // Starts `isola prove --json`; its report comes from there. unavailable: one is still under way.
   Result<Fd> prove();
-  // Starts `isola template pull --json`, likewise.
-  Result<Fd> pull(const std::string& image);
+  // Starts `isola template pull --json`, likewise. `credentials`: an auth.json, which goes through a pipe and stands in
+  // no argument, environment or file of ours.
+  Result<Fd> pull(const std::string& image, const std::string& credentials = {});
 
  private:
   explicit Keeper(Fd socket) : socket_(std::move(socket)), one_at_a_time_(std::make_unique<std::mutex>()) {}
-  Result<kernel::Message> ask(std::string_view word);
+  Result<kernel::Message> ask(std::string_view word, std::span<const int> fds = {});
   Fd socket_;
   std::unique_ptr<std::mutex> one_at_a_time_;  // questions come from several threads
 };

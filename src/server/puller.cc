@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "image/oci_reference.h"
 #include "sandbox/bell.h"
+#include "vault/seal.h"
 
 namespace isola::server {
 
@@ -66,8 +67,10 @@ Result<void> check_registry(const std::vector<std::string>& registries, const st
                           registries.empty() ? "none" : fmt::format("{}", fmt::join(registries, ", "))));
 }
 
-Task<Result<std::string>> Puller::pull(std::string image) {
-  ISOLA_CO_TRY(Fd report, start_(image));
+Task<Result<std::string>> Puller::pull(std::string image, std::string credentials) {
+  auto started = start_(image, credentials);
+  vault::wipe(credentials);
+  ISOLA_CO_TRY(Fd report, std::move(started));
   auto waiting = std::make_shared<Waiting>();
   // Builds are few at a time; whoever reads here only waits.
   std::thread([waiting, report = std::move(report)]() mutable {

@@ -1,7 +1,8 @@
 // Fetches images for builds: a process that stayed root does it (keeper.h), and this waits for what it says.
 //
-//   auto puller = std::make_shared<Puller>([&](const std::string& image) { return keeper.pull(image); });
-//   ISOLA_CO_TRY(std::string name, co_await puller->pull("python:3.12"));     // a template of this machine
+//   auto puller = std::make_shared<Puller>([&](const std::string& image, const std::string& own) { return
+//   keeper.pull(image, own); }); ISOLA_CO_TRY(std::string name, co_await puller->pull("python:3.12"));     // a
+//   template of this machine
 //
 // Any worker.
 #pragma once
@@ -25,9 +26,9 @@ Result<void> check_registry(const std::vector<std::string>& registries, const st
 
 class Puller : public std::enable_shared_from_this<Puller> {
  public:
-  using Start = std::function<Result<Fd>(const std::string& image)>;
+  using Start = std::function<Result<Fd>(const std::string& image, const std::string& credentials)>;
   explicit Puller(Start start) : start_(std::move(start)) {}
-  Task<Result<std::string>> pull(std::string image);
+  Task<Result<std::string>> pull(std::string image, std::string credentials = {});
 
  private:
   Start start_;

@@ -224,19 +224,20 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .settings = settings_of(config),
                               .secret = secret,
                               .warming = {.has = interpreter::has_interpreter, .bring_up = interpreter::warm}});
-  auto puller = std::make_shared<Puller>([&](const std::string& image) { return keeper.pull(image); });
-  auto builder = std::make_shared<builder::Builder>(
-      builder::Builder::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
-                              .service = service,
-                              .folder = identity.folder + "/contexts",
-                              .pull = [puller](std::string image) { return puller->pull(std::move(image)); },
-                              .may_pull = [&](const std::string& project, const std::string& image) -> Result<void> {
-                                ISOLA_CHECK(check_registry(config.registries, image));
-                                ISOLA_TRY(auto reference, image::parse_reference(image));
-                                return service->may_reach(project, reference.registry, 443);
-                              },
-                              .longest = config.build_timeout,
-                              .longest_ready = config.build_ready_timeout});
+  auto puller = std::make_shared<Puller>(
+      [&](const std::string& image, const std::string& credentials) { return keeper.pull(image, credentials); });
+  auto builder = std::make_shared<builder::Builder>(builder::Builder::Parts{
+      .next_worker = [&]() -> net::io_context& { return workers.next(); },
+      .service = service,
+      .folder = identity.folder + "/contexts",
+      .pull = [puller](std::string image, std::string own) { return puller->pull(std::move(image), std::move(own)); },
+      .may_pull = [&](const std::string& project, const std::string& image) -> Result<void> {
+        ISOLA_CHECK(check_registry(config.registries, image));
+        ISOLA_TRY(auto reference, image::parse_reference(image));
+        return service->may_reach(project, reference.registry, 443);
+      },
+      .longest = config.build_timeout,
+      .longest_ready = config.build_ready_timeout});
   ISOLA_CHECK(builder->start());
   auto courier = std::make_shared<webhook::Courier>(
       webhook::Courier::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },

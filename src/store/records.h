@@ -160,6 +160,7 @@ struct TemplateRecord {
   std::string project;
   std::string name;  // unique among the project's
   Millis created = 0;
+  bool published = false;  // others may make sandboxes of it
 };
 
 enum class BuildState : uint8_t { waiting, building, ready, failed };
@@ -177,6 +178,7 @@ struct BuildRecord {
   std::string user, cwd;
   double cpus = 0;  // 0: the server's own
   uint64_t memory_limit = 0;
+  uint64_t disk = 0;  // at least
   Millis created = 0, finished = 0;
 };
 

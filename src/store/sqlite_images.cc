@@ -130,6 +130,11 @@ Result<void> SqliteStore::insert_snapshot(const ImageRecord& image, const std::s
       ISOLA_TRY(bool taken, query.bind(image.project, image.name).step());
       if (taken)
         return fail(Code::exists, fmt::format("the name \"{}\" is taken by snapshot {}", image.name, query.text(0)));
+      // Clients name both alike, and must not remove the one when they mean the other.
+      std::string plain = image.name.substr(0, image.name.find(':'));
+      ISOLA_TRY(auto other, db.prepare("SELECT 1 FROM templates WHERE project = ? AND name = ?"));
+      ISOLA_TRY(bool built, other.bind(image.project, plain).step());
+      if (built) return fail(Code::exists, fmt::format("the name \"{}\" is taken by a template", plain));
     }
     return insert(db, image);
   });

@@ -314,9 +314,17 @@ DROP INDEX sandboxes_all;
 CREATE INDEX sandboxes_past ON sandboxes(project, created, id) WHERE state = 'ended';
 )sql";
 
+constexpr std::string_view kVersion17 = R"sql(
+ALTER TABLE builds ADD COLUMN disk INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+constexpr std::string_view kVersion18 = R"sql(
+ALTER TABLE templates ADD COLUMN published INTEGER NOT NULL DEFAULT 0;
+)sql";
+
 constexpr std::array kSteps = {kVersion1,  kVersion2,  kVersion3,  kVersion4,  kVersion5,  kVersion6,
                                kVersion7,  kVersion8,  kVersion9,  kVersion10, kVersion11, kVersion12,
-                               kVersion13, kVersion14, kVersion15, kVersion16};
+                               kVersion13, kVersion14, kVersion15, kVersion16, kVersion17, kVersion18};
 
 }  // namespace
 

@@ -61,6 +61,8 @@ class SqliteStore final : public Store {
   Result<void> forget_image(const std::string& id) override;
 
   Result<void> insert_template(const TemplateRecord& record) override;
+  Result<TemplateRecord> find_published(const std::string& id_or_path) override;
+  Result<void> set_published(const std::string& id, bool published) override;
   Result<TemplateRecord> find_template(const std::string& project, const std::string& id_or_name) override;
   Result<std::vector<TemplateRecord>> list_templates(const std::string& project) override;
   Result<void> remove_template(const std::string& id) override;

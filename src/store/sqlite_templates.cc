@@ -11,15 +11,16 @@ namespace {
 using sqlite::Database;
 using sqlite::Row;
 
-constexpr std::string_view kTemplate = "SELECT id, project, name, created FROM templates WHERE ";
+constexpr std::string_view kTemplate = "SELECT id, project, name, created, published FROM templates WHERE ";
 constexpr std::string_view kBuild =
     "SELECT b.id, b.template, b.project, b.state, b.why, b.step, b.spec, b.image, b.digest, b.base, b.memory, b.env, "
-    "b.user, b.cwd, b.cpus, b.memory_limit, b.created, b.finished FROM builds b ";
+    "b.user, b.cwd, b.cpus, b.memory_limit, b.disk, b.created, b.finished FROM builds b ";
 
 TemplateRecord read_template(const sqlite::Statement& statement) {
   Row row(statement);
   TemplateRecord one{.id = row.text(), .project = row.text(), .name = row.text()};
   one.created = row.integer();
+  one.published = row.flag();
   return one;
 }
 
@@ -37,12 +38,14 @@ Result<BuildRecord> read_build(const sqlite::Statement& statement) {
   build.cwd = row.text();
   build.cpus = row.real();
   build.memory_limit = row.integer<uint64_t>();
+  build.disk = row.integer<uint64_t>();
   build.created = row.integer();
   build.finished = row.integer();
   return build;
 }
 
 constexpr size_t kMostTags = 100;
+constexpr size_t kIdLength = 21;
 constexpr size_t kMostKnown = 1000;
 
 std::unexpected<Error> no_build(const std::string& id) { return fail(Code::not_found, "there is no build " + id); }
@@ -71,6 +74,12 @@ Result<void> SqliteStore::insert_template(const TemplateRecord& record) {
     ISOLA_TRY(bool taken, query.bind(record.project, record.name).step());
     if (taken) return fail(Code::exists, fmt::format("there is a template \"{}\" already", record.name));
     query.reset();
+    // Nor after a snapshot, whatever tag that has: a create by this name would mean something else from here on.
+    ISOLA_TRY(auto other, db.prepare("SELECT 1 FROM images WHERE project = ?1 AND kind = 'snapshot' AND "
+                                     "(name = ?2 OR substr(name, 1, length(?2) + 1) = ?2 || ':')"));
+    ISOLA_TRY(bool kept, other.bind(record.project, record.name).step());
+    if (kept) return fail(Code::exists, fmt::format("the name \"{}\" is taken by a snapshot", record.name));
+    other.reset();
     ISOLA_TRY(auto insert, db.prepare("INSERT INTO templates (id, project, name, created) VALUES (?, ?, ?, ?)"));
     return insert.bind(record.id, record.project, record.name, record.created).run();
   });
@@ -105,6 +114,33 @@ Result<TemplateRecord> SqliteStore::find_template(const std::string& project, co
   return *record;
 }
 
+Result<TemplateRecord> SqliteStore::find_published(const std::string& id_or_path) {
+  auto slash = id_or_path.find('/');
+  // Every name that is none of one's own is asked for here: what is no id either costs nothing.
+  if (slash == id_or_path.npos && !(id_or_path.starts_with('t') && id_or_path.size() == kIdLength))
+    return fail(Code::not_found, "there is no template " + id_or_path);
+  std::lock_guard lock(reader_.mutex);
+  ISOLA_TRY(auto query, reader_.db.prepare(std::string(kTemplate) + (slash == id_or_path.npos
+                                                                         ? "published AND id = ?"
+                                                                         : "published AND project = ? AND name = ?")));
+  if (slash == id_or_path.npos)
+    query.bind(id_or_path);
+  else
+    query.bind(id_or_path.substr(0, slash), id_or_path.substr(slash + 1));
+  ISOLA_TRY(bool found, query.step());
+  if (!found) return fail(Code::not_found, "there is no template " + id_or_path);
+  return read_template(query);
+}
+
+Result<void> SqliteStore::set_published(const std::string& id, bool published) {
+  return write_templates([&](Database& db) -> Result<void> {
+    ISOLA_TRY(auto update, db.prepare("UPDATE templates SET published = ? WHERE id = ?"));
+    ISOLA_CHECK(update.bind(published, id).run());
+    if (db.changed() == 0) return fail(Code::not_found, "there is no template " + id);
+    return {};
+  });
+}
+
 Result<void> SqliteStore::write_templates(const std::function<Result<void>(sqlite::Database&)>& work) {
   auto done = write(work);
   std::lock_guard lock(templates_.mutex);
@@ -137,17 +173,19 @@ Result<void> SqliteStore::remove_template(const std::string& id) {
 Result<void> SqliteStore::put_build(const BuildRecord& build, const std::vector<std::string>& tags) {
   ISOLA_TRY(std::string env, to_json(build.env, "environment variables"));
   return write([&](Database& db) -> Result<void> {
-    ISOLA_TRY(auto put,
-              db.prepare("INSERT INTO builds (id, template, project, state, why, step, spec, image, digest, base, "
-                         "memory, env, user, cwd, cpus, memory_limit, created, finished) "
-                         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                         "state = excluded.state, why = excluded.why, step = excluded.step, spec = excluded.spec, "
-                         "image = excluded.image, digest = excluded.digest, base = excluded.base, "
-                         "memory = excluded.memory, env = excluded.env, user = excluded.user, cwd = excluded.cwd, "
-                         "cpus = excluded.cpus, memory_limit = excluded.memory_limit, finished = excluded.finished"));
+    ISOLA_TRY(
+        auto put,
+        db.prepare("INSERT INTO builds (id, template, project, state, why, step, spec, image, digest, base, "
+                   "memory, env, user, cwd, cpus, memory_limit, disk, created, finished) "
+                   "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                   "state = excluded.state, why = excluded.why, step = excluded.step, spec = excluded.spec, "
+                   "image = excluded.image, digest = excluded.digest, base = excluded.base, "
+                   "memory = excluded.memory, env = excluded.env, user = excluded.user, cwd = excluded.cwd, "
+                   "cpus = excluded.cpus, memory_limit = excluded.memory_limit, disk = excluded.disk, finished = "
+                   "excluded.finished"));
     auto done = put.bind(build.id, build.template_id, build.project, to_string(build.state), build.why, build.step,
                          build.spec, build.image, build.digest, build.base, build.memory, env, build.user, build.cwd,
-                         build.cpus, build.memory_limit, build.created, build.finished)
+                         build.cpus, build.memory_limit, build.disk, build.created, build.finished)
                     .run();
     if (!done || tags.empty()) return done;
     return tag(db, build.template_id, tags, build.id);

@@ -109,8 +109,8 @@ class Store {
   virtual Result<size_t> forget_ended_before(Millis when, size_t most) = 0;
 
   // --- images --- (what is kept of sandboxes; the bytes are the launcher's)
-  // exists: the name is taken; exhausted: the project's limit of stored bytes. `instead_of`: a snapshot that is spent
-  // in the same breath.
+  // exists: the name is taken, by a snapshot or a template; exhausted: the project's limit of stored bytes.
+  // `instead_of`: a snapshot that is spent in the same breath.
   virtual Result<void> insert_snapshot(const ImageRecord& image, const std::string& instead_of = {}) = 0;
   // The sandbox sleeps from now on, and this is what it is made from again. Its image before, if it had one, is spent.
   // `why` is kept with it. What is ending only ends (not_found), here and below.
@@ -144,8 +144,11 @@ class Store {
   virtual Result<void> forget_image(const std::string& id) = 0;  // its bytes are gone; idempotent
 
   // --- templates that were built ---
-  virtual Result<void> insert_template(const TemplateRecord& record) = 0;  // exists: the name is taken
+  virtual Result<void> insert_template(const TemplateRecord& record) = 0;  // exists: as a snapshot's
   virtual Result<TemplateRecord> find_template(const std::string& project, const std::string& id_or_name) = 0;
+  // Whoever's it is, by its id or as project/name: a name alone is nobody's but one's own.
+  virtual Result<TemplateRecord> find_published(const std::string& id_or_path) = 0;
+  virtual Result<void> set_published(const std::string& id, bool published) = 0;
   virtual Result<std::vector<TemplateRecord>> list_templates(const std::string& project) = 0;  // by name
   virtual Result<void> remove_template(const std::string& id) = 0;                             // with its builds
   // New, or changed; with the tags that mean it from then on: both or neither.

@@ -25,6 +25,29 @@ TEST_F(StoredTemplates, NamesAreUniqueInAProject) {
   EXPECT_EQ(store_->find_template("other", "app").error().code, Code::not_found);
 }
 
+TEST_F(StoredTemplates, ANameMeansATemplateOrASnapshot) {
+  auto box = example();
+  ASSERT_TRUE(store_->insert_sandbox(box));
+  auto snapshot = [&](const std::string& name) {
+    return ImageRecord{
+        .id = new_image_id(), .project = "default", .kind = ImageKind::snapshot, .name = name, .sandbox = box.id};
+  };
+  auto plain = snapshot("kept"), tagged = snapshot("tagged:v2");
+  ASSERT_TRUE(store_->insert_snapshot(plain));
+  ASSERT_TRUE(store_->insert_snapshot(tagged));
+  for (const char* name : {"kept", "tagged"})
+    EXPECT_EQ(store_->insert_template({.id = "t2", .project = "default", .name = name}).error().code, Code::exists);
+  EXPECT_TRUE(store_->insert_template({.id = "t3", .project = "default", .name = "tag"}));
+  auto one = made("app");
+  for (const char* name : {"app", "app:v2"})
+    EXPECT_EQ(store_->insert_snapshot(snapshot(name)).error().code, Code::exists);
+  // Free again when the other is gone.
+  ASSERT_TRUE(store_->spend_snapshot(plain.id));
+  made("kept");
+  ASSERT_TRUE(store_->remove_template(one.id));
+  EXPECT_TRUE(store_->insert_snapshot(snapshot("app")));
+}
+
 TEST_F(StoredTemplates, WhatWasLookedForIsForgottenWhenItChanges) {
   EXPECT_FALSE(store_->find_template("default", "app"));
   EXPECT_FALSE(store_->find_template("default", "tapp"));
@@ -36,13 +59,32 @@ TEST_F(StoredTemplates, WhatWasLookedForIsForgottenWhenItChanges) {
   EXPECT_EQ(store_->find_template("default", "tapp").error().code, Code::not_found);
 }
 
+TEST_F(StoredTemplates, WhatIsPublishedIsFoundByOthersAndByItsWholeName) {
+  TemplateRecord one{.id = new_template_id(), .project = "default", .name = "app", .created = 5};
+  ASSERT_TRUE(store_->insert_template(one));
+  made("kept");
+  for (const std::string& name : {one.id, std::string("default/app"), std::string("app")})
+    EXPECT_EQ(store_->find_published(name).error().code, Code::not_found) << name;
+  EXPECT_FALSE(store_->find_template("default", "app")->published);
+  ASSERT_TRUE(store_->set_published(one.id, true));
+  reopen();
+  EXPECT_EQ(store_->find_published(one.id).value().name, "app");
+  EXPECT_EQ(store_->find_published("default/app").value().id, one.id);
+  EXPECT_TRUE(store_->find_template("default", "app")->published);
+  for (const char* name : {"app", "default/kept", "other/app", "/app", "default/", "default/app/"})
+    EXPECT_EQ(store_->find_published(name).error().code, Code::not_found) << name;
+  ASSERT_TRUE(store_->set_published(one.id, false));
+  EXPECT_EQ(store_->find_published(one.id).error().code, Code::not_found);
+  EXPECT_EQ(store_->set_published("tnone", true).error().code, Code::not_found);
+}
+
 TEST_F(StoredTemplates, ABuildIsReadBackWhole) {
   auto one = made("app");
   auto wrote = build(one, "b1");
   wrote.state = BuildState::ready;
   wrote.image = "m1", wrote.digest = "d", wrote.base = "base", wrote.memory = true;
   wrote.env = {{"A", "b"}};
-  wrote.user = "root", wrote.cwd = "/app", wrote.cpus = 1.5, wrote.memory_limit = 7, wrote.finished = 9;
+  wrote.user = "root", wrote.cwd = "/app", wrote.cpus = 1.5, wrote.memory_limit = 7, wrote.disk = 8, wrote.finished = 9;
   ASSERT_TRUE(store_->put_build(wrote));
   auto read = store_->find_build(one.id, "b1").value();
   EXPECT_EQ(read.state, BuildState::ready);
@@ -51,6 +93,7 @@ TEST_F(StoredTemplates, ABuildIsReadBackWhole) {
   EXPECT_TRUE(read.memory);
   EXPECT_EQ(read.cpus, 1.5);
   EXPECT_EQ(read.memory_limit, 7u);
+  EXPECT_EQ(read.disk, 8u);
   EXPECT_EQ(read.finished, 9);
   EXPECT_EQ(store_->find_build("tother", "b1").error().code, Code::not_found);
 }

@@ -122,12 +122,87 @@ class Builds(unittest.TestCase):
         made = call("POST", "/sandboxes", {"templateID": "minimal"}).json
         self.assertNotEqual(made["templateID"], "minimal")
         self.assertEqual(sh({"id": made["sandboxID"]}, "echo $E2B_TEMPLATE_ID"), made["templateID"] + "\n")
-        # A create takes the template before a snapshot of its name; so does its removal.
-        self.assertEqual(call("POST", f"/sandboxes/{made['sandboxID']}/snapshots", {"name": "minimal", "memory": False}).status, 201)
         self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
-        self.assertEqual(len(call("GET", "/snapshots?name=minimal").json), 1)
-        self.assertEqual(call("DELETE", "/templates/minimal").status, 204)
-        self.assertEqual(call("GET", "/snapshots?name=minimal").json, [])
+
+    def test_a_template_may_want_more_disk(self):
+        project = server.post("/v1/projects", {"name": "disks", "limits": {"disk": "8G"}}).json["id"]
+        key = server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
+        own = lambda *what: server.request(*what, key="", headers={"X-API-Key": key})  # noqa: E731
+        for wrong in (8193, 0, -1, "1", 1e10):
+            refused = own("POST", "/v3/templates", {"name": "large", "minFreeDiskMb": wrong})
+            self.assertEqual((refused.status, refused.json["code"]), (400, 400), refused)
+        self.assertEqual(own("GET", "/templates/aliases/large").status, 404, "nothing is left of it")
+        usual = server.create()["disk"]
+        for asked, disk in ((6144, 6144 << 20), (1, usual)):
+            made = own("POST", "/v3/templates", {"name": "large", "minFreeDiskMb": asked})
+            self.assertEqual(made.status, 202, made)
+            path = f"/templates/{made.json['templateID']}/builds/{made.json['buildID']}"
+            self.assertEqual(own("POST", "/v2" + path, {"fromTemplate": "minimal", "steps": [step("RUN", "echo made > /opt/mark", "root")]}).status, 202)
+            eventually(lambda: own("GET", path + "/status").json["status"] == "ready", 90, "the build")  # noqa: B023
+            box = own("POST", "/v2/sandboxes", {"templateID": "large"}).json["sandboxID"]
+            self.assertEqual(own("GET", f"/sandboxes/{box}").json["diskSizeMB"], disk >> 20)
+            self.assertEqual(server.get(f"/v1/sandboxes/{box}", key=key).json["disk"], disk)
+            self.assertEqual(own("GET", "/templates/large").json["builds"][0]["diskSizeMB"], disk >> 20)
+            self.assertEqual(own("DELETE", f"/sandboxes/{box}").status, 204)
+
+    def test_a_template_that_is_published_is_everybodys_to_use(self):
+        made = built("shared", steps=[step("RUN", "echo theirs > /home/user/mark")])
+        project = server.post("/v1/projects", {"name": "others"}).json["id"]
+        key = server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]
+        other = lambda *what: server.request(*what, key="", headers={"X-API-Key": key})  # noqa: E731
+        id_, whole = made["templateID"], "default%2Fshared"
+        tries = lambda: [other("GET", "/templates/" + name).status for name in (id_, whole)] + \
+            [other("GET", "/templates/aliases/" + name).status for name in (id_, whole)]  # noqa: E731
+        creates = lambda name: other("POST", "/v2/sandboxes", {"templateID": name})  # noqa: E731
+        self.assertEqual(tries(), [404] * 4)
+        self.assertEqual([creates(name).status for name in (id_, "default/shared")], [404] * 2)
+        for wrong in ({}, {"public": "yes"}):
+            self.assertEqual(call("PATCH", "/v2/templates/" + id_, wrong).status, 400)
+        self.assertEqual(other("PATCH", "/v2/templates/" + id_, {"public": True}).status, 404, "only whoever has it")
+        self.assertEqual(call("PATCH", "/v2/templates/minimal", {"public": False}).status, 403)
+        opened = call("PATCH", "/v2/templates/" + id_, {"public": True})
+        self.assertEqual((opened.status, opened.json), (200, {"names": ["default/shared"]}))
+        self.assertTrue(call("GET", "/templates/" + id_).json["public"])
+        self.assertEqual(tries(), [200] * 4)
+        seen = other("GET", "/templates/" + id_).json
+        self.assertEqual((seen["public"], seen["names"], seen["builds"]), (True, ["default/shared"], []))
+        for name in (id_, "default/shared", "default/shared:default"):
+            box = creates(name)
+            self.assertEqual((box.status, box.json.get("templateID")), (201, id_), box)
+            ran = server.post(f"/v1/sandboxes/{box.json['sandboxID']}/commands", {"command": "cat /home/user/mark; echo $E2B_TEMPLATE_ID"}, key=key)
+            self.assertEqual(ran.json["stdout"], f"theirs\n{id_}\n", ran)
+            other("DELETE", "/sandboxes/" + box.json["sandboxID"])
+        # A name alone is one's own, and how it was made stays with who made it.
+        self.assertEqual(creates("shared").status, 404)
+        for method, path in (("GET", f"/templates/{id_}/files/{'a' * 64}"), ("GET", f"/templates/{id_}/builds/{made['buildID']}/status"),
+                             ("GET", f"/templates/{id_}/tags"), ("DELETE", f"/templates/{id_}")):
+            self.assertEqual(other(method, path).status, 404, path)
+        self.assertNotIn(id_, [one["templateID"] for one in other("GET", "/templates").json])
+        self.assertEqual(other("POST", "/templates/tags", {"target": id_, "tags": ["x"]}).status, 404)
+        self.assertEqual(call("PATCH", "/v2/templates/" + id_, {"public": False}).json, {"names": []})
+        self.assertEqual(tries(), [404] * 4)
+        self.assertEqual(creates(id_).status, 404)
+
+    def test_a_name_is_a_templates_or_a_snapshots(self):
+        built("both", steps=[])
+        made = call("POST", "/sandboxes", {"templateID": "both"}).json
+        snapshots = f"/sandboxes/{made['sandboxID']}/snapshots"
+        # Whoever removes a snapshot by its name must not remove a template.
+        for name in ("both", "both:v2", "minimal"):
+            refused = call("POST", snapshots, {"name": name, "memory": False})
+            self.assertEqual((refused.status, refused.json["code"]), (409, 409), refused)
+        self.assertEqual(server.post(f"/v1/sandboxes/{made['sandboxID']}/snapshot", {"name": "both", "memory": False}).status, 409)
+        for name in ("kept", "tagged:v2"):
+            self.assertEqual(call("POST", snapshots, {"name": name, "memory": False}).status, 201)
+        for name in ("kept", "tagged", "tagged:v3"):
+            refused = call("POST", "/v3/templates", {"name": name})
+            self.assertEqual((refused.status, refused.json["code"]), (409, 409), refused)
+        self.assertEqual(server.post("/v1/templates", {"name": "kept", "dockerfile": "FROM minimal\n"}).status, 409)
+        self.assertEqual(call("DELETE", "/templates/kept").status, 204)
+        self.assertEqual(call("POST", "/v3/templates", {"name": "kept"}).status, 202)
+        self.assertEqual(call("POST", "/v3/templates", {"name": "both"}).status, 202, "one that is there is built again")
+        for name in ("both", "kept", "tagged:v2"):
+            self.assertEqual(call("DELETE", "/templates/" + name).status, 204)
 
     def test_files(self):
         made = call("POST", "/v3/templates", {"name": "files"}).json

@@ -66,6 +66,30 @@ class E2b(unittest.TestCase):
         endless = self.read("/tmp/large", Range=f"bytes=1-{2**64 - 1}")
         self.assertEqual((endless.status, endless.body == whole.body[1:]), (206, True))
 
+    def test_a_copy_that_is_still_good_is_not_sent_again(self):
+        self.write("/tmp/copy", b"0123456789")
+        first = self.read("/tmp/copy")
+        tag, time = first.headers["etag"], first.headers["last-modified"]
+        self.assertRegex(tag, r'^W/"[0-9a-f]+-[0-9a-f]+"$')
+        self.assertEqual(self.read("/tmp/copy", **{"If-None-Match": '"other"', "If-Modified-Since": time}).status, 200, "the tag decides")
+        for headers in ({"If-None-Match": tag}, {"If-None-Match": f'"other", {tag}'}, {"If-None-Match": "*"}, {"If-Modified-Since": time}):
+            same = self.read("/tmp/copy", **headers)
+            self.assertEqual((same.status, same.body, same.headers["etag"], same.headers["last-modified"]), (304, b"", tag, time), headers)
+        # A part is one of what the client has, or it gets the whole.
+        part = self.read("/tmp/copy", **{"Range": "bytes=2-4", "If-Range": time})
+        self.assertEqual((part.status, part.body, part.headers["etag"]), (206, b"234", tag))
+        for other in (tag, '"other"', "Sun, 06 Nov 1994 08:49:37 GMT"):
+            whole = self.read("/tmp/copy", **{"Range": "bytes=2-4", "If-Range": other})
+            self.assertEqual((whole.status, whole.body), (200, b"0123456789"), other)
+        server.run(self.box["sandboxID"], "printf abcdefghij > /tmp/copy; touch -d '2030-01-01 00:00:00 UTC' /tmp/copy", user="root")
+        new = self.read("/tmp/copy", **{"If-None-Match": tag})
+        self.assertEqual((new.status, new.body), (200, b"abcdefghij"))
+        self.assertEqual(new.headers["last-modified"], "Tue, 01 Jan 2030 00:00:00 GMT")
+        self.assertEqual(self.read("/tmp/copy", **{"If-Modified-Since": time}).status, 200)
+        # What says that it is empty may be something else the next time.
+        self.assertNotIn("etag", self.read("/proc/uptime").headers)
+        self.assertEqual(self.read("/proc/uptime", **{"If-None-Match": "*"}).status, 200)
+
     def test_a_command_waits_for_whoever_reads_it(self):
         size = 48 << 20
         body = json.dumps({"process": {"cmd": "/usr/bin/head", "args": ["-c", str(size), "/dev/zero"]}}).encode()
@@ -257,10 +281,36 @@ class E2b(unittest.TestCase):
         for one in many.json["sandboxes"].values():
             self.assertGreater(one["memTotal"], 0)
             self.assertGreater(one["memUsed"], 0)
-            self.assertEqual(one["memCache"], 0)
+            self.assertGreaterEqual(one["memCache"], 0)
         self.assertEqual(self.control("GET", "/sandboxes/metrics").json, {"sandboxes": {}})
         self.assertEqual(self.control("GET", "/sandboxes/metrics?sandbox_ids=" + ",".join(["x"] * 101)).status, 400)
         self.control("DELETE", "/sandboxes/" + other)
+
+    def test_metrics_have_a_past(self):
+        path = f"/sandboxes/{self.box['sandboxID']}"
+        look = lambda query="": self.control("GET", path + "/metrics" + query).json  # noqa: E731
+        first = look()[0]
+        self.assertLess(first["cpuUsedPct"], 50, "it does nothing")
+        # Of what is copied from a file most is the cache's.
+        server.run(self.box["sandboxID"], "head -c 48M /dev/urandom > /tmp/cached; cat /tmp/cached > /dev/null; (while :; do :; done) >/dev/null 2>&1 &")
+        full = eventually(lambda: (m := look()[-1])["memCache"] > 40 << 20 and m, 20, "the cache")
+        self.assertLess(full["memUsed"], 40 << 20)
+        busy = eventually(lambda: (m := look()[-1])["cpuUsedPct"] > 10 and m, 30, "a busy processor")
+        past = eventually(lambda: (all_ := look()) and len(all_) >= 3 and all_, 40, "a past")
+        self.assertEqual([one["timestampUnix"] for one in past], sorted(one["timestampUnix"] for one in past))
+        self.assertEqual(past[0], first)
+        middle = past[1]["timestampUnix"]
+        self.assertEqual({one["timestampUnix"] for one in look(f"?start={middle}&end={middle}")}, {middle})
+        self.assertEqual(look(f"?end={first['timestampUnix'] - 60}"), [])
+        self.assertEqual(look(f"?start={past[-1]['timestampUnix'] + 3600}"), [])
+        self.assertGreater(busy["timestampUnix"], 0)
+        # One that is paused is looked at no more, and is asked for what there was.
+        self.assertEqual(self.control("POST", path + "/pause", {"memory": False}).status, 204)
+        before = look()
+        self.assertEqual(before[:3], past[:3])
+        self.assertEqual(look(), before)
+        many = self.control("GET", "/sandboxes/metrics?sandbox_ids=" + self.box["sandboxID"]).json["sandboxes"]
+        self.assertEqual(many, {self.box["sandboxID"]: before[-1]})
 
     def test_a_list_goes_on_where_it_was(self):
         made = [self.control("POST", "/v2/sandboxes", {"templateID": "minimal", "metadata": {"page": "x"}}).json["sandboxID"] for _ in range(4)]
@@ -297,6 +347,27 @@ class E2b(unittest.TestCase):
         self.assertEqual(self.control("GET", path).json["lifecycle"]["onTimeout"], "pause")
         again = self.control("POST", path + "/resume", {"timeout": 60})
         self.assertEqual((again.status, again.json["code"]), (409, 409), again)
+
+    def test_what_was_put_away_comes_back_by_itself_only_with_its_memory(self):
+        for memory in (True, False):
+            made = self.control("POST", "/v2/sandboxes", {"templateID": "minimal", "timeout": 600, "autoPause": True, "autoResume": {"enabled": True}}).json
+            box, inside = made["sandboxID"], {"E2b-Sandbox-Id": made["sandboxID"], "X-Access-Token": made["envdAccessToken"]}
+            self.assertEqual(self.control("POST", f"/sandboxes/{box}/pause", {"memory": memory}).status, 204)
+            self.assertEqual(server.post(f"/v1/sandboxes/{box}/archive").json["state"], "archived")
+            calls = [lambda: server.get("/envs", headers=inside, key=""), lambda: server.get("/files?path=/etc/hostname&username=root", headers=inside, key=""),
+                     lambda: server.post("/filesystem.Filesystem/Stat", {"path": "/etc"}, headers=inside, key=""),
+                     lambda: server.get("/", headers={"E2b-Sandbox-Id": box, "E2b-Sandbox-Port": "8000"}, key="")]
+            if memory:
+                self.assertEqual(calls[0]().status, 200)
+            else:
+                for call in calls:
+                    refused = call()
+                    self.assertEqual((refused.status, refused.json["message"]), (502, "The sandbox was not found"), refused)
+            self.assertEqual(server.get(f"/v1/sandboxes/{box}").json["state"], "running" if memory else "archived")
+            if not memory:  # but whoever connects has it
+                self.assertEqual(self.control("POST", f"/v2/sandboxes/{box}/connect", {}).status, 201)
+                self.assertEqual(calls[0]().status, 200)
+            self.control("DELETE", f"/sandboxes/{box}")
 
     def inside_call(self, method, body):
         return server.request("POST", f"/filesystem.Filesystem/{method}", body=json.dumps(body), key="",
@@ -405,6 +476,24 @@ class E2b(unittest.TestCase):
         headers = {"E2b-Sandbox-Id": self.box["sandboxID"], "E2b-Sandbox-Port": "49999"}
         closed = server.get("/health", headers=headers, key="")
         self.assertEqual((closed.status, closed.json["message"]), (502, "The sandbox is running but port is not open"))
+
+    def test_a_fork_is_made_as_far_as_there_is_room(self):
+        project = server.post("/v1/projects", {"name": "few", "limits": {"live_sandboxes": 3}}).json["id"]
+        headers = {"X-API-Key": server.post("/v1/keys", {"project": project, "scope": "use"}).json["secret"]}
+        parent = server.post("/sandboxes", {"templateID": "minimal"}, headers=headers, key="").json["sandboxID"]
+        fork = lambda: server.post(f"/sandboxes/{parent}/fork", {"count": 4}, headers=headers, key="")  # noqa: E731
+        made = fork()
+        self.assertEqual((made.status, len(made.json)), (201, 4), made)
+        ids = [one["sandbox"]["sandboxID"] for one in made.json if "sandbox" in one]
+        self.assertEqual((len(ids), [one["error"]["code"] for one in made.json if "error" in one]), (2, [429, 429]), made)
+        for one in ids:
+            self.assertEqual(server.get(f"/sandboxes/{one}", headers=headers, key="").json["state"], "running")
+        listed = server.get("/v2/sandboxes", headers=headers, key="").json
+        self.assertEqual({one["sandboxID"] for one in listed}, {parent, *ids})
+        full = fork()
+        self.assertEqual((full.status, [one["error"]["code"] for one in full.json]), (201, [429] * 4), full)
+        for one in (parent, *ids):
+            server.delete(f"/sandboxes/{one}", headers=headers, key="")
 
     def test_whoever_leaves_makes_room(self):
         project = server.post("/v1/projects", {"name": "small", "limits": {"live_sandboxes": 1}}).json["id"]

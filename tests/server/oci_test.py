@@ -1,4 +1,5 @@
 """Images of other tools as templates: from disk, and from a registry on loopback, as what a Dockerfile begins with."""
+import base64
 import io
 import json
 import os
@@ -160,6 +161,60 @@ class FromARegistry(unittest.TestCase):
         self.assertEqual(server.post("/v1/templates", {"name": "x", "dockerfile": f"FROM {made['name']}\n"}).status, 501)
         anonymous = cli("template", "pull", "--anonymous", f"{registry.name}/private/small:v1", code=125)
         self.assertIn("is not for this machine", anonymous.stderr)
+        self.assertFalse([name for name in os.listdir(folder + "/cache/pull") if not name.endswith(".lock")])
+
+    def test_credentials_may_be_the_callers_own(self):
+        headers = {"X-API-Key": server.key}
+        call = lambda *what: server.request(*what, key="", headers=headers)  # noqa: E731
+        image_name = f"{registry.name}/private/small:v1"
+
+        def begin(name, registry_of, **more):
+            made = call("POST", "/v3/templates", {"name": name}).json
+            at = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+            return at, call("POST", "/v2" + at, {"fromImage": image_name, "fromImageRegistry": registry_of,
+                                                 "steps": [{"type": "RUN", "args": ["cat /usr/share/mark > /tmp/kept"]}], **more})
+
+        def ended(at):
+            eventually(lambda: call("GET", at + "/status").json["status"] in ("ready", "error"), 120, "the end of the build")
+            return call("GET", at + "/status").json
+
+        right = {"type": "registry", "username": registry.user, "password": registry.password}
+        at, begun = begin("own", right)
+        self.assertEqual(begun.status, 202, begun)
+        self.assertEqual(ended(at)["status"], "ready", call("GET", at + "/status"))
+        self.assertEqual(sh(server.create(template="own"), "cat /tmp/kept"), "private")
+        at, begun = begin("own-wrong", {**right, "password": "a-guess"})
+        self.assertEqual(begun.status, 202, begun)
+        told = ended(at)
+        self.assertEqual(told["status"], "error", told)
+        self.assertIn("is not for this machine", told["reason"]["message"])
+        self.assertEqual(build("own-none", f"FROM {image_name}\nRUN true\n")["state"], "failed", "they were for that one build")
+        # A service account's key is a password like any other, of a user that is called so.
+        account = json.dumps({"type": "service_account", "private_key": "in-the-key"})
+        was, registry.user, registry.password = (registry.user, registry.password), "_json_key", account
+        try:
+            at, begun = begin("own-gcp", {"type": "gcp", "serviceAccountJson": account})
+            self.assertEqual(ended(at)["status"], "ready", call("GET", at + "/status"))
+        finally:
+            registry.user, registry.password = was
+        for wrong, status in (({"type": "aws", "awsAccessKeyId": "a"}, 501), ({"type": "registry", "username": "a"}, 400), ("registry", 400),
+                              ({**right, "username": "a:b"}, 400), ({**right, "password": "x" * 20000}, 400)):
+            self.assertEqual(begin("own-odd", wrong)[1].status, status, wrong)
+        self.assertEqual(begin("own-odd", right, fromImage="", fromTemplate="minimal")[1].status, 400)
+        # Nothing that stays has any of it.
+        server.run(server.create(template="own")["id"], "true")
+        secrets = [text.encode() for word in (registry.password, "in-the-key", "a-guess") for text in (word, base64.b64encode(word.encode()).decode())]
+        secrets.append(registry.token().encode())
+        for top in (server.data, folder + "/cache"):
+            for path, _, names in os.walk(top):
+                for name in names:
+                    whole = os.path.join(path, name)
+                    if os.path.islink(whole) or not os.path.isfile(whole) or name.endswith(".erofs") or os.path.getsize(whole) > 64 << 20:
+                        continue
+                    with open(whole, "rb") as file:
+                        text = file.read()
+                    for secret in secrets:
+                        self.assertNotIn(secret, text, whole)
         self.assertFalse([name for name in os.listdir(folder + "/cache/pull") if not name.endswith(".lock")])
 
     def test_bounds(self):

@@ -13,15 +13,12 @@ struct Line {
 };
 
 constexpr const char* kBuild = "building templates by pushing an image: not available on this server";
-constexpr const char* kPublic = "publishing: a template is its project's alone on this server";
 
 constexpr Line kLines[] = {
     {"POST", "/templates", kBuild},
     {"POST", "/templates/{template}", kBuild},
-    {"PATCH", "/templates/{template}", kPublic},
     {"POST", "/templates/{template}/builds/{build}", kBuild},
     {"GET", "/templates/{template}/builds/{build}/logs", kBuild},
-    {"PATCH", "/v2/templates/{template}", kPublic},
 };
 
 }  // namespace

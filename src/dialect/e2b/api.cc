@@ -34,7 +34,8 @@ Api::Api(std::shared_ptr<sandbox::Service> service, std::shared_ptr<builder::Bui
   options_.template_id = [service = service_](const std::string& project, const std::string& name) {
     return template_id(*service, project, name);
   };
-  envd_ = std::make_shared<Envd>(service_, options_.tokens);
+  metrics_ = std::make_shared<Metrics>(service_);
+  envd_ = std::make_shared<Envd>(service_, options_.tokens, metrics_);
 }
 
 void Api::add_to(http::Router& router) {

@@ -15,6 +15,7 @@
 
 #include "builder/builder.h"
 #include "dialect/e2b/envd.h"
+#include "dialect/e2b/metrics.h"
 #include "dialect/e2b/names.h"
 #include "dialect/e2b/network.h"
 #include "dialect/e2b/tokens.h"
@@ -70,6 +71,7 @@ class Api {
   std::shared_ptr<store::KeyRing> keys_;
   Options options_;
   dialect::Door door_;
+  std::shared_ptr<Metrics> metrics_;
   std::shared_ptr<Envd> envd_;
 };
 

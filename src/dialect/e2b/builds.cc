@@ -8,8 +8,11 @@
 #include "dialect/e2b/body.h"
 #include "dialect/e2b/build_id.h"
 #include "dialect/e2b/views.h"
+#include "dialect/shared/base64.h"
 #include "dialect/shared/disk.h"
 #include "dialect/shared/text.h"
+#include "image/oci_reference.h"
+#include "vault/seal.h"
 
 namespace isola::e2b {
 
@@ -24,6 +27,7 @@ constexpr int64_t kUploadSeconds = 3600;  // that an address for the files of a 
 
 constexpr size_t kMostLogEntries = 100;
 constexpr size_t kMostSteps = 1000;
+constexpr size_t kMostCredentials = 16 << 10;
 constexpr size_t kWritten = 1 << 20;  // of uploaded files, at once
 
 // Users that are not there are told of in the words that clients know.
@@ -54,12 +58,14 @@ Task<Result<void>> declare(Builder& builder, http::Exchange& ex, const char* nam
       asked.tags.push_back(tag.get<std::string>());
     }
   }
-  for (auto [name, most] : {std::pair("cpuCount", 1024.0), std::pair("memoryMB", 1e7)})
+  for (auto [name, most] : {std::pair("cpuCount", 1024.0), std::pair("memoryMB", 1e7), std::pair("minFreeDiskMb", 1e9)})
     if (given(body, name) &&
         (!body[name].is_number() || !(body[name].get<double>() > 0) || body[name].get<double>() > most))
       co_return fail(Code::invalid, std::string(name) + ": must be a number above 0");
   if (given(body, "cpuCount")) asked.cpus = body["cpuCount"].get<double>();
   if (given(body, "memoryMB")) asked.memory = static_cast<uint64_t>(body["memoryMB"].get<double>()) << 20;
+  // Of a sandbox's disk nothing is used by what its template has.
+  if (given(body, "minFreeDiskMb")) asked.disk = static_cast<uint64_t>(body["minFreeDiskMb"].get<double>()) << 20;
   ISOLA_CO_TRY(auto build, builder.declare(asked));
   ISOLA_CO_TRY(auto spec, builder::spec_of(build.spec));
   std::string plain = asked.name.substr(0, asked.name.find(':'));
@@ -147,10 +153,6 @@ Result<Spec> read_spec(sandbox::Service& service, const std::string& project, co
   ISOLA_TRY(spec.from, text(body, "fromTemplate"));
   if (!spec.from.empty() && !image.empty())
     return fail(Code::invalid, "fromImage and fromTemplate: a template is made from one of them");
-  if (given(body, "fromImageRegistry"))
-    return fail(Code::unsupported,
-                "fromImageRegistry: images are fetched with what this machine knows of registries, not with a caller's "
-                "own credentials");
   spec.fetches = !image.empty();
   // A template of ours goes before an image of that name, and what the operator says before that.
   if (auto known = options.images.find(image); known != options.images.end())
@@ -173,14 +175,45 @@ Result<Spec> read_spec(sandbox::Service& service, const std::string& project, co
   return spec;
 }
 
+// A user and a password for the registry of the image, as the tools that fetch images have them in auth.json. They are
+// for this one build, and written down nowhere.
+Result<std::string> read_credentials(const json& body) {
+  if (!given(body, "fromImageRegistry")) return std::string();
+  const json& registry = body["fromImageRegistry"];
+  if (!registry.is_object()) return fail(Code::invalid, "fromImageRegistry: must be an object");
+  ISOLA_TRY(std::string image, text(body, "fromImage"));
+  if (image.empty()) return fail(Code::invalid, "fromImageRegistry: is for an image (fromImage)");
+  ISOLA_TRY(auto reference, image::parse_reference(image));
+  ISOLA_TRY(std::string type, text(registry, "type"));
+  std::string user, password;
+  if (type == "registry") {
+    ISOLA_TRY(user, text(registry, "username"));
+    ISOLA_TRY(password, text(registry, "password"));
+  } else if (type == "gcp") {
+    user = "_json_key";
+    ISOLA_TRY(password, text(registry, "serviceAccountJson"));
+  } else {
+    return fail(Code::unsupported, "fromImageRegistry: credentials of the type " + log::quoted(type) +
+                                       " are not known here, only `registry` and `gcp`");
+  }
+  if (user.empty() || password.empty() || user.find(':') != user.npos ||
+      user.size() + password.size() > kMostCredentials)
+    return fail(Code::invalid, "fromImageRegistry: a user or a password is missing, or too long");
+  json auth = {{"auths", {{reference.registry, {{"auth", dialect::base64(user + ":" + password)}}}}}};
+  vault::wipe(password);
+  return dialect::dump(auth);
+}
+
 Task<Result<void>> begin(Builder& builder, sandbox::Service& service, http::Exchange& ex, const Options& options) {
   ISOLA_CO_TRY(json body, co_await read_body(ex, false, 8 << 20));
   ISOLA_CO_TRY(auto build,
                builder.find(dialect::project_of(ex), std::string(ex.param("template")), build_id(ex.param("build"))));
   ISOLA_CO_TRY(Spec spec, read_spec(service, dialect::project_of(ex), body, options));
+  ISOLA_CO_TRY(std::string credentials, read_credentials(body));
   // A template that is not there fails the build, as clients expect; an image that cannot be had is refused.
   if (!given(body, "fromTemplate")) ISOLA_CO_CHECK(builder.check_bases(dialect::project_of(ex), spec));
-  ISOLA_CO_CHECK(builder.begin(build.template_id, build.id, std::move(spec), dialect::caller_of(ex)));
+  ISOLA_CO_CHECK(
+      builder.begin(build.template_id, build.id, std::move(spec), dialect::caller_of(ex), std::move(credentials)));
   ex.reply(202);
   co_return Result<void>();
 }

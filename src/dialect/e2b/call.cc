@@ -47,6 +47,9 @@ Task<Result<Call>> enter(sandbox::Service& service, http::Exchange& ex, sandbox:
   if (of_template) name = box->record().user;
   if (name.empty()) name = kDefaultUser;
   ISOLA_CO_CHECK(co_await wake(service, box));
+  // The link would bring back what sleeps without its memory, too.
+  if (store::is_asleep(box->state()) && !may_wake(service, box))
+    co_return fail(Code::not_found, "sandbox " + box->id() + " is paused");
   ISOLA_CO_TRY(auto link, co_await service.link(box));
   Inside inside;
   inside.link = std::move(link);

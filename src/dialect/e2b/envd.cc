@@ -41,7 +41,7 @@ Task<std::optional<Call>> enter_rpc(sandbox::Service& service, http::Exchange& e
   std::string name = basic_user(ex.header("authorization")).value_or("");
   auto call = co_await enter(service, ex, *box, name);
   if (call) co_return std::move(*call);
-  if (!is_running(*box) && !may_come_back(*box, call.error())) {
+  if (!is_running(*box) && !may_come_back(service, *box, call.error())) {
     gone(ex, (*box)->id());
     co_return std::nullopt;
   }
@@ -82,8 +82,8 @@ void gone(http::Exchange& ex, const std::string& sandbox) {
   ex.reply(502, dialect::dump({{"sandboxId", sandbox}, {"message", "The sandbox was not found"}, {"code", 502}}));
 }
 
-void not_woken(http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error) {
-  if (!may_come_back(box, error)) return gone(ex, box->id());
+void not_woken(sandbox::Service& service, http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error) {
+  if (!may_come_back(service, box, error)) return gone(ex, box->id());
   const int status = http::status_of(error.code);
   ex.set_header("Retry-After", "1");
   ex.reply(status, dialect::dump({{"sandboxId", box->id()}, {"message", error.message}, {"code", status}}));
@@ -108,17 +108,21 @@ void cut_off(http::Exchange& ex, const sandbox::BoxPtr& box) {
     gone(ex, box->id());
 }
 
-bool may_wake(const sandbox::BoxPtr& box) {
+bool may_wake(sandbox::Service& service, const sandbox::BoxPtr& box) {
   auto record = box->record();
-  return (record.state == State::paused || record.state == State::archived) && record.lifetime.auto_resume;
+  if (!record.lifetime.auto_resume) return false;
+  if (record.state != State::archived) return record.state == State::paused;
+  // How it was put to sleep is known by what was put away.
+  auto image = service.store().find_image(record.image);
+  return image && image->memory;
 }
 
-bool may_come_back(const sandbox::BoxPtr& box, const Error& error) {
-  return may_wake(box) && (error.code == Code::exhausted || error.code == Code::unavailable);
+bool may_come_back(sandbox::Service& service, const sandbox::BoxPtr& box, const Error& error) {
+  return may_wake(service, box) && (error.code == Code::exhausted || error.code == Code::unavailable);
 }
 
 Task<Result<void>> wake(sandbox::Service& service, sandbox::BoxPtr box) {
-  if (!may_wake(box)) co_return Result<void>();
+  if (!may_wake(service, box)) co_return Result<void>();
   auto record = box->record();
   sandbox::ResumeRequest request;
   if (record.lifetime.timeout > 0) request.timeout = std::max<store::Millis>(record.lifetime.timeout, kWoken);
@@ -128,9 +132,11 @@ Task<Result<void>> wake(sandbox::Service& service, sandbox::BoxPtr box) {
   co_return Result<void>();
 }
 
-Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens)
+Envd::Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens,
+           std::shared_ptr<Metrics> metrics)
     : service_(std::move(service)),
       tokens_(std::move(tokens)),
+      metrics_(std::move(metrics)),
       launches_(std::make_shared<Launches>()),
       watchers_(std::make_shared<Watchers>()),
       rpc_(&router_.group("/")) {
@@ -161,7 +167,7 @@ Task<bool> Envd::guard(http::Exchange& ex) {
   }
   auto box = service_->find_any(id);
   // Asked for its health, one that is paused has none.
-  bool asleep = box && may_wake(*box) && ex.path() != "/health";
+  bool asleep = box && may_wake(*service_, *box) && ex.path() != "/health";
   if (!box || (!is_running(*box) && !asleep)) {
     gone(ex, id);
     co_return false;
@@ -179,7 +185,7 @@ Task<bool> Envd::guard(http::Exchange& ex) {
   if (asleep && !open && !rpc) {
     auto woken = co_await wake(*service_, *box);
     if (!woken) {
-      not_woken(ex, *box, woken.error());
+      not_woken(*service_, ex, *box, woken.error());
       co_return false;
     }
   }
@@ -300,17 +306,19 @@ void Envd::add_state() {
     env["E2B_SANDBOX_ID"] = (*box)->id();
     ex.reply(200, dialect::dump(env));
   });
-  rpc_->add("GET", "/metrics", [service](http::Exchange& ex) -> Task<void> {
+  rpc_->add("GET", "/metrics", [service, metrics = metrics_](http::Exchange& ex) -> Task<void> {
     auto box = service->find_any(std::string(ex.noted(kSandbox)));
     if (!box) co_return gone(ex, std::string(ex.noted(kSandbox)));
-    auto m = co_await measure(*service, *box);
-    if (!m) co_return ex.fail(m.error());
+    auto past = co_await metrics->of(*box);
+    if (!past) co_return ex.fail(past.error());
+    if (past->empty()) co_return gone(ex, (*box)->id());  // it is on its way to sleep
+    const auto* m = &past->back();
     ex.reply(200, dialect::dump({{"ts", m->at / 1000},
                                  {"cpu_count", m->cpus},
                                  {"cpu_used_pct", m->cpu_percent},
                                  {"mem_total", m->memory_total},
                                  {"mem_used", m->memory_used},
-                                 {"mem_cache", 0},
+                                 {"mem_cache", m->memory_cache},
                                  {"disk_used", m->disk_used},
                                  {"disk_total", m->disk_total}}));
   });

@@ -19,12 +19,14 @@
 namespace isola::e2b {
 
 class Launches;
+class Metrics;
 class Tokens;
 class Watchers;
 
 class Envd {
  public:
-  Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens);
+  Envd(std::shared_ptr<sandbox::Service> service, std::shared_ptr<const Tokens> tokens,
+       std::shared_ptr<Metrics> metrics);
   ~Envd();
 
   // Answers a request that is for port 49983 of this sandbox.
@@ -50,6 +52,7 @@ class Envd {
 
   std::shared_ptr<sandbox::Service> service_;
   std::shared_ptr<const Tokens> tokens_;
+  std::shared_ptr<Metrics> metrics_;
   Throttle search_{50'000};  // signatures tried
   std::shared_ptr<Launches> launches_;
   std::shared_ptr<Watchers> watchers_;
@@ -63,15 +66,16 @@ void starting(http::Exchange& ex, const std::string& sandbox);
 void gone(http::Exchange& ex, const std::string& sandbox);
 bool is_running(const sandbox::BoxPtr& box);
 // What a call says that could not bring it back: 429 or 503 with the reason where the next one may, else as gone().
-void not_woken(http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error);
-bool may_come_back(const sandbox::BoxPtr& box, const Error& error);
+void not_woken(sandbox::Service& service, http::Exchange& ex, const sandbox::BoxPtr& box, const Error& error);
+bool may_come_back(sandbox::Service& service, const sandbox::BoxPtr& box, const Error& error);
 // Ended or paused under a call that failed: then the failure is not the call's own doing.
 Task<bool> left_under(sandbox::BoxPtr box);
 // What a call says whose sandbox went away under it: a reset where an answer has begun, since an orderly end would be
 // taken for the call's own; else what everybody is told of one that is not there.
 void cut_off(http::Exchange& ex, const sandbox::BoxPtr& box);
-// Paused, and of those that the next call resumes.
-bool may_wake(const sandbox::BoxPtr& box);
+// Paused, and of those that the next call resumes: with its memory alone, since of files only whoever connects knows
+// that nothing runs any more.
+bool may_wake(sandbox::Service& service, const sandbox::BoxPtr& box);
 // Resumes one of those, for as long as it had, and five minutes at least: a call finds it there, whatever was said when
 // it was made. Others stay as they are.
 Task<Result<void>> wake(sandbox::Service& service, sandbox::BoxPtr box);

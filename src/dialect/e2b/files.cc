@@ -13,6 +13,7 @@
 #include "http/gzip.h"
 #include "http/multipart.h"
 #include "http/text.h"
+#include "http/validators.h"
 
 namespace isola::e2b {
 
@@ -87,6 +88,20 @@ bool wants_gzip(const http::Exchange& ex) {
   return http::equal_nocase(http::trim(ex.header("accept-encoding")), "gzip");
 }
 
+// None of what says that it is empty: files of /proc say so, and change.
+std::optional<http::Validators> validators_of(const guest::Stat& stat) {
+  if (stat.type != guest::FileType::file || stat.size == 0) return std::nullopt;
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t seconds = stat.mtime_ns / kSecond - (stat.mtime_ns % kSecond < 0 ? 1 : 0);
+  return http::Validators{.tag = fmt::format("W/\"{:x}-{:x}\"", stat.size, static_cast<uint64_t>(stat.mtime_ns)),
+                          .modified = seconds};
+}
+
+void tell(http::Exchange& ex, const http::Validators& validators) {
+  ex.set_header("ETag", validators.tag);
+  ex.set_header("Last-Modified", http::to_date(validators.modified));
+}
+
 Task<void> download(Call& call) {
   http::Exchange& ex = call.ex;
   std::string asked(ex.query("path").value_or(""));
@@ -95,10 +110,20 @@ Task<void> download(Call& call) {
   guest::Read args{.path = *path};
   std::pair<uint64_t, uint64_t> range{0, 0};
   bool part = false;
-  if (auto header = ex.header("range"); !header.empty()) {
+  const auto header = ex.header("range"), none_match = ex.header("if-none-match"),
+             since = ex.header("if-modified-since");
+  if (!header.empty() || !none_match.empty() || !since.empty()) {
     auto place = co_await place_at(call, *path);
     if (!place) co_return refuse(ex, refusal_of(place.error(), *path));
-    if (auto wanted = range_of(header, place->stat.size)) {
+    auto now = validators_of(place->stat);
+    if (now && now->match(none_match, since)) {
+      tell(ex, *now);
+      ex.set_header("Vary", "Accept-Encoding");
+      co_return ex.reply(304);
+    }
+    const auto meant = ex.header("if-range");
+    const bool whole = now ? !now->range_meant(meant) : !meant.empty();
+    if (auto wanted = whole ? std::nullopt : range_of(header, place->stat.size)) {
       if (wanted->first >= wanted->second) {
         ex.set_header("Content-Range", fmt::format("bytes */{}", place->stat.size));
         co_return refuse(ex, {416, "the file has no such range"});
@@ -120,6 +145,7 @@ Task<void> download(Call& call) {
   ex.set_header("Content-Disposition", "attachment");
   ex.set_header("Accept-Ranges", "bytes");
   ex.set_header("Vary", "Accept-Encoding");
+  if (auto now = validators_of(*stat)) tell(ex, *now);
   if (part) ex.set_header("Content-Range", fmt::format("bytes {}-{}/{}", range.first, range.second - 1, stat->size));
   std::optional<std::string> first;
   // Files of /proc say that they are empty and are not: what comes decides.
@@ -339,7 +365,7 @@ void Envd::add_files() {
       std::string name(ex.query("username").value_or(""));
       auto call = co_await enter(*service, ex, *box, name);
       if (!call) {
-        if (!is_running(*box)) co_return not_woken(ex, *box, call.error());
+        if (!is_running(*box)) co_return not_woken(*service, ex, *box, call.error());
         if (ex.method() == "POST") co_await swallow(ex);
         if (call.error().code == Code::denied)
           co_return refuse(ex, {401, "error looking up user '" + name + "': user: unknown user " + name});

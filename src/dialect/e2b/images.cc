@@ -7,6 +7,7 @@
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
 #include "dialect/shared/text.h"
+#include "http/error_reply.h"
 
 namespace isola::e2b {
 
@@ -87,10 +88,13 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex, const Opt
   }
   // Rules about its network are a fork's, too: nobody can ask for that here, and its caller knows them.
   request.keep_grants = box->record().keep_grants;
+  request.each = true;
   request.by = dialect::caller_of(ex);
   ISOLA_CO_TRY(auto made, co_await service.fork(box, std::move(request)));
   json out = json::array();
-  for (const auto& child : made) out.push_back({{"sandbox", created_view(child.box->record(), options)}});
+  for (const auto& why : made.refused)
+    out.push_back({{"error", {{"code", http::status_of(why.code)}, {"message", why.message}}}});
+  for (const auto& child : made.made) out.push_back({{"sandbox", created_view(child.box->record(), options)}});
   ex.reply(201, dialect::dump(out));
   co_return Result<void>();
 }
@@ -110,6 +114,9 @@ Task<Result<void>> snapshot(sandbox::Service& service, http::Exchange& ex) {
   if (given(body, "name")) {
     if (!body["name"].is_string()) co_return fail(Code::invalid, "name: must be a string");
     request.name = without_tag(body["name"].get<std::string>());
+    std::string plain = plain_name(request.name);
+    if (service.source_of(box->project(), plain))
+      co_return fail(Code::exists, "the name " + log::quoted(plain) + " is taken by a template");
   }
   request.memory = !(given(body, "memory") && body["memory"] == false);
   request.replace = true;  // a name that is used again means the newest

@@ -96,7 +96,7 @@ Task<void> execute(sandbox::Service& service, http::Exchange& ex, BoxPtr box) {
   std::string context = std::move(cell->context), language = std::move(cell->language);
   sandbox::CodeRun::Spec spec{.code = std::move(cell->shown), .task = {}, .by = sandbox::Caller(sandbox::kOwnToken)};
   auto run = co_await service.begin_code(box, std::move(spec));
-  if (!run && !is_running(box) && !may_wake(box)) co_return gone(ex, box->id());
+  if (!run && !is_running(box) && !may_wake(service, box)) co_return gone(ex, box->id());
   if (!run) co_return refuse(ex, run.error().code == Code::exhausted ? 429 : 400, run.error().message);
   const bool named = !context.empty();
   if (context.empty() && language.empty()) language = "python";

@@ -18,6 +18,7 @@ std::string template_named(sandbox::Service& service, const std::string& project
   name = without_tag(std::move(name));
   std::string plain = plain_name(name), tag = name.substr(plain.size());
   if (auto built = service.store().find_template(project, plain)) return built->name + tag;
+  if (plain.find('/') != std::string::npos || service.store().find_published(plain)) return name;
   if (!tag.empty() && tag != ":latest") return name;
   // A snapshot may have a tag of that name, too.
   if (!tag.empty() && service.find_snapshot(project, name)) return name;
@@ -26,6 +27,7 @@ std::string template_named(sandbox::Service& service, const std::string& project
 
 std::string template_id(sandbox::Service& service, const std::string& project, const std::string& name) {
   auto built = service.store().find_template(project, plain_name(name));
+  if (!built) built = service.store().find_published(plain_name(name));
   return built ? built->id : name;
 }
 

@@ -66,11 +66,25 @@ Result<std::optional<bool>> flag(const json& object, const char* name) {
   return std::optional<bool>(at->get<bool>());
 }
 
+// Of those that services inside answer with TLS.
+Result<std::vector<uint16_t>> https_ports(const json& network) {
+  constexpr size_t kMostPorts = 100;
+  std::vector<uint16_t> out;
+  if (!has(network, "httpsPorts")) return out;
+  const json& ports = network["httpsPorts"];
+  if (!ports.is_array() || ports.size() > kMostPorts)
+    return fail(Code::invalid, "network.httpsPorts: must be a list of at most 100 ports");
+  for (const auto& port : ports) {
+    if (!port.is_number_unsigned() || port.get<uint64_t>() < 1 || port.get<uint64_t>() > 65535)
+      return fail(Code::invalid, "network.httpsPorts: a port is a number between 1 and 65535");
+    out.push_back(port.get<uint16_t>());
+  }
+  return out;
+}
+
 Result<std::string> compile(const json& network, bool internet) {
   if (has(network, "egressProxy"))
     return fail(Code::unsupported, "network.egressProxy: this server does not pass traffic on to another proxy");
-  if (has(network, "httpsPorts"))
-    return fail(Code::unsupported, "network.httpsPorts: this server speaks plain HTTP to the services inside");
   if (has(network, "dnsServers"))
     return fail(Code::unsupported, "network.dnsServers: names are looked up by this server's gate");
   ISOLA_TRY(auto allow, texts(network, "allowOut"));
@@ -105,6 +119,7 @@ std::string Notes::to_text() const {
   if (!network.empty()) out["network"] = network;
   if (!mask_host.empty()) out["mask_host"] = mask_host;
   if (!iam.empty()) out["iam"] = iam;
+  if (!https_ports.empty()) out["https_ports"] = https_ports;
   if (!asked.empty()) out["asked"] = asked;
   return dialect::dump(out);
 }
@@ -119,6 +134,8 @@ std::optional<Notes> Notes::of(const store::Labels& metadata) {
   if (value["network"].is_string()) notes.network = value["network"].get<std::string>();
   if (value["mask_host"].is_string()) notes.mask_host = value["mask_host"].get<std::string>();
   if (value["iam"].is_string()) notes.iam = value["iam"].get<std::string>();
+  for (const auto& port : value["https_ports"])
+    if (port.is_number_unsigned()) notes.https_ports.push_back(port.get<uint16_t>());
   if (value["asked"].is_string()) notes.asked = value["asked"].get<std::string>();
   return notes;
 }
@@ -146,6 +163,7 @@ Result<Network> read_network(const json& body) {
     if (out.notes.mask_host.size() > 255 || out.notes.mask_host.find_first_of("\r\n \t/") != std::string::npos)
       return fail(Code::invalid, "network.maskRequestHost: is no host name");
   }
+  ISOLA_TRY(out.notes.https_ports, https_ports(network));
   ISOLA_TRY(out.policy, compile(network, out.notes.internet.value_or(true)));
   Identities identities;
   if (has(body, "iam")) {

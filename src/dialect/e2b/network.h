@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "dialect/e2b/rules.h"
@@ -23,7 +24,8 @@ struct Notes {
   std::string network;           // the object that the caller gave, as JSON, without values; empty: none
   std::string mask_host;         // the Host that services inside get to see; ${PORT} in it is the port
   std::string iam = {};          // the tokens of its identity that rules may name, as they were given; empty: none
-  std::string asked = {};        // the SHA-256 of the create's body, where it came with an Idempotency-Key
+  std::vector<uint16_t> https_ports = {};  // that are asked with TLS
+  std::string asked = {};                  // the SHA-256 of the create's body, where it came with an Idempotency-Key
 
   std::string to_text() const;
   static std::optional<Notes> of(const store::Labels& metadata);  // nothing: not made through this dialect

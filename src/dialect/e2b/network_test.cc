@@ -50,12 +50,28 @@ TEST(Network, NothingCanBeSmuggledIntoThePolicy) {
 }
 
 TEST(Network, SaysWhatIsNotThere) {
-  for (const char* text : {R"({"network":{"egressProxy":{"address":"p.example:1080"}}})",
-                           R"({"network":{"httpsPorts":[3000]}})", R"({"network":{"dnsServers":["1.1.1.1"]}})"}) {
+  for (const char* text :
+       {R"({"network":{"egressProxy":{"address":"p.example:1080"}}})", R"({"network":{"dnsServers":["1.1.1.1"]}})"}) {
     auto network = read_network(json::parse(text));
     ASSERT_FALSE(network) << text;
     EXPECT_EQ(network.error().code, Code::unsupported);
   }
+}
+
+TEST(Network, PortsThatSpeakTlsAreRemembered) {
+  auto network = read_network(json::parse(R"({"network":{"httpsPorts":[8443,1,65535]}})"));
+  ASSERT_TRUE(network) << network.error().message;
+  EXPECT_EQ(network->policy, "default allow\n");
+  const std::vector<uint16_t> wanted{8443, 1, 65535};
+  EXPECT_EQ(Notes::of({{kNotesLabel, network->notes.to_text()}})->https_ports, wanted);
+  // An update speaks of what leaves the sandbox.
+  auto later = read_network_update(json::parse(R"({"denyOut":["1.2.3.4"]})"), network->notes);
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->notes.https_ports, wanted);
+  for (const char* wrong : {"[0]", "[65536]", "[-1]", "[\"443\"]", "[1.5]", "443", "{\"a\":1}"})
+    EXPECT_EQ(read_network(json::parse(std::string(R"({"network":{"httpsPorts":)") + wrong + "}}")).error().code,
+              Code::invalid)
+        << wrong;
 }
 
 TEST(Network, RulesOpenNothingAndTheirValuesAreNotKept) {

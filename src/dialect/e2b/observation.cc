@@ -23,15 +23,9 @@ constexpr size_t kMostEntries = 10000;   // of the ledger that one question look
 constexpr size_t kLifecyclePage = 1000;  // entries that are held at a time, for as many pages as it takes
 
 json view(const Measured& m) {
-  return {{"timestamp", dialect::when(m.at)},
-          {"timestampUnix", m.at / 1000},
-          {"cpuCount", m.cpus},
-          {"cpuUsedPct", m.cpu_percent},
-          {"memUsed", m.memory_used},
-          {"memTotal", m.memory_total},
-          {"memCache", 0},
-          {"diskUsed", m.disk_used},
-          {"diskTotal", m.disk_total}};
+  return {{"timestamp", dialect::when(m.at)}, {"timestampUnix", m.at / 1000}, {"cpuCount", m.cpus},
+          {"cpuUsedPct", m.cpu_percent},      {"memUsed", m.memory_used},     {"memTotal", m.memory_total},
+          {"memCache", m.memory_cache},       {"diskUsed", m.disk_used},      {"diskTotal", m.disk_total}};
 }
 
 Result<std::optional<int64_t>> number_field(const http::Exchange& ex, const char* name) {
@@ -44,24 +38,22 @@ Result<std::optional<int64_t>> number_field(const http::Exchange& ex, const char
   return std::optional(value);
 }
 
-// There is no history: what is told is the present, if that is what was asked for.
-Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> metrics(sandbox::Service& service, http::Exchange& ex, Metrics& seen) {
   ISOLA_CO_TRY(BoxPtr box, box_of(service, ex));
   ISOLA_CO_TRY(auto start, number_field(ex, "start"));
   ISOLA_CO_TRY(auto end, number_field(ex, "end"));
   if (start && end && *start > *end) co_return fail(Code::invalid, "start: must not be after end");
   json out = json::array();
-  int64_t now = sandbox::now_millis() / 1000;
-  if ((!start || *start <= now) && (!end || *end >= now)) {
-    ISOLA_CO_TRY(Measured measured, co_await measure(service, box));
-    out.push_back(view(measured));
-  }
+  ISOLA_CO_TRY(auto past, co_await seen.of(box));
+  for (const auto& one : past)
+    if ((!start || one.at / 1000 >= *start) && (!end || one.at / 1000 <= *end)) out.push_back(view(one));
   ex.reply(200, dialect::dump(out));
   co_return Result<void>();
 }
 
-Task<Result<void>> metrics_of_many(sandbox::Service& service, http::Exchange& ex) {
+Task<Result<void>> metrics_of_many(sandbox::Service& service, http::Exchange& ex, Metrics& seen) {
   json out = json::object();
+  std::vector<BoxPtr> boxes;
   std::string ids(ex.query("sandbox_ids").value_or(""));
   size_t count = 0;
   for (size_t at = 0; at < ids.size();) {
@@ -70,10 +62,10 @@ Task<Result<void>> metrics_of_many(sandbox::Service& service, http::Exchange& ex
     at = comma + 1;
     if (++count > 100) co_return fail(Code::invalid, "sandbox_ids: at most 100");
     auto box = service.find(dialect::project_of(ex), id);
-    if (!box) continue;
-    auto measured = co_await measure(service, *box);
-    if (measured) out[id] = view(*measured);
+    if (box) boxes.push_back(*box);
   }
+  auto newest = co_await seen.newest_of(std::move(boxes));
+  for (const auto& [id, measured] : newest) out[id] = view(measured);
   ex.reply(200, dialect::dump({{"sandboxes", out}}));
   co_return Result<void>();
 }
@@ -207,9 +199,10 @@ Look Api::subjects() const {
 void Api::add_observation(http::Router& router) {
   auto service = service_;
   auto& old = group(router, "/sandboxes/");
-  old.add("GET", "/sandboxes/{id}/metrics", handled([service](http::Exchange& ex) { return metrics(*service, ex); }));
+  old.add("GET", "/sandboxes/{id}/metrics",
+          handled([service, seen = metrics_](http::Exchange& ex) { return metrics(*service, ex, *seen); }));
   old.add("GET", "/sandboxes/metrics",
-          handled([service](http::Exchange& ex) { return metrics_of_many(*service, ex); }));
+          handled([service, seen = metrics_](http::Exchange& ex) { return metrics_of_many(*service, ex, *seen); }));
   old.add("GET", "/sandboxes/{id}/logs", handled([service](http::Exchange& ex) { return logs(*service, ex, false); }));
   group(router, "/v2/sandboxes/").add("GET", "/v2/sandboxes/{id}/logs", handled([service](http::Exchange& ex) {
                                         return logs(*service, ex, true);

@@ -186,13 +186,16 @@ Task<Result<sandbox::CommandSpec>> read_spec(Call& call) {
   auto record = call.box->record();
   spec.env["E2B_SANDBOX"] = "true";
   spec.env["E2B_SANDBOX_ID"] = record.id;
-  // Its create has said it to everything inside; whoever made it another way did not.
-  if (!record.env.contains("E2B_TEMPLATE_ID"))
-    spec.env["E2B_TEMPLATE_ID"] = template_id(call.service, record.project, record.template_name);
+  // Its create has said it to everything inside; whoever made it another way did not. Said here again, since a command
+  // that brings one of its own must not be believed.
+  auto made_as = record.env.find("E2B_TEMPLATE_ID");
+  spec.env["E2B_TEMPLATE_ID"] =
+      made_as != record.env.end() ? made_as->second : template_id(call.service, record.project, record.template_name);
   if (std::string cwd = text_of(process, "cwd"); !cwd.empty()) {
     ISOLA_CO_TRY(spec.cwd, co_await call.absolute(cwd));
   }
   spec.held = true;  // as E2B's daemon does it: what a client has not read yet keeps the process waiting
+  spec.whole = true;
   spec.user = call.user;
   spec.by = sandbox::kOwnToken;
   spec.actor = record.actor;

@@ -99,7 +99,7 @@ Task<Result<void>> create(sandbox::Service& service, http::Exchange& ex, const O
   ISOLA_CO_TRY(json body, co_await read_body(ex));
   sandbox::CreateRequest request;
   request.limits = service.settings().default_limits;
-  request.usual_limits = true;
+  request.usual_limits = request.usual_disk = true;
   request.project = dialect::project_of(ex);
   request.by = request.actor = std::string(ex.noted("key"));
   request.may_mount_buckets = store::allows(dialect::scope_of(ex), store::Scope::admin);

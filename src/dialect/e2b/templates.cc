@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "dialect/e2b/body.h"
 #include "dialect/e2b/build_id.h"
 #include "dialect/e2b/views.h"
 #include "dialect/shared/door.h"
@@ -45,7 +46,7 @@ json build_view(const store::BuildRecord& build, const sandbox::Settings& settin
               {"updatedAt", dialect::when(build.finished ? build.finished : build.created)},
               {"cpuCount", static_cast<int>(std::max(1.0, build.cpus > 0 ? build.cpus : limits.cpus))},
               {"memoryMB", (build.memory_limit ? build.memory_limit : limits.memory) >> 20},
-              {"diskSizeMB", limits.disk >> 20},
+              {"diskSizeMB", std::max(build.disk, limits.disk) >> 20},
               {"envdVersion", kEnvdVersion}};
   if (build.finished) out["finishedAt"] = dialect::when(build.finished);
   return out;
@@ -55,7 +56,7 @@ json build_view(const store::BuildRecord& build, const sandbox::Settings& settin
 json view(const store::TemplateRecord& one, const std::vector<store::BuildRecord>& builds,
           const sandbox::Settings& settings) {
   json out = {{"templateID", one.id},
-              {"public", false},
+              {"public", one.published},
               {"aliases", {one.name}},
               {"names", {one.name}},
               {"createdBy", nullptr},
@@ -86,6 +87,39 @@ Result<store::TemplateRecord> find_built(sandbox::Service& service, const http::
   return service.store().find_template(dialect::project_of(ex), plain_name(name));
 }
 
+// By its id or as project/name; in a path the slash comes encoded.
+Result<store::TemplateRecord> find_foreign(sandbox::Service& service, const std::string& name) {
+  return service.store().find_published(plain_name(name));
+}
+
+// Somebody else's, who published it: what it is made of, and not how it was built.
+json foreign_view(const store::TemplateRecord& one, const store::BuildRecord& build,
+                  const sandbox::Settings& settings) {
+  json out = view(one, {build}, settings);
+  const std::string whole = one.project + "/" + one.name;
+  out["aliases"] = out["names"] = {whole};
+  out["builds"] = json::array();
+  return out;
+}
+
+Task<Result<void>> publish(sandbox::Service& service, http::Exchange& ex) {
+  ISOLA_CO_TRY(json body, co_await read_body(ex));
+  if (!given(body, "public") || !body["public"].is_boolean())
+    co_return fail(Code::invalid, "public: must be true or false");
+  auto built = find_built(service, ex, std::string(ex.param("template")));
+  if (!built) {
+    ISOLA_CO_TRY(auto one, find(service, ex, std::string(ex.param("template"))));
+    co_return fail(Code::denied, "the template " + one.name + " is the operator's, and everybody's");
+  }
+  const bool open = body["public"].get<bool>();
+  if (open && built->project.empty()) co_return fail(Code::internal, "the template is nobody's");
+  ISOLA_CO_CHECK(service.store().set_published(built->id, open));
+  json names = json::array();
+  if (open) names.push_back(built->project + "/" + built->name);
+  ex.reply(200, dialect::dump({{"names", names}}));
+  co_return Result<void>();
+}
+
 }  // namespace
 
 void Api::add_templates(http::Router& router) {
@@ -107,7 +141,11 @@ void Api::add_templates(http::Router& router) {
   group(router, "/v2/templates").add("GET", "/v2/templates", list);
   templates.add("GET", "/templates/aliases/{alias}", handled([service](http::Exchange& ex) -> Task<Result<void>> {
                   if (auto built = find_built(*service, ex, std::string(ex.param("alias")))) {
-                    ex.reply(200, dialect::dump({{"templateID", built->id}, {"public", false}}));
+                    ex.reply(200, dialect::dump({{"templateID", built->id}, {"public", built->published}}));
+                    co_return Result<void>();
+                  }
+                  if (auto other = find_foreign(*service, std::string(ex.param("alias")))) {
+                    ex.reply(200, dialect::dump({{"templateID", other->id}, {"public", true}}));
                     co_return Result<void>();
                   }
                   ISOLA_CO_TRY(auto one, find(*service, ex, std::string(ex.param("alias"))));
@@ -121,6 +159,12 @@ void Api::add_templates(http::Router& router) {
                     out["builds"] = json::array();
                     for (const auto& build : builds) out["builds"].push_back(build_view(build, service->settings()));
                     ex.reply(200, dialect::dump(out));
+                    co_return Result<void>();
+                  }
+                  if (auto other = find_foreign(*service, std::string(ex.param("template")))) {
+                    store::BuildRecord build;
+                    if (auto tagged = service->store().tagged_build(other->id, sandbox::kUsualTag)) build = *tagged;
+                    ex.reply(200, dialect::dump(foreign_view(*other, build, service->settings())));
                     co_return Result<void>();
                   }
                   ISOLA_CO_TRY(auto one, find(*service, ex, std::string(ex.param("template"))));
@@ -137,12 +181,16 @@ void Api::add_templates(http::Router& router) {
                   ex.reply(200, dialect::dump(out));
                   co_return Result<void>();
                 }));
+  auto published = handled([service](http::Exchange& ex) { return publish(*service, ex); });
+  templates.add("PATCH", "/templates/{template}", published);
+  group(router, "/v2/templates").add("PATCH", "/v2/templates/{template}", published);
   // This is also how snapshots are deleted.
   templates.add("DELETE", "/templates/{template}",
                 handled([service, builder = builder_](http::Exchange& ex) -> Task<Result<void>> {
                   std::string project = dialect::project_of(ex);
                   std::string name = without_tag(std::string(ex.param("template")));
-                  // In the order in which a create looks: a snapshot is meant where there is no template of that name.
+                  // One name means one of the two. Where both have it since before that was so, the order is a
+                  // create's.
                   if (find_built(*service, ex, name)) {
                     ISOLA_CO_CHECK(builder->remove(project, plain_name(name)));
                     ex.reply(204);

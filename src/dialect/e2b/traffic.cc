@@ -75,7 +75,7 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
                    std::shared_ptr<const Tokens> tokens, bool context_token) {
   auto box = service.find_any(target.id);
   // While the first request brings it back, it is on its way: those that come meanwhile wait for that, too.
-  if (!box || (!is_running(*box) && !may_wake(*box))) co_return gone(ex, target.id);
+  if (!box || (!is_running(*box) && !may_wake(service, *box))) co_return gone(ex, target.id);
   std::string token = (*box)->record().traffic_token;
   if (!token.empty() && !equal_secrets(ex.header("e2b-traffic-access-token"), token)) {
     bool missing = ex.header("e2b-traffic-access-token").empty();
@@ -88,7 +88,7 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
                             {"code", 403}}));
     co_return;
   }
-  if (auto woken = co_await wake(service, *box); !woken) co_return not_woken(ex, *box, woken.error());
+  if (auto woken = co_await wake(service, *box); !woken) co_return not_woken(service, ex, *box, woken.error());
   if (target.port == kInterpreterPort && has_interpreter(service, (*box)->record())) {
     InterpreterAccess access{.token = tokens->of(target.id, (*box)->made_by()), .of_contexts = context_token};
     co_return co_await serve_interpreter(service, ex, *box, std::move(access));
@@ -101,6 +101,7 @@ Task<void> to_port(sandbox::Service& service, http::Exchange& ex, Target target,
     if (auto at = passage.host.find("${PORT}"); at != std::string::npos)
       passage.host.replace(at, 7, std::to_string(target.port));
   }
+  passage.tls = std::ranges::find(notes.https_ports, target.port) != notes.https_ports.end();
   passage.closed = [id = target.id, port = target.port](http::Exchange& ex) {
     if (ex.header("accept").find("text/html") != std::string_view::npos)
       return dialect::say_no(ex, 502, "bad_gateway", fmt::format("nothing listens on port {} of this sandbox", port));

@@ -76,7 +76,9 @@ Result<sandbox::CreateRequest> read_create(Fields& fields, const sandbox::Settin
   if (cpus) request.limits.cpus = *cpus;
   if (memory) request.limits.memory = *memory;
   request.usual_limits = !cpus && !memory;
-  if (auto disk = fields.size("disk")) request.limits.disk = *disk;
+  auto disk = fields.size("disk");
+  if (disk) request.limits.disk = *disk;
+  request.usual_disk = !disk;
   if (auto pids = fields.count("pids", 1 << 22)) request.limits.pids = static_cast<uint32_t>(*pids);
   if (auto files = fields.count("open_files", 1 << 20)) request.limits.open_files = static_cast<uint32_t>(*files);
   request.timeout = fields.seconds("timeout");

@@ -100,7 +100,7 @@ Task<Result<void>> fork(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_CHECK(fields.done());
   ISOLA_CO_TRY(auto made, co_await service.fork(box, std::move(request)));
   json all = json::array();
-  for (const auto& child : made) {
+  for (const auto& child : made.made) {
     json one = view(child.box->record());
     if (with_latency) one["latency_ms"] = view(child.latency);
     all.push_back(std::move(one));

@@ -6,6 +6,7 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <set>
 
+#include "dialect/shared/line.h"
 #include "dialect/shared/target.h"
 #include "http/error_reply.h"
 #include "http/message.h"
@@ -14,8 +15,6 @@
 #include "store/keys.h"
 
 namespace isola::dialect {
-
-using sandbox::ChannelPtr;
 
 namespace {
 
@@ -119,7 +118,7 @@ Task<void> pause(std::chrono::steady_clock::duration time) {
 }
 
 // Nothing: the service takes no more, for too long.
-Task<std::optional<Result<void>>> give(ChannelPtr channel, std::string_view bytes) {
+Task<std::optional<Result<void>>> give(LinePtr channel, std::string_view bytes) {
   using namespace boost::asio::experimental::awaitable_operators;
   auto first = co_await (channel->write(bytes) || pause(kTakeTime));
   if (first.index() == 1) co_return std::nullopt;
@@ -127,7 +126,7 @@ Task<std::optional<Result<void>>> give(ChannelPtr channel, std::string_view byte
 }
 
 // The request's body, to the end.
-Task<Result<void>> send_body(http::Exchange& ex, ChannelPtr channel, bool chunked) {
+Task<Result<void>> send_body(http::Exchange& ex, LinePtr channel, bool chunked) {
   while (ex.has_body()) {
     auto piece = co_await ex.read_some();
     if (!piece) co_return std::unexpected(std::move(piece).error());
@@ -145,7 +144,7 @@ Task<Result<void>> send_body(http::Exchange& ex, ChannelPtr channel, bool chunke
 }
 
 // The reply's head; `rest` is what came behind it.
-Task<Result<void>> read_head(ChannelPtr channel, http::ResponseParser& parser, std::string& rest) {
+Task<Result<void>> read_head(LinePtr channel, http::ResponseParser& parser, std::string& rest) {
   http::HeadScanner scan;
   for (;;) {
     auto state = rest.empty() ? http::HeadScanner::State::more : scan.feed(rest);
@@ -166,7 +165,7 @@ Task<Result<void>> read_head(ChannelPtr channel, http::ResponseParser& parser, s
   co_return Result<void>();
 }
 
-Task<void> up(http::RawStream& client, ChannelPtr channel, bool& spoken) {
+Task<void> up(http::RawStream& client, LinePtr channel, bool& spoken) {
   for (;;) {
     auto piece = co_await client.read_some();
     spoken = !piece || piece->empty();
@@ -177,10 +176,10 @@ Task<void> up(http::RawStream& client, ChannelPtr channel, bool& spoken) {
     if (!*sent) break;
   }
   spoken = true;
-  channel->close_write();
+  co_await channel->close_write();
 }
 
-Task<void> down(http::RawStream& client, ChannelPtr channel, const bool& spoken) {
+Task<void> down(http::RawStream& client, LinePtr channel, const bool& spoken) {
   for (;;) {
     bool last = spoken;
     auto piece = co_await channel->read_for(kLinger);
@@ -204,7 +203,7 @@ Task<void> down(http::RawStream& client, ChannelPtr channel, const bool& spoken)
 }
 
 // Both ways until both are done.
-Task<void> tunnel(http::Exchange& ex, ChannelPtr channel, std::string already) {
+Task<void> tunnel(http::Exchange& ex, LinePtr channel, std::string already) {
   using namespace boost::asio::experimental::awaitable_operators;
   auto client = ex.take_over();
   if (!client) co_return;
@@ -233,7 +232,7 @@ namespace {
 
 // The service inside must not wait for a rest that never comes, nor we for its answer. The client is told why, if
 // there is something to tell and it has heard nothing yet; one that hung up is not.
-void leave(http::Exchange& ex, const ChannelPtr& channel, const std::optional<Error>& why = {}) {
+void leave(http::Exchange& ex, const LinePtr& channel, const std::optional<Error>& why = {}) {
   channel->cancel();
   if (why && !ex.replied())
     ex.fail(*why);
@@ -242,7 +241,7 @@ void leave(http::Exchange& ex, const ChannelPtr& channel, const std::optional<Er
 }
 
 // The head of the real reply, behind 103 Early Hints and the like.
-Task<Result<void>> read_final_head(const http::Exchange& ex, ChannelPtr channel, http::ResponseParser& parser,
+Task<Result<void>> read_final_head(const http::Exchange& ex, LinePtr channel, http::ResponseParser& parser,
                                    std::string& rest) {
   for (int hints = 0; hints <= kMostHints; ++hints) {
     parser.reset();
@@ -255,7 +254,7 @@ Task<Result<void>> read_final_head(const http::Exchange& ex, ChannelPtr channel,
 
 // The service's reply, to its end. The link has looked through its bytes; the body of one in chunks is looked through
 // once more, without what stands between them.
-Task<void> pass_reply(http::Exchange& ex, ChannelPtr channel, sandbox::BoxPtr box, bool upgrade) {
+Task<void> pass_reply(http::Exchange& ex, LinePtr channel, sandbox::BoxPtr box, bool upgrade) {
   using namespace boost::asio::experimental::awaitable_operators;
   http::ResponseParser parser;
   std::string rest;
@@ -343,7 +342,7 @@ struct Upload {
 };
 
 // Ends when the client is gone, or its body could not be passed on.
-Task<void> send_and_watch(http::Exchange& ex, ChannelPtr channel, bool chunked, Upload& upload) {
+Task<void> send_and_watch(http::Exchange& ex, LinePtr channel, bool chunked, Upload& upload) {
   auto sent = co_await send_body(ex, channel, chunked);
   if (!sent) {
     upload.failed = sent.error();
@@ -355,7 +354,7 @@ Task<void> send_and_watch(http::Exchange& ex, ChannelPtr channel, bool chunked, 
 }
 
 // A service may answer before it has read everything, and its answer may be what makes the client send more.
-Task<void> pass_reply_and_wait(http::Exchange& ex, ChannelPtr channel, sandbox::BoxPtr box, Upload& upload) {
+Task<void> pass_reply_and_wait(http::Exchange& ex, LinePtr channel, sandbox::BoxPtr box, Upload& upload) {
   co_await pass_reply(ex, channel, std::move(box), false);
   upload.answered = true;
   while (!upload.over) co_await upload.bell.wait(upload.bell.ticket());
@@ -380,19 +379,29 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   auto use = box->use();
   auto link = co_await service.link(box);
   if (!link) co_return not_reached(ex, link.error());
-  ChannelPtr channel = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}), kWindow);
-  auto dialled = co_await channel->reply();
+  sandbox::ChannelPtr dialling = (*link)->open(guest::Op::dial, guest::encode(guest::Dial{port}), kWindow);
+  auto dialled = co_await dialling->reply();
   if (!dialled && passage.closed) co_return passage.closed(ex);
   if (!dialled)
     co_return say_no(
         ex, 502, "bad_gateway",
         fmt::format("nothing answers on port {} of sandbox {}: {}", port, box->id(), dialled.error().message));
+  const std::string host = passage.host.empty() ? fmt::format("localhost:{}", port) : passage.host;
+  LinePtr channel;
+  if (passage.tls) {
+    auto secured = co_await Line::secure(dialling, box, host);
+    if (!secured)
+      co_return say_no(ex, 502, "bad_gateway",
+                       fmt::format("port {} of this sandbox: {}", port, secured.error().message));
+    channel = std::move(*secured);
+  } else {
+    channel = std::make_shared<Line>(std::move(dialling));
+  }
   ex.keep_encoding();
   bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();
   bool chunked = ex.has_body() && !ex.body_length();
   const bool searched = box->screening() && box->screening()->on();
-  std::string head = head_for(ex, target, passage.host.empty() ? fmt::format("localhost:{}", port) : passage.host,
-                              upgrade, chunked, searched);
+  std::string head = head_for(ex, target, host, upgrade, chunked, searched);
   if (auto sent = co_await channel->write(head); !sent)
     co_return say_no(ex, 502, "bad_gateway", "the service inside closed the connection");
 

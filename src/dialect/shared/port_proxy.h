@@ -12,6 +12,7 @@ namespace isola::dialect {
 // How a dialect wants it done.
 struct Passage {
   std::string host;                             // what the service inside gets as Host; empty: localhost:PORT
+  bool tls = false;                             // it speaks TLS, with whatever certificate
   std::function<void(http::Exchange&)> closed;  // answers where nothing listens; none: say_no does
 };
 

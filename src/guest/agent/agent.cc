@@ -73,6 +73,7 @@ void Agent::round(bool may_wait) {
   loop_.wait(!may_wait || reap_ || mux_.has_ready() ? 0 : processes_.timeout_ms());
   if (reap_) reap_ = processes_.reap();
   processes_.check_deadlines();
+  processes_.retire_late();
   mux_.run_ready();
   mux_.sweep();
 }
@@ -89,6 +90,7 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
     case Op::run:
     case Op::run_with_files:
     case Op::run_held:
+    case Op::run_whole:
     case Op::start:
     case Op::attach:
     case Op::attach_held:
@@ -115,17 +117,19 @@ Result<Mux::Opened> Agent::open(Op op, std::string_view args) {
 
 Result<Mux::Opened> Agent::open_process(Op op, std::string_view args) {
   auto begin = [&](const Start& start, const std::vector<std::string>& files) -> Result<Mux::Opened> {
-    ISOLA_TRY(auto process, processes_.start(start, files));
+    ISOLA_TRY(auto process, processes_.start(start, files, op == Op::run_whole));
     Started started{.pid = static_cast<uint32_t>(process->pid())};
     if (op == Op::start) return done(encode(started));
     auto cursor = process->log().seek(0);
-    auto reads = op == Op::run_held ? ReaderChannel::Reads::held : ReaderChannel::Reads::output;
+    const bool held = op == Op::run_held || op == Op::run_whole;
+    auto reads = held ? ReaderChannel::Reads::held : ReaderChannel::Reads::output;
     return Mux::Opened{std::make_unique<ReaderChannel>(std::move(process), cursor, reads),
                        start.announce ? encode(started) : std::string()};
   };
   switch (op) {
     case Op::run:
     case Op::run_held:
+    case Op::run_whole:
     case Op::start: return with<Start>(args, [&](const Start& start) { return begin(start, {}); });
     case Op::run_with_files:
       return with<StartWithFiles>(args, [&](const StartWithFiles& with) { return begin(with.start, with.files); });

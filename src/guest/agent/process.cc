@@ -77,13 +77,14 @@ constexpr size_t kMaxTag = 2048;  // the host signs what it puts there: one that
 
 }  // namespace
 
-Process::Process(Loop& loop, const Start& start)
+Process::Process(Loop& loop, const Start& start, std::vector<pid_t>* late)
     : loop_(loop),
       tag_(start.tag.substr(0, kMaxTag)),
       command_(joined(start.argv)),
       cwd_(start.cwd.substr(0, 1024)),
       user_(start.user.substr(0, 64)),
       pty_(start.pty),
+      late_(start.pty ? nullptr : late),  // a terminal goes with the leader of its session
       grace_ms_(start.grace_ms),
       timeout_ms_(start.timeout_ms) {}
 
@@ -147,7 +148,9 @@ void Process::take(Fd& fd, Source& source, Stream stream, size_t most) {
     wake_readers();
   } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {  // a terminal says EIO when nobody has it open any more
     close(fd, source);
-    if (!draining()) log_.settle();
+    if (draining()) return;
+    log_.settle();
+    if (lingers_) finish();
   }
 }
 
@@ -201,19 +204,39 @@ void Process::wake_readers() {
   for (auto* reader : readers_) reader->schedule();
 }
 
-void Process::exited(int status) {
+void Process::drain_all() {
   let_on();
   drain(out_fd_, out_source_, pty_ ? Stream::pty : Stream::out);
   drain(err_fd_, err_source_, Stream::err);
-  running_ = false;
+}
+
+void Process::exited(int status) {
+  const bool all = late_ && !ended_by_us_ && !timed_out_;
+  if (!all || !held_) drain_all();  // what is held back comes when it is read
   files_.remove();
-  // Once the time was up, the end of the first process ends nothing: others of its group may be deaf to SIGTERM.
-  if (!timed_out_) deadline_ = 0;
   exit_.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   exit_.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   exit_.core = WIFSIGNALED(status) && WCOREDUMP(status);
-  exit_.timed_out = timed_out_;
   exit_.oom_hint = exit_.signal == SIGKILL && !killed_by_us_;
+  if (all && draining())
+    lingers_ = true;
+  else
+    finish();
+}
+
+void Process::end_now() {
+  if (!std::exchange(lingers_, false)) return;
+  drain_all();
+  lingers_ = true;
+  finish();
+}
+
+void Process::finish() {
+  running_ = false;
+  if (std::exchange(lingers_, false)) late_->push_back(pid_);
+  // Once the time was up, the end of the first process ends nothing: others of its group may be deaf to SIGTERM.
+  if (!timed_out_) deadline_ = 0;
+  exit_.timed_out = timed_out_;
   exit_.seq = log_.end();
   for (auto* reader : readers_) reader->until_ = exit_.seq;
   drop_input();
@@ -278,6 +301,14 @@ Result<void> Process::signal(int signal, Target target) {
   if (signal < 0 || signal > SIGRTMAX) return fail(Code::invalid, "no such signal");
   if (!running_ && target == Target::process) return fail(Code::not_found, "the process has exited", ESRCH);
   if (signal == SIGKILL) killed_by_us_ = true;
+  const bool ends = signal == SIGKILL || signal == SIGTERM;
+  ended_by_us_ = ended_by_us_ || ends;
+  if (lingers_) {  // its number is nobody's or another's; of its group and session somebody may be left
+    if (target == Target::group) (void)::kill(-pid_, signal);
+    if (target == Target::session) (void)signal_session(pid_, signal);
+    if (ends) end_now();
+    return {};
+  }
   if (target == Target::session) {
     if (signal_session(pid_, signal) == 0) return sys_error("cannot signal the process", ESRCH);
   } else if (::kill(target == Target::process ? pid_ : -pid_, signal) < 0) {

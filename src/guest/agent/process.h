@@ -5,7 +5,8 @@
 // that asked for it holds the process up: what it has not read yet stays in the log, and when half of what that can
 // keep is such output, the process finds its pipe full. The end is told when the process has exited and what it left in
 // its pipes has been taken over; a background grandchild that holds the pipe open delays nothing, and what it writes
-// later is still logged.
+// later is still logged. Unless all of the output was asked for (Op::run_whole): then the process counts as running
+// until nobody can write any more, or somebody ended it.
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +32,8 @@ class ReaderChannel;
 
 class Process {
  public:
-  Process(Loop& loop, const Start& start);
+  // `late`: all of its output is waited for; there it puts its number when it ends after it was reaped.
+  Process(Loop& loop, const Start& start, std::vector<pid_t>* late = nullptr);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -39,6 +41,7 @@ class Process {
   Result<void> launch(const Start& start, const User& user, const std::vector<std::string>& defaults,
                       const std::vector<std::string>& files = {});
   void exited(int status);  // reaped: takes over what is in the pipes, then tells the readers
+  void end_now();           // of one that was reaped: whoever still holds its output is not waited for
   void write_stdin(ReaderChannel* from, std::string_view bytes);
   void close_stdin();
   Result<void> resize(uint16_t rows, uint16_t cols);
@@ -47,6 +50,7 @@ class Process {
 
   pid_t pid() const { return pid_; }
   bool running() const { return running_; }
+  bool is_reaped() const { return !running_ || lingers_; }
   bool draining() const { return out_fd_.valid() || err_fd_.valid(); }
   bool is_read() const;  // somebody wants its output
   const Exit& exit() const { return exit_; }
@@ -66,6 +70,8 @@ class Process {
   void drop_input();
   void take(Fd& fd, Source& source, Stream stream, size_t most);
   void drain(Fd& fd, Source& source, Stream stream);
+  void drain_all();
+  void finish();
   void close(Fd& fd, Source& source);
   uint64_t needed() const;  // the first that somebody for whom the process waits has not read
   bool lags() const;
@@ -94,6 +100,8 @@ class Process {
   std::string tag_, command_, cwd_, user_;
   bool pty_, running_ = false, killed_by_us_ = false, timed_out_ = false;
   bool held_ = false;  // nobody looks at its pipes: they fill
+  bool lingers_ = false, ended_by_us_ = false;
+  std::vector<pid_t>* late_;
   pid_t pid_ = 0;
   uint32_t grace_ms_;
   uint64_t timeout_ms_;
@@ -127,12 +135,14 @@ class ProcessTable {
   static constexpr size_t kKeepMemory = 1 << 20, kKeepFiles = 4;  // output of exited processes, together
 
   explicit ProcessTable(Loop& loop) : loop_(loop) {}
-  Result<std::shared_ptr<Process>> start(const Start& start, const std::vector<std::string>& files = {});
+  Result<std::shared_ptr<Process>> start(const Start& start, const std::vector<std::string>& files = {},
+                                         bool whole = false);
   Result<std::shared_ptr<Process>> find(uint32_t pid) const;
   Processes list() const;
   bool reap();             // everything that has ended, bounded per call: true = call again
   int timeout_ms() const;  // for epoll_wait: -1 = nobody has a deadline
   void check_deadlines();
+  void retire_late();
   void relax() {  // nobody reads
     if (untrimmed_) trim();
   }
@@ -145,6 +155,7 @@ class ProcessTable {
   Loop& loop_;
   std::unordered_map<pid_t, std::shared_ptr<Process>> table_;
   std::deque<pid_t> exited_;  // oldest first
+  std::vector<pid_t> late_;
   std::vector<std::string> defaults_;
   bool untrimmed_ = false;     // some output was kept for who reads it
   int64_t next_deadline_ = 0;  // the earliest of all running processes; 0 = none

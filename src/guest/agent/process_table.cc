@@ -1,17 +1,21 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "guest/agent/process.h"
 
 namespace isola::guest {
 
-Result<std::shared_ptr<Process>> ProcessTable::start(const Start& start, const std::vector<std::string>& files) {
+Result<std::shared_ptr<Process>> ProcessTable::start(const Start& start, const std::vector<std::string>& files,
+                                                     bool whole) {
   if (table_.size() - exited_.size() >= kMaxRunning) return fail(Code::exhausted, "too many processes at once");
   ISOLA_TRY(User user, resolve_user(start.user));
-  auto process = std::make_shared<Process>(loop_, start);
+  auto process = std::make_shared<Process>(loop_, start, whole ? &late_ : nullptr);
   ISOLA_CHECK(process->launch(start, user, defaults_, files));
   if (auto at = table_.find(process->pid()); at != table_.end()) {  // the number of one long gone, used again
+    at->second->end_now();
+    std::erase(late_, process->pid());
     std::erase(exited_, process->pid());
     table_.erase(at);
   }
@@ -39,11 +43,16 @@ bool ProcessTable::reap() {
     pid_t pid = ::waitpid(-1, &status, WNOHANG);
     if (pid <= 0) return false;
     auto at = table_.find(pid);
-    if (at == table_.end() || !at->second->running()) continue;  // an orphan that pid 1 inherited
+    if (at == table_.end() || at->second->is_reaped()) continue;  // an orphan that pid 1 inherited
     at->second->exited(status);
-    retire(pid);
+    if (!at->second->running()) retire(pid);
   }
   return true;
+}
+
+// Those whose end was told after they had been reaped.
+void ProcessTable::retire_late() {
+  for (pid_t pid : std::exchange(late_, {})) retire(pid);
 }
 
 // Exit states are small and many are kept; their output is not, so the oldest give theirs up first.

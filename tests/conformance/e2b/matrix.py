@@ -15,10 +15,9 @@ LESS = [(re.compile(pattern + "$"), why, *before) for pattern, why, *before in (
      {"js": (2, 51), "python": (2, 63), "interpreter-js": (2, 8), "interpreter-python": (2, 11)}),
     (r"Sandbox\.create with network\.rules", "of HTTPS requests to port 443; hosts are names, not networks; one secret per header; secrets for keys of scope `admin`"),
     (r"Sandbox\.create with mcp", "of the servers that the gateway of this server knows"),
-    (r"commands\.run", "ends with its own process: what children say that outlive it is not in its output"),
     (r"Volume\.create", "1 GiB each, until the operator changes it"),
     (r"Secret\.(create|update|get_?[iI]nfo|exists|destroy|list)", "for keys of scope `admin`; names have at most 63 of letters, digits, `-`, `_` and `.`"),
-    (r"sandbox metrics", "no history: one sample, the present"),
+    (r"sandbox metrics", "a history of half an hour, from the first question on"),
     (r"sandbox logs( with --follow)?", "the ledger's entries about the sandbox, not what a daemon inside wrote"),
 )]
 

@@ -38,9 +38,9 @@ def free_port():
         return s.getsockname()[1]
 
 
-def limited_key(server):
-    """A key of a project that may have one sandbox at a time."""
-    project = server.post("/v1/projects", {"name": "one at a time", "limits": {"live_sandboxes": 1}}).json
+def limited_key(server, most=1):
+    """A key of a project that may have so many sandboxes at a time."""
+    project = server.post("/v1/projects", {"name": f"{most} at a time", "limits": {"live_sandboxes": most}}).json
     return server.post("/v1/keys", {"project": project["id"], "scope": "use"}).json["secret"]
 
 
@@ -94,6 +94,8 @@ class World:
         self.template = "base" if provide_base(self.plain) else "minimal"
         self.limited = limited_key(self.plain)
         provide_base(self.plain, self.limited)
+        self.few = limited_key(self.plain, 2)
+        provide_base(self.plain, self.few)
         self.full = full_key(self.plain)
         self.small = self.plain.post("/v1/volumes", {"name": "small", "size": "16M"}).json["id"]
         self.reading = self.plain.post("/v1/keys", {"scope": "read"}).json["secret"]
@@ -113,7 +115,7 @@ class World:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
         return {**kept, "E2B_API_KEY": self.plain.key, "E2B_API_URL": self.plain.url, "E2B_SANDBOX_URL": self.plain.url,
                 "E2B_VOLUME_API_URL": self.plain.url, "ISOLA_TEMPLATE": self.template, "ISOLA_MODE": "http",
-                "ISOLA_LIMITED_KEY": self.limited, "ISOLA_READING_KEY": self.reading, "ISOLA_FULL_KEY": self.full,
+                "ISOLA_LIMITED_KEY": self.limited, "ISOLA_FEW_KEY": self.few, "ISOLA_READING_KEY": self.reading, "ISOLA_FULL_KEY": self.full,
                 "ISOLA_SMALL_VOLUME": self.small, "ISOLA_BUSY_URL": self.busy.url, "ISOLA_BUSY_KEY": self.busy.key, "NO_PROXY": "*", "no_proxy": "*", "ISOLA_OUTSIDE_NAME": OUTSIDE,
                 "ISOLA_OUTSIDE_ADDRESS": self.outside.address, "ISOLA_OUTSIDE_KEY": self.outside.key}
 
@@ -337,12 +339,20 @@ def main():
             with open(options.page) as file:
                 before = file.read()
         os.makedirs(os.path.dirname(options.page), exist_ok=True)
-        about = f"Server {subprocess.run([island.ISOLA, '--version'], capture_output=True, text=True).stdout.strip()}, boundary {world.boundary}, " \
+        about = f"Run on {time.strftime('%Y-%m-%d', time.gmtime())} at commit {commit()}. Server {subprocess.run([island.ISOLA, '--version'], capture_output=True, text=True).stdout.strip()}, boundary {world.boundary}, " \
                 f"template `{world.template}`, node {subprocess.run([node(), '--version'], capture_output=True, text=True).stdout.strip()}."
         with open(options.page, "w") as file:
             file.write(matrix.page(results, about, before))
         print(f"written to {os.path.relpath(options.page, ROOT)}")
     return int(failed)
+
+
+def commit():
+    """What was run; the page itself does not count, which an earlier part of the run may have written."""
+    git = ["git", "-c", "safe.directory=*", "-C", ROOT]
+    name = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs"], capture_output=True, text=True).stdout
+    return f"`{name}{'-modified' if changed.strip() else ''}`" if name else "unknown"
 
 
 def keep(folder, kind, version, lines):

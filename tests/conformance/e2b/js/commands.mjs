@@ -51,6 +51,17 @@ test('commands.run', 'output of any bytes and size arrives whole', async () => {
   assert.ok(lines.every((line, i) => line === String(i + 1)))
   assert.equal((await commands.run("printf 'ü€😀'")).stdout, 'ü€😀')
 })
+test('commands.run', 'ends when nobody can write to its output any more', async () => {
+  const { commands } = await box()
+  assert.equal((await commands.run('(sleep 1; echo late) & echo now')).stdout, 'now\nlate\n')
+  // What was told to be silent is not waited for, nor what is killed.
+  assert.equal((await commands.run('sleep 100 > /dev/null 2>&1 & echo now')).stdout, 'now\n')
+  const handle = await commands.run('sleep 100 & echo now', { background: true })
+  await eventually(() => handle.stdout === 'now\n', 'its output')
+  assert.equal(await handle.kill(), true)
+  assert.equal((await handle.wait()).stdout, 'now\n')
+  await rejects(commands.run('sleep 100 & echo now', { timeoutMs: 500 }), sdk.TimeoutError)
+})
 test('commands.run', 'in the background returns a handle at once', async () => {
   const { commands } = await box()
   const handle = await commands.run('sleep 0.3; echo done; exit 4', { background: true })

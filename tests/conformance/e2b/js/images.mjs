@@ -1,7 +1,7 @@
 // Pause, connect, fork and snapshots: what ran goes on, and what was made of it is its own.
 import assert from 'node:assert/strict'
 import { partly, rejects, rejectsExactly, skip, test } from './harness.mjs'
-import { atLeast, newest, own, sdk, template, using } from './sdk.mjs'
+import { atLeast, mode, newest, own, sdk, template, using } from './sdk.mjs'
 
 const { Sandbox } = sdk
 const nowhere = 'i00000000000000000000'
@@ -148,7 +148,7 @@ test('Sandbox.kill', 'ends a paused one', async () => {
   if (ended !== undefined) assert.equal(ended, true)  // older lines say nothing here
   await rejects(Sandbox.connect(sandbox.sandboxId), sdk.NotFoundError)
 }, slow)
-partly('Sandbox.fork', 'all or none: where one child cannot be made there are none, not the others', 'children have what runs, and go their own ways', () => using({}, async (sandbox) => {
+test('Sandbox.fork', 'children have what runs, and go their own ways', () => using({}, async (sandbox) => {
   has(Sandbox.fork, 'fork')
   const pid = await sleeper(sandbox)
   const children = await sandbox.fork({ count: 2 })
@@ -165,6 +165,23 @@ partly('Sandbox.fork', 'all or none: where one child cannot be made there are no
     for (const child of children) await child.kill()
   }
 }), slow)
+test('Sandbox.fork', 'a child that cannot be made is an error of its own', async () => {
+  has(Sandbox.fork, 'fork')
+  if (mode !== 'http') skip('the key is of the other server')
+  const sandbox = await Sandbox.create(template, { apiKey: process.env.ISOLA_FEW_KEY, timeoutMs: 60_000 })
+  let children = []
+  try {
+    children = await sandbox.fork({ count: 3 })
+    assert.equal(children.length, 3)
+    const made = children.filter((child) => child instanceof Sandbox)
+    assert.equal(made.length, 1)
+    assert.equal((await made[0].commands.run('echo lives')).stdout, 'lives\n')
+    for (const child of children) if (child !== made[0]) assert.equal(child.constructor, sdk.RateLimitError, String(child))
+  } finally {
+    for (const child of children) if (child instanceof Sandbox) await child.kill()
+    await sandbox.kill()
+  }
+}, slow)
 test('Sandbox.fork', 'of one that is not there is a not-found error', async () => {
   has(Sandbox.fork, 'fork')
   await rejects(Sandbox.fork('i00000000000000000000'), sdk.SandboxNotFoundError ?? sdk.NotFoundError)

@@ -42,7 +42,7 @@ test('Sandbox.create', 'ends at its timeout', () =>
 test('Sandbox.create', 'tells inside who it is', () =>
   using({}, async (sandbox) => {
     const { stdout } = await sandbox.commands.run('echo $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID', {
-      envs: { E2B_SANDBOX_ID: 'forged' },
+      envs: { E2B_SANDBOX: 'forged', E2B_SANDBOX_ID: 'forged', E2B_TEMPLATE_ID: 'forged' },
     })
     assert.equal(stdout, `true ${sandbox.sandboxId.split('-')[0]} ${template}\n`)
   }))
@@ -207,7 +207,7 @@ test('Sandbox.setTimeout', 'one that is not there is a not-found error', () =>
 
 test('Sandbox.isRunning', 'is true while it runs', async () => assert.equal(await (await box()).isRunning(), true))
 
-partly('Sandbox.getMetrics', 'no history: one sample, the present', 'has a sample', async () => {
+partly('Sandbox.getMetrics', 'a history of half an hour, from the first question on', 'has a sample', async () => {
   if (!Sandbox.getMetrics) skip('this line has no metrics')
   const sandbox = await box()
   const [sample] = await sandbox.getMetrics()

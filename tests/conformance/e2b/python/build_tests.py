@@ -278,20 +278,23 @@ def _():
 
 
 WITH_CREDENTIALS = {
-    "from_aws_registry": lambda: Template().from_aws_registry("registry.example/x", access_key_id="a", secret_access_key="b", region="c"),
     "from_gcp_registry": lambda: Template().from_gcp_registry("registry.example/x", service_account_json={"a": "b"}),
     "from_image with credentials": lambda: Template().from_image("registry.example/x", username="a", password="b"),
 }
 
 
-def refused(begin):
+def refused(begin, why):
     def body():
         name = fresh()
-        with raises(e2b.BuildException, "credentials", exactly=True):
+        with raises(e2b.BuildException, why, exactly=True):
             build(begin(), name)
     return body
 
 
+test("Template.from_aws_registry", "says that it is not there", absent="credentials are a user and a password, or a GCP service account's key")(
+    refused(lambda: Template().from_aws_registry("registry.example/x", access_key_id="a", secret_access_key="b", region="c"), "aws"))
+
+
 for method, begin in WITH_CREDENTIALS.items():
-    test("Template." + method, "says that it is not there",
-         absent="images are fetched with what the machine knows of registries, not with a caller's own credentials")(refused(begin))
+    test("Template." + method, "a registry that the operator does not name raises BuildException",
+         partly="from registries that the operator names (`registries`)")(refused(begin, "registries"))

@@ -74,6 +74,14 @@ def _():
     assert lines == [str(i + 1) for i in range(200000)]
 
 
+@test("commands.run", "ends when nobody can write to its output any more")
+def _():
+    assert box().commands.run("(sleep 1; echo late) & echo now").stdout == "now\nlate\n"
+    assert box().commands.run("sleep 100 > /dev/null 2>&1 & echo now").stdout == "now\n"
+    with raises(e2b.TimeoutException):
+        box().commands.run("sleep 100 & echo now", timeout=0.5)
+
+
 @test("commands.run", "in the background returns a handle at once")
 def _():
     handle = box().commands.run("sleep 0.3; echo done; exit 4", background=True)

@@ -78,9 +78,42 @@ def refused(first, field, value):
 
 for name, first, field, value, why in (
         ("egress_proxy", (2, 45), "egressProxy", {"egress_proxy": {"address": "proxy.example:1080"}}, "this server passes traffic on to no other proxy"),
-        ("https_ports", (2, 60), "httpsPorts", {"https_ports": [3000]}, "this server speaks plain HTTP to the services inside"),
         ("dns_servers", (2, 63), "dnsServers", {"dns_servers": ["1.1.1.1"]}, "names are looked up by this server's gate")):
     test(f"Sandbox.create with network.{name}", "says that it is not there", absent=why)(refused(first, field, value))
+
+
+SERVE_TLS = """
+import http.server, ssl
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        said = str(isinstance(self.connection, ssl.SSLSocket)).encode()
+        self.send_response(200); self.send_header('Content-Length', str(len(said))); self.end_headers(); self.wfile.write(said)
+server = http.server.HTTPServer(('127.0.0.1', 8443), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain('/tmp/cert.pem', '/tmp/key.pem')
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+
+
+@test("Sandbox.create with network.https_ports", "a port that speaks TLS is asked with TLS, whoever signed its certificate")
+def _():
+    needs(2, 60)
+    if TEMPLATE == "minimal":
+        raise Skip("the template has no Python")
+    with using(network={"https_ports": [8443]}) as sandbox:
+        sandbox.commands.run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /tmp/key.pem -out /tmp/cert.pem -days 1 -subj /CN=x")
+        sandbox.files.write("/tmp/serve.py", SERVE_TLS)
+        sandbox.commands.run("exec python3 /tmp/serve.py", background=True)
+
+        def ask():
+            request = urllib.request.Request(os.environ["E2B_SANDBOX_URL"] + "/", headers={"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "8443"})
+            try:
+                return urllib.request.urlopen(request).read()
+            except urllib.error.HTTPError:
+                return None
+
+        assert eventually(ask, "the answer over TLS") == b"True"
 
 
 # ---- making, pausing, keeping ------------------------------------------------------------------------------------------
@@ -187,14 +220,15 @@ def _():
                 Sandbox.delete_snapshot(one)
 
 
-@test("Sandbox.get_metrics with start and end", "has what lies between them", partly="no history: one sample, the present")
+@test("Sandbox.get_metrics with start and end", "has what lies between them", partly="a history of half an hour, from the first question on")
 def _():
     def ago(seconds):
         return datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=seconds)
 
-    assert len(box().get_metrics(start=ago(60))) == 1
-    assert len(box().get_metrics(start=ago(60), end=ago(-60))) == 1
-    assert box().get_metrics(start=ago(120), end=ago(60)) == []
+    box().get_metrics()
+    eventually(lambda: len(box().get_metrics(start=ago(60))) > 1, "a second step", 20)
+    assert len(box().get_metrics(start=ago(60), end=ago(-60))) > 1
+    assert box().get_metrics(start=ago(7200), end=ago(3600)) == []
     assert box().get_metrics(start=ago(-60)) == []
     with raises(e2b.SandboxException, "400"):
         box().get_metrics(start=ago(60), end=ago(120))
@@ -347,7 +381,7 @@ def _():
     assert result(skip_cache=True) != first
 
 
-@test("Template.build with min_free_disk_mb", "is taken", partly="taken and without effect: a sandbox has the disk that its project gives it")
+@test("Template.build with min_free_disk_mb", "is taken")
 def _():
     needs(2, 60)
     name = unused()

@@ -208,7 +208,7 @@ def _():
     assert box().is_running() is True
 
 
-@test("Sandbox.get_metrics", "has a sample", partly="no history: one sample, the present")
+@test("Sandbox.get_metrics", "has a sample", partly="a history of half an hour, from the first question on")
 def _():
     sample = box().get_metrics()[0]
     assert sample.cpu_count >= 1 and sample.mem_total > 0 and sample.disk_total > 0
