@@ -48,6 +48,7 @@ bool is_mount_point(const std::string& folder) {
 class Hold {
  public:
   static Result<Hold> take(int folder) {
+    if (int e = fault::at("fifreeze")) return sys_error("cannot hold the layer", e);
     ISOLA_TRY(auto ends, kernel::make_pipe());
     Hold hold;
     hold.folder_ = folder;
@@ -59,8 +60,11 @@ class Hold {
                 }
                 return ::ioctl(folder, FITHAW, 0) < 0 && errno != EINVAL ? 1 : 0;
               }));
-    if (int e = fault::at("fifreeze")) return sys_error("cannot hold the layer", e);
-    if (::ioctl(folder, FIFREEZE, 0) < 0) return sys_error("cannot hold the layer");
+    if (::ioctl(folder, FIFREEZE, 0) < 0) {
+      const int why = errno;
+      (void)!::write(hold.alive_.get(), "", 1);
+      return sys_error("cannot hold the layer", why);
+    }
     return hold;
   }
   Result<void> end() {

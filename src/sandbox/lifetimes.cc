@@ -41,8 +41,9 @@ bool is_up(const store::SandboxRecord& record, EndReason reason, Millis last_act
     Millis when = when_up(record);
     return when != 0 && now_millis() >= when;
   }
-  if (reason == EndReason::idle)
-    return record.lifetime.idle_limit != 0 && now_millis() - last_active >= record.lifetime.idle_limit;
+  if (reason == EndReason::idle)  // one that sleeps has no such clock
+    return !store::is_asleep(record.state) && !comes_back(record) && record.lifetime.idle_limit != 0 &&
+           now_millis() - last_active >= record.lifetime.idle_limit;
   return true;
 }
 

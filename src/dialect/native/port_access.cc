@@ -9,13 +9,17 @@
 #include <optional>
 
 #include "base/hash/sha256.h"
+#include "dialect/shared/cookies.h"
+#include "http/guards.h"
 #include "http/url.h"
 
 namespace isola::native {
 
 namespace {
 
-constexpr std::string_view kTokenCookie = "isola_token", kGrantCookie = "isola_grant";
+using dialect::cookies_of;
+using dialect::kGrantCookie;
+using dialect::kTokenCookie;
 
 Result<std::string> signature(const std::string& secret, const Grant& grant) {
   // Lengths first: no two grants have the same text.
@@ -72,26 +76,18 @@ bool plain(std::string_view path) {
   return false;
 }
 
-std::string cookie(std::string_view header, std::string_view name) {
-  while (!header.empty()) {
-    auto end = header.find(';');
-    auto part = header.substr(0, end);
-    while (part.starts_with(' ')) part.remove_prefix(1);
-    if (part.starts_with(name) && part.size() > name.size() && part[name.size()] == '=')
-      return std::string(part.substr(name.size() + 1));
-    if (end == std::string_view::npos) break;
-    header.remove_prefix(end + 1);
-  }
-  return {};
+// Browsers say whose request it is where the address is one to be trusted, and nowhere else; behind a proxy that speaks
+// TLS we hear it, too.
+bool is_trusted(const http::Exchange& ex) {
+  auto host = ex.host();
+  return ex.secure() || !ex.header("sec-fetch-site").empty() || host == "localhost" || host.ends_with(".localhost");
 }
 
 // A page of another origin cannot read what it is answered, and yet could have it done: its requests bring our cookies
-// along, since hosts of one domain are one site. Browsers say whose request it is; programs that say nothing have no
-// cookies that they did not mean to send.
+// along, since hosts of one domain are one site. Programs that say nothing have no cookies that they did not mean to
+// send.
 bool from_its_own_page(const http::Exchange& ex) {
-  auto origin = ex.header("origin");
-  if (!origin.empty() && origin != fmt::format("{}://{}", ex.secure() ? "https" : "http", ex.host_header()))
-    return false;
+  if (!is_trusted(ex) || !http::origin_allowed({}, ex.header("origin"), ex.host_header())) return false;
   auto site = ex.header("sec-fetch-site");
   if (site.empty() || site == "same-origin" || site == "none") return true;
   return ex.header("sec-fetch-mode") == "navigate" && ex.header("sec-fetch-dest") == "document";
@@ -108,6 +104,7 @@ std::string folder_of(const std::string& granted) {
 // Of this host alone; `seconds`: as long as the browser runs, where none are given.
 std::string set_cookie(const http::Exchange& ex, std::string_view name, const std::string& value,
                        const std::string& path, std::optional<int64_t> seconds) {
+  if (!is_trusted(ex)) return {};  // nobody would say whose page asks
   return fmt::format("{}={}; Path={}; HttpOnly; SameSite=Lax{}{}", name, value, path, ex.secure() ? "; Secure" : "",
                      seconds ? fmt::format("; Max-Age={}", *seconds) : std::string());
 }
@@ -117,7 +114,8 @@ struct KeptGrant {
   std::string mac, path;
 };
 
-std::optional<KeptGrant> read_grant(const std::string& cookie) {
+std::optional<KeptGrant> read_grant(std::string_view value) {
+  const std::string cookie(value);
   auto first = cookie.find('.'), second = first == std::string::npos ? first : cookie.find('.', first + 1);
   if (second == std::string::npos) return std::nullopt;
   auto path = http::percent_decode(cookie.substr(second + 1));
@@ -148,12 +146,16 @@ Result<std::string> sign(const std::string& secret, const Grant& grant) {
                      grant.expires, mac);
 }
 
-Result<std::string> may_enter(http::Exchange& ex, const sandbox::Box& box, uint16_t port, const std::string& secret) {
+Result<std::string> may_enter(http::Exchange& ex, const sandbox::Box& box, uint16_t port, const std::string& secret,
+                              bool named) {
   const std::string token = box.record().traffic_token;
   if (token.empty()) return std::string();  // public
-  const std::string_view cookies = from_its_own_page(ex) ? ex.header("cookie") : std::string_view();
-  for (const std::string& given : {std::string(ex.header("x-isola-token")), cookie(cookies, kTokenCookie)})
-    if (!given.empty() && equal_secrets(given, token)) return std::string();
+  if (auto given = ex.header("x-isola-token"); !given.empty() && equal_secrets(std::string(given), token))
+    return std::string();
+  // To one of the API's own names, by headers, no page of another origin gets as far as this.
+  const std::string_view cookies = !named || from_its_own_page(ex) ? ex.header("cookie") : std::string_view();
+  for (auto given : cookies_of(cookies, kTokenCookie))
+    if (equal_secrets(std::string(given), token)) return std::string();
   if (auto given = ex.query("isola_token"); given && equal_secrets(std::string(*given), token))
     return set_cookie(ex, kTokenCookie, token, "/", std::nullopt);
   Grant grant{box.id(), port, {}, 0};
@@ -166,13 +168,17 @@ Result<std::string> may_enter(http::Exchange& ex, const sandbox::Box& box, uint1
     return set_cookie(ex, kGrantCookie, fmt::format("{}.{}.{}", grant.expires, mac, http::percent_encode(grant.path)),
                       folder_of(grant.path), grant.expires - sandbox::now_millis() / 1000);
   }
-  if (auto kept = read_grant(cookie(cookies, kGrantCookie))) {
+  Error why{Code::denied, "this port is private: it wants the sandbox's port token or a signed URL"};
+  for (auto value : cookies_of(cookies, kGrantCookie)) {
+    auto kept = read_grant(value);
+    if (!kept) continue;
     grant.path = kept->path;
     grant.expires = kept->expires;
-    ISOLA_CHECK(check_grant(grant, kept->mac, ex.path(), secret));
-    return std::string();
+    auto good = check_grant(grant, kept->mac, ex.path(), secret);
+    if (good) return std::string();
+    why = good.error();
   }
-  return fail(Code::denied, "this port is private: it wants the sandbox's port token or a signed URL");
+  return std::unexpected(why);
 }
 
 std::string without_grant(std::string_view target) {
