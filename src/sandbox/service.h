@@ -732,7 +732,7 @@ class Service : public std::enable_shared_from_this<Service> {
   void record_start(const BoxPtr& box, const CommandInfo& info, bool late) { record(start_event(box, info, late)); }
   Result<void> may_run(const BoxPtr& box, const std::string& task);
   friend class CodeRun;
-  void code_over(const BoxPtr& box, const std::string& task, bool happened);
+  void code_over(const BoxPtr& box, const std::string& task, uint64_t span, bool happened);
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;
