@@ -196,7 +196,8 @@ std::string task_of(const ledger::Event& event, const json& data) {
   if (!data.is_object() || !data.contains("tasks") || !data["tasks"].is_array()) return event.task;
   std::string all;
   for (const auto& task : data["tasks"])
-    if (task.is_string() && !task.get<std::string>().empty()) all += (all.empty() ? "" : ",") + task.get<std::string>();
+    if (task.is_string())  // an empty one: a command without a task
+      all += (all.empty() ? "" : ",") + (task.get<std::string>().empty() ? "-" : task.get<std::string>());
   return all;
 }
 

@@ -245,7 +245,7 @@ std::optional<Box::Dial> Box::dial() {
 bool Box::remember(const CommandInfo& command) {
   std::lock_guard lock(mutex_);
   if (!commands_.emplace(command.id, command).second) return false;
-  spans_.begin(command.task, command.started);
+  (void)spans_.begin(command.task, command.started);
   return true;
 }
 
@@ -281,14 +281,14 @@ std::vector<std::shared_ptr<CodeRun>> Box::code() const {
   return all;
 }
 
-void Box::task_begins(const std::string& task) {
+uint64_t Box::task_begins(const std::string& task) {
   std::lock_guard lock(mutex_);
-  spans_.begin(task, now_millis());
+  return spans_.begin(task, now_millis());
 }
 
-void Box::task_ends(const std::string& task) {
+void Box::task_ends(const std::string& task, uint64_t born) {
   std::lock_guard lock(mutex_);
-  spans_.end(task, now_millis());
+  spans_.end(task, now_millis(), born);
 }
 
 std::vector<std::string> Box::tasks_during(Millis from, Millis to) const {
@@ -338,7 +338,7 @@ bool Box::command_ended(const std::string& id, const guest::Exit& exit) {
   if (at == commands_.end() || at->second.ended != 0) return false;
   at->second.exit = exit;
   at->second.ended = now_millis();
-  spans_.end(at->second.task, at->second.ended);
+  spans_.end(at->second.task, at->second.ended, spans_.generation());  // those of before are forgotten
   finished_.push_back(id);
   if (finished_.size() > kFinishedKept) {
     commands_.erase(finished_.front());

@@ -214,8 +214,8 @@ class Box : public std::enable_shared_from_this<Box> {
   void add_code(const std::shared_ptr<CodeRun>& run);
   std::vector<std::shared_ptr<CodeRun>> code() const;
   // Of such code; of commands the box knows it.
-  void task_begins(const std::string& task);
-  void task_ends(const std::string& task);
+  uint64_t task_begins(const std::string& task);
+  void task_ends(const std::string& task, uint64_t born);
   // Whose commands ran between two moments (task_spans.h).
   std::vector<std::string> tasks_during(Millis from, Millis to) const;
 

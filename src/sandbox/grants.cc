@@ -28,7 +28,7 @@ constexpr size_t kMostTold = 96 << 10;  // bytes of all of a sandbox's bindings,
 constexpr Millis kTellAgain = 1000;
 constexpr size_t kToldAtOnce = 8;      // each is a process that opens values
 constexpr size_t kRevokedAtOnce = 64;  // which opens nothing
-constexpr Millis kCutOff = 60'000;     // before the ledger's end: revocations that were not carried out
+constexpr Millis kCutOff = 60'000;     // before a server's last entry: revocations that were not carried out
 constexpr auto kLongestWait = std::chrono::hours(1);
 
 // As a shell and a file's name may have it.
@@ -306,8 +306,16 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
   auto all = std::make_shared<SideBySide>(boxes, tell);
   auto granted = co_await all->run(kToldAtOnce);
   if (!granted) {
+    // First from the store, where it would go in force later: whoever is killed now leaves one that is said to be
+    // there and is not, which lets nothing out unseen.
+    auto removed = parts_.store.remove_binding(record.project, record.id);
+    if (!removed && removed.error().code != Code::not_found) {
+      record_grant(ledger::Kind::grant_created, record, kStays, request.by);
+      Error why = granted.error();
+      why.message += "; and " + record.id + " stays, and goes in force when it can: " + removed.error().message;
+      co_return std::unexpected(std::move(why));
+    }
     record_grant(ledger::Kind::grant_revoked, record, kNotGranted, request.by);
-    (void)parts_.store.remove_binding(record.project, record.id);
     std::vector<store::BindingRecord> gone(1, record);
     (void)co_await tell_revoked(std::move(gone));
     co_return std::unexpected(granted.error());
@@ -361,8 +369,7 @@ Task<Result<void>> Service::drop_grants(BoxPtr box) {
   if (dropped) gone = parts_.store.remove_bindings_of_sandbox(box->id());
   if (!gone) dropped = std::unexpected(gone.error());
   if (!dropped) {
-    for (const auto& binding : own)
-      record_grant(ledger::Kind::grant_created, binding, "it could not be taken away", Caller());
+    for (const auto& binding : own) record_grant(ledger::Kind::grant_created, binding, kStays, Caller());
     co_return dropped;
   }
   for (const auto& binding : *gone)  // that came meanwhile
@@ -438,15 +445,26 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
   co_return Result<void>();
 }
 
+// When an earlier server last wrote something; 0: never. Of a start that failed that is not more than its begin.
+Result<Millis> Service::last_sign() {
+  ledger::EventFilter filter{.limit = 10, .newest_first = true};
+  if (parts_.ledger_before) filter.before = *parts_.ledger_before + 1;
+  for (;;) {
+    ISOLA_TRY(auto entries, parts_.ledger.query(filter));
+    for (const auto& entry : entries)
+      if (entry.kind != ledger::Kind::server_started) return entry.time;
+    if (!ledger::goes_on(entries, filter)) return 0;
+    filter.before = entries.back().seq;
+  }
+}
+
 // A server that was killed between the ledger and the store said of some that they are over, and they are not: so near
-// the end of the ledger as it died.
+// the end of the ledger as it died. What this start has written since may be from long after that.
 Result<void> Service::recall_grants() {
-  ledger::EventFilter filter{.limit = 1, .newest_first = true};
-  ISOLA_TRY(auto newest, parts_.ledger.query(filter));
-  if (newest.empty()) return {};
-  filter.kind_prefix = "grant.";
-  filter.from = std::max<Millis>(newest.front().time - kCutOff, 1);
-  filter.limit = 1000;
+  ISOLA_TRY(const Millis last, last_sign());
+  if (last == 0) return {};
+  ledger::EventFilter filter{.kind_prefix = "grant.", .limit = 1000, .newest_first = true};
+  filter.from = std::max<Millis>(last - kCutOff, 1);
   std::set<std::string> seen;
   for (;;) {
     ISOLA_TRY(auto entries, parts_.ledger.query(filter));
@@ -473,9 +491,17 @@ Task<bool> Service::end_expired() {
   auto over = parts_.store.expiring_bindings(now_millis() + 1);
   if (!over) co_return false;
   if (over->empty()) co_return true;
-  for (const auto& binding : *over)
-    if (expired_.insert(binding.id).second)
-      record_grant(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
+  for (const auto& binding : *over) {
+    if (expired_.contains(binding.id)) continue;
+    ledger::Event event = grant_event(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
+    // Not counted among what is lost: it is said again.
+    if (auto taken = parts_.ledger.append(event); !taken) {
+      log::warn("sandbox", "what has expired stays in the store: {}", taken.error().message);
+      co_return false;
+    }
+    events_.publish(event);
+    expired_.insert(binding.id);
+  }
   auto written = co_await flush_ledger();
   if (!written) {
     log::warn("sandbox", "what has expired stays in the store: {}", written.error().message);

@@ -131,9 +131,15 @@ Task<void> Service::undo_network_grants(BoxPtr box, NewGrants grants, Caller by)
   auto written = co_await record_durably(std::move(events));
   if (written && parts_.store.replace_network_grants(box->id(), grants.before)) co_return;
   // One of its secrets is gone, or something cannot be written: without any, then.
+  const bool emptied = parts_.store.replace_network_grants(box->id(), store::NetworkGrants()).has_value();
   for (const auto& binding : grants.before.bindings)
     record_grant(ledger::Kind::grant_revoked, binding, kNotGranted, by);
-  (void)parts_.store.replace_network_grants(box->id(), store::NetworkGrants());
+  if (emptied && written) co_return;
+  for (const auto& binding : grants.now.bindings)
+    if (emptied)
+      record_grant(ledger::Kind::grant_revoked, binding, kNotGranted, by);
+    else
+      record_grant(ledger::Kind::grant_created, binding, kStays, by);
 }
 
 Task<Result<void>> Service::apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants) {
@@ -168,7 +174,11 @@ Task<Result<void>> Service::copy_grants(store::SandboxRecord from, BoxPtr to, Ca
   std::vector<ledger::Event> events;
   for (const auto& binding : own)
     events.push_back(grant_event(ledger::Kind::grant_created, binding, "copied from " + from.id, by));
-  ISOLA_CO_CHECK(co_await record_durably(std::move(events)));
+  auto written = co_await record_durably(std::move(events));
+  if (!written) {  // some of them may be there
+    for (const auto& binding : own) record_grant(ledger::Kind::grant_revoked, binding, kNotGranted, by);
+    co_return written;
+  }
   for (size_t i = 0; i < own.size(); ++i) {
     auto kept = parts_.store.insert_binding(own[i]);
     if (kept) continue;

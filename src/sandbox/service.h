@@ -293,6 +293,8 @@ class Service : public std::enable_shared_from_this<Service> {
       std::function<Task<Result<void>>(Service&, BoxPtr)> bring_up;
     };
     Warming warming = {};
+    // The ledger's newest entry of before this start; not given: nothing of it is this start's.
+    std::optional<uint64_t> ledger_before = {};
   };
   explicit Service(Parts parts);
   ~Service();
@@ -609,7 +611,9 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> record_durably(std::vector<ledger::Event> events);
   // At the start, when the sandboxes are known: what the ledger has ended and the store has not.
   Result<void> recall_grants();
+  Result<Millis> last_sign();
   static constexpr char kNotGranted[] = "it could not be granted";
+  static constexpr char kStays[] = "it could not be taken away";
   void record_secret(ledger::Kind kind, const store::SecretRecord& secret, const Caller& by);
   static Result<vault::PublicKey> vault_key(const launcher::VaultState& state);
   Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
@@ -732,7 +736,7 @@ class Service : public std::enable_shared_from_this<Service> {
   void record_start(const BoxPtr& box, const CommandInfo& info, bool late) { record(start_event(box, info, late)); }
   Result<void> may_run(const BoxPtr& box, const std::string& task);
   friend class CodeRun;
-  void code_over(const BoxPtr& box, const std::string& task, bool happened);
+  void code_over(const BoxPtr& box, const std::string& task, uint64_t span, bool happened);
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;

@@ -343,6 +343,47 @@ TEST_F(ServiceTest, AGrantIsInTheLedgerBeforeTheStoreHasIt) {
   EXPECT_EQ(store_->list_bindings("default")->size(), 1u);
 }
 
+// What the gate refused goes from the store before the ledger says so; and where the store keeps it, it is said to be
+// there, as it will be.
+TEST_F(ServiceTest, WhatTheStoreDoesNotLetGoOfIsSaidToBeThere) {
+  auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
+  ASSERT_TRUE(start());
+  SecretRequest secret{.project = "default", .name = "token"};
+  secret.value = vault::Secret("some value to be sent");
+  ASSERT_TRUE(wait(service_->put_secret(std::move(secret), false)));
+  auto refused = [&] {
+    BindRequest asked{.project = "default", .subject = id};
+    asked.binding.secret = "token";
+    asked.binding.names = {"api.example.org"};
+    fake_.fail(launcher::Op::set_policy, 1);
+    auto bound = wait(service_->bind(std::move(asked)));
+    EXPECT_FALSE(bound);
+    return bound ? std::string() : bound.error().message;
+  };
+  std::vector<std::string> expected;
+  auto tells = [&](std::initializer_list<const char*> more) {
+    for (const char* line : more) expected.emplace_back(line);
+    EXPECT_TRUE(ledger_->flush());
+    std::vector<std::string> all;
+    const auto grants = ledger_->query({.sandbox = id, .kind_prefix = "grant."}).value();
+    for (const auto& event : grants)
+      all.push_back(std::string(to_string(event.kind)) + " " + json::parse(event.data).value("reason", ""));
+    EXPECT_EQ(all, expected);
+  };
+  EXPECT_EQ(refused().find("stays"), std::string::npos);
+  tells({"grant.created ", "grant.revoked it could not be granted"});
+  EXPECT_TRUE(store_->list_bindings("default")->empty());
+  run_sql("CREATE TRIGGER full BEFORE DELETE ON bindings BEGIN SELECT RAISE(ABORT, 'full'); END");
+  EXPECT_NE(refused().find("stays"), std::string::npos);
+  tells({"grant.created ", "grant.created it could not be taken away"});
+  EXPECT_EQ(store_->list_bindings("default")->size(), 1u);
+  fake_.fail(launcher::Op::set_policy, 1);
+  EXPECT_FALSE(wait(service_->set_network(adopted(id), with_value("first"))));
+  tells({"grant.created ", "grant.revoked it could not be granted", "grant.created it could not be taken away"});
+  EXPECT_EQ(store_->list_bindings("default")->size(), 2u);
+  empty_disk();
+}
+
 // The next server finds what the store has forgotten nowhere else.
 TEST_F(ServiceTest, WhatIsOverIsInTheLedgerBeforeTheStoreForgetsIt) {
   auto open = [](store::SandboxRecord& r) { r.network = "default allow\n"; };
@@ -393,10 +434,19 @@ TEST_F(ServiceTest, ARevocationThatWasCutOffIsTakenBack) {
        {std::pair(binding.id, ledger::Kind::grant_created), std::pair(binding.id, ledger::Kind::grant_revoked),
         std::pair(gone, ledger::Kind::grant_revoked)}) {
     ledger::Event event{.project = "default", .sandbox = id, .kind = kind};
+    event.time = now_millis() - 600'000;
     event.data = json{{"binding", one}}.dump();
     ASSERT_TRUE(ledger_->append_durably(event));
   }
-  ASSERT_TRUE(start());
+  // The next one came minutes later, and not far; and this one has told that it begins.
+  ledger::Event begun{.time = now_millis() - 300'000, .project = "default", .kind = ledger::Kind::server_started};
+  ASSERT_TRUE(ledger_->append_durably(begun));
+  const uint64_t before = ledger_->head().seq;
+  begun.time = now_millis();
+  ASSERT_TRUE(ledger_->append_durably(begun));
+  begun.kind = ledger::Kind::sandbox_ended;
+  ASSERT_TRUE(ledger_->append_durably(begun));
+  ASSERT_TRUE(start({}, before));
   ASSERT_TRUE(ledger_->flush());
   auto told = events(id, ledger::Kind::grant_created);
   ASSERT_EQ(told.size(), 2u);
@@ -494,25 +544,30 @@ TEST_F(ServiceTest, WhatTheGateToldIsOfTheTaskThatRanThen) {
   box->command_ended("c123456789012", guest::Exit());
   box->unasked = false;  // there is no guest to ask
   uint64_t number = 0;
-  auto told = [&](Millis when, uint32_t count = 1) {
-    gate::Event used{.sandbox = id, .kind = gate::Event::Kind::closed, .up = 100, .count = count, .when = when};
+  auto told = [&](Millis when, uint32_t count = 1, bool bytes = true) {
+    gate::Event used{.sandbox = id, .kind = gate::Event::Kind::injected, .count = count, .when = when};
+    if (bytes) used.kind = gate::Event::Kind::closed, used.up = 100;
     fake_.tell_gate(used, ++number);
     fake_.wait_for_acknowledgement(number);
-    auto entry = events(id, ledger::Kind::egress_allowed).back();
+    auto entry = events(id, bytes ? ledger::Kind::egress_allowed : ledger::Kind::secret_used).back();
     return entry.task + json::parse(entry.data).value("tasks", json::array()).dump();
   };
   EXPECT_EQ(told(500), "own[]");
   EXPECT_EQ(told(1500), "first[]");
   EXPECT_EQ(told(2500), R"(own["first","second"])");
   EXPECT_EQ(told(2500, 7), R"(own["first","second"])");
-  EXPECT_EQ(told(now_millis() + 1), "second[]");
+  const Millis now = now_millis() + 1;
+  EXPECT_EQ(told(now, 1, false), "second[]");
+  EXPECT_EQ(told(now), R"(own["first","second"])") << "it may have moved them before it ended";
+  EXPECT_EQ(told(now + 1500, 1), "second[]");
+  EXPECT_EQ(told(now + 1500, 7, false), R"(own["first","second"])") << "some of them were held back";
   ASSERT_TRUE(wait(service_->flush_ledger()));
-  EXPECT_EQ(service_->used_by(box).bytes_out, 500u);
+  EXPECT_EQ(service_->used_by(box).bytes_out, 600u);
   Accounts next(*ledger_, {});
   auto again = std::make_shared<Box>(io_, box->record());
   ASSERT_TRUE(next.begin_box(*again));
-  EXPECT_EQ(again->meter().fresh["first"].bytes_out, 200u) << "also of who starts after a kill";
-  EXPECT_EQ(again->meter().fresh["second"].bytes_out, 200u);
+  EXPECT_EQ(again->meter().fresh["first"].bytes_out, 250u) << "also of who starts after a kill";
+  EXPECT_EQ(again->meter().fresh["second"].bytes_out, 250u);
   EXPECT_EQ(again->meter().fresh["own"].bytes_out, 100u);
 }
 

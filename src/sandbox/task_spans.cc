@@ -5,14 +5,16 @@
 
 namespace isola::sandbox {
 
-void TaskSpans::begin(const std::string& task, Millis now) {
+uint64_t TaskSpans::begin(const std::string& task, Millis now) {
   auto at = std::ranges::find(running_, task, &Span::task);
   if (at == running_.end()) at = running_.insert(at, {.task = task, .since = now});
   at->since = std::min(at->since, now);
   ++at->commands;
+  return generation_;
 }
 
-void TaskSpans::end(const std::string& task, Millis now) {
+void TaskSpans::end(const std::string& task, Millis now, uint64_t born) {
+  if (born != generation_) return;
   auto at = std::ranges::find(running_, task, &Span::task);
   if (at == running_.end() || --at->commands > 0) return;
   keep(std::move(*at), now);
@@ -22,6 +24,7 @@ void TaskSpans::end(const std::string& task, Millis now) {
 void TaskSpans::end_all(Millis now) {
   for (auto& span : running_) keep(std::move(span), now);
   running_.clear();
+  ++generation_;
 }
 
 void TaskSpans::keep(Span span, Millis now) {

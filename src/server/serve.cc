@@ -208,6 +208,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                   ledger->head().seq);
   ISOLA_TRY(bool first, provide_first_key(*store, identity.first_key));
   ISOLA_TRY(std::string secret, url_secret(identity));
+  const uint64_t ledger_before = ledger->head().seq;
   record_server(*ledger, ledger::Kind::server_started);
 
   http::Workers workers(config.workers);
@@ -223,7 +224,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .registries = registries,
                               .settings = settings_of(config),
                               .secret = secret,
-                              .warming = {.has = interpreter::has_interpreter, .bring_up = interpreter::warm}});
+                              .warming = {.has = interpreter::has_interpreter, .bring_up = interpreter::warm},
+                              .ledger_before = ledger_before});
   auto puller = std::make_shared<Puller>(
       [&](const std::string& image, const std::string& credentials) { return keeper.pull(image, credentials); });
   auto builder = std::make_shared<builder::Builder>(builder::Builder::Parts{

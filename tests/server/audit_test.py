@@ -293,15 +293,17 @@ class Audit(unittest.TestCase):
         used = {"name": "api.example.org", "method": "GET", "path": "/user"}
         bucket = {"endpoint": "https://s3.example.org", "bucket": "models", "path": "/data", "read_only": True}
         for kind, secret, sandbox, data in (("secret.used", "github", "i1", used), ("secret.used", "other", "i2", used),
-                                            ("bucket.mounted", "github", "i3", bucket)):
+                                            ("bucket.mounted", "github", "i3", bucket),
+                                            ("secret.used", "github", "i4", {**used, "tasks": ["", "task-7"]})):
             self.change("INSERT INTO events SELECT max(seq) + 1, 1763000000000, 'default', ?, 'task-9', 'ada', ?, ?, "
                         "'', '', '', '' FROM events", sandbox, kind, json.dumps({"secret": secret, **data}))
         shown = audit(self.server, "secret", "github").stdout.splitlines()
         self.assertEqual([line.split() for line in shown[1:]], [
             ["2025-11-13T02:13:20Z", "secret.used", "default", "i1", "task-9", "ada", "api.example.org", "GET", "/user"],
-            ["2025-11-13T02:13:20Z", "bucket.mounted", "default", "i3", "task-9", "ada", "https://s3.example.org", "models", "/data"]])
+            ["2025-11-13T02:13:20Z", "bucket.mounted", "default", "i3", "task-9", "ada", "https://s3.example.org", "models", "/data"],
+            ["2025-11-13T02:13:20Z", "secret.used", "default", "i4", "-,task-7", "ada", "api.example.org", "GET", "/user"]])
         listed = json.loads(audit(self.server, "secret", "github", "--json").stdout)
-        self.assertEqual([one["sandbox"] for one in listed], ["i1", "i3"])
+        self.assertEqual([one["sandbox"] for one in listed], ["i1", "i3", "i4"])
         # Put there by hand, as it was here, it does not verify.
         self.assertFalse(verified(self.server)["good"])
 
