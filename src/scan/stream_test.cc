@@ -211,8 +211,8 @@ TEST(Scan, AsTheSlowSearchFindsIt) {
 // A long piece behind one that ended in a beginning: that is followed, and what lies where the joining ends is found.
 TEST(Scan, AsTheSlowSearchFindsItInALongPieceBehindABeginning) {
   const std::string value = "ghx_9vK2mQ7", prefix = value.substr(0, value.size() - 1);
-  const std::string many(9000, 'a');
-  const std::vector<Value> values = {{"v", value}, {"many", many + "b"}};
+  const std::string many(9000, 'a'), with_end = many + "b";  // a Value keeps no text of its own
+  const std::vector<Value> values = {{"v", value}, {"many", with_end}};
   auto automaton = automaton_of(values);
   for (const size_t begun : {size_t{1}, prefix.size(), size_t{8500}}) {
     const std::string first = "x" + (begun > value.size() ? many.substr(0, begun) : value.substr(0, begun));
