@@ -72,10 +72,16 @@ Result<Subject> start(launcher::Client& client, const Workload& work) {
   return box;
 }
 
-launcher::LaunchRequest from_image(const std::string& image, const Workload& work, bool forked) {
-  launcher::LaunchRequest request{.allow_unquotaed = true, .image = image, .forked = forked};
+// A new sandbox of a snapshot, which stays what it is: its layer is copied.
+launcher::LaunchRequest fork_of(const std::string& snapshot, const Workload& work) {
+  launcher::LaunchRequest request{.allow_unquotaed = true, .image = snapshot, .forked = true};
   request.limits.memory = work.memory;
   return request;
+}
+
+// A paused sandbox as the server resumes it: under its own name, and its image is used up, layer and all.
+launcher::LaunchRequest resume_of(const std::string& image, const std::string& sandbox) {
+  return {.allow_unquotaed = true, .image = image, .id = sandbox, .spend = true};
 }
 
 // The same program outside, for criu's command line.
@@ -188,7 +194,7 @@ Result<void> forks(Stage& stage, const Workload& work, const std::string& image,
   auto begun = Clock::now();
   ISOLA_CHECK(in_parallel(threads, [&](unsigned thread) -> Result<void> {
     while (left.fetch_sub(1) > 0) {
-      ISOLA_TRY(auto sandbox, clients[thread].launch(from_image(image, work, true)));
+      ISOLA_TRY(auto sandbox, clients[thread].launch(fork_of(image, work)));
       ISOLA_TRY(Subject box, adopt(std::move(sandbox)));
       ISOLA_CHECK(run_in(*box.guest, work.probe, kHelloSays));
       boxes[thread].push_back(std::move(box));
@@ -197,8 +203,8 @@ Result<void> forks(Stage& stage, const Workload& work, const std::string& image,
   }));
   double all = micros_since(begun);
   report.value(kImageGroup, fmt::format("{}: fork {}, all answer", work.name, count), all / 1000, "ms",
-               fmt::format("{:.1f} ms each, {:.2f}× a cold start; {} at a time", all / 1000 / count, all / count / cold,
-                           threads));
+               fmt::format("of a snapshot that stays: {:.1f} ms each, {:.2f}× a cold start; {} at a time",
+                           all / 1000 / count, all / count / cold, threads));
   if (count >= 20) {
     double charged = 0;
     for (const auto& some : boxes)
@@ -278,6 +284,26 @@ Result<void> measure_pooled(Stage& stage, const Workload& work, const std::strin
   return {};
 }
 
+// A resume that left its image was not the one that is meant: it paid for a copy of the layer.
+Result<void> is_used_up(launcher::Client& client, const std::string& image) {
+  ISOLA_TRY(auto images, client.images());
+  for (const auto& one : images)
+    if (one.id == image) return fail(Code::internal, "a resume did not use up its image");
+  return {};
+}
+
+// What forks are made of.
+Result<std::string> make_snapshot(Stage& stage, const Workload& work) {
+  ISOLA_CHECK(stage.settle(0));
+  ISOLA_TRY(Subject box, start(stage.launcher(), work));
+  ISOLA_CHECK(box.guest->quiesce());
+  launcher::CheckpointRequest keep{.id = box.id, .keep_running = true};
+  ISOLA_TRY(auto made, stage.launcher().checkpoint(keep));
+  ISOLA_CHECK(stage.launcher().kill(box.id));
+  ISOLA_CHECK(stage.settle(0));
+  return made.image;
+}
+
 Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::Criu& criu) {
   Report& report = stage.report();
   report.progress("images: " + work.name);
@@ -285,11 +311,9 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
   Samples cold, program, pause, resume, snapshot;
   DumpAndRestore jail, bare;
   Steps pause_steps, resume_steps;
-  std::string kept;
   double bytes = 0;
   auto& client = stage.launcher();
   for (int round = -1; round < work.rounds; ++round) {
-    if (!kept.empty()) ISOLA_CHECK(client.drop_image(std::exchange(kept, "")));
     ISOLA_CHECK(stage.settle(0));
     ISOLA_CHECK(ready_memory(work));
     auto begun = Clock::now();
@@ -314,12 +338,14 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
 
     ISOLA_CHECK(ready_memory(work));
     begun = Clock::now();
-    ISOLA_TRY(auto sandbox, client.launch(from_image(saved.image, work, false)));
+    auto wake = resume_of(saved.image, box.id);
+    wake.limits.memory = work.memory;
+    ISOLA_TRY(auto sandbox, client.launch(wake));
     auto latency = sandbox.reply.latency;
     ISOLA_TRY(Subject next, adopt(std::move(sandbox)));
     ISOLA_TRY(auto first, run_in(*next.guest, work.probe, kHelloSays, begun));
     ISOLA_CHECK(client.kill(next.id));
-    kept = saved.image;
+    ISOLA_CHECK(is_used_up(client, saved.image));
 
     double dumped = 0, restored = 0, bare_dumped = 0, bare_restored = 0;
     ISOLA_CHECK(by_hand(stage, work, *peer, dumped, restored));
@@ -352,7 +378,8 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
   report.timing(kImageGroup, work.name + ": pause", pause, beside(pause, jail.dump));
   report.timing(kImageGroup, work.name + ": snapshot", snapshot);
   report.timing(kImageGroup, work.name + ": resume → first output", resume,
-                fmt::format("{}, {:.2f}× a cold start", beside(resume, jail.restore), paired_ratio(resume, cold)));
+                fmt::format("{}, {:.2f}× a cold start; under its own name, its image is used up",
+                            beside(resume, jail.restore), paired_ratio(resume, cold)));
   report.timing(kImageGroup, work.name + ": criu dump (command line, the jail)", jail.dump, per_gib(jail.dump));
   report.timing(kImageGroup, work.name + ": criu restore (command line, the jail)", jail.restore,
                 per_gib(jail.restore));
@@ -369,6 +396,7 @@ Result<void> measure(Stage& stage, const Workload& work, const boundary::jail::C
     report.goal(work.name + ": resume → first output, against starting the program", paired_ratio(resume, program),
                 0.4);
   peer.reset();
+  ISOLA_TRY(std::string kept, make_snapshot(stage, work));
   ISOLA_CHECK(forks(stage, work, kept, 1, cold.p50()));
   if (work.many_forks) {
     ISOLA_CHECK(forks(stage, work, kept, stage.pick(20, 100, 100), cold.p50()));
@@ -392,7 +420,7 @@ Result<void> measure_files(Stage& stage) {
   Report& report = stage.report();
   report.progress("images: files");
   auto& client = stage.launcher();
-  Samples plain, resumed, small, fresh, large;
+  Samples plain, resumed, made, small, fresh, large;
   for (int round = 0; round < stage.pick(5, 15, 30); ++round) {
     ISOLA_CHECK(stage.settle(0));
     ISOLA_TRY(auto ran, create_and_run(client, stage.digest(), true));
@@ -408,19 +436,28 @@ Result<void> measure_files(Stage& stage) {
     ISOLA_CHECK(run_in(*ran.guest, {"sh", "-c", "head -c 300M /dev/zero | tr '\\0' x >/root/large"}));
     ISOLA_TRY(std::string just_written, snapshot(fresh));
     ISOLA_TRY(std::string unchanged, snapshot(large));
-    ISOLA_CHECK(client.kill(ran.reply.id));
-    ISOLA_CHECK(stage.settle(0));
-    auto begun = Clock::now();
-    ISOLA_TRY(auto sandbox, client.launch({.allow_unquotaed = true, .image = empty}));
-    ISOLA_TRY(Subject box, adopt(std::move(sandbox)));
-    ISOLA_TRY(auto timing, run_in(*box.guest, {kHello}, kHelloSays, begun));
-    resumed.add(timing.first);
-    ISOLA_CHECK(client.kill(box.id));
+    ISOLA_TRY(auto paused, client.checkpoint({.id = ran.reply.id, .memory = false}));
+    auto from = [&](Samples& times, const launcher::LaunchRequest& request) -> Result<void> {
+      ISOLA_CHECK(stage.settle(0));
+      auto begun = Clock::now();
+      ISOLA_TRY(auto sandbox, client.launch(request));
+      ISOLA_TRY(Subject box, adopt(std::move(sandbox)));
+      ISOLA_TRY(auto timing, run_in(*box.guest, {kHello}, kHelloSays, begun));
+      times.add(timing.first);
+      ISOLA_CHECK(client.kill(box.id));
+      return {};
+    };
+    ISOLA_CHECK(from(resumed, resume_of(paused.image, ran.reply.id)));
+    ISOLA_CHECK(is_used_up(client, paused.image));
+    ISOLA_CHECK(from(made, {.cold = true, .allow_unquotaed = true, .image = empty}));
     for (const auto& image : {empty, just_written, unchanged}) ISOLA_CHECK(client.drop_image(image));
   }
   report.timing(kImageGroup, "files only: plain create → first output", plain);
-  report.timing(kImageGroup, "files only: resume → first output", resumed,
-                fmt::format("{:.2f}× a plain create", paired_ratio(resumed, plain)));
+  report.timing(
+      kImageGroup, "files only: resume → first output", resumed,
+      fmt::format("{:.2f}× a plain create; under its own name, its image is used up", paired_ratio(resumed, plain)));
+  report.timing(kImageGroup, "files only: another sandbox of a snapshot → first output", made,
+                fmt::format("{:.2f}× a plain create; the snapshot stays", paired_ratio(made, plain)));
   report.timing(kImageGroup, "files only: snapshot of an empty layer", small);
   report.timing(kImageGroup, "files only: snapshot of a layer with 300 MiB that did not change", large,
                 fmt::format("{:.2f}× an empty one", paired_ratio(large, small)));

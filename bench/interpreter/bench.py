@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A cell `1+1` in a warm context through our API, beside jupyter_client and a Jupyter server on kernels of the same spec in
-the same sandbox; create → first result; memory of one more sandbox with a started kernel.
+the same sandbox; create → first result; a create with a started kernel beside a plain one, both from the pool; memory of one
+more sandbox with a started kernel.
 
     ISOLA_BINARY=build/bin/isola bench/interpreter/bench.py [--quick|--full] [--json FILE] [--table FILE]
 
@@ -25,6 +26,8 @@ import island  # noqa: E402
 from report import Report  # noqa: E402
 
 ROUNDTRIP, FIRST, MEMORY = "Interpreter: `1+1` in a warm context", "Interpreter: create → first result", "Interpreter: memory"
+BESIDE = "Interpreter: a pooled create with a started kernel, and one with nothing started"
+PLAIN = "minimal"
 PACKAGES = ["jupyter_server", "jupyter_client", "websocket-client"]
 
 
@@ -148,6 +151,40 @@ class Bench:
             self.drop(made["id"])
         self.report.timing(FIRST, "cold: the kernel starts with the first cell", cold)
 
+    def command(self, template):
+        """Seconds of a create, and of it with a first command; None: it did not come from the pool."""
+        self.settled()
+        begun = time.perf_counter()
+        reply = self.server.post("/v1/sandboxes", {"template": template, "memory": "2G"}, connection=self.connection, check=False)
+        created = time.perf_counter() - begun
+        made = reply.json
+        assert reply.status == 201, reply
+        reply = self.server.post(f"/v1/sandboxes/{made['id']}/commands", {"argv": ["echo", "hello"]}, connection=self.connection,
+                                 check=False)
+        taken = time.perf_counter() - begun
+        assert reply.json["stdout"] == "hello\n", reply
+        self.drop(made["id"])
+        return (created, taken) if made["birth"] == "pooled" else None
+
+    def beside_plain(self):
+        """The same create and the same command, by turns: what is started in the one of them is all that differs."""
+        pairs = []
+        for turn in range(-2, self.creates):
+            order = ("code-interpreter", PLAIN) if turn % 2 else (PLAIN, "code-interpreter")
+            times = {template: self.command(template) for template in order}
+            if turn >= 0 and all(times.values()):
+                pairs.append((times["code-interpreter"], times[PLAIN]))
+        if not pairs:
+            raise RuntimeError("no two sandboxes came from the pool")
+        if len(pairs) < self.creates:
+            self.report.note(f"{self.creates - len(pairs)} of {self.creates} pairs of creates did not come from the pool and are left out")
+        for which, name in enumerate(("with a started kernel", f"plain ({PLAIN})")):
+            for part, what in enumerate(("create", "create → first output of a command")):
+                self.report.timing(BESIDE, f"pooled, {name}: {what}", [pair[which][part] for pair in pairs])
+        ratio = lambda part: statistics.median(started[part] / plain[part] for started, plain in pairs)  # noqa: E731
+        self.report.goal("pooled create with a started kernel, against a plain one", ratio(0), 1.5)
+        self.report.goal("the same, until the first output of a command", ratio(1), 1.5)
+
     def memory(self):
         self.settled()
         before, made = available(), []
@@ -176,6 +213,7 @@ class Bench:
         self.settled()
         middle = self.roundtrips()
         self.firsts(middle)
+        self.beside_plain()
         self.memory()
 
 

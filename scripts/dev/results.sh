@@ -104,6 +104,7 @@ bench_scan() {
 }
 bench_interpreter() {
   build release isola isola-guest
+  template release minimal
   template release code-interpreter
   PYTHONDONTWRITEBYTECODE=1 bench_program bench/interpreter/bench.py interpreter-bench "interpreter results" "$@"
 }

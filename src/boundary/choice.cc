@@ -34,6 +34,14 @@ Result<BoundaryKind> choose(const Choice& choice, std::span<const Offer> offers)
     return fail(Code::unsupported, fmt::format("this machine offers no boundary that is at least {}: {}",
                                                to_string(choice.at_least), why_not(choice.at_least, offers)));
   if (choice.wish == BoundaryWish::strongest) return enough.back()->kind;
+  // A machine whose processor is made up is many times slower: only for who asks for it.
+  std::erase_if(enough,
+                [](const Offer* offer) { return offer->kind == BoundaryKind::microvm && !offer->engine.accelerated; });
+  if (enough.empty())
+    return fail(Code::unsupported,
+                fmt::format("of the boundaries that are at least {} this machine offers microvm alone, "
+                            "and without KVM: that one has to be asked for by name",
+                            to_string(choice.at_least)));
   // Not a machine of its own by itself, though KVM were there: what microvm cannot do yet (docs/boundaries.md) nobody
   // would expect who did not ask for it.
   return enough.front()->kind;

@@ -27,6 +27,18 @@ TEST(Choice, AutomaticIsTheJailUnlessMoreIsAskedFor) {
   EXPECT_EQ(chosen({}, {kJail, kGvisor}), BoundaryKind::jail);
   EXPECT_EQ(chosen({}, {kJail, kGvisor, kSlowVm}), BoundaryKind::jail);
   EXPECT_EQ(chosen({}, {kJail, kFastVm}), BoundaryKind::jail);
+  EXPECT_EQ(chosen({.at_least = BoundaryKind::gvisor}, {kJail, kFastVm}), BoundaryKind::microvm);
+}
+
+// Nobody gets a machine that is many times slower without having said so.
+TEST(Choice, AutomaticIsNeverAMachineThatIsMadeUp) {
+  auto alone = refused({.at_least = BoundaryKind::gvisor}, {kJail, kNoGvisor, kSlowVm});
+  EXPECT_EQ(alone.code, Code::unsupported);
+  EXPECT_NE(alone.message.find("without KVM"), std::string::npos) << alone.message;
+  EXPECT_EQ(chosen({.at_least = BoundaryKind::gvisor}, {kJail, kGvisor, kSlowVm}), BoundaryKind::gvisor);
+  EXPECT_EQ(chosen({.wish = BoundaryWish::microvm, .at_least = BoundaryKind::gvisor}, {kJail, kSlowVm}),
+            BoundaryKind::microvm);
+  EXPECT_EQ(chosen({.wish = BoundaryWish::strongest}, {kJail, kSlowVm}), BoundaryKind::microvm);
 }
 
 TEST(Choice, StrongestIsTheStrongestThereIs) {

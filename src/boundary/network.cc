@@ -253,6 +253,18 @@ NetlinkBatch hold_messages() {
   return nft.take();
 }
 
+NetlinkBatch hold_inner_messages() {
+  kernel::NftBatch nft("isola-dump", kernel::NftBatch::Life::with_socket);
+  const char* hold = "hold";
+  nft.chain({.name = hold, .kind = NftChain::Kind::filter_output});
+  for (uint16_t port : {kGatePort, kDnsPort}) {
+    nft.rule(hold, NftRule().protocol(IPPROTO_TCP).port(port).accept());
+    nft.rule(hold, NftRule().protocol(IPPROTO_TCP).from_port(port).accept());
+  }
+  nft.rule(hold, NftRule().protocol(IPPROTO_TCP).drop());
+  return nft.take();
+}
+
 struct SocketAddress {
   SocketAddress(const char* text, uint16_t port) {
     if (inet_pton(AF_INET, text, &four.sin_addr) == 1) {
@@ -450,6 +462,14 @@ Result<std::string> IslandNetwork::configure_wire(int wire) const {
 Result<IslandSockets> IslandNetwork::reopen(int netns_fd) const {
   ISOLA_TRY(Visit visit, Visit::enter(netns_fd, messages_->home.get()));
   return open_sockets(messages_->shape, messages_->ipv6);
+}
+
+Result<NetlinkSocket> hold_inner_connections(int netns_fd) {
+  ISOLA_TRY(Fd home, open_own_netns());
+  ISOLA_TRY(Visit visit, Visit::enter(netns_fd, home.get()));
+  ISOLA_TRY(NetlinkSocket netfilter, NetlinkSocket::open(NETLINK_NETFILTER));
+  ISOLA_CHECK(netfilter.run(hold_inner_messages()));
+  return netfilter;
 }
 
 Result<void> IslandNetwork::hold_connections(int netns_fd) const {

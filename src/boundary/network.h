@@ -38,6 +38,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "kernel/netlink.h"
 
 namespace isola::boundary {
 
@@ -64,6 +65,12 @@ struct IslandSockets {
   // From Answering::nobody to Answering::gate. Needs no privilege and no namespace: whoever holds the sockets may.
   Result<void> start_answering();
 };
+
+// For a checkpoint: no TCP packet of a connection between programs inside leaves its socket, until what this returns is
+// gone, or whoever has it. The kernel goes on sending for programs that stand still, and the ends of a connection are
+// saved one after the other: what got through in between, one end would know of and the other not. Connections to the
+// gate go on.
+Result<kernel::NetlinkSocket> hold_inner_connections(int netns_fd);
 
 class IslandNetwork {
  public:

@@ -534,6 +534,37 @@ TEST_F(Island, ConnectionsCanBeHeldBackAndReleased) {
   EXPECT_EQ(network_->describe(guest.netns()).value(), before);
 }
 
+TEST_F(Island, InnerConnectionsAreHeldForAsLongAsSomebodyHoldsThem) {
+  Guest guest([] { return ""; });
+  if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";
+  auto sockets = network_->make(guest.netns());
+  ASSERT_TRUE(sockets) << sockets.error().message;
+  const std::string before = network_->describe(guest.netns()).value();
+  Fd home(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::setns(guest.netns(), CLONE_NEWNET), 0);
+  Fd server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in here{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof here;
+  EXPECT_EQ(::bind(server.get(), reinterpret_cast<sockaddr*>(&here), size), 0);
+  EXPECT_EQ(::listen(server.get(), 1), 0);
+  EXPECT_EQ(::getsockname(server.get(), reinterpret_cast<sockaddr*>(&here), &size), 0);
+  Fd one(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(one.get(), reinterpret_cast<sockaddr*>(&here), size), 0);
+  Fd other(::accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_EQ(::setns(home.get(), CLONE_NEWNET), 0);
+  char byte = 'x';
+  auto arrived = [&] { return ::recv(other.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1; };
+  {
+    auto held = hold_inner_connections(guest.netns());
+    ASSERT_TRUE(held) << held.error().message;
+    EXPECT_NE(network_->describe(guest.netns()).value(), before);
+    EXPECT_EQ(::send(one.get(), &byte, 1, 0), 1);
+    EXPECT_FALSE(arrived());  // over loopback it would be there when send returns
+  }
+  EXPECT_EQ(::recv(other.get(), &byte, 1, 0), 1) << "sent once more, and it is through";
+  EXPECT_EQ(network_->describe(guest.netns()).value(), before);
+}
+
 TEST_F(Island, DescriptionShowsSwitches) {
   Guest guest([] { return ""; });
   if (!guest.ready()) GTEST_SKIP() << "no user and network namespaces here";

@@ -1,7 +1,10 @@
 #include "boundary/shared_calls.h"
 
 #include <asm/unistd.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -28,6 +31,23 @@ kernel::SeccompCall no_socket_filters_call() {
     call.rules.push_back(
         {{ArgumentTest::is(1, SOL_SOCKET), ArgumentTest::is(2, option)}, kernel::SeccompAction::error(EPERM)});
   return call;
+}
+
+// The bits lie in the lower half of each argument.
+std::array<kernel::SeccompCall, 3> no_huge_pages_calls() {
+  auto without = [](uint32_t number, uint8_t argument, uint32_t flag, int error) {
+    return kernel::SeccompCall{
+        .number = number,
+        .rules = {{{kernel::ArgumentTest::masked(argument, flag, flag)}, kernel::SeccompAction::error(error)}}};
+  };
+  return {without(__NR_mmap, 3, MAP_HUGETLB, ENOMEM), without(__NR_memfd_create, 1, MFD_HUGETLB, EINVAL),
+          without(__NR_shmget, 2, SHM_HUGETLB, ENOMEM)};
+}
+
+kernel::SeccompCall no_core_scheduling_call() {
+  constexpr uint32_t kSchedCore = 62;  // PR_SCHED_CORE, since Linux 5.14; the option is an int
+  return {.number = __NR_prctl,
+          .rules = {{{kernel::ArgumentTest::is(0, kSchedCore)}, kernel::SeccompAction::error(EINVAL)}}};
 }
 
 }  // namespace isola::boundary

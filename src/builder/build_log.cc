@@ -11,22 +11,23 @@ void BuildLog::say(const std::string& level, const std::string& step, std::strin
   write(lines);
 }
 
-void BuildLog::output(const std::string& step, std::string_view bytes) {
+void BuildLog::output(const std::string& step, std::string_view bytes, const std::string& whose) {
   std::vector<store::BuildLine> lines;
-  pending_ += bytes;
+  std::string& pending = pending_[whose];
+  pending += bytes;
   size_t from = 0;
-  for (size_t end; (end = pending_.find('\n', from)) != std::string::npos; from = end + 1)
-    add(lines, "info", step, std::string_view(pending_).substr(from, end - from));
-  pending_.erase(0, from);
-  if (pending_.size() > kLongest) {
-    add(lines, "info", step, pending_);
-    pending_.clear();
+  for (size_t end; (end = pending.find('\n', from)) != std::string::npos; from = end + 1)
+    add(lines, "info", step, std::string_view(pending).substr(from, end - from));
+  pending.erase(0, from);
+  if (pending.size() > kLongest) {
+    add(lines, "info", step, pending);
+    pending.clear();
   }
   write(lines);
 }
 
-void BuildLog::end_output(const std::string& step) {
-  if (!pending_.empty()) say("info", step, std::exchange(pending_, {}));
+void BuildLog::end_output(const std::string& step, const std::string& whose) {
+  if (auto rest = pending_.extract(whose); rest && !rest.mapped().empty()) say("info", step, rest.mapped());
 }
 
 void BuildLog::add(std::vector<store::BuildLine>& lines, const std::string& level, const std::string& step,

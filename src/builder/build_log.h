@@ -1,6 +1,7 @@
 // What a build says, line by line, into the store: callers read it while it goes on, and afterwards.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -16,9 +17,9 @@ class BuildLog {
   BuildLog(store::Store& store, std::string build) : store_(store), build_(std::move(build)) {}
 
   void say(const std::string& level, const std::string& step, std::string_view text);
-  // Output as it comes; what is no whole line yet waits for its rest.
-  void output(const std::string& step, std::string_view bytes);
-  void end_output(const std::string& step);
+  // Output as it comes; what is no whole line yet waits for its rest. `whose`: of several programs at a time.
+  void output(const std::string& step, std::string_view bytes, const std::string& whose = "");
+  void end_output(const std::string& step, const std::string& whose = "");
 
  private:
   void add(std::vector<store::BuildLine>& lines, const std::string& level, const std::string& step,
@@ -28,7 +29,7 @@ class BuildLog {
   store::Store& store_;
   const std::string build_;
   uint64_t next_ = 0;
-  std::string pending_;
+  std::map<std::string, std::string> pending_;  // by whose it is
 };
 
 }  // namespace isola::builder

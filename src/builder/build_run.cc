@@ -12,12 +12,19 @@ using sandbox::now_millis;
 
 namespace {
 
-constexpr size_t kShown = 300;  // of a command, in an error
-constexpr sandbox::Millis kLongestBuild = 3'600'000;
-constexpr auto kLongestReady = std::chrono::minutes(10);
-constexpr auto kUsualReady = std::chrono::seconds(20);  // for a start command that has no ready command
+constexpr size_t kShown = 300;                             // of a command, in an error
+constexpr auto kUsualReady = std::chrono::seconds(20);     // for a start command that has no ready command
+constexpr auto kListens = std::chrono::milliseconds(100);  // between looks at it, while the ready command runs
+constexpr std::chrono::milliseconds kLong = std::chrono::hours(24);
+constexpr auto kLastWords = std::chrono::seconds(1);  // of one that died
+constexpr size_t kMostFrames = 64;                    // of its output, at one look
+const std::string kStarted = "started";               // whose output it is, in the log
 
 std::unexpected<Error> was_cancelled() { return fail(Code::unavailable, "the build was cancelled"); }
+
+std::string words_of(std::chrono::milliseconds time) {
+  return time.count() % 1000 ? fmt::format("{}ms", time.count()) : fmt::format("{}s", time.count() / 1000);
+}
 
 bool changes_files(const Step& step) { return step.kind != Step::Kind::env && step.kind != Step::Kind::user; }
 
@@ -47,7 +54,8 @@ BuildRun::BuildRun(Parts parts, store::BuildRecord build, Spec spec, sandbox::Ca
       spec_(std::move(spec)),
       by_(std::move(by)),
       credentials_(std::move(credentials)),
-      log_(parts_.service.store(), build_.id) {}
+      log_(parts_.service.store(), build_.id),
+      until_(std::chrono::steady_clock::now() + parts_.longest) {}
 
 BuildRun::~BuildRun() { vault::wipe(credentials_); }
 
@@ -67,6 +75,24 @@ Task<void> BuildRun::leave() {
 }
 
 Task<Result<void>> BuildRun::make() {
+  until_ = std::chrono::steady_clock::now() + parts_.longest;
+  auto made = co_await make_all();
+  // Its sandboxes end with its time, and what was under way in them says so in its own words.
+  if (!made && std::chrono::steady_clock::now() >= until_) co_return goes_on();
+  co_return made;
+}
+
+std::chrono::milliseconds BuildRun::left() const {
+  return std::chrono::ceil<std::chrono::milliseconds>(until_ - std::chrono::steady_clock::now());
+}
+
+Result<void> BuildRun::goes_on() const {
+  if (cancelled_) return was_cancelled();
+  if (left().count() > 0) return {};
+  return fail(Code::timeout, "the build took longer than " + words_of(parts_.longest) + " (builds.timeout)");
+}
+
+Task<Result<void>> BuildRun::make_all() {
   step_ = "base";
   ISOLA_CO_CHECK(co_await find_bases());
   for (size_t i = 0; i < spec_.parts.size(); ++i) {
@@ -106,7 +132,7 @@ Task<Result<sandbox::Source>> BuildRun::base_of(std::string from) {
 Task<Result<void>> BuildRun::find_bases() {
   for (const auto& from : bases_of(spec_)) {
     ISOLA_CO_TRY(bases_[from], co_await base_of(from));
-    if (cancelled_) co_return was_cancelled();
+    ISOLA_CO_CHECK(goes_on());
   }
   vault::wipe(credentials_);
   co_return read_again();
@@ -198,7 +224,7 @@ Task<Result<void>> BuildRun::build(Stage& stage) {
   for (size_t i = 0; i < stage.steps.size(); ++i) {
     const Step& step = stage.steps[i];
     step_ = std::to_string(i + 1);
-    if (cancelled_) co_return was_cancelled();
+    ISOLA_CO_CHECK(goes_on());
     const bool done = i < stage.known;
     log_.say("info", step_, stage.label + (done ? "CACHED " : "") + step.line);
     if (!done && !stage.box) ISOLA_CO_CHECK(co_await make_box(stage));
@@ -230,8 +256,9 @@ Task<Result<void>> BuildRun::make_box(Stage& stage) {
   request.limits = parts_.service.settings().default_limits;
   if (build_.cpus > 0) request.limits.cpus = build_.cpus;
   if (build_.memory_limit > 0) request.limits.memory = build_.memory_limit;
+  ISOLA_CO_CHECK(goes_on());
   request.limits.disk = std::max(request.limits.disk, build_.disk);
-  request.timeout = kLongestBuild;
+  request.timeout = left().count();
   request.metadata["isola.build"] = build_.id;
   request.network = spec_.network.empty() ? "all" : spec_.network;
   request.files_only = true;
@@ -248,9 +275,7 @@ Task<Result<void>> BuildRun::make_box(Stage& stage) {
     std::lock_guard lock(mutex_);
     boxes_.insert(created.box);
   }
-  // Whoever cancelled it meanwhile found nothing to end.
-  if (cancelled_) co_return was_cancelled();
-  co_return Result<void>();
+  co_return goes_on();  // whoever cancelled it meanwhile found nothing to end
 }
 
 Task<void> BuildRun::end_box(Stage& stage) {
@@ -297,11 +322,13 @@ Task<Result<guest::Exit>> BuildRun::follow(const sandbox::BoxPtr& box, sandbox::
   co_return co_await follow(box, std::move(running));
 }
 
-Task<Result<guest::Exit>> BuildRun::follow(const sandbox::BoxPtr& box, sandbox::Running running) {
+Task<Result<guest::Exit>> BuildRun::follow(const sandbox::BoxPtr& box, sandbox::Running running,
+                                           sandbox::Running* started) {
   for (;;) {
-    auto piece = co_await running.channel->read_frame();
+    auto piece = co_await running.channel->read_frame_for(started ? std::chrono::milliseconds(kListens) : kLong);
     if (!piece) break;
     if (piece->size() > guest::kPieceHeader) log_.output(step_, std::string_view(*piece).substr(guest::kPieceHeader));
+    if (started) ISOLA_CO_CHECK(co_await listen(*started, std::chrono::milliseconds(0)));
   }
   log_.end_output(step_);
   ISOLA_CO_TRY(std::string bytes, co_await running.channel->end());
@@ -346,6 +373,57 @@ Task<Result<void>> BuildRun::do_step(Stage& stage, const Step& step) {
   co_return fail(Code::internal, "an unknown step");
 }
 
+// What the start command says goes into the log for as long as nobody knows whether it is ready. One that fails before
+// that fails the build; one that ends well has left a daemon behind.
+Task<Result<void>> BuildRun::listen(sandbox::Running& started, std::chrono::milliseconds time) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  sandbox::Bell never;
+  for (size_t frames = 0;;) {
+    ISOLA_CO_CHECK(goes_on());
+    auto known = started.box->find_command(started.info.id);
+    const bool ended = known && known->ended != 0;
+    const bool failed = ended && (known->exit.code != 0 || known->exit.signal != 0);
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    auto wait =
+        failed ? std::chrono::milliseconds(kLastWords) : std::clamp(left, std::chrono::milliseconds(0), kListens);
+    std::optional<std::string> piece;
+    if (started.channel) piece = co_await started.channel->read_frame_for(wait);
+    if (!piece) started.channel.reset();  // nothing more comes
+    if (piece && piece->size() > guest::kPieceHeader)
+      log_.output(step_, std::string_view(*piece).substr(guest::kPieceHeader), kStarted);
+    if (piece && !piece->empty() && ++frames < kMostFrames) continue;
+    if (failed) {
+      log_.end_output(step_, kStarted);
+      std::string shown = spec_.start.size() > kShown ? spec_.start.substr(0, kShown) + "…" : spec_.start;
+      std::string how = known->exit.signal != 0 ? fmt::format("signal {}", known->exit.signal)
+                                                : fmt::format("exit status {}", known->exit.code);
+      co_return fail(Code::invalid, "the start command '" + shown + "' ended before it was ready: " + how);
+    }
+    if (left.count() <= 0) co_return Result<void>();
+    if (!piece) (void)co_await never.wait_for(never.ticket(), wait);
+    frames = 0;
+  }
+}
+
+Task<Result<void>> BuildRun::wait_until_ready(Stage& stage, sandbox::Running& started) {
+  const std::chrono::milliseconds most = parts_.longest_ready;
+  if (spec_.ready.empty()) co_return co_await listen(started, std::min<std::chrono::milliseconds>(kUsualReady, most));
+  auto until = std::chrono::steady_clock::now() + most;
+  for (std::chrono::milliseconds pause(100);; pause = std::min(pause * 2, std::chrono::milliseconds(2000))) {
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    if (left.count() <= 0)
+      co_return fail(Code::timeout, "the start command was not ready within " + words_of(most) +
+                                        " (builds.ready_timeout): '" + spec_.ready + "' says no");
+    auto ask = command(stage);
+    ask.shell = spec_.ready;
+    ask.timeout = left;
+    ISOLA_CO_TRY(sandbox::Running asking, co_await parts_.service.run(stage.box, std::move(ask)));
+    ISOLA_CO_TRY(guest::Exit exit, co_await follow(stage.box, std::move(asking), &started));
+    if (exit.code == 0 && exit.signal == 0) co_return Result<void>();
+    ISOLA_CO_CHECK(co_await listen(started, std::min(pause, left)));
+  }
+}
+
 // What runs in every sandbox of the template: it is started, waited for, and kept as it runs.
 Task<Result<void>> BuildRun::start_what_runs(Stage& stage) {
   if (!stage.box) ISOLA_CO_CHECK(co_await make_box(stage));
@@ -353,23 +431,11 @@ Task<Result<void>> BuildRun::start_what_runs(Stage& stage) {
   auto spec = command(stage);
   spec.shell = spec_.start;
   ISOLA_CO_TRY(sandbox::Running started, co_await parts_.service.run(stage.box, spec));
-  parts_.service.detach(std::move(started));
-  sandbox::Bell never;
-  if (spec_.ready.empty()) (void)co_await never.wait_for(never.ticket(), kUsualReady);
-  auto until = std::chrono::steady_clock::now() + kLongestReady;
-  std::chrono::milliseconds pause(100);
-  while (!spec_.ready.empty()) {
-    auto ask = command(stage);
-    ask.shell = spec_.ready;
-    ask.timeout = kLongestReady;
-    ISOLA_CO_TRY(guest::Exit exit, co_await follow(stage.box, std::move(ask)));
-    if (exit.code == 0 && exit.signal == 0) break;
-    if (cancelled_) co_return was_cancelled();
-    if (std::chrono::steady_clock::now() > until)
-      co_return fail(Code::timeout, "the start command was not ready within 10 minutes: '" + spec_.ready + "' says no");
-    (void)co_await never.wait_for(never.ticket(), pause);
-    pause = std::min(pause * 2, std::chrono::milliseconds(2000));
-  }
+  parts_.service.detach({stage.box, started.info, nullptr, stage.box->use()});  // its end is heard of
+  ISOLA_CO_CHECK(co_await wait_until_ready(stage, started));
+  ISOLA_CO_CHECK(co_await listen(started, std::chrono::milliseconds(0)));
+  log_.end_output(step_, kStarted);
+  started.channel.reset();
   log_.say("info", "finalize", "READY");
   sandbox::SnapshotRequest keep;
   keep.memory = true;

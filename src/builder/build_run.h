@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -40,7 +41,9 @@ class BuildRun {
     sandbox::Service& service;
     ContextStore& contexts;
     Pull pull;
-    MayPull may_pull;  // asked before each of them
+    MayPull may_pull;                                                   // asked before each of them
+    std::chrono::milliseconds longest{std::chrono::hours(1)};           // all of it, from the first step on
+    std::chrono::milliseconds longest_ready{std::chrono::minutes(10)};  // of that, until what it starts is ready
   };
   // `credentials`: for what it fetches, as an auth.json. They are kept here alone, until the bases are there.
   BuildRun(Parts parts, store::BuildRecord build, Spec spec, sandbox::Caller by, std::string credentials = {});
@@ -73,6 +76,9 @@ class BuildRun {
     sandbox::BoxPtr box;
   };
 
+  Task<Result<void>> make_all();
+  std::chrono::milliseconds left() const;
+  Result<void> goes_on() const;  // it was not cancelled, and has time
   Task<Result<void>> find_bases();
   Result<void> read_again();
   Task<Result<sandbox::Source>> base_of(std::string from);
@@ -83,9 +89,13 @@ class BuildRun {
   Task<void> end_box(Stage& stage);
   Task<Result<void>> do_step(Stage& stage, const Step& step);
   Task<Result<void>> start_what_runs(Stage& stage);
+  Task<Result<void>> wait_until_ready(Stage& stage, sandbox::Running& started);
+  Task<Result<void>> listen(sandbox::Running& started, std::chrono::milliseconds time);
   Task<Result<void>> run(const sandbox::BoxPtr& box, sandbox::CommandSpec spec, std::string shown);
   Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::CommandSpec spec);
-  Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::Running running);
+  // `started`: what has to go on meanwhile, and is listened to.
+  Task<Result<guest::Exit>> follow(const sandbox::BoxPtr& box, sandbox::Running running,
+                                   sandbox::Running* started = nullptr);
   // Where relative paths begin.
   std::string folder(const std::string& cwd, const std::string& user) const;
   sandbox::CommandSpec command(const Stage& stage) const;
@@ -103,6 +113,7 @@ class BuildRun {
   const sandbox::Caller by_;
   std::string credentials_;  // until the bases are there
   BuildLog log_;
+  std::chrono::steady_clock::time_point until_;
   std::string step_;  // which one is under way, for the log: "base", "1", …, "finalize"
   std::map<std::string, sandbox::Source> bases_;
   std::vector<std::unique_ptr<Stage>> stages_;  // those that are copied from

@@ -126,7 +126,8 @@ Result<void> Builder::begin(const std::string& template_id, const std::string& b
     ISOLA_TRY(auto record, store().find_build(template_id, build));
     ISOLA_TRY(Spec declared, spec_of(record.spec));
     spec.tags = declared.tags;
-    BuildRun::Parts parts{*parts_.service, contexts_, parts_.pull, parts_.may_pull};
+    BuildRun::Parts parts{*parts_.service, contexts_,      parts_.pull,
+                          parts_.may_pull, parts_.longest, parts_.longest_ready};
     job = std::make_shared<BuildRun>(std::move(parts), record, std::move(spec), std::move(by), std::move(credentials));
     auto same = [&](const auto& one) { return one.second->project() == record.project; };
     if (static_cast<size_t>(std::ranges::count_if(jobs_, same)) >= kMostWaiting)

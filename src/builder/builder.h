@@ -37,6 +37,8 @@ class Builder : public std::enable_shared_from_this<Builder> {
     Pull pull = {};      // fetches images; empty: none are
     // Whether builds may have an image at all, before anything is fetched; the error says why not.
     MayPull may_pull = {};
+    std::chrono::milliseconds longest{std::chrono::hours(1)};           // a build, from its first step on
+    std::chrono::milliseconds longest_ready{std::chrono::minutes(10)};  // of that, until what it starts is ready
   };
   explicit Builder(Parts parts) : parts_(std::move(parts)), contexts_(parts_.folder) {}
 

@@ -191,6 +191,16 @@ Result<int> audit_export(const Common& common, const AuditOptions& options) {
   return 0;
 }
 
+// Where several ran at that moment: all of them.
+std::string task_of(const ledger::Event& event, const json& data) {
+  if (!data.is_object() || !data.contains("tasks") || !data["tasks"].is_array()) return event.task;
+  std::string all;
+  for (const auto& task : data["tasks"])
+    if (task.is_string())  // an empty one: a command without a task
+      all += (all.empty() ? "" : ",") + (task.get<std::string>().empty() ? "-" : task.get<std::string>());
+  return all;
+}
+
 Result<int> audit_secret(const Common& common, const AuditOptions& options) {
   AuditPlace place = audit_place(common.data_dir);
   ISOLA_CHECK(step_down(place.folder));
@@ -213,8 +223,9 @@ Result<int> audit_secret(const Common& common, const AuditOptions& options) {
     // Beyond a rate uses of one place are one entry.
     if (data.is_object() && data.contains("count") && data["count"].is_number())
       how += fmt::format("{}{} times", how.empty() ? "" : " ", data["count"].get<int64_t>());
-    table.add({format_moment(event.time), std::string(to_string(event.kind)), event.project, event.sandbox, event.task,
-               event.actor, text_of(data, "name", text_of(data, "host", text_of(data, "endpoint", ""))), how});
+    table.add({format_moment(event.time), std::string(to_string(event.kind)), event.project, event.sandbox,
+               task_of(event, data), event.actor,
+               text_of(data, "name", text_of(data, "host", text_of(data, "endpoint", ""))), how});
   }));
   if (common.json)
     print_json(all);

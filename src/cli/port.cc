@@ -47,7 +47,8 @@ Result<void> ports(const Common& common, const PortOptions& options) {
       print(text_of(link, "url", api.server().url + text_of(link, "path") + "?" + text_of(link, "query")) + "\n");
     if (text_of(link, "url", "").empty())
       std::fprintf(stderr,
-                   "isola: this server has no domain, so a link alone leads to no sandbox: ask %s for it with the "
+                   "isola: this server has no domain and is not on loopback alone, so a link by itself leads to no "
+                   "sandbox: ask %s for it with the "
                    "headers X-Isola-Sandbox: %s and X-Isola-Port: %u\n",
                    api.server().url.c_str(), id.c_str(), static_cast<unsigned>(options.port));
     return {};

@@ -2,6 +2,7 @@
 // there are loop devices; slower to make than the others (copy, attach, mount: about a millisecond).
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@
 #include "image/tree.h"
 #include "kernel/fault.h"
 #include "kernel/mount.h"
+#include "kernel/process.h"
 
 namespace isola::image {
 
@@ -39,6 +41,53 @@ bool is_mount_point(const std::string& folder) {
   return ::stat(folder.c_str(), &here) == 0 && ::stat((folder + "/..").c_str(), &above) == 0 &&
          here.st_dev != above.st_dev;
 }
+
+// A filesystem that is held: everything of it is in its file, and stays as it is, until it may go on. Whoever writes to
+// it waits meanwhile, and no signal wakes him: so a process that does nothing else lets it go on where the one that
+// copies is killed in the middle.
+class Hold {
+ public:
+  static Result<Hold> take(int folder) {
+    if (int e = fault::at("fifreeze")) return sys_error("cannot hold the layer", e);
+    ISOLA_TRY(auto ends, kernel::make_pipe());
+    Hold hold;
+    hold.folder_ = folder;
+    hold.alive_ = std::move(ends.second);
+    ISOLA_TRY(hold.keeper_, kernel::spawn(0, [&] {
+                hold.alive_.reset();
+                char byte = 0;
+                while (::read(ends.first.get(), &byte, 1) < 0 && errno == EINTR) {
+                }
+                return ::ioctl(folder, FITHAW, 0) < 0 && errno != EINVAL ? 1 : 0;
+              }));
+    if (::ioctl(folder, FIFREEZE, 0) < 0) {
+      const int why = errno;
+      (void)!::write(hold.alive_.get(), "", 1);
+      return sys_error("cannot hold the layer", why);
+    }
+    return hold;
+  }
+  Result<void> end() {
+    // It goes on by itself when the pipe ends, which is too late for whoever looks at it next.
+    const bool thawed = ::ioctl(folder_, FITHAW, 0) == 0;
+    const int why = errno;
+    alive_.reset();
+    if (!thawed) return sys_error("cannot let the layer go on", why);
+    return {};
+  }
+  Hold(Hold&&) = default;
+  Hold& operator=(Hold&&) = delete;
+  ~Hold() {
+    alive_.reset();
+    if (keeper_.pidfd) kernel::wait_for(keeper_.pid);
+  }
+
+ private:
+  Hold() = default;
+  int folder_ = -1;
+  Fd alive_;  // its other end is the keeper's
+  kernel::Child keeper_;
+};
 
 class Ext4FileStore : public LayerStore {
  public:
@@ -136,12 +185,15 @@ class Ext4FileStore : public LayerStore {
     ISOLA_CHECK(check_reserve(files_, options_));
     Fd fd(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd) return sys_error("cannot open the layer " + id);
-    // Everything of the filesystem is in its file, and it stays as it is, until it may go on.
-    if (int e = fault::at("fifreeze")) return sys_error("cannot hold the layer " + id, e);
-    if (::ioctl(fd.get(), FIFREEZE, 0) < 0) return sys_error("cannot hold the layer " + id);
+    ISOLA_TRY(Hold hold, Hold::take(fd.get()));
+    if (int signal = fault::at("layer_held")) ::raise(signal);
     auto copied = sparse_copy(file(id), file(to));
-    if (::ioctl(fd.get(), FITHAW, 0) < 0 && copied) copied = sys_error("cannot let the layer " + id + " go on");
+    auto let_go = hold.end();
     if (!copied) return copied;
+    if (!let_go) {
+      ::unlink(file(to).c_str());
+      return let_go;
+    }
     Fd copy(::open(file(to).c_str(), O_RDONLY | O_CLOEXEC));
     if (!copy || ::fsync(copy.get()) < 0) {
       auto error = sys_error("cannot put the layer " + to + " on disk");

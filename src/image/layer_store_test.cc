@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 
 #include <functional>
 #include <map>
+#include <string_view>
 
 #include "base/fd.h"
 #include "base/file.h"
@@ -121,6 +123,24 @@ TEST_P(LayerStoreTest, ACopyStaysAsItWas) {
   ASSERT_TRUE(store_->sync("frozen"));
   ASSERT_TRUE(store_->destroy("frozen"));
   EXPECT_TRUE(list().empty());
+}
+
+// Whoever copies may be killed in the middle: the layer's own sandbox writes on.
+TEST_P(LayerStoreTest, ACopyThatIsKilledHoldsNobody) {
+  if (!fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  std::string upper = create("one") + "/upper";
+  ASSERT_TRUE(replace_file(upper + "/file", "before"));
+  int status = in_other_process([&] {
+    if (!fault::arm("layer_held:1:" + std::to_string(SIGKILL))) return false;
+    return store_->copy("one", "frozen").has_value();
+  });
+  fault::disarm();
+  // Only this kind holds anything.
+  EXPECT_EQ(WIFSIGNALED(status), std::string_view(GetParam()) == "ext4-file") << status;
+  ASSERT_TRUE(replace_file(upper + "/file", "after"));
+  auto again = store_->copy("one", "copy");
+  EXPECT_TRUE(again) << again.error().message;
+  for (const auto& id : list()) EXPECT_TRUE(store_->destroy(id)) << id;
 }
 
 // Three layers over each other, as of a sandbox that was forked and forked again, seen as it sees them.

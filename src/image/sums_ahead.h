@@ -32,16 +32,23 @@ class SumsAhead {
   void start();  // where that is not possible, finish() knows nothing, and nobody is worse off
   KnownSums finish();
   size_t chunks() const { return chunks_; }  // that are known by now
+  size_t lists() const { return lists_; }    // how often the folder was read
 
  private:
+  struct Followed {
+    Fd file;
+    uint64_t sent = 0;  // bytes that are on their way to the disk
+  };
   void follow();
+  bool files_came();  // what was said until now; whether the folder has other files than before
+  void list();
   bool look();  // false: there was nothing new
 
   std::string folder_, prefix_;
   Fd changes_, stop_;
   KnownSums known_;
-  std::map<std::string, Fd> open_;
-  std::atomic<size_t> chunks_ = 0;
+  std::map<std::string, Followed> open_;
+  std::atomic<size_t> chunks_ = 0, lists_ = 0;
   std::thread thread_;
 };
 

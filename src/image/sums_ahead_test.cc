@@ -74,6 +74,25 @@ TEST_F(SumsAheadTest, GetsAheadOfTheEnd) {
   EXPECT_EQ(ahead.finish()["pages-1.img"], whole->chunks);
 }
 
+TEST_F(SumsAheadTest, FollowsFilesThatComeLaterAndReadsTheFolderForNothingElse) {
+  SumsAhead ahead(folder_, "pages-");
+  ahead.start();
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  auto chunks = [&](size_t wanted) {
+    while (ahead.chunks() < wanted && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    return ahead.chunks();
+  };
+  size_t wanted = 0;
+  for (const char* name : {"pages-1.img", "pages-2.img"}) {
+    Fd file = append_to(name);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(write_all(file.get(), bytes(kChunk)));
+      ASSERT_EQ(chunks(++wanted), wanted) << name;
+    }
+  }
+  EXPECT_LE(ahead.lists(), 3u) << "at the start, and when a file came";
+}
+
 TEST_F(SumsAheadTest, AFileThatBecameShorterIsAnError) {
   SumsAhead ahead(folder_, "pages-");
   Fd file = append_to("pages-1.img");

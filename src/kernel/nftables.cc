@@ -257,10 +257,11 @@ NftRule NftRule::reject() && {
 
 #undef ISOLA_NFT_PART
 
-NftBatch::NftBatch(std::string table) : table_(std::move(table)) {
-  messages_.emplace_back([this](NetlinkBatch& out, bool) {
+NftBatch::NftBatch(std::string table, Life life) : table_(std::move(table)) {
+  messages_.emplace_back([this, life](NetlinkBatch& out, bool) {
     std::unique_ptr<nftnl_table, decltype(&nftnl_table_free)> t(nftnl_table_alloc(), nftnl_table_free);
     nftnl_table_set_str(t.get(), NFTNL_TABLE_NAME, table_.c_str());
+    if (life == Life::with_socket) nftnl_table_set_u32(t.get(), NFTNL_TABLE_FLAGS, NFT_TABLE_F_OWNER);
     out.add("make the packet table", message_type(NFT_MSG_NEWTABLE), NLM_F_CREATE | NLM_F_EXCL, [&](nlmsghdr* m) {
       family_header(m, NFPROTO_INET);
       nftnl_table_nlmsg_build_payload(m, t.get());

@@ -61,7 +61,9 @@ struct NftChain {
 // One table of family inet with its chains and rules, made all at once or not at all.
 class NftBatch {
  public:
-  explicit NftBatch(std::string table);
+  // `with_socket`: the kernel takes the table away when the socket that made it is closed, by whatever end.
+  enum class Life { stays, with_socket };
+  explicit NftBatch(std::string table, Life life = Life::stays);
   NftBatch(const NftBatch&) = delete;
   NftBatch& operator=(const NftBatch&) = delete;
   void chain(const NftChain& chain);

@@ -133,29 +133,33 @@ void Cells::seal_next() {
   std::string id = *next;
   to_seal_.erase(next);
   sealing_ = id;
-  auto over = [this, id](const Result<std::string>& sealed) {
-    const bool stopped = std::exchange(sealing_stopped_, false);
+  auto over = [this, id](const Result<std::string>& sealed, bool begun) {
+    const bool stopped = std::exchange(sealing_stopped_, false), there = kept_.contains(id);
     sealing_.clear();
     sealing_fd_ = -1;
     turn_over(images_line_);
-    if (!sealed && stopped && kept_.contains(id) && !packing_.contains(id))
-      to_seal_.insert(id);
-    else if (!sealed && sealed.error().code != Code::not_found && kept_.contains(id))
+    // Nor is one given up for which there was no process to be had.
+    if (!sealed && (stopped || !begun) && there && !packing_.contains(id)) to_seal_.insert(id);
+    if (!sealed && !stopped && sealed.error().code != Code::not_found && there)
       log::error("launcher", "image {}: {}", id, sealed.error().message);
     if (auto waits = std::exchange(after_seal_, nullptr)) waits();
-    seal_next();
+    begun || stopped ? seal_next() : seal_later(std::chrono::seconds(1));
   };
   in_turn(images_line_, [this, id, over] {
     if (is_being_launched(id)) {
       sealing_stopped_ = true;
-      return over(fail(Code::unavailable, "it is being launched"));
+      return over(fail(Code::unavailable, "it is being launched"), false);
     }
     auto work = [store = store_, id](kernel::Helper::Talk&) -> Result<std::string> {
       (void)::nice(10);
       ISOLA_CHECK(store.seal(id));
       return "";
     };
-    sealing_fd_ = ask_aside({.name = "isola-check"}, work, over);
+    auto begun = std::make_shared<bool>(false);
+    auto done = [over, begun](const Result<std::string>& sealed) { over(sealed, *begun); };
+    const int fd = ask_aside({.name = "isola-check"}, work, done);
+    *begun = fd >= 0;
+    if (*begun && sealing_ == id) sealing_fd_ = fd;
   });
 }
 

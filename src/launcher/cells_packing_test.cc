@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "image/packed_image.h"
 #include "image/tree.h"
+#include "kernel/fault.h"
 #include "kernel/mount.h"
 #include "launcher/cells.h"
 #include "launcher/run_until_test.h"
@@ -221,6 +222,23 @@ TEST_F(CellsPacking, WhatIsDroppedIsNotSealedToItsEnd) {
   ASSERT_TRUE(cells_->drop_image(image.id));
   EXPECT_TRUE(until([&] { return !pids().contains(*sealer.begin()); })) << "it goes on";
   lock.reset();
+}
+
+TEST_F(CellsPacking, WhatNobodyCouldBeginToSealIsSealedLater) {
+  if (!kernel::fault::kCompiledIn) GTEST_SKIP() << "this build has no fault injection";
+  std::vector<image::Image> images = {make(true, false), make(true, false)};
+  std::ranges::sort(images, {}, &image::Image::id);  // in which order they are sealed
+  Fd lock(::open((store_->root() + "/" + images[1].id + "/lock").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);  // the sealer's last step waits for that
+  start();
+  const size_t before = children();
+  ASSERT_TRUE(kernel::fault::arm("clone:1:" + std::to_string(EAGAIN)));
+  EXPECT_TRUE(until([&] { return !store_->find(images[0].id)->files.front().sha256.empty(); })) << "it was given up";
+  kernel::fault::disarm();
+  // And whoever seals the next one can be stopped.
+  ASSERT_TRUE(until([&] { return children() == before + 1; })) << "the sealer";
+  ASSERT_TRUE(cells_->drop_image(images[1].id));
+  EXPECT_TRUE(until([&] { return children() == before; })) << "it goes on";
 }
 
 // To look for a layer is to attach a device and to mount it, with this store.

@@ -108,7 +108,10 @@ Result<std::map<std::string, ledger::Usage>> Accounts::told_since(const Box& box
       auto data = nlohmann::json::parse(event.data, nullptr, false);
       if (!data.is_object()) continue;
       if (command && data.value("counted", true)) ++told[event.task].commands;
-      if (!command) told[event.task].bytes_out += data.value("bytes_out", uint64_t{0});
+      if (command) continue;
+      auto tasks = data.value("tasks", std::vector<std::string>(1, event.task));
+      const ledger::Usage used{.bytes_out = data.value("bytes_out", uint64_t{0})};
+      for (size_t i = 0; i < tasks.size(); ++i) told[tasks[i]] += part_of(used, i, tasks.size());
     }
     if (!ledger::goes_on(events, filter)) return told;
     filter.before = events.back().seq;
@@ -203,16 +206,15 @@ void Accounts::charge(Box& box, const launcher::StatsReply& stats) {
   for (const auto& [task, commands] : meter.running) add(box, task, part_of(used, index++, count));
 }
 
-Result<void> Accounts::add_bytes(Box& box, uint64_t bytes, const std::function<Result<void>()>& tell) {
+Result<void> Accounts::add_bytes(Box& box, uint64_t bytes, const std::vector<std::string>& tasks,
+                                 const std::function<Result<void>()>& tell) {
   std::string own = box.task();
   std::lock_guard pen(pen_);
   ISOLA_CHECK(tell());
   std::lock_guard lock(mutex_);
-  const auto& running = box.meter().running;
-  uint64_t index = 0;
-  ledger::Usage used{.bytes_out = bytes};
-  if (running.empty()) add(box, own, used);
-  for (const auto& [task, commands] : running) add(box, task, part_of(used, index++, running.size()));
+  const ledger::Usage used{.bytes_out = bytes};
+  if (tasks.empty()) add(box, own, used);
+  for (size_t i = 0; i < tasks.size(); ++i) add(box, tasks[i], part_of(used, i, tasks.size()));
   return {};
 }
 

@@ -6,9 +6,9 @@
 //   accounts.write(*box);                            // rows into the ledger
 //
 // What a sandbox uses belongs to the tasks whose commands run in it at the time, in equal parts; to its own task while
-// none runs. A command is counted for the task that it names. Any thread may call. The amounts have a mutex that is
-// held for microseconds; whoever writes to the ledger, whose queue may be full, has the pen meanwhile, and nobody who
-// only looks waits for that.
+// none runs; of bytes that means: when they went out. A command is counted for the task that it names. Any thread may
+// call. The amounts have a mutex that is held for microseconds; whoever writes to the ledger, whose queue may be full,
+// has the pen meanwhile, and nobody who only looks waits for that.
 #pragma once
 
 #include <functional>
@@ -54,7 +54,9 @@ class Accounts {
   void charge(Box& box, const launcher::StatsReply& stats);
   // What is told of in the ledger by `tell` comes before the row that counts it, and no row comes between the two:
   // begin_box() finds what stands behind the newest row, and counts it, whenever a server was killed.
-  Result<void> add_bytes(Box& box, uint64_t bytes, const std::function<Result<void>()>& tell);
+  // `tasks`: whose they are, in equal parts; nobody's: the sandbox's own task's.
+  Result<void> add_bytes(Box& box, uint64_t bytes, const std::vector<std::string>& tasks,
+                         const std::function<Result<void>()>& tell);
   void set_frozen(Box& box, bool frozen);  // its wall time stands still meanwhile
   // What a snapshot took of the disk between two moments: a row of its own, under its own name.
   void charge_storage(const std::string& project, const std::string& image, uint64_t bytes, Millis from, Millis to);

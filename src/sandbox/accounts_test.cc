@@ -167,7 +167,7 @@ TEST_F(AccountsTest, WhatWasToldAndIsInNoRowIsCountedByTheNext) {
   ASSERT_TRUE(accounts_->take_command(*one, "t"));
   accounts_->tell_start(*one, "t", tell_start("{}"));
   tell_start(R"({"counted":false})")();  // a hook
-  ASSERT_TRUE(accounts_->add_bytes(*one, 1000, tell_bytes));
+  ASSERT_TRUE(accounts_->add_bytes(*one, 1000, {}, tell_bytes));
   EXPECT_EQ(after_a_kill().commands, 2U);
   EXPECT_EQ(after_a_kill().bytes_out, 1000U);
   accounts_->write(*one);
@@ -214,7 +214,7 @@ TEST_F(AccountsTest, WhoLooksDoesNotWaitForAFullLedger) {
   stuck.wait(false);
   ASSERT_TRUE(ledger_->append(event()));  // the queue is full, and nobody takes from it
   auto added = std::async(std::launch::async, [&] {
-    return accounts_->add_bytes(*one, 1000, [&] {
+    return accounts_->add_bytes(*one, 1000, {}, [&] {
       telling.count_down();
       return ledger_->append(event());
     });

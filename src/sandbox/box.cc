@@ -244,7 +244,9 @@ std::optional<Box::Dial> Box::dial() {
 
 bool Box::remember(const CommandInfo& command) {
   std::lock_guard lock(mutex_);
-  return commands_.emplace(command.id, command).second;
+  if (!commands_.emplace(command.id, command).second) return false;
+  (void)spans_.begin(command.task, command.started);
+  return true;
 }
 
 std::optional<CommandInfo> Box::find_command(const std::string& id) const {
@@ -279,6 +281,21 @@ std::vector<std::shared_ptr<CodeRun>> Box::code() const {
   return all;
 }
 
+uint64_t Box::task_begins(const std::string& task) {
+  std::lock_guard lock(mutex_);
+  return spans_.begin(task, now_millis());
+}
+
+void Box::task_ends(const std::string& task, uint64_t born) {
+  std::lock_guard lock(mutex_);
+  spans_.end(task, now_millis(), born);
+}
+
+std::vector<std::string> Box::tasks_during(Millis from, Millis to) const {
+  std::lock_guard lock(mutex_);
+  return spans_.during(from, to);
+}
+
 void Box::forget_oom_kills() {
   std::lock_guard lock(mutex_);
   for (auto& [id, command] : commands_) command.oom_kills = 0;
@@ -287,6 +304,7 @@ void Box::forget_oom_kills() {
 void Box::forget_commands() {
   std::lock_guard lock(mutex_);
   commands_.clear();
+  spans_.end_all(now_millis());
   finished_.clear();
   watched_.clear();
 }
@@ -320,6 +338,7 @@ bool Box::command_ended(const std::string& id, const guest::Exit& exit) {
   if (at == commands_.end() || at->second.ended != 0) return false;
   at->second.exit = exit;
   at->second.ended = now_millis();
+  spans_.end(at->second.task, at->second.ended, spans_.generation());  // those of before are forgotten
   finished_.push_back(id);
   if (finished_.size() > kFinishedKept) {
     commands_.erase(finished_.front());

@@ -17,6 +17,7 @@
 #include "sandbox/caller.h"
 #include "sandbox/guest_link.h"
 #include "sandbox/launcher_link.h"
+#include "sandbox/task_spans.h"
 #include "store/records.h"
 
 namespace isola::sandbox {
@@ -27,6 +28,10 @@ inline Millis now_millis() { return milliseconds_now(); }
 // The state of a thing does not allow what was asked: another call has to come first.
 inline std::unexpected<Error> conflict(std::string message) {
   return fail(Code::unavailable, std::move(message), EBUSY);
+}
+
+inline std::unexpected<Error> has_ended(const std::string& id) {
+  return fail(Code::not_found, "sandbox " + id + " has ended");
 }
 
 // What was given into its memory would be in the image.
@@ -208,6 +213,11 @@ class Box : public std::enable_shared_from_this<Box> {
   // Code that runs inside an interpreter there, for whoever has to stop it.
   void add_code(const std::shared_ptr<CodeRun>& run);
   std::vector<std::shared_ptr<CodeRun>> code() const;
+  // Of such code; of commands the box knows it.
+  uint64_t task_begins(const std::string& task);
+  void task_ends(const std::string& task, uint64_t born);
+  // Whose commands ran between two moments (task_spans.h).
+  std::vector<std::string> tasks_during(Millis from, Millis to) const;
 
   Meter& meter() { return meter_; }
   const Meter& meter() const { return meter_; }
@@ -245,6 +255,7 @@ class Box : public std::enable_shared_from_this<Box> {
   std::map<std::string, CommandInfo> commands_;
   std::set<std::string> watched_;
   std::vector<std::weak_ptr<CodeRun>> code_;
+  TaskSpans spans_;
   std::deque<std::string> finished_;  // oldest first: only so many are remembered
   Meter meter_;
   std::atomic<bool> untold_ = false;

@@ -31,7 +31,8 @@ Task<Result<std::shared_ptr<CodeRun>>> Service::begin_code(BoxPtr box, CodeRun::
 }
 
 // Counts it no more; `happened`: it was one.
-void Service::code_over(const BoxPtr& box, const std::string& task, bool happened) {
+void Service::code_over(const BoxPtr& box, const std::string& task, uint64_t span, bool happened) {
+  box->task_ends(task, span);
   if (!happened) accounts_.give_back_command(*box, task);
   if (task == box->record().task)
     accounts_.command_ends(*box, task);
@@ -40,11 +41,15 @@ void Service::code_over(const BoxPtr& box, const std::string& task, bool happene
 }
 
 CodeRun::CodeRun(std::shared_ptr<Service> service, BoxPtr box, Spec spec)
-    : service_(std::move(service)), box_(std::move(box)), spec_(std::move(spec)), id_(new_command_id()) {}
+    : service_(std::move(service)),
+      box_(std::move(box)),
+      spec_(std::move(spec)),
+      id_(new_command_id()),
+      span_(box_->task_begins(spec_.task)) {}
 
 CodeRun::~CodeRun() {
   if (started_ && !ended_) finish("abandoned", now_millis() - begun_);
-  service_->code_over(box_, spec_.task, started_);
+  service_->code_over(box_, spec_.task, span_, started_);
 }
 
 void CodeRun::started(const std::string& language, const std::string& context) {

@@ -48,6 +48,7 @@ class CodeRun {
   const BoxPtr box_;
   const Spec spec_;
   const std::string id_;
+  const uint64_t span_;  // among those of its task (task_spans.h)
   bool started_ = false, ended_ = false;
   Millis begun_ = now_millis();
   std::mutex mutex_;

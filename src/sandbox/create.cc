@@ -79,6 +79,8 @@ Result<void> Service::check(const CreateRequest& request) const {
     return fail(Code::invalid,
                 "name: use 1 to 63 of letters, digits, '-', '_' and '.', starting with a letter or digit, and nothing "
                 "that looks like an id");
+  if (request.limits.memory > store::kLargestLimit || request.limits.disk > store::kLargestLimit)
+    return fail(Code::invalid, "memory and disk: at most 1 PiB each");
   if (request.task.size() > kMaxWord || request.actor.size() > kMaxWord)
     return fail(Code::invalid, "task and actor: at most 256 bytes");
   if (request.probe.size() > kMaxLine) return fail(Code::invalid, "probe: is too long");

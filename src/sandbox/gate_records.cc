@@ -17,7 +17,10 @@ using nlohmann::json;
 namespace {
 
 constexpr char kNumber[] = "gate_event";
-constexpr size_t kLookBack = 2000;                       // entries; the launcher has at most 512 with us
+constexpr size_t kLookBack = 2000;  // entries; the launcher has at most 512 with us
+// The gate tells of many at once that happened within that time: what it holds back for a second is told at its next
+// look, which is once a second.
+constexpr Millis kMerged = 2000;
 constexpr auto kGather = std::chrono::milliseconds(20);  // one commit for all that come in that time
 constexpr auto kTryAgain = std::chrono::seconds(1);
 
@@ -62,6 +65,13 @@ json data_of(const gate::Event& event) {
   if (!event.binding.empty()) data["binding"] = event.binding, data["secret"] = event.secret;
   if (event.count > 1) data["count"] = event.count;
   return data;
+}
+
+// How long before its time it may have happened. Bytes are told at the end of what they were moved in, when the command
+// that moved them may be over and the next one's run.
+Millis before_it(const gate::Event& event) {
+  const bool bytes = event.kind == gate::Event::Kind::closed || event.kind == gate::Event::Kind::moved;
+  return (event.count > 1 ? kMerged : 0) + (bytes ? TaskSpans::kShortly : 0);
 }
 
 // Under which the launcher told of it.
@@ -117,9 +127,16 @@ Result<void> Service::record_gate(const gate::Event& event, uint64_t number) {
     if (!ended && ended.error().code != Code::not_found) return std::unexpected(ended.error());
     if (ended) box = std::make_shared<Box>(parts_.next_worker(), *ended);
   }
+  // Of whoever ran when it happened, which may be over. Where that were several nobody can tell which of them it was.
+  std::vector<std::string> tasks;
+  if (box && event.kind != gate::Event::Kind::restarted) {
+    const Millis when = event.when > 0 ? event.when : now_millis();
+    tasks = (*box)->tasks_during(when - before_it(event), when);
+    if (tasks.size() > 1) data["tasks"] = tasks;
+  }
   std::string text = data.dump(-1, ' ', false, json::error_handler_t::replace);
   if (box) {
-    entry = event_of(kind_of(event), *box, std::move(text), {}, {});
+    entry = event_of(kind_of(event), *box, std::move(text), {}, tasks.size() == 1 ? tasks.front() : std::string());
   } else {
     entry.sandbox = event.sandbox;
     entry.kind = kind_of(event);
@@ -128,7 +145,7 @@ Result<void> Service::record_gate(const gate::Event& event, uint64_t number) {
   if (event.when > 0) entry.time = event.when;  // which may be long ago
   auto tell = [&] { return parts_.ledger.append(entry); };
   if (box && event.up > 0)
-    ISOLA_CHECK(accounts_.add_bytes(**box, event.up, tell));
+    ISOLA_CHECK(accounts_.add_bytes(**box, event.up, tasks, tell));
   else
     ISOLA_CHECK(tell());
   events_.publish(entry);

@@ -6,6 +6,7 @@
 #include <boost/asio/detached.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/ids.h"
 #include "base/log.h"
@@ -27,6 +28,7 @@ constexpr size_t kMostTold = 96 << 10;  // bytes of all of a sandbox's bindings,
 constexpr Millis kTellAgain = 1000;
 constexpr size_t kToldAtOnce = 8;      // each is a process that opens values
 constexpr size_t kRevokedAtOnce = 64;  // which opens nothing
+constexpr Millis kCutOff = 60'000;     // before a server's last entry: revocations that were not carried out
 constexpr auto kLongestWait = std::chrono::hours(1);
 
 // As a shell and a file's name may have it.
@@ -135,6 +137,18 @@ void Service::record_grant(ledger::Kind kind, const store::BindingRecord& bindin
   ledger::Event event = grant_event(kind, binding, why, by);
   events_.publish(event);
   (void)append(event);
+}
+
+// The last one takes the others along to the file.
+Task<Result<void>> Service::record_durably(std::vector<ledger::Event> events) {
+  if (events.empty()) co_return Result<void>();
+  ledger::Event last = std::move(events.back());
+  events.pop_back();
+  for (const auto& event : events) {
+    ISOLA_CO_CHECK(append(event));
+    events_.publish(event);
+  }
+  co_return co_await record_durably(std::move(last));
 }
 
 std::vector<BoxPtr> Service::concerned(const store::BindingRecord& binding) {
@@ -277,24 +291,31 @@ Task<Result<store::BindingRecord>> Service::bind(BindRequest request) {
   ISOLA_CO_TRY(auto state, co_await parts_.launcher->vault_state());
   if (!state.trouble.empty()) co_return fail(Code::unavailable, "there is no vault: " + state.trouble);
   if (state.locked) co_return fail(Code::unavailable, "the vault is locked: `isola vault unlock` opens it");
-  ISOLA_CO_CHECK(parts_.store.insert_binding(record));
-  grants_bell_.ring();  // it may be the next to expire
-  // In the ledger before it is in force: a credential that went out is never unknown to have been granted.
+  // In the ledger before it is in the store, where whoever tells a gate of something else finds it, and the next
+  // server: a credential that went out is never unknown to have been granted.
   ledger::Event created = grant_event(ledger::Kind::grant_created, record, "", request.by);
-  auto written = co_await record_durably(created);
-  if (!written) {
-    (void)parts_.store.remove_binding(record.project, record.id);
-    (void)co_await tell_grants(concerned(record));  // one that was told of something else may have it already
-    co_return std::unexpected(written.error());
+  ISOLA_CO_CHECK(co_await record_durably(std::move(created)));
+  if (auto kept = parts_.store.insert_binding(record); !kept) {
+    record_grant(ledger::Kind::grant_revoked, record, kNotGranted, request.by);
+    co_return std::unexpected(kept.error());
   }
+  grants_bell_.ring();  // it may be the next to expire
   // One that cannot be opened, or that the gate does not take, is nobody's.
   auto boxes = concerned(record);
   auto tell = [self, record](BoxPtr box) { return self->grant_to(std::move(box), record); };
   auto all = std::make_shared<SideBySide>(boxes, tell);
   auto granted = co_await all->run(kToldAtOnce);
   if (!granted) {
-    (void)parts_.store.remove_binding(record.project, record.id);
-    record_grant(ledger::Kind::grant_revoked, record, "it could not be granted", request.by);
+    // First from the store, where it would go in force later: whoever is killed now leaves one that is said to be
+    // there and is not, which lets nothing out unseen.
+    auto removed = parts_.store.remove_binding(record.project, record.id);
+    if (!removed && removed.error().code != Code::not_found) {
+      record_grant(ledger::Kind::grant_created, record, kStays, request.by);
+      Error why = granted.error();
+      why.message += "; and " + record.id + " stays, and goes in force when it can: " + removed.error().message;
+      co_return std::unexpected(std::move(why));
+    }
+    record_grant(ledger::Kind::grant_revoked, record, kNotGranted, request.by);
     std::vector<store::BindingRecord> gone(1, record);
     (void)co_await tell_revoked(std::move(gone));
     co_return std::unexpected(granted.error());
@@ -338,9 +359,22 @@ Task<Result<void>> Service::unbind(std::string project, std::string id, Caller b
 // In its turn, before its network is renewed.
 Task<Result<void>> Service::drop_grants(BoxPtr box) {
   auto record = box->record();
-  ISOLA_CO_TRY(auto gone, parts_.store.remove_bindings_of_sandbox(box->id()));
-  for (const auto& binding : gone)
-    record_grant(ledger::Kind::grant_revoked, binding, "the sandbox was resumed", Caller());
+  ISOLA_CO_TRY(auto own, parts_.store.list_bindings(record.project, store::BindingScope::sandbox, box->id()));
+  constexpr char kResumed[] = "the sandbox was resumed";
+  std::vector<ledger::Event> events;
+  for (const auto& binding : own)
+    events.push_back(grant_event(ledger::Kind::grant_revoked, binding, kResumed, Caller()));
+  Result<void> dropped = co_await record_durably(std::move(events));
+  Result<std::vector<store::BindingRecord>> gone;
+  if (dropped) gone = parts_.store.remove_bindings_of_sandbox(box->id());
+  if (!gone) dropped = std::unexpected(gone.error());
+  if (!dropped) {
+    for (const auto& binding : own) record_grant(ledger::Kind::grant_created, binding, kStays, Caller());
+    co_return dropped;
+  }
+  for (const auto& binding : *gone)  // that came meanwhile
+    if (std::ranges::find(own, binding.id, &store::BindingRecord::id) == own.end())
+      record_grant(ledger::Kind::grant_revoked, binding, kResumed, Caller());
   if (!record.granted) co_return Result<void>();
   store::SandboxChange change;
   change.granted = false;
@@ -411,18 +445,80 @@ Task<Result<void>> Service::expose(BoxPtr box, CommandSpec& spec) {
   co_return Result<void>();
 }
 
+// When an earlier server last wrote something; 0: never. Of a start that failed that is not more than its begin.
+Result<Millis> Service::last_sign() {
+  ledger::EventFilter filter{.limit = 10, .newest_first = true};
+  if (parts_.ledger_before) filter.before = *parts_.ledger_before + 1;
+  for (;;) {
+    ISOLA_TRY(auto entries, parts_.ledger.query(filter));
+    for (const auto& entry : entries)
+      if (entry.kind != ledger::Kind::server_started) return entry.time;
+    if (!ledger::goes_on(entries, filter)) return 0;
+    filter.before = entries.back().seq;
+  }
+}
+
+// A server that was killed between the ledger and the store said of some that they are over, and they are not: so near
+// the end of the ledger as it died. What this start has written since may be from long after that.
+Result<void> Service::recall_grants() {
+  ISOLA_TRY(const Millis last, last_sign());
+  if (last == 0) return {};
+  ledger::EventFilter filter{.kind_prefix = "grant.", .limit = 1000, .newest_first = true};
+  filter.from = std::max<Millis>(last - kCutOff, 1);
+  std::set<std::string> seen;
+  for (;;) {
+    ISOLA_TRY(auto entries, parts_.ledger.query(filter));
+    for (const auto& entry : entries) {
+      auto data = json::parse(entry.data, nullptr, false);
+      if (!data.is_object()) continue;
+      const std::string id = data.value("binding", "");
+      if (!seen.insert(id).second || entry.kind != ledger::Kind::grant_revoked) continue;
+      auto binding = parts_.store.find_binding(entry.project, id);
+      if (!binding && binding.error().code != Code::not_found) return std::unexpected(binding.error());
+      if (!binding || (binding->expires != 0 && binding->expires <= now_millis())) continue;
+      record_grant(ledger::Kind::grant_created, *binding, "what was to take it away was cut off", Caller());
+    }
+    if (!ledger::goes_on(entries, filter)) return {};
+    filter.before = entries.back().seq;
+  }
+}
+
 // ---- time -----------------------------------------------------------------------------------------------------------
 
-Task<void> Service::end_expired() {
+// The ledger has it before the store forgets it. Nobody waits for that: the gate knows ends by itself, and whoever is
+// told of grants meanwhile is not told of these. false: not all of it could be written, and it is tried again.
+Task<bool> Service::end_expired() {
   auto over = parts_.store.expiring_bindings(now_millis() + 1);
-  if (!over) co_return;
+  if (!over) co_return false;
+  if (over->empty()) co_return true;
+  for (const auto& binding : *over) {
+    if (expired_.contains(binding.id)) continue;
+    ledger::Event event = grant_event(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
+    // Not counted among what is lost: it is said again.
+    if (auto taken = parts_.ledger.append(event); !taken) {
+      log::warn("sandbox", "what has expired stays in the store: {}", taken.error().message);
+      co_return false;
+    }
+    events_.publish(event);
+    expired_.insert(binding.id);
+  }
+  auto written = co_await flush_ledger();
+  if (!written) {
+    log::warn("sandbox", "what has expired stays in the store: {}", written.error().message);
+    co_return false;
+  }
+  bool all = true;
   std::vector<store::BindingRecord> gone;
   for (const auto& binding : *over) {
-    if (!parts_.store.remove_binding(binding.project, binding.id)) continue;
-    record_grant(ledger::Kind::grant_revoked, binding, "it has expired", Caller());
-    gone.push_back(binding);
+    auto removed = parts_.store.remove_binding(binding.project, binding.id);
+    if (removed) gone.push_back(binding);
+    if (!removed && removed.error().code != Code::not_found)
+      all = false;
+    else
+      expired_.erase(binding.id);
   }
   if (!gone.empty()) (void)co_await tell_revoked(std::move(gone));
+  co_return all;
 }
 
 // Ends what has expired, fetches anew what sources have, and tells again what could not be told.
@@ -430,7 +526,7 @@ Task<void> Service::watch_grants() {
   auto self = shared_from_this();
   while (ready_) {
     uint64_t ticket = grants_bell_.ticket();
-    co_await end_expired();
+    const bool ended = co_await end_expired();
     std::vector<std::string> due;
     const Millis now = now_millis();
     Millis next = now + std::chrono::duration_cast<std::chrono::milliseconds>(kLongestWait).count();
@@ -451,8 +547,8 @@ Task<void> Service::watch_grants() {
       std::lock_guard lock(grants_mutex_);
       for (const auto& [id, when] : grants_due_) next = std::min(next, when);
     }
-    // At least a moment: a store that cannot write must not make this spin.
-    auto wait = std::chrono::milliseconds(std::max<Millis>(next - now_millis(), 50));
+    // At least a moment: a store or a ledger that cannot write must not make this spin.
+    auto wait = std::chrono::milliseconds(std::max<Millis>(next - now_millis(), ended ? 50 : kTellAgain));
     (void)co_await grants_bell_.wait_for(ticket, wait);
   }
 }

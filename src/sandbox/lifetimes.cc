@@ -34,6 +34,19 @@ Millis when_up(const store::SandboxRecord& record) {
   return record.lifetime.delete_after ? record.asleep + record.lifetime.delete_after : 0;
 }
 
+// Whether that time is up as its record is now: whoever extended it has his answer, though the old clock was just
+// being heard, or somebody else's turn was waited for.
+bool is_up(const store::SandboxRecord& record, EndReason reason, Millis last_active) {
+  if (reason == EndReason::deadline) {
+    Millis when = when_up(record);
+    return when != 0 && now_millis() >= when;
+  }
+  if (reason == EndReason::idle)  // one that sleeps has no such clock
+    return !store::is_asleep(record.state) && !comes_back(record) && record.lifetime.idle_limit != 0 &&
+           now_millis() - last_active >= record.lifetime.idle_limit;
+  return true;
+}
+
 }  // namespace
 
 // Later: whoever made or changed it does not wait for its clocks.
@@ -116,28 +129,39 @@ Task<void> Service::end_of_time(BoxPtr box, EndReason reason, std::string detail
   bool keep = at_end != store::AtEnd::kill && reason != EndReason::limit && !store::is_asleep(box->state());
   if (store::is_asleep(box->state()) && reason == EndReason::deadline)
     detail = "nobody resumed it for as long as its delete_after";
+  auto due = [box, reason](const store::SandboxRecord& record) {
+    return is_up(record, reason, box->in_use() ? now_millis() : box->last_active());
+  };
+  auto still = [box, due] { return due(box->record()); };
   if (!keep) {
-    (void)co_await kill(box, reason, detail);
+    Caller nobody;
+    (void)co_await kill(box, reason, detail, nobody, due);
+    if (!over(box)) arm(box);
     co_return;
   }
   // That it could not be written down yet, too: it sleeps, and nothing more is to be done to it.
   auto done = [&] { return over(box) || store::is_asleep(box->state()) || comes_back(box->record()); };
   bool idle = reason == EndReason::idle;
-  PauseRequest whole{.memory = at_end == store::AtEnd::pause, .why = detail, .unless_used = idle};
+  PauseRequest whole{.memory = at_end == store::AtEnd::pause, .why = detail, .unless_used = idle, .still = still};
   auto paused = co_await pause(box, whole);
   if (paused || done()) co_return;
-  if (idle && box->in_use()) co_return arm(box);  // somebody came
+  if ((idle && box->in_use()) || !still()) co_return arm(box);  // somebody came, or gave it more time
   Error why = paused.error();
   if (whole.memory && why.code != Code::exhausted) {
     log::warn("sandbox", "{} cannot be paused with its memory: {}", box->id(), why.message);
-    PauseRequest files{.memory = false, .why = detail + " (its memory could not be kept: " + why.message + ")"};
+    PauseRequest files{
+        .memory = false, .why = detail + " (its memory could not be kept: " + why.message + ")", .still = still};
     paused = co_await pause(box, files);
     if (paused || done()) co_return;
+    if (!still()) co_return arm(box);
   }
   detail += "; it could not be paused: " + paused.error().message;
   log::warn("sandbox", "{}: {}", box->id(), detail);
-  auto frozen = co_await freeze(box, detail);
-  if (!frozen && box->state() != State::frozen) (void)co_await kill(box, reason, detail);
+  Caller nobody;
+  auto frozen = co_await freeze(box, detail, nobody, still);
+  if (frozen || box->state() == State::frozen) co_return;
+  (void)co_await kill(box, reason, detail, nobody, due);
+  if (!over(box)) arm(box);
 }
 
 // The launcher could not end it. Nobody else will think of it again.

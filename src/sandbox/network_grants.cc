@@ -25,6 +25,8 @@ std::vector<std::string> ids_in_order(size_t count) {
   return ids;
 }
 
+constexpr char kChangeRefused[] = "a change was refused";
+
 std::string own_name(const std::string& sandbox, const std::string& binding) { return sandbox + "." + binding; }
 
 }  // namespace
@@ -89,41 +91,55 @@ Task<Result<Service::NewGrants>> Service::write_network_grants(BoxPtr box, std::
     record.body = body.dump();
     out.now.bindings.push_back(std::move(record));
   }
-  ISOLA_CO_TRY(out.before, parts_.store.replace_network_grants(box->id(), out.now));
-  for (const auto& binding : out.before.bindings)
-    record_grant(ledger::Kind::grant_revoked, binding, "the sandbox's network was changed", by);
-  // In the ledger before it is in force, as with every grant; the last one takes the others along to the file.
-  for (size_t i = 0; i < out.now.bindings.size(); ++i) {
-    ledger::Event created = grant_event(ledger::Kind::grant_created, out.now.bindings[i], "", by);
-    if (i + 1 < out.now.bindings.size()) {
-      events_.publish(created);
-      (void)append(created);
-      continue;
-    }
-    auto written = co_await record_durably(created);
-    if (written) continue;
-    undo_network_grants(box, out, by);
-    co_return std::unexpected(written.error());
+  ISOLA_CO_TRY(auto replaced, parts_.store.list_bindings(box->project(), store::BindingScope::sandbox, box->id()));
+  std::erase_if(replaced, [](const auto& one) { return !one.of_network; });
+  // In the ledger before it is in the store, as with every grant; and so is the end of what was there before.
+  std::vector<ledger::Event> events;
+  for (const auto& binding : replaced)
+    events.push_back(grant_event(ledger::Kind::grant_revoked, binding, "the sandbox's network was changed", by));
+  for (const auto& binding : out.now.bindings)
+    events.push_back(grant_event(ledger::Kind::grant_created, binding, "", by));
+  auto kept = co_await record_durably(std::move(events));
+  if (kept) {
+    auto before = parts_.store.replace_network_grants(box->id(), out.now);
+    if (before)
+      out.before = std::move(*before);
+    else
+      kept = std::unexpected(before.error());
+  }
+  if (!kept) {
+    for (const auto& binding : out.now.bindings) record_grant(ledger::Kind::grant_revoked, binding, kNotGranted, by);
+    for (const auto& binding : replaced) record_grant(ledger::Kind::grant_created, binding, kChangeRefused, by);
+    co_return std::unexpected(kept.error());
   }
   for (const auto& secret : out.now.secrets) {
     auto sealed = co_await seal_again_if_rotated(secret);
     if (sealed) continue;
-    undo_network_grants(box, out, by);
+    co_await undo_network_grants(box, out, by);
     co_return std::unexpected(sealed.error());
   }
   co_return out;
 }
 
-void Service::undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by) {
+Task<void> Service::undo_network_grants(BoxPtr box, NewGrants grants, Caller by) {
+  auto self = shared_from_this();
+  std::vector<ledger::Event> events;
   for (const auto& binding : grants.now.bindings)
-    record_grant(ledger::Kind::grant_revoked, binding, "it could not be granted", by);
-  if (auto back = parts_.store.replace_network_grants(box->id(), grants.before)) {
-    for (const auto& binding : grants.before.bindings)
-      record_grant(ledger::Kind::grant_created, binding, "a change was refused", by);
-    return;
-  }
-  // One of its secrets is gone, or the store cannot write: without any, then.
-  (void)parts_.store.replace_network_grants(box->id(), store::NetworkGrants());
+    events.push_back(grant_event(ledger::Kind::grant_revoked, binding, kNotGranted, by));
+  for (const auto& binding : grants.before.bindings)
+    events.push_back(grant_event(ledger::Kind::grant_created, binding, kChangeRefused, by));
+  auto written = co_await record_durably(std::move(events));
+  if (written && parts_.store.replace_network_grants(box->id(), grants.before)) co_return;
+  // One of its secrets is gone, or something cannot be written: without any, then.
+  const bool emptied = parts_.store.replace_network_grants(box->id(), store::NetworkGrants()).has_value();
+  for (const auto& binding : grants.before.bindings)
+    record_grant(ledger::Kind::grant_revoked, binding, kNotGranted, by);
+  if (emptied && written) co_return;
+  for (const auto& binding : grants.now.bindings)
+    if (emptied)
+      record_grant(ledger::Kind::grant_revoked, binding, kNotGranted, by);
+    else
+      record_grant(ledger::Kind::grant_created, binding, kStays, by);
 }
 
 Task<Result<void>> Service::apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants) {
@@ -154,15 +170,20 @@ Task<Result<void>> Service::copy_grants(store::SandboxRecord from, BoxPtr to, Ca
       ISOLA_CO_CHECK(parts_.store.insert_secret(secret));
       ISOLA_CO_CHECK(co_await seal_again_if_rotated(secret));
     }
-    ISOLA_CO_CHECK(parts_.store.insert_binding(binding));
-    // In the ledger before it is in force, as with every grant; the last one takes the others along to the file.
-    ledger::Event created = grant_event(ledger::Kind::grant_created, binding, "copied from " + from.id, by);
-    if (i + 1 == own.size()) {
-      ISOLA_CO_CHECK(co_await record_durably(created));
-    } else {
-      ISOLA_CO_CHECK(append(created));
-      events_.publish(created);
-    }
+  }
+  std::vector<ledger::Event> events;
+  for (const auto& binding : own)
+    events.push_back(grant_event(ledger::Kind::grant_created, binding, "copied from " + from.id, by));
+  auto written = co_await record_durably(std::move(events));
+  if (!written) {  // some of them may be there
+    for (const auto& binding : own) record_grant(ledger::Kind::grant_revoked, binding, kNotGranted, by);
+    co_return written;
+  }
+  for (size_t i = 0; i < own.size(); ++i) {
+    auto kept = parts_.store.insert_binding(own[i]);
+    if (kept) continue;
+    for (; i < own.size(); ++i) record_grant(ledger::Kind::grant_revoked, own[i], kNotGranted, by);
+    co_return kept;
   }
   co_return Result<void>();
 }

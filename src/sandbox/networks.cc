@@ -243,7 +243,7 @@ Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller 
   }
   if (kept) kept = parts_.store.change_sandbox(box->id(), change);
   if (!kept) {
-    if (grants) undo_network_grants(box, *grants, by);
+    if (grants) co_await undo_network_grants(box, *grants, by);
     // A gate that answered too late may have taken it all the same: what is written down comes behind it.
     if (awake) (void)co_await apply_network(box, box->record().network, asked.cut);
     co_return kept;

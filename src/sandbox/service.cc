@@ -128,6 +128,7 @@ Task<Result<void>> Service::start() {
     left.push_back({std::move(record), there_now});
   }
   ISOLA_CO_CHECK(co_await take_back(std::move(left)));
+  ISOLA_CO_CHECK(recall_grants());
   // What is left was made and never acknowledged. Ephemeral ones (isola run) belong to whoever holds their connection.
   for (const auto& summary : there) {
     if (!alive.contains(summary.id) || summary.ephemeral) continue;
@@ -369,7 +370,6 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Ca
   if (update.metadata) ISOLA_CO_CHECK(check_metadata(*update.metadata));
   Box::Turn turn = co_await box->turn();
   auto record = box->record();
-  if (update.name && *update.name != record.name) co_return fail(Code::unsupported, "a sandbox keeps its name");
   auto lifetime = record.lifetime;
   if (update.timeout) {
     Millis deadline = *update.timeout ? now_millis() + *update.timeout : 0;
@@ -397,11 +397,16 @@ Task<Result<store::SandboxRecord>> Service::update(BoxPtr box, Update update, Ca
     change.metadata = update.metadata, changed.push_back("metadata");
   if (changed.empty() && !change.lifetime) co_return record;
   ISOLA_CO_CHECK(parts_.store.change_sandbox(box->id(), change));
+  // In one step with the look at its state, as an end of its time begins in one step with the look at its clock: who is
+  // told of more time has it.
+  bool there = true;
   box->change([&](auto& r) {
+    there = r.state != State::ending && r.state != State::ended;
     r.lifetime = lifetime;
     if (change.budget) r.budget = *change.budget;
     if (change.metadata) r.metadata = *change.metadata;
   });
+  if (!there) co_return has_ended(box->id());
   if (change.lifetime || change.budget) arm(box);
   json data = {{"changed", changed}, {"deadline", lifetime.deadline}};
   this->record(ledger::Kind::sandbox_updated, box, data.dump(), by);
@@ -480,10 +485,13 @@ Task<Result<void>> Service::thaw_now(BoxPtr box, Caller by) {
 // From here on it is ending, for the first reason that came: `reason` and `detail` are what stands. On disk first:
 // whatever happens to us now, it is known that this one is to end, and why. Where that cannot be written it ends all
 // the same: a full disk is no reason to live on beyond a deadline.
-Result<void> Service::begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by) {
-  bool first = false;
+Result<void> Service::begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by,
+                                const OnlyIf& only_if) {
+  bool first = false, wanted = true;
   box->change([&](auto& r) {
     first = r.state != State::ending && r.state != State::ended;
+    wanted = !first || !only_if || only_if(r);
+    if (!wanted) return;
     if (!first) {
       reason = r.end_reason;
       detail = r.end_detail;
@@ -493,6 +501,7 @@ Result<void> Service::begin_end(const BoxPtr& box, EndReason& reason, std::strin
     r.end_reason = reason;
     r.end_detail = detail;
   });
+  if (!wanted) return conflict("there is no reason to end it any more");
   if (!first) return {};
   box->set_ender(by);
   {
@@ -544,11 +553,12 @@ Task<void> Service::commands_written(BoxPtr box, bool can_speak) {
     log::warn("sandbox", "{} ends before the ledger has its commands: {}", box->id(), written.error().message);
 }
 
-Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail, Caller by) {
+Task<Result<void>> Service::kill(BoxPtr box, EndReason reason, std::string detail, Caller by, OnlyIf only_if) {
   auto self = shared_from_this();
   if (box->state() == State::ended) co_return Result<void>();
   const State before = box->state();
-  (void)begin_end(box, reason, detail, by);
+  auto begun = begin_end(box, reason, detail, by, only_if);
+  if (!begun && box->state() != State::ending && box->state() != State::ended) co_return begun;
   co_await write_down_commands(box, before == State::running || before == State::ending);
   if (untold().has(box->id())) {
     net::any_io_executor here = co_await net::this_coro::executor;

@@ -232,7 +232,6 @@ struct Update {
   std::optional<bool> auto_resume;
   std::optional<Millis> delete_after, freeze_after, archive_after;
   std::optional<store::Labels> metadata;
-  std::optional<std::string> name;
   std::optional<store::Budget> budget;  // the whole of it
 };
 
@@ -294,6 +293,8 @@ class Service : public std::enable_shared_from_this<Service> {
       std::function<Task<Result<void>>(Service&, BoxPtr)> bring_up;
     };
     Warming warming = {};
+    // The ledger's newest entry of before this start; not given: nothing of it is this start's.
+    std::optional<uint64_t> ledger_before = {};
   };
   explicit Service(Parts parts);
   ~Service();
@@ -321,9 +322,11 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<store::SandboxPage>> list(store::SandboxFilter filter, std::string cursor, size_t limit);
   // All of it or, where anything of it is wrong, nothing.
   Task<Result<store::SandboxRecord>> update(BoxPtr box, Update update, Caller by = Caller());
-  // Whatever goes wrong, it ends: what fails now is tried again.
+  // Whatever goes wrong, it ends: what fails now is tried again. `only_if`: asked as its end begins, in one step with
+  // it; false: then not.
+  using OnlyIf = std::function<bool(const store::SandboxRecord&)>;
   Task<Result<void>> kill(BoxPtr box, EndReason reason = EndReason::killed, std::string detail = {},
-                          Caller by = Caller());
+                          Caller by = Caller(), OnlyIf only_if = {});
   // It is written down that it ends, and nobody finds it from here on; returns before everything of it is gone.
   Result<void> kill_soon(const BoxPtr& box, const Caller& by = Caller());
   Task<Result<void>> set_network(BoxPtr box, NetworkChange change, Caller by = Caller());
@@ -517,7 +520,8 @@ class Service : public std::enable_shared_from_this<Service> {
                     const Caller& by);
   Task<void> write_down_commands(BoxPtr box, bool can_speak);
   Task<void> commands_written(BoxPtr box, bool can_speak);
-  Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by);
+  Result<void> begin_end(const BoxPtr& box, EndReason& reason, std::string& detail, const Caller& by,
+                         const OnlyIf& only_if = {});
   Result<std::string> digest_of(const std::string& template_name);
   Task<Result<Created>> launch(CreateRequest request);
   bool is_ready_soon(const CreateRequest& request, const store::SandboxRecord& record);
@@ -603,6 +607,13 @@ class Service : public std::enable_shared_from_this<Service> {
   ledger::Event grant_event(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why,
                             const Caller& by);
   void record_grant(ledger::Kind kind, const store::BindingRecord& binding, const std::string& why, const Caller& by);
+  // In their order, and all of them are in the file when it returns.
+  Task<Result<void>> record_durably(std::vector<ledger::Event> events);
+  // At the start, when the sandboxes are known: what the ledger has ended and the store has not.
+  Result<void> recall_grants();
+  Result<Millis> last_sign();
+  static constexpr char kNotGranted[] = "it could not be granted";
+  static constexpr char kStays[] = "it could not be taken away";
   void record_secret(ledger::Kind kind, const store::SecretRecord& secret, const Caller& by);
   static Result<vault::PublicKey> vault_key(const launcher::VaultState& state);
   Task<Result<void>> seal_again_if_rotated(store::SecretRecord secret);
@@ -612,16 +623,16 @@ class Service : public std::enable_shared_from_this<Service> {
   Task<Result<void>> tell_revoked(std::vector<store::BindingRecord> gone);
   std::vector<BoxPtr> concerned(const store::BindingRecord& binding);
   Task<void> watch_grants();
-  Task<void> end_expired();
+  Task<bool> end_expired();
   Task<Result<void>> drop_grants(BoxPtr box);
   Task<Result<void>> copy_grants(store::SandboxRecord from, BoxPtr to, Caller by);
-  // In the sandbox's turn, before they are told to the gate: in the store, and in the ledger's file.
+  // In the sandbox's turn, before they are told to the gate: in the ledger's file, and then in the store.
   struct NewGrants {
     store::NetworkGrants before, now;
   };
   Task<Result<NewGrants>> write_network_grants(BoxPtr box, std::vector<NetworkGrant> grants, Caller by);
   // The change was refused: as it was.
-  void undo_network_grants(const BoxPtr& box, const NewGrants& grants, const Caller& by);
+  Task<void> undo_network_grants(BoxPtr box, NewGrants grants, Caller by);
   Task<Result<void>> grant_to(BoxPtr box, store::BindingRecord record);
   // The same policy with these bindings: all of them, or an error.
   Task<Result<void>> apply_with_grants(BoxPtr box, std::string policy, bool cut, const NewGrants& grants);
@@ -725,7 +736,7 @@ class Service : public std::enable_shared_from_this<Service> {
   void record_start(const BoxPtr& box, const CommandInfo& info, bool late) { record(start_event(box, info, late)); }
   Result<void> may_run(const BoxPtr& box, const std::string& task);
   friend class CodeRun;
-  void code_over(const BoxPtr& box, const std::string& task, bool happened);
+  void code_over(const BoxPtr& box, const std::string& task, uint64_t span, bool happened);
   Task<void> forget_task_of(BoxPtr box, std::string task);
 
   Parts parts_;
@@ -799,6 +810,7 @@ class Service : public std::enable_shared_from_this<Service> {
   std::string token_keys_;  // as they were read last
   Millis token_keys_read_ = 0;
   std::map<std::string, Millis> grants_due_;  // sandboxes whose bindings are to be told again, and when; under it
+  std::set<std::string> expired_;             // bindings of which the ledger was told so, and the store not yet
   Bell grants_bell_;
   EventBus events_;
   QuestionDesk questions_, searches_;  // of the ledger, of the store

@@ -44,7 +44,7 @@ class ServiceTest : public ::testing::Test {
     fake_.add(record.id);
     return record.id;
   }
-  Result<void> start(const Settings& settings = {}) {
+  Result<void> start(const Settings& settings = {}, std::optional<uint64_t> ledger_before = {}) {
     link_ = LauncherLink::make(io_, [this](bool) { return fake_.connect(); });
     service_ = std::make_shared<Service>(Service::Parts{.next_worker = [this]() -> net::io_context& { return io_; },
                                                         .launcher = link_,
@@ -52,7 +52,8 @@ class ServiceTest : public ::testing::Test {
                                                         .ledger = *ledger_,
                                                         .cache_dir = folder_.path(),
                                                         .registries = {},
-                                                        .settings = settings});
+                                                        .settings = settings,
+                                                        .ledger_before = ledger_before});
     return wait(service_->start());
   }
   BoxPtr adopted(const std::string& id) {
@@ -109,6 +110,11 @@ class ServiceTest : public ::testing::Test {
     ASSERT_TRUE(db);
     auto done = db->run(sql);
     ASSERT_TRUE(done) << done.error().message;
+  }
+  void on_ledger(const std::string& sql) {
+    auto db = sqlite::Database::open(folder_ / "ledger.db", ledger::kLedgerSchema, sqlite::Sync::normal);
+    ASSERT_TRUE(db);
+    ASSERT_TRUE(db->run(sql));
   }
 
   store::TempFolder folder_;

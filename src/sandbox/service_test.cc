@@ -179,6 +179,52 @@ TEST_F(ServiceTest, AnEndThatHasBegunIsNotFrozenOver) {
   EXPECT_EQ(stored(id).state, State::ended);
 }
 
+// The old clock is heard though somebody was told of more time: as one that ran out in the moment before.
+TEST_F(ServiceTest, MoreTimeIsNotTakenBackByTheOldClock) {
+  const Millis soon = now_millis() + 200;
+  std::vector<std::string> ids;
+  for (auto at_end : {store::AtEnd::kill, store::AtEnd::pause, store::AtEnd::stop})
+    ids.push_back(left(State::running, [&](auto& r) {
+      r.lifetime.at_end = at_end;
+      r.lifetime.deadline = soon;
+    }));
+  ASSERT_TRUE(start());
+  for (const auto& id : ids) adopted(id)->change([](auto& r) { r.lifetime.deadline += 3'600'000; });
+  for (const auto& id : ids) {
+    auto box = adopted(id);
+    ASSERT_TRUE(box);
+    while (now_millis() <= soon) settle(box);
+    settle(box);
+    EXPECT_EQ(box->state(), State::running) << box->record().end_detail;
+  }
+  EXPECT_EQ(fake_.asked(launcher::Op::kill), 0);
+  EXPECT_EQ(fake_.asked(launcher::Op::checkpoint), 0);
+  // Nor is it forgotten.
+  for (const auto& id : ids) {
+    auto box = adopted(id);
+    Update update;
+    update.timeout = 1;
+    ASSERT_TRUE(wait(service_->update(box, update)));
+    while (box->state() == State::running) std::this_thread::yield();
+  }
+}
+
+TEST_F(ServiceTest, MoreTimeForOneThatIsEndingIsRefused) {
+  auto id = left(State::running);
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  fake_.hold(launcher::Op::kill);
+  auto killed = begin(service_->kill(box, EndReason::deadline));
+  fake_.wait_for(launcher::Op::kill, 1);
+  Update update;
+  update.timeout = 3'600'000;
+  auto changed = wait(service_->update(box, update));
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().code, Code::not_found);
+  fake_.release(launcher::Op::kill);
+  EXPECT_TRUE(killed.get());
+}
+
 TEST_F(ServiceTest, AChangeThatIsRefusedChangesNothing) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
@@ -243,6 +289,169 @@ TEST_F(ServiceTest, WhatANetworkBringsAlongIsInForceWithItOrNotAtAll) {
   ASSERT_TRUE(wait(service_->set_network(box, {.network = "default allow\n", .grants = std::vector<NetworkGrant>()})));
   EXPECT_TRUE(fake_.bindings().empty());
   EXPECT_TRUE(store_->all_secrets()->empty());
+}
+
+// Whoever tells a gate of something else, and the next server, find what the store has.
+TEST_F(ServiceTest, AGrantIsInTheLedgerBeforeTheStoreHasIt) {
+  auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
+  ASSERT_TRUE(start());
+  SecretRequest secret{.project = "default", .name = "token"};
+  secret.value = vault::Secret("some value to be sent");
+  ASSERT_TRUE(wait(service_->put_secret(std::move(secret), false)));
+  ASSERT_TRUE(wait(service_->set_network(adopted(id), with_value("first"))));
+  const std::string first = store_->list_bindings("default")->at(0).id;
+  auto bind = [&] {
+    BindRequest asked{.project = "default", .subject = id};
+    asked.binding.secret = "token";
+    asked.binding.names = {"api.example.org"};
+    return wait(service_->bind(std::move(asked)));
+  };
+  auto told = [&] {
+    std::vector<std::string> all;
+    EXPECT_TRUE(ledger_->flush());
+    const auto grants = ledger_->query({.sandbox = id, .kind_prefix = "grant."}).value();
+    for (const auto& event : grants) {
+      auto data = json::parse(event.data);
+      std::string line = event.kind == ledger::Kind::grant_created ? "created" : "revoked";
+      if (data["binding"] == first) line += " first";
+      all.push_back(line + (data.contains("reason") ? ": " + data["reason"].get<std::string>() : ""));
+    }
+    return all;
+  };
+  run_sql("CREATE TRIGGER no_room BEFORE INSERT ON bindings BEGIN SELECT RAISE(ABORT, 'no room for bindings'); END");
+  auto bound = bind();
+  ASSERT_FALSE(bound);
+  EXPECT_NE(bound.error().message.find("no room for bindings"), std::string::npos) << bound.error().message;
+  std::vector<std::string> expected = {"created first", "created", "revoked: it could not be granted"};
+  EXPECT_EQ(told(), expected);
+  EXPECT_FALSE(wait(service_->set_network(adopted(id), with_value("second"))));
+  for (const char* line : {"revoked first: the sandbox's network was changed", "created",
+                           "revoked: it could not be granted", "created first: a change was refused"})
+    expected.emplace_back(line);
+  EXPECT_EQ(told(), expected);
+  ASSERT_EQ(fake_.bindings().size(), 1u);
+  EXPECT_EQ(fake_.bindings()[0].first.id, first);
+  // What the ledger does not take the store is not even asked for.
+  on_ledger("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END");
+  bound = bind();
+  ASSERT_FALSE(bound);
+  EXPECT_EQ(bound.error().message.find("no room for bindings"), std::string::npos) << bound.error().message;
+  auto changed = wait(service_->set_network(adopted(id), with_value("third")));
+  ASSERT_FALSE(changed);
+  EXPECT_EQ(changed.error().message.find("no room for bindings"), std::string::npos) << changed.error().message;
+  on_ledger("DROP TRIGGER full");
+  EXPECT_EQ(store_->list_bindings("default")->size(), 1u);
+}
+
+// What the gate refused goes from the store before the ledger says so; and where the store keeps it, it is said to be
+// there, as it will be.
+TEST_F(ServiceTest, WhatTheStoreDoesNotLetGoOfIsSaidToBeThere) {
+  auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
+  ASSERT_TRUE(start());
+  SecretRequest secret{.project = "default", .name = "token"};
+  secret.value = vault::Secret("some value to be sent");
+  ASSERT_TRUE(wait(service_->put_secret(std::move(secret), false)));
+  auto refused = [&] {
+    BindRequest asked{.project = "default", .subject = id};
+    asked.binding.secret = "token";
+    asked.binding.names = {"api.example.org"};
+    fake_.fail(launcher::Op::set_policy, 1);
+    auto bound = wait(service_->bind(std::move(asked)));
+    EXPECT_FALSE(bound);
+    return bound ? std::string() : bound.error().message;
+  };
+  std::vector<std::string> expected;
+  auto tells = [&](std::initializer_list<const char*> more) {
+    for (const char* line : more) expected.emplace_back(line);
+    EXPECT_TRUE(ledger_->flush());
+    std::vector<std::string> all;
+    const auto grants = ledger_->query({.sandbox = id, .kind_prefix = "grant."}).value();
+    for (const auto& event : grants)
+      all.push_back(std::string(to_string(event.kind)) + " " + json::parse(event.data).value("reason", ""));
+    EXPECT_EQ(all, expected);
+  };
+  EXPECT_EQ(refused().find("stays"), std::string::npos);
+  tells({"grant.created ", "grant.revoked it could not be granted"});
+  EXPECT_TRUE(store_->list_bindings("default")->empty());
+  run_sql("CREATE TRIGGER full BEFORE DELETE ON bindings BEGIN SELECT RAISE(ABORT, 'full'); END");
+  EXPECT_NE(refused().find("stays"), std::string::npos);
+  tells({"grant.created ", "grant.created it could not be taken away"});
+  EXPECT_EQ(store_->list_bindings("default")->size(), 1u);
+  fake_.fail(launcher::Op::set_policy, 1);
+  EXPECT_FALSE(wait(service_->set_network(adopted(id), with_value("first"))));
+  tells({"grant.created ", "grant.revoked it could not be granted", "grant.created it could not be taken away"});
+  EXPECT_EQ(store_->list_bindings("default")->size(), 2u);
+  empty_disk();
+}
+
+// The next server finds what the store has forgotten nowhere else.
+TEST_F(ServiceTest, WhatIsOverIsInTheLedgerBeforeTheStoreForgetsIt) {
+  auto open = [](store::SandboxRecord& r) { r.network = "default allow\n"; };
+  auto id = left(State::running, open);
+  auto sleeper = left(State::paused, [&](auto& r) { open(r), r.image = "m12345678901234567890"; });
+  fake_.forget(sleeper);
+  ASSERT_TRUE(start());
+  auto token = [] {
+    SecretRequest secret{.project = "default", .name = "token"};
+    secret.value = vault::Secret("some value to be sent");
+    return secret;
+  };
+  ASSERT_TRUE(wait(service_->put_secret(token(), false)));
+  auto bind = [&](const std::string& subject, Millis expires) {
+    store::BindingRecord binding{.id = new_binding_id(), .project = "default"};
+    binding.subject = subject, binding.secret = "token", binding.expires = expires;
+    binding.body = R"({"secret":"token","names":["a.example"]})";
+    ASSERT_TRUE(store_->insert_binding(binding));
+  };
+  bind(id, 0), bind(id, 1), bind(sleeper, 0);
+  auto listener = service_->events().subscribe("default", id);
+  on_ledger("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END");
+  fake_.fail(launcher::Op::set_policy, 1);
+  EXPECT_FALSE(wait(service_->put_secret(token(), true)));  // what cannot be told is looked after, and what is over
+  for (;;) {
+    auto event = wait(listener->next_for(std::chrono::seconds(60)));
+    ASSERT_TRUE(event);
+    if (event->kind == ledger::Kind::grant_revoked) break;
+  }
+  EXPECT_EQ(store_->list_bindings("default")->size(), 3u);
+  EXPECT_FALSE(wait(service_->resume(adopted(sleeper), ResumeRequest())));
+  EXPECT_EQ(store_->list_bindings("default", store::BindingScope::sandbox, sleeper)->size(), 1u);
+  EXPECT_EQ(stored(sleeper).state, State::paused);
+  on_ledger("DROP TRIGGER full");
+  while (store_->list_bindings("default", store::BindingScope::sandbox, id)->size() > 1) std::this_thread::yield();
+  EXPECT_EQ(events(id, ledger::Kind::grant_revoked).size(), 1u);
+}
+
+// A server wrote that it is over, and was killed before the store knew.
+TEST_F(ServiceTest, ARevocationThatWasCutOffIsTakenBack) {
+  auto id = left(State::running);
+  ASSERT_TRUE(store_->insert_secret({.project = "default", .name = "token", .sealed = "of somebody"}));
+  store::BindingRecord binding{.id = new_binding_id(), .project = "default"};
+  binding.subject = id, binding.secret = "token", binding.body = R"({"secret":"token","names":["a.example"]})";
+  ASSERT_TRUE(store_->insert_binding(binding));
+  const std::string gone = new_binding_id();
+  for (const auto& [one, kind] :
+       {std::pair(binding.id, ledger::Kind::grant_created), std::pair(binding.id, ledger::Kind::grant_revoked),
+        std::pair(gone, ledger::Kind::grant_revoked)}) {
+    ledger::Event event{.project = "default", .sandbox = id, .kind = kind};
+    event.time = now_millis() - 600'000;
+    event.data = json{{"binding", one}}.dump();
+    ASSERT_TRUE(ledger_->append_durably(event));
+  }
+  // The next one came minutes later, and not far; and this one has told that it begins.
+  ledger::Event begun{.time = now_millis() - 300'000, .project = "default", .kind = ledger::Kind::server_started};
+  ASSERT_TRUE(ledger_->append_durably(begun));
+  const uint64_t before = ledger_->head().seq;
+  begun.time = now_millis();
+  ASSERT_TRUE(ledger_->append_durably(begun));
+  begun.kind = ledger::Kind::sandbox_ended;
+  ASSERT_TRUE(ledger_->append_durably(begun));
+  ASSERT_TRUE(start({}, before));
+  ASSERT_TRUE(ledger_->flush());
+  auto told = events(id, ledger::Kind::grant_created);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(json::parse(told[1].data)["binding"], binding.id);
+  EXPECT_EQ(events(id, ledger::Kind::grant_revoked).size(), 2u);
 }
 
 // Somebody has the sandbox's turn, and does not get on; another sandbox is just as slow.
@@ -320,6 +529,48 @@ TEST_F(ServiceTest, WhatTheGateToldIsAcknowledgedWhenItIsInTheLedger) {
   EXPECT_EQ(events("", ledger::Kind::gate_restarted).size(), 1u);
 }
 
+// It is told up to a second later, when that command may be over and another one's runs.
+TEST_F(ServiceTest, WhatTheGateToldIsOfTheTaskThatRanThen) {
+  auto id = left(State::running, [](auto& r) { r.task = "own"; });
+  ASSERT_TRUE(start());
+  auto box = adopted(id);
+  auto begins = [&](const char* command, const char* task, Millis started) {
+    CommandInfo info;
+    info.id = command, info.task = task, info.started = started;
+    ASSERT_TRUE(box->remember(info));
+  };
+  begins("c123456789012", "first", 1000);
+  begins("c123456789013", "second", 2000);
+  box->command_ended("c123456789012", guest::Exit());
+  box->unasked = false;  // there is no guest to ask
+  uint64_t number = 0;
+  auto told = [&](Millis when, uint32_t count = 1, bool bytes = true) {
+    gate::Event used{.sandbox = id, .kind = gate::Event::Kind::injected, .count = count, .when = when};
+    if (bytes) used.kind = gate::Event::Kind::closed, used.up = 100;
+    fake_.tell_gate(used, ++number);
+    fake_.wait_for_acknowledgement(number);
+    auto entry = events(id, bytes ? ledger::Kind::egress_allowed : ledger::Kind::secret_used).back();
+    return entry.task + json::parse(entry.data).value("tasks", json::array()).dump();
+  };
+  EXPECT_EQ(told(500), "own[]");
+  EXPECT_EQ(told(1500), "first[]");
+  EXPECT_EQ(told(2500), R"(own["first","second"])");
+  EXPECT_EQ(told(2500, 7), R"(own["first","second"])");
+  const Millis now = now_millis() + 1;
+  EXPECT_EQ(told(now, 1, false), "second[]");
+  EXPECT_EQ(told(now), R"(own["first","second"])") << "it may have moved them before it ended";
+  EXPECT_EQ(told(now + 1500, 1), "second[]");
+  EXPECT_EQ(told(now + 1500, 7, false), R"(own["first","second"])") << "some of them were held back";
+  ASSERT_TRUE(wait(service_->flush_ledger()));
+  EXPECT_EQ(service_->used_by(box).bytes_out, 600u);
+  Accounts next(*ledger_, {});
+  auto again = std::make_shared<Box>(io_, box->record());
+  ASSERT_TRUE(next.begin_box(*again));
+  EXPECT_EQ(again->meter().fresh["first"].bytes_out, 250u) << "also of who starts after a kill";
+  EXPECT_EQ(again->meter().fresh["second"].bytes_out, 250u);
+  EXPECT_EQ(again->meter().fresh["own"].bytes_out, 100u);
+}
+
 // Without it nothing goes out that should not, but its programs trust nobody: whoever looks finds out why.
 TEST_F(ServiceTest, ACertificateThatCannotBePlacedIsToldOf) {
   auto id = left(State::running, [](store::SandboxRecord& r) { r.network = "default allow\n"; });
@@ -391,11 +642,6 @@ TEST_F(ServiceTest, WhoSleepsIsGrantedNothingThatItsResumeTakesAway) {
 TEST_F(ServiceTest, WhatTheLedgerDoesNotTakeIsCounted) {
   auto id = left(State::running);
   ASSERT_TRUE(start());
-  auto on_ledger = [&](const std::string& sql) {
-    auto db = sqlite::Database::open(folder_ / "ledger.db", ledger::kLedgerSchema, sqlite::Sync::normal);
-    ASSERT_TRUE(db);
-    ASSERT_TRUE(db->run(sql));
-  };
   on_ledger("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END");
   while (ledger_->append({.project = "default", .kind = ledger::Kind::file_written})) {
   }

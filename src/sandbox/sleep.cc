@@ -22,10 +22,6 @@ using nlohmann::json;
 
 namespace {
 
-std::unexpected<Error> has_ended(const BoxPtr& box) {
-  return fail(Code::not_found, "sandbox " + box->id() + " has ended");
-}
-
 std::set<std::string> places(const std::vector<store::VolumeUse>& volumes) {
   std::set<std::string> all;
   for (const auto& use : volumes) all.insert(use.path);
@@ -66,7 +62,7 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   auto self = shared_from_this();
   Box::Turn turn = co_await box->turn();
   if (store::is_asleep(box->state())) co_return write_sleep(box);
-  if (over(box->state())) co_return has_ended(box);
+  if (over(box->state())) co_return has_ended(box->id());
   // Its maker would find it gone, and end what somebody was told is kept.
   if (box->state() == State::creating) co_return conflict("sandbox " + box->id() + " is still being made");
   if (request.still && !request.still()) co_return conflict("there is no reason to pause it any more");
@@ -90,7 +86,7 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   if (thawed) {
     ISOLA_CO_CHECK(co_await parts_.launcher->thaw(box->id()));
     if (!box->change_from(State::frozen, [](auto& r) { r.state = State::running, r.end_detail.clear(); }))
-      co_return has_ended(box);
+      co_return has_ended(box->id());
     box->link_may_be_silent(false);
   }
   launcher::CheckpointRequest ask{.id = box->id(), .memory = request.memory, .keep_running = false};
@@ -119,7 +115,7 @@ Task<Result<void>> Service::pause(BoxPtr box, PauseRequest request) {
   auto image = image_record(box->record(), *saved, request.memory, store::ImageKind::pause);
   if (fall_asleep(box, image, request, &saved->latency)) co_return write_sleep(box);
   (void)co_await parts_.launcher->drop_image(image.id);
-  co_return has_ended(box);
+  co_return has_ended(box->id());
 }
 
 // The end waits for nobody: it may have begun meanwhile, and then stands.
@@ -187,7 +183,7 @@ Task<Result<Latency>> Service::resume(BoxPtr box, ResumeRequest request) {
   Box::Turn turn = co_await box->turn();
   if (box->state() == State::frozen) ISOLA_CO_CHECK(co_await thaw_now(box, request.by));
   if (box->state() == State::running) co_return Latency{};
-  if (!store::is_asleep(box->state())) co_return has_ended(box);
+  if (!store::is_asleep(box->state())) co_return has_ended(box->id());
   ISOLA_CO_CHECK(may_go_on(box));
   co_return co_await wake_up(box, std::move(request));
 }
@@ -218,7 +214,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   // Held against the project's limits again from here on.
   ISOLA_CO_CHECK(parts_.store.set_state(box->id(), State::creating));
   Box::Shut shut(box);
-  if (!box->change_from(before, [](auto& r) { r.state = State::creating; })) co_return has_ended(box);
+  if (!box->change_from(before, [](auto& r) { r.state = State::creating; })) co_return has_ended(box->id());
   auto back_to_sleep = [&] {
     box->close_link({Code::unavailable, "the sandbox could not be resumed"});
     if (box->change_from(State::creating, [&](auto& r) { r.state = before; }))
@@ -278,7 +274,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   // Its end began meanwhile, perhaps before there was anything to end.
   if (over(box->state())) {
     (void)co_await parts_.launcher->kill(box->id());
-    co_return has_ended(box);
+    co_return has_ended(box->id());
   }
   if (!ready) {
     // Its image is used up: it goes into another.
@@ -309,7 +305,7 @@ Task<Result<Latency>> Service::wake_up(BoxPtr box, ResumeRequest request) {
   auto owned = co_await parts_.launcher->own(box->id());
   if (!owned && owned.error().code == Code::not_found) {
     co_await found_gone(box, EndReason::boundary_failure, "it ended as soon as it was resumed");
-    co_return has_ended(box);
+    co_return has_ended(box->id());
   }
   json data = {{"birth", to_string(launched->reply.birth)}, {"image", record.image}};
   data["latency_us"] = latency_data(launched->reply.latency);
@@ -333,7 +329,7 @@ Result<void> Service::awake(const BoxPtr& box, State from, Birth birth, std::opt
   if (timeout) lifetime.timeout = *timeout;
   lifetime.deadline = lifetime.timeout ? now + lifetime.timeout : 0;
   uint64_t cpu = accounts_.used_by(*box).cpu_usec;
-  if (box->state() != from) return has_ended(box);
+  if (box->state() != from) return has_ended(box->id());
   ISOLA_CHECK(parts_.store.set_awake(box->id(), birth, lifetime, cpu, now));
   bool still = box->change_from(from, [&](auto& r) {
     r.state = State::running;
@@ -344,7 +340,7 @@ Result<void> Service::awake(const BoxPtr& box, State from, Birth birth, std::opt
     r.cpu_before = cpu;
     r.end_detail.clear();
   });
-  if (!still) return has_ended(box);
+  if (!still) return has_ended(box->id());
   accounts_.reborn(*box);
   box->forget_oom_kills();
   arm(box);
@@ -396,7 +392,7 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   auto self = shared_from_this();
   ISOLA_CO_TRY(auto image, find_snapshot(box->project(), snapshot));
   Box::Turn turn = co_await box->turn();
-  if (over(box->state())) co_return has_ended(box);
+  if (over(box->state())) co_return has_ended(box->id());
   // As for a pause: its maker would find another in its place.
   if (box->state() == State::creating) co_return conflict("sandbox " + box->id() + " is still being made");
   const auto had = box->record().volumes;
@@ -410,7 +406,7 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
   ISOLA_CO_TRY(auto buckets, buckets_of(after.project, after.volumes));
   auto wanted = launch_of(after, std::move(buckets));
   ISOLA_CO_CHECK(co_await parts_.launcher->verify_image(image.id, false, std::move(wanted)));
-  if (over(box->state())) co_return has_ended(box);
+  if (over(box->state())) co_return has_ended(box->id());
   auto before = box->record();
   bool alive = !store::is_asleep(before.state);
   if (alive) co_await take_stock(box);
@@ -430,7 +426,7 @@ Task<Result<Latency>> Service::rollback(BoxPtr box, std::string snapshot, Caller
       r.asleep = now;
       r.end_detail.clear();
     });
-    if (!still) co_return has_ended(box);
+    if (!still) co_return has_ended(box->id());
     accounts_.set_frozen(*box, true);
     box->close_link({Code::unavailable, "the sandbox was rolled back"});
     box->forget_commands();

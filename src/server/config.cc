@@ -101,7 +101,10 @@ constexpr Setting kSettings[] = {
     SETTING("tls_certificate", "path", "PEM file with the certificate and its chain", tls_certificate),
     SETTING("tls_key", "path", "PEM file with the private key", tls_key),
     SETTING("allow_plain", "true or false", "listen on other addresses than loopback without TLS", allow_plain),
-    SETTING("domain", "name", "sandbox ports appear as PORT-ID.DOMAIN", domain),
+    SETTING("domain", "name",
+            "sandbox ports appear as PORT-ID.DOMAIN; where none is set and the server listens in clear on loopback "
+            "only, as PORT-ID.localhost",
+            domain),
     SETTING("hosts", "names", "further host names under which the API may be called", hosts),
     SETTING("issuer", "URL", "who signs tokens of sandboxes' identities: where this server is reached from outside",
             issuer),
@@ -147,6 +150,10 @@ constexpr Setting kSettings[] = {
             checkpoint_entries),
     SETTING("audit.checkpoint_every", "time", "time between two checkpoints while something is written; 0: any time",
             checkpoint_every),
+    SETTING("builds.timeout", "time", "the longest that a template build may take, all its stages together",
+            build_timeout),
+    SETTING("builds.ready_timeout", "time", "of that, until the ready command says that the start command is ready",
+            build_ready_timeout),
     SETTING("webhook.again", "time", "after a delivery that failed; the fourth try is the last", webhook_again),
     SETTING("prices.currency", "text", "what prices are in", prices.currency),
     SETTING("prices.cpu_hour", "number", "price of an hour of one busy CPU", prices.cpu_hour),
@@ -222,6 +229,15 @@ Result<Config> load_config(const std::string& file, const std::vector<Given>& fl
   return config;
 }
 
+std::string domain_of_ports(const Config& config) {
+  if (!config.domain.empty() || !config.tls_certificate.empty()) return config.domain;
+  for (const auto& address : config.listen) {
+    auto at = http::parse_host_port(address);
+    if (!at || reach_of(at->first) != Reach::loopback) return {};
+  }
+  return "localhost";
+}
+
 Result<void> check(const Config& config) {
   if (config.listen.empty()) return fail(Code::invalid, "listen: no address is left to listen on");
   if (config.data.empty() || config.data[0] != '/') return fail(Code::invalid, "data: must be an absolute path");
@@ -244,6 +260,9 @@ Result<void> check(const Config& config) {
   if (config.sweep.count() < 100) return fail(Code::invalid, "sweep: must be at least 100ms");
   if (config.patience.count() < 100) return fail(Code::invalid, "patience: must be at least 100ms");
   if (config.scan_patience.count() < 100) return fail(Code::invalid, "scan_patience: must be at least 100ms");
+  if (config.build_timeout.count() < 1000) return fail(Code::invalid, "builds.timeout: must be at least 1s");
+  if (config.build_ready_timeout.count() < 1000)
+    return fail(Code::invalid, "builds.ready_timeout: must be at least 1s");
   if (!config.syslog.empty())
     if (auto target = parse_syslog(config.syslog); !target)
       return fail(Code::invalid, "audit.syslog: " + target.error().message);

@@ -57,6 +57,8 @@ struct Config {
   uint64_t connections = 0;
   uint64_t checkpoint_entries = 10000;
   std::chrono::milliseconds checkpoint_every{std::chrono::minutes(10)};
+  std::chrono::milliseconds build_timeout{std::chrono::hours(1)};
+  std::chrono::milliseconds build_ready_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds webhook_again{10000};  // after a delivery that failed
   ledger::PriceSheet prices;
 };
@@ -85,5 +87,8 @@ std::vector<Given> read_environment_settings(const std::function<const char*(con
 // `flags` were given on the command line; `file` is empty or a path.
 Result<Config> load_config(const std::string& file, const std::vector<Given>& flags);
 Result<void> check(const Config& config);
+// Below which the ports of sandboxes have names, <port>-<id>.<this>; empty: none. Where no domain is set and everybody
+// who asks is on this machine it is `localhost`: browsers take each name below that for the machine itself.
+std::string domain_of_ports(const Config& config);
 
 }  // namespace isola::server

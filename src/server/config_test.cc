@@ -49,8 +49,30 @@ TEST_F(ConfigTest, AFlagWinsOverTheEnvironmentAndThatOverTheFile) {
   EXPECT_EQ(load_config(path, {{"pool", "5", "the command line"}})->pool, 5u);
 }
 
+TEST_F(ConfigTest, BuildsHaveTheirTime) {
+  auto usual = load_config("", {});
+  ASSERT_TRUE(usual) << usual.error().message;
+  EXPECT_EQ(usual->build_timeout, std::chrono::hours(1));
+  EXPECT_EQ(usual->build_ready_timeout, std::chrono::minutes(10));
+  auto own = load_config(file("[builds]\ntimeout = \"2h\"\nready_timeout = \"90s\"\n"), {});
+  ASSERT_TRUE(own) << own.error().message;
+  EXPECT_EQ(own->build_timeout, std::chrono::hours(2));
+  EXPECT_EQ(own->build_ready_timeout, std::chrono::seconds(90));
+}
+
 TEST_F(ConfigTest, ADomainHasNoCase) {
   EXPECT_EQ(load_config("", {{"domain", "Ports.Example.ORG", "the command line"}})->domain, "ports.example.org");
+}
+
+TEST_F(ConfigTest, PortsHaveNamesOnTheMachineItself) {
+  auto domain = [](std::vector<Given> flags) {
+    auto config = load_config("", flags);
+    return config ? domain_of_ports(*config) : config.error().message;
+  };
+  EXPECT_EQ(domain({}), "localhost");
+  EXPECT_EQ(domain({{"listen", "127.0.0.1:1,[::1]:2", "the command line"}}), "localhost");
+  EXPECT_EQ(domain({{"domain", "a.example", "the command line"}}), "a.example");
+  EXPECT_EQ(domain({{"listen", "0.0.0.0:1", "the command line"}, {"allow_plain", "true", "the command line"}}), "");
 }
 
 TEST_F(ConfigTest, MistakesAreNamedWithTheirPlace) {
@@ -72,6 +94,8 @@ TEST_F(ConfigTest, MistakesAreNamedWithTheirPlace) {
   EXPECT_NE(message("[log]\nlevel = \"loud\"").find("log.level"), std::string::npos);
   EXPECT_NE(message("[e2b]\nimages = [\"ubuntu:22.04\"]").find("e2b.images"), std::string::npos);
   EXPECT_EQ(message("[e2b]\nimages = [\"ubuntu:22.04=base\"]"), "accepted");
+  EXPECT_NE(message("[builds]\ntimeout = \"0s\"").find("builds.timeout: must be"), std::string::npos);
+  EXPECT_NE(message("[builds]\nready_timeout = \"10ms\"").find("builds.ready_timeout: must be"), std::string::npos);
   EXPECT_FALSE(load_config(folder_ + "/missing.toml", {}));
 }
 

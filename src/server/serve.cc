@@ -208,6 +208,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                   ledger->head().seq);
   ISOLA_TRY(bool first, provide_first_key(*store, identity.first_key));
   ISOLA_TRY(std::string secret, url_secret(identity));
+  const uint64_t ledger_before = ledger->head().seq;
   record_server(*ledger, ledger::Kind::server_started);
 
   http::Workers workers(config.workers);
@@ -223,7 +224,8 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
                               .registries = registries,
                               .settings = settings_of(config),
                               .secret = secret,
-                              .warming = {.has = interpreter::has_interpreter, .bring_up = interpreter::warm}});
+                              .warming = {.has = interpreter::has_interpreter, .bring_up = interpreter::warm},
+                              .ledger_before = ledger_before});
   auto puller = std::make_shared<Puller>(
       [&](const std::string& image, const std::string& credentials) { return keeper.pull(image, credentials); });
   auto builder = std::make_shared<builder::Builder>(builder::Builder::Parts{
@@ -235,7 +237,9 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
         ISOLA_CHECK(check_registry(config.registries, image));
         ISOLA_TRY(auto reference, image::parse_reference(image));
         return service->may_reach(project, reference.registry, 443);
-      }});
+      },
+      .longest = config.build_timeout,
+      .longest_ready = config.build_ready_timeout});
   ISOLA_CHECK(builder->start());
   auto courier = std::make_shared<webhook::Courier>(
       webhook::Courier::Parts{.next_worker = [&]() -> net::io_context& { return workers.next(); },
@@ -256,7 +260,7 @@ Result<void> run(const ServeOptions& options, const std::function<void(const std
   };
   native::Options native_options{
       .hosts = config.hosts,
-      .domain = config.domain,
+      .domain = domain_of_ports(config),
       .url_secret = secret,
       .scheme = config.tls_certificate.empty() ? "http" : "https",
       .port = port,

@@ -62,6 +62,9 @@ struct VolumeUse {
   bool operator==(const VolumeUse&) const = default;
 };
 
+// Of memory and of disk, in bytes: sums of them stay far from where 64 bits end.
+inline constexpr uint64_t kLargestLimit = uint64_t{1} << 50;
+
 struct SandboxRecord {
   std::string id;
   std::string project;

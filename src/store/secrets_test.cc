@@ -123,6 +123,8 @@ TEST_F(StoredSecrets, BindingsOfASandboxGoWithIt) {
     ASSERT_TRUE(store_->insert_binding(binding("github", BindingScope::sandbox, id)));
   ASSERT_TRUE(store_->set_end(box.id, EndReason::killed, "", 99));
   EXPECT_TRUE(store_->list_bindings("default", BindingScope::sandbox, box.id).value().empty());
+  for (const auto& id : {box.id, std::string("i-unknown")})
+    EXPECT_EQ(store_->insert_binding(binding("github", BindingScope::sandbox, id)).error().code, Code::not_found);
   EXPECT_EQ(store_->list_bindings("default", BindingScope::sandbox, other.id).value().size(), 1u);
   EXPECT_EQ(store_->remove_bindings_of_sandbox(other.id).value().size(), 1u);
   EXPECT_TRUE(store_->list_bindings("default").value().empty());
@@ -188,6 +190,14 @@ class NetworkGrantsTest : public StoredSecrets {
   size_t bindings() { return store_->list_bindings("default", BindingScope::sandbox, box_.id).value().size(); }
   SandboxRecord box_;
 };
+
+TEST_F(NetworkGrantsTest, AreNotForWhatHasEnded) {
+  ASSERT_TRUE(store_->set_end(box_.id, EndReason::killed, "", 99));
+  EXPECT_EQ(store_->replace_network_grants(box_.id, {.bindings = {of_network("github")}}).error().code,
+            Code::not_found);
+  EXPECT_TRUE(store_->replace_network_grants(box_.id, {}));
+  EXPECT_EQ(bindings(), 0u);
+}
 
 TEST_F(NetworkGrantsTest, AreReplacedWholeAndGiveBackWhatWasThere) {
   auto stays = binding("github", BindingScope::sandbox, box_.id);

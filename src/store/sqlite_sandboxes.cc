@@ -15,9 +15,6 @@ namespace {
 using sqlite::Database;
 using sqlite::Row;
 
-// Sums of sizes stay far from where 64 bits end.
-constexpr uint64_t kLargest = uint64_t{1} << 50;
-
 constexpr size_t kMostOfPage = 4 << 20;  // bytes
 
 std::unexpected<Error> no_sandbox(const std::string& id) { return fail(Code::not_found, "there is no sandbox " + id); }
@@ -97,8 +94,8 @@ Result<std::vector<SandboxRecord>> read_all(sqlite::Statement& query) {
 Result<void> SqliteStore::insert_sandbox(const SandboxRecord& sandbox) {
   const auto& limits = sandbox.limits;
   if (sandbox.id.empty()) return fail(Code::invalid, "a sandbox needs an id");
-  if (!std::isfinite(limits.cpus) || limits.cpus < 0 || limits.cpus > 1e6 || limits.memory > kLargest ||
-      limits.disk > kLargest)
+  if (!std::isfinite(limits.cpus) || limits.cpus < 0 || limits.cpus > 1e6 || limits.memory > kLargestLimit ||
+      limits.disk > kLargestLimit)
     return fail(Code::invalid, "the limits of sandbox " + sandbox.id + " are beyond any machine");
   return write([&](Database& db) -> Result<void> {
     ProjectUse asked{.disk = sandbox.state == State::ended ? 0 : limits.disk};

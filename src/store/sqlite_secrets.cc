@@ -201,7 +201,15 @@ Result<void> SqliteStore::reseal_secret(const std::string& project, const std::s
 Result<void> SqliteStore::insert_binding(const BindingRecord& binding) {
   if (binding.id.empty() || binding.body.empty()) return fail(Code::invalid, "a binding needs an id and what it says");
   will_bind(binding.project);
-  return write([&](Database& db) { return add_binding(db, binding); });
+  return write([&](Database& db) -> Result<void> {
+    // What ended while somebody made ready to bind would never be rid of it.
+    if (binding.scope == BindingScope::sandbox) {
+      ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM sandboxes WHERE id = ? AND project = ? AND state <> 'ended'"));
+      ISOLA_TRY(bool lives, query.bind(binding.subject, binding.project).step());
+      if (!lives) return fail(Code::not_found, "there is no sandbox " + binding.subject + ", or it has ended");
+    }
+    return add_binding(db, binding);
+  });
 }
 
 Result<BindingRecord> SqliteStore::find_binding(const std::string& project, const std::string& id) {
@@ -274,6 +282,11 @@ Result<NetworkGrants> SqliteStore::replace_network_grants(const std::string& san
   NetworkGrants before;
   for (const auto& binding : now.bindings) will_bind(binding.project);
   auto replaced = write([&](Database& db) -> Result<void> {
+    if (!now.bindings.empty()) {
+      ISOLA_TRY(auto query, db.prepare("SELECT 1 FROM sandboxes WHERE id = ? AND state = 'ended'"));
+      ISOLA_TRY(bool over, query.bind(sandbox).step());
+      if (over) return fail(Code::not_found, "the sandbox " + sandbox + " has ended");
+    }
     constexpr std::string_view kTheirs = "scope = 'sandbox' AND subject = ? AND of_network";
     ISOLA_TRY(auto bindings, db.prepare(sql(kBinding, std::string(kTheirs) + " ORDER BY created, id")));
     bindings.bind(sandbox);

@@ -221,7 +221,7 @@ class Store {
   // The same value under another key. not_found: it is not sealed like `before` any more.
   virtual Result<void> reseal_secret(const std::string& project, const std::string& name, const std::string& before,
                                      const std::string& after) = 0;
-  // not_found: no such secret; exhausted: kMostBindings, or the subject has 256.
+  // not_found: no such secret, or no such sandbox that lives; exhausted: kMostBindings, or the subject has 256.
   virtual Result<void> insert_binding(const BindingRecord& binding) = 0;
   virtual Result<BindingRecord> find_binding(const std::string& project, const std::string& id) = 0;
   virtual Result<void> remove_binding(const std::string& project, const std::string& id) = 0;
@@ -231,7 +231,8 @@ class Store {
                                                            const std::string& subject = {}) = 0;
   // With the values that are its own.
   virtual Result<std::vector<BindingRecord>> remove_bindings_of_sandbox(const std::string& id) = 0;
-  // All at once or not at all: gives what was there. not_found: no such secret; exhausted: as with a single one.
+  // All at once or not at all: gives what was there. not_found: no such secret, or new ones for a sandbox that has
+  // ended; exhausted: as with a single one.
   virtual Result<NetworkGrants> replace_network_grants(const std::string& sandbox, const NetworkGrants& now) = 0;
   // With those that expire before `when`, of all projects; the first to expire first.
   virtual Result<std::vector<BindingRecord>> expiring_bindings(Millis when) = 0;

@@ -48,6 +48,13 @@ class Audit(unittest.TestCase):
             ledger.execute(sql, values)
         ledger.close()
 
+    def bindings(self):
+        """That the store has, of a server that is not there."""
+        store = sqlite3.connect(os.path.join(self.server.data, "server/store.db"))
+        ids = {row[0] for row in store.execute("SELECT id FROM bindings")}
+        store.close()
+        return ids
+
     def test_the_key_is_roots_and_the_files_stay_the_servers(self):
         key = os.stat(os.path.join(self.server.data, "ledger.key"))
         self.assertEqual((key.st_uid, stat.S_IMODE(key.st_mode)), (0, 0o600))
@@ -211,7 +218,19 @@ class Audit(unittest.TestCase):
                     if "http.client" not in type(error).__module__ and not isinstance(error, ValueError):
                         raise
 
-        threads = [threading.Thread(target=one, daemon=True) for one in (work, work, change)]
+        def bind():
+            while not stopping.is_set():
+                try:
+                    made = self.server.post(f"/v1/sandboxes/{box}/bindings", {"secret": "bound", "names": ["b.example"]})
+                    if made.status == 201:
+                        self.server.delete(f"/v1/bindings/{made.json['id']}")
+                except OSError:
+                    pass
+                except Exception as error:
+                    if "http.client" not in type(error).__module__ and not isinstance(error, ValueError):
+                        raise
+
+        threads = [threading.Thread(target=one, daemon=True) for one in (work, work, change, bind)]
         for thread in threads:
             thread.start()
         port = self.server.port
@@ -224,6 +243,9 @@ class Audit(unittest.TestCase):
             verdict = verified(self.server)
             self.assertTrue(verdict["good"], verdict)
             self.assertEqual(verdict["keyed"], verdict["entries"])
+            granted = {json.loads(line)["data"]["binding"]
+                       for line in audit(self.server, "export", "--kind", "grant.created").stdout.splitlines()}
+            self.assertEqual(self.bindings() - granted, set(), "in the store, and the ledger has never heard of it")
             self.server.start(port)
         stopping.set()
         for thread in threads:
@@ -271,15 +293,17 @@ class Audit(unittest.TestCase):
         used = {"name": "api.example.org", "method": "GET", "path": "/user"}
         bucket = {"endpoint": "https://s3.example.org", "bucket": "models", "path": "/data", "read_only": True}
         for kind, secret, sandbox, data in (("secret.used", "github", "i1", used), ("secret.used", "other", "i2", used),
-                                            ("bucket.mounted", "github", "i3", bucket)):
+                                            ("bucket.mounted", "github", "i3", bucket),
+                                            ("secret.used", "github", "i4", {**used, "tasks": ["", "task-7"]})):
             self.change("INSERT INTO events SELECT max(seq) + 1, 1763000000000, 'default', ?, 'task-9', 'ada', ?, ?, "
                         "'', '', '', '' FROM events", sandbox, kind, json.dumps({"secret": secret, **data}))
         shown = audit(self.server, "secret", "github").stdout.splitlines()
         self.assertEqual([line.split() for line in shown[1:]], [
             ["2025-11-13T02:13:20Z", "secret.used", "default", "i1", "task-9", "ada", "api.example.org", "GET", "/user"],
-            ["2025-11-13T02:13:20Z", "bucket.mounted", "default", "i3", "task-9", "ada", "https://s3.example.org", "models", "/data"]])
+            ["2025-11-13T02:13:20Z", "bucket.mounted", "default", "i3", "task-9", "ada", "https://s3.example.org", "models", "/data"],
+            ["2025-11-13T02:13:20Z", "secret.used", "default", "i4", "-,task-7", "ada", "api.example.org", "GET", "/user"]])
         listed = json.loads(audit(self.server, "secret", "github", "--json").stdout)
-        self.assertEqual([one["sandbox"] for one in listed], ["i1", "i3"])
+        self.assertEqual([one["sandbox"] for one in listed], ["i1", "i3", "i4"])
         # Put there by hand, as it was here, it does not verify.
         self.assertFalse(verified(self.server)["good"])
 

@@ -277,6 +277,26 @@ while True:
         self.assertLessEqual(births, {"forked", "pooled"})
         eventually(lambda: server.create(template="web")["birth"] == "pooled", what="a pooled one")
 
+    def test_a_start_command_that_dies(self):
+        for ready in ("false", "test -e /never", ""):
+            with self.subTest(ready=ready):
+                build = begin("dying", startCmd="echo to say; echo last words >&2; exit 3", **({"readyCmd": ready} if ready else {}))
+                status = finished(build)
+                self.assertEqual((status["status"], status["reason"]["step"]), ("error", "finalize"))
+                self.assertIn("ended before it was ready: exit status 3", status["reason"]["message"])
+                self.assertLessEqual({"to say", "last words"}, set(lines(build)))
+        # Also while the ready command is still at work.
+        build = begin("dying", startCmd="echo so far; sleep 0.5; kill -9 $$", readyCmd="sleep 80")
+        self.assertIn("ended before it was ready: signal 9", finished(build, 60)["reason"]["message"])
+        self.assertIn("so far", lines(build))
+        self.assertEqual(server.post("/v1/sandboxes", {"template": "dying"}).status, 404)
+
+    def test_a_start_command_that_leaves_a_daemon(self):
+        build = built("daemon", startCmd="echo going; (sleep 0.3; touch /tmp/there; exec sleep 1003) & exit 0",
+                      readyCmd="test -e /tmp/there")
+        self.assertIn("going", lines(build))
+        self.assertEqual(sh(server.create(template="daemon"), "pgrep -cxf 'sleep 1003'"), "1\n")
+
     def test_the_cache(self):
         first = built("cached", steps=[step("RUN", "echo $RANDOM > n"), step("RUN", "echo a > a")])
         number = sh(server.create(template="cached"), "cat n")
@@ -381,6 +401,50 @@ while True:
         self.assertIn("restarted", status["reason"]["message"])
         self.assertFalse([s for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"]
                           if s["metadata"].get("isola.build") == build["buildID"] and s["state"] != "ended"])
+
+
+class Hurried(unittest.TestCase):
+    """Builds that are given little time."""
+
+    def serve(self, *flags):
+        global server
+        usual, server = server, Server(*flags)
+
+        def back():
+            global server
+            server.close()
+            server = usual
+        self.addCleanup(back)
+
+    def test_a_step_that_takes_too_long(self):
+        self.serve("--builds-timeout", "2s")
+        # One limit for all of it: each of them alone would be in time.
+        for steps, at in (([step("RUN", "sleep 100")], "1"), ([step("RUN", f"sleep 0.{n + 1}") for n in range(9)], None)):
+            build = begin("slow", steps=steps)
+            status = finished(build, 60)
+            self.assertEqual(status["status"], "error")
+            self.assertEqual(status["reason"]["message"], "the build took longer than 2s (builds.timeout)")
+            if at:
+                self.assertEqual(status["reason"]["step"], at)
+        eventually(lambda: not [s for s in server.get("/v1/sandboxes?limit=1000").json["sandboxes"] if s["state"] != "ended"],
+                   what="the end of their sandboxes")
+
+    def test_stages_share_the_time(self):
+        self.serve("--builds-timeout", "2s")
+        stages = "FROM minimal AS one\nRUN sleep 1.2\nFROM minimal\nRUN sleep 1.2\nCOPY --from=one /etc/hostname /copied\n"
+        begun = server.post("/v1/templates", {"name": "stages", "dockerfile": stages})
+        self.assertEqual(begun.status, 202, begun)
+        at = begun.headers["location"]
+        eventually(lambda: server.get(at).json["state"] in ("ready", "failed"), 60, "the end of the build")
+        self.assertIn("the build took longer than 2s (builds.timeout)", str(server.get(at).json))
+
+    def test_what_never_gets_ready(self):
+        self.serve("--builds-ready-timeout", "2s")
+        for ready in ("false", "sleep 100"):  # says no, and says nothing
+            status = finished(begin("never", startCmd="sleep 1005", readyCmd=ready), 60)
+            self.assertEqual((status["status"], status["reason"]["step"]), ("error", "finalize"))
+            self.assertEqual(status["reason"]["message"], "the start command was not ready within 2s "
+                             f"(builds.ready_timeout): '{ready}' says no")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,10 @@ class SmallDisk:
         with open(self.place + "/filler", "ab") as filler:
             os.posix_fallocate(filler.fileno(), filler.tell(), max(1, room.f_bavail * room.f_frsize - size))
 
+    def room(self):
+        room = os.statvfs(self.place)
+        return room.f_bavail * room.f_frsize
+
     def fill(self):
         """Takes all, to the last page."""
         self.leave(1 * MIB)
@@ -166,6 +170,36 @@ class FullDisk(unittest.TestCase):
         self.assertEqual(self.verb(box, "resume").status, 200)
         self.assertEqual(self.sh(box, "stat -c %s /dev/shm/large"), f"{200 * MIB}\n")
 
+
+    def room_of_layers(self):
+        """In the layer store. What it gives back to the disk below is the store's affair, and takes minutes with some."""
+        store = f"/proc/{self.server.launcher_pid()}/root{self.server.data}/storage/layers"
+        subprocess.run(["sync", "-f", store], check=True)
+        room = os.statvfs(store)
+        return room.f_bavail * room.f_frsize
+
+    def test_removing_makes_room(self):
+        """By hand, and by whoever looks for what has expired."""
+        kinds = [("files", "/root/large", self.room_of_layers)]
+        if self.server.launcher_status().get("checkpointer"):
+            kinds.append(("memory", "/dev/shm/large", self.disk.room))
+        for kind, file, room in kinds:
+            with self.subTest(kind):
+                box = self.box(memory="512M")
+                for name, more in (("by-hand", {}), ("by-time", {"expires_after": 10})):
+                    # Another content each time, so that no two have their bytes in common.
+                    self.sh(box, f"head -c 100M /dev/urandom > {file}; sync {file}")
+                    kept = self.server.post(f"/v1/sandboxes/{box}/snapshot", {"name": name, "memory": kind == "memory", **more})
+                    self.assertEqual(kept.status, 201, kept)
+                self.sh(box, f"rm {file}")
+                self.disk.leave(26 * MIB)  # a little more than no new sandbox is made with
+                before = room()
+                self.assertEqual(self.server.delete("/v1/snapshots/by-hand").status, 204)
+                eventually(lambda: room() > before + 90 * MIB, 90, "the room of the first")
+                eventually(lambda: self.server.get("/v1/snapshots/by-time").status == 404, what="the end of the second")
+                eventually(lambda: room() > before + 190 * MIB, 90, "the room of the second")
+                self.disk.free()
+                self.assertEqual(self.server.delete("/v1/sandboxes/" + box).status, 204)
 
     def test_what_is_written_down(self):
         """What has to be in the store or in the ledger before it is answered is refused, by whatever call."""

@@ -75,6 +75,15 @@ class States(unittest.TestCase):
         late = server.post("/v1/run", {"command": "sleep 60", "timeout": 1})
         self.assertEqual((late.status, late.json["error"]["code"]), (504, "deadline"))
 
+    def test_a_run_that_outlives_the_usual_lifetime(self):
+        own = Server("--defaults-timeout", "1s")
+        try:
+            late = own.post("/v1/run", {"command": "sleep 60"})
+            self.assertEqual((late.status, late.json["error"]["code"]), (504, "deadline"))
+            self.assertNotIn("retry-after", late.headers)
+        finally:
+            own.close()
+
     def test_output_that_is_there(self):
         made = server.create()
         path = f"/v1/sandboxes/{made['id']}/commands"

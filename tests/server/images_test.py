@@ -150,6 +150,24 @@ class Images(ImageCase):
         self.ok(self.server.post(f"/v1/sandboxes/{made['id']}/freeze"))
         self.assertEqual(self.server.post(f"/v1/sandboxes/{made['id']}/commands", {"command": "true"}).status, 409)
 
+    def test_short_idling_stands_still_and_long_idling_pauses(self):
+        made = self.server.create(timeout=0, freeze_after=0.3, idle_timeout=2, at_end="pause")
+        path = f"/v1/sandboxes/{made['id']}"
+        self.ok(self.server.post(path + "/commands", {"command": "echo kept >/root/note; exec sleep 1004", "background": True}), 202)
+        self.wait_for(made["id"], "paused")
+
+        def told():
+            events = self.ok(self.server.get(f"/v1/ledger?sandbox={made['id']}"))["events"]
+            steps = [(e.get("data") or {}).get("state") if e["kind"] == "sandbox.updated" else e["kind"] for e in events]
+            return [step for step in steps if step in ("frozen", "running", "sandbox.paused", "sandbox.resumed")]
+        self.assertEqual(told(), ["frozen", "sandbox.paused"])
+        # A command wakes it, from memory.
+        self.assertEqual(self.server.run(made["id"], "cat /root/note; pgrep -cxf 'sleep 1004'")["stdout"], "kept\n1\n")
+        self.assertEqual(told()[:3], ["frozen", "sandbox.paused", "sandbox.resumed"])
+        # And all of it once more.
+        self.wait_for(made["id"], "frozen")
+        self.wait_for(made["id"], "paused")
+
     def test_what_cannot_be_paused_stands_still(self):
         self.assertEqual(self.server.post("/v1/projects", {"name": "full", "limits": {"stored": 1}}).status, 201)
         project = [p for p in self.server.get("/v1/projects").json["projects"] if p["name"] == "full"][0]["id"]

@@ -69,6 +69,63 @@ class Ports(unittest.TestCase):
         time.sleep(1.5)
         self.assertEqual(self.by_host("/index.html?" + short["query"]).status, 403)
 
+    def by_browser(self, path="/", port=8000, **headers):
+        """As one asks at an address that it trusts: it says whose request it is."""
+        return self.by_host(path, port, **{"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image", **headers})
+
+    def cookie_of(self, reply):
+        return reply.headers["set-cookie"].split(";")[0]
+
+    def test_pages_in_a_browser(self):
+        right = f"isola_token={self.made['port_token']}"
+        opened = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        moved = self.by_browser(f"/sub/page?a=1&{right}", **opened)
+        self.assertEqual((moved.status, moved.headers["location"], moved.headers["cache-control"]), (303, "/sub/page?a=1", "no-store"))
+        self.assertIn("; HttpOnly; SameSite=Lax", moved.headers["set-cookie"])
+        self.assertEqual(self.by_browser(f"//evil.example/x?{right}", **opened).headers["location"], "/evil.example/x")
+        token = self.cookie_of(moved)
+        self.assertEqual(self.by_browser("/sub/page?a=1", Cookie=token, **opened).body, b"a page")
+        self.assertEqual(self.by_browser("/index.html", Cookie=token).body, b"hello from inside")
+        self.assertNotIn("set-cookie", self.by_browser("/index.html", Cookie=token).headers)
+        self.assertNotIn("set-cookie", self.by_browser("/index.html", **{"X-Isola-Token": self.made["port_token"]}).headers)
+        # A neighbour's page may have put one of its own before it.
+        self.assertEqual(self.by_browser("/index.html", Cookie="isola_token=x; isola_grant=y; " + token).status, 200)
+        # Requests of other pages of this domain bring it along, too.
+        other, own = f"https://8000-i{'x' * 20}.isola.test", f"https://8000-{self.id}.isola.test"
+        for headers, status in (({"Origin": other}, 403), ({"Origin": "null"}, 403), ({"Origin": own}, 200),
+                                ({"Sec-Fetch-Site": "same-site"}, 403), ({"Sec-Fetch-Site": "cross-site"}, 403),
+                                ({**opened, "Sec-Fetch-Dest": "iframe"}, 403), (opened, 200)):
+            self.assertEqual(self.by_browser("/index.html", Cookie=token, **headers).status, status, headers)
+        # Where a browser does not say whose page asks, none is set and none counts.
+        page = self.by_host("/sub/page?" + right)
+        self.assertEqual((page.body, "set-cookie" in page.headers), (b"a page", False))
+        self.assertEqual(self.by_host("/index.html", Cookie=token).status, 403)
+
+    def test_signed_pages_in_a_browser(self):
+        signed = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/sub/*", "expires_in": 600}).json
+        page = self.by_browser("/sub/page?" + signed["query"])
+        self.assertRegex(page.headers["set-cookie"], "; Path=/sub/; .*; Max-Age=(600|599|598)$")
+        grant = self.cookie_of(page)
+        self.assertEqual(self.by_browser("/sub/page", Cookie="a=b; " + grant).body, b"a page")
+        # As far and as long as it goes, and no further.
+        self.assertEqual(self.by_browser("/index.html", Cookie=grant).status, 403)
+        self.assertEqual(self.by_browser("/sub/%2e%2e/index.html", Cookie=grant).status, 403)
+        self.assertEqual(self.by_browser("/sub/page", port=8001, Cookie=grant).status, 403)
+        self.assertEqual(self.by_browser("/sub/page", Cookie=grant.replace("isola_grant=", "isola_grant=9")).status, 403)
+        one = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/sub/page"}).json
+        self.assertNotIn("set-cookie", self.by_browser("/sub/page?" + one["query"]).headers)
+        short = server.post(f"/v1/sandboxes/{self.id}/ports/8000/sign", {"path": "/*", "expires_in": 1}).json
+        short = self.cookie_of(self.by_browser("/index.html?" + short["query"]))
+        time.sleep(1.5)
+        self.assertEqual(self.by_browser("/index.html", Cookie=short).status, 403)
+        # None of it gets inside, nor does the address of a page that had it.
+        referer = f"https://8000-{self.id}.isola.test/sub/page?{signed['query'].replace('isola_', 'isola%5F')}"
+        seen = self.by_browser("/headers", Cookie=f"a=b; {grant}; isola_token={self.made['port_token']}", Referer=referer).body.decode()
+        self.assertIn("a=b", seen)
+        self.assertNotIn("isola_grant", seen)
+        self.assertNotIn("isola_token", seen)
+        self.assertNotIn("isola%5F", seen)
+
     def test_a_dead_port_is_readable(self):
         headers = {"X-Isola-Token": self.made["port_token"]}
         dead = self.by_host(port=9, **headers)
@@ -161,6 +218,27 @@ class Ports(unittest.TestCase):
         self.assertNotIn(server.key, seen)
         self.assertNotIn(self.made["port_token"], seen)
         self.assertIn("a=b", seen)
+
+
+class OnThisMachineAlone(unittest.TestCase):
+    """Where no domain is set, a signed URL leads somewhere all the same: below localhost."""
+
+    def test_signed_urls(self):
+        other = Server()
+        try:
+            made = other.create()
+            path = f"/v1/sandboxes/{made['id']}"
+            other.request("PUT", path + "/files?path=/srv/www/index.html", b"hello from inside")
+            other.request("PUT", path + "/files?path=/srv/web.py", WEB_SERVER)
+            other.post(path + "/commands", {"command": "python3 /srv/web.py", "background": True})
+            eventually(lambda: 8000 in [p["port"] for p in other.get(path + "/ports").json["ports"]])
+            url = other.post(path + "/ports/8000/sign", {"path": "/*"}).json["url"]
+            self.assertTrue(url.startswith(f"http://8000-{made['id']}.localhost:{other.port}/?"), url)
+            host, target = url[len("http://"):].split("/", 1)
+            self.assertEqual(other.get("/index.html?" + target[1:], key="", headers={"Host": host}).body, b"hello from inside")
+            self.assertEqual(other.get("/index.html", key="", headers={"Host": host}).status, 403)
+        finally:
+            other.close()
 
 
 if __name__ == "__main__":

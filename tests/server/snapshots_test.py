@@ -157,6 +157,29 @@ class Snapshots(ImageCase):
         finally:
             server.close()
 
+    def test_a_snapshot_that_is_used_stays_longer(self):
+        server = Server("--log-access", "false", "--sweep", "100ms")
+        try:
+            made = server.create(timeout=3600)
+            for name in ("used", "left"):
+                self.ok(server.post(f"/v1/sandboxes/{made['id']}/snapshot",
+                                    {"name": name, "memory": False, "expires_after": 4}), 201)
+
+            def last_used(name):
+                return server.get(f"/v1/snapshots/{name}").json["last_used"]
+            made_at, left_at = last_used("used"), last_used("left")
+            # In the middle of its time: from then on it has all of it again.
+            middle = time.monotonic() + 2
+            eventually(lambda: time.monotonic() > middle)
+            self.assertEqual(server.run(server.create(snapshot="used", files_only=True)["id"], "echo x")["stdout"], "x\n")
+            self.assertGreater(last_used("used"), made_at)
+            self.assertEqual(last_used("left"), left_at, "looking at it is no use of it")
+            eventually(lambda: server.get("/v1/snapshots/left").status == 404)
+            self.assertEqual(server.get("/v1/snapshots/used").status, 200, "it outlived its first time")
+            eventually(lambda: server.get("/v1/snapshots/used").status == 404)
+        finally:
+            server.close()
+
     # ---- forks ----
 
     def test_forks_are_whole_and_independent(self):

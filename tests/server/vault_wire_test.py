@@ -244,9 +244,15 @@ class Wire(unittest.TestCase):
         eventually(lambda: sum(e["data"].get("count", 1) for e in used()) >= 401, what="401 uses")
         self.assertEqual(sum(e["data"].get("count", 1) for e in used()), 401)
         self.assertEqual({(e["sandbox"], e["data"]["name"]) for e in used()}, {(box, NAME)})
+        # For which task: that of the command, though it is told when that may be over. The others had none.
+        first, *others = used()
+        self.assertEqual((first["task"], first["data"].get("count", 1)), ("task-7", 1), first)
+        self.assertEqual({e["task"] for e in others}, {""}, others)
+        self.assertEqual([e for e in others if "tasks" in e["data"] and e["data"].get("count", 1) == 1], [])
         shown = subprocess.run([ISOLA, "audit", "secret", name, "--data", self.server.data], check=True, capture_output=True,
                                text=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}).stdout
         self.assertRegex(shown, r"secret\.used +\S+ +%s .* %s +GET /yes" % (box, NAME))
+        self.assertRegex(shown, r"secret\.used +\S+ +%s +task-7 .* %s +GET /yes" % (box, NAME))
         if any(e["data"].get("count", 1) > 1 for e in used()):  # told together, when they come faster than they are told
             self.assertRegex(shown, r"secret\.used .* \d+ times")
         self.assertNotIn(self.value, shown)

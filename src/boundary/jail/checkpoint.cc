@@ -1,6 +1,7 @@
 #include "boundary/jail/checkpoint.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "boundary/jail/criu_rpc.h"
 #include "boundary/jail/external_mounts.h"
 #include "boundary/jail/stage.h"
+#include "boundary/network.h"
 #include "boundary/program_output.h"
 #include "boundary/versions.h"
 #include "kernel/helper.h"
@@ -114,6 +116,33 @@ std::string full_disk(const Fd& folder, const std::string& log) {
   return lost_words(log) ? ": its log could not be written, the disk is full or was until now" : "";
 }
 
+// Are there TCP connections, be it half of one? What only listens sends nothing.
+Result<bool> has_tcp(pid_t pid) {
+  constexpr std::string_view kListens = "0A";
+  for (const char* table : {"tcp", "tcp6"}) {
+    auto text = read_file(fmt::format("/proc/{}/net/{}", pid, table));
+    if (!text && text.error().code == Code::not_found) continue;  // a kernel without IPv6
+    if (!text) return std::unexpected(text.error());
+    std::istringstream lines(*text);
+    std::string line, slot, local, remote, state;
+    std::getline(lines, line);  // the names of the columns
+    while (std::getline(lines, line))
+      if (std::istringstream(line) >> slot >> local >> remote >> state && state != kListens) return true;
+  }
+  return false;
+}
+
+// What holds them, if there are any.
+Result<std::vector<kernel::NetlinkSocket>> hold_connections(pid_t pid) {
+  std::vector<kernel::NetlinkSocket> held;
+  ISOLA_TRY(const bool any, has_tcp(pid));
+  if (!any) return held;
+  ISOLA_TRY(Fd netns, kernel::open_namespace(pid, "net"));
+  ISOLA_TRY(auto holder, hold_inner_connections(netns.get()));
+  held.push_back(std::move(holder));
+  return held;
+}
+
 Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector<MountRule>& mounts, pid_t pid,
                          const CheckpointSpec& spec) {
   Result<std::string> kept;
@@ -135,6 +164,7 @@ Result<std::string> save(Helper::Talk& talk, const Criu& criu, const std::vector
   Writer name;
   name.i32(servant.pid());
   ISOLA_CHECK(talk.ask(kServant, name.take()));
+  ISOLA_TRY(auto held, hold_connections(pid));  // until this helper ends, however it does
   if (spec.begun) spec.begun();
   criu::Hooks hooks;
   hooks.on_notify = [&](const std::string& point, pid_t) -> Result<void> {

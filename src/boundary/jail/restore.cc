@@ -1,12 +1,13 @@
 // A jail made from a checkpoint.
 //
 //   launcher                                   helper                                   criu (in the sandbox's cgroup)
-//   begin_restore: starts the helper      →    a process that checks the files
-//                                              own mount namespace, starts criu     →   is loaded, and waits
+//   begin_restore: starts the helper      →    own mount namespace, starts criu     →   is loaded, and waits
 //                                         ←R   root, image files; tells criu what   →   user, pid, mount, … namespaces
+//                                              lets a process check the files
 //   configures the network, its sockets   ←N   setup-namespaces                     ←
-//                                          →                                        →   memory, files, credentials
-//   lets connections inside go            ←U   network-unlock, if there are any     ←
+//   reads the network back                 →                                        →   memory, files, credentials
+//   lets connections inside go, reads it  ←U   network-unlock, if there are any     ←
+//     back then
 //   compares what is installed, kills     ←V   pre-resume: every process is stopped ←
 //   writes the journal, proceed()          →                                        →   lets the processes go
 //   reads the filter back, hands over     ←+   done
@@ -41,9 +42,9 @@ using kernel::Helper;
 
 constexpr char kRooted = 'R', kNamespaces = 'N', kUnlock = 'U', kVerify = 'V';
 
-ino_t pid_namespace(pid_t pid) {
+ino_t namespace_of(pid_t pid, const char* kind) {
   struct stat st{};
-  return ::stat(fmt::format("/proc/{}/ns/pid", pid).c_str(), &st) == 0 ? st.st_ino : 0;
+  return ::stat(fmt::format("/proc/{}/ns/{}", pid, kind).c_str(), &st) == 0 ? st.st_ino : 0;
 }
 
 // Of the group, those that are in the sandbox: criu itself is in the group, but not in its namespaces.
@@ -52,9 +53,9 @@ Result<std::vector<pid_t>> inside(const kernel::CgroupTree& cgroups, const std::
   auto pids = group.processes();
   group.release();
   if (!pids) return std::unexpected(pids.error());
-  ino_t own = pid_namespace(first);
+  ino_t own = namespace_of(first, "pid");
   if (own == 0) return fail(Code::not_found, "process 1 of the sandbox is gone");
-  std::erase_if(*pids, [&](pid_t pid) { return pid_namespace(pid) != own; });
+  std::erase_if(*pids, [&](pid_t pid) { return namespace_of(pid, "pid") != own; });
   return *pids;
 }
 
@@ -68,7 +69,8 @@ void kill_inside(const kernel::CgroupTree& cgroups, const std::string& name, pid
 }
 
 // A user namespace with nobody in it, for its map: the restored one exists only once criu is at work, and the root must
-// be mounted before.
+// be mounted before. (Keeping them would spare nothing: a range of ids rests for thousands of sandboxes.) Whoever was
+// in it is not waited for, which takes as long as making it: the launcher reaps it when this helper has ended.
 Result<Fd> user_namespace(uint32_t base) {
   ISOLA_TRY(auto child, kernel::spawn(CLONE_NEWUSER, [] {
               for (;;) ::pause();
@@ -79,7 +81,6 @@ Result<Fd> user_namespace(uint32_t base) {
     return kernel::open_namespace(child.pid, "user");
   }();
   (void)kernel::send_signal(child.pidfd.get(), SIGKILL);
-  kernel::wait_for(child.pid);
   return opened;
 }
 
@@ -98,12 +99,15 @@ Result<std::string> bind_stage() {
   return fail(Code::unsupported, "this machine has none of /mnt, /srv, /media and /tmp");
 }
 
-// The check of the image files, in a process of its own.
+// The check of the image files, in a process of its own, which waits for begin(): before that both processors are at
+// work on what the restore waits for.
 class Check {
  public:
   explicit Check(const std::function<Result<void>()>& check) {
     if (!check) return;
-    auto helper = Helper::start({.name = "isola-check"}, [&](Helper::Talk&) -> Result<std::string> {
+    auto helper = Helper::start({.name = "isola-check"}, [&](Helper::Talk& talk) -> Result<std::string> {
+      ISOLA_TRY(auto word, kernel::receive_message(talk.socket(), 16));
+      if (word.bytes.empty()) return fail(Code::unavailable, "whoever asked for it is gone");
       ISOLA_CHECK(check());
       return "";
     });
@@ -112,7 +116,12 @@ class Check {
     else
       failed_ = std::unexpected(helper.error());
   }
+  void begin() {
+    if (std::exchange(begun_, true) || !helper_.valid()) return;
+    if (auto told = helper_.answer(true); !told) failed_ = std::unexpected(told.error());
+  }
   Result<void> wait() {
+    begin();
     ISOLA_CHECK(failed_);
     if (!helper_.valid()) return {};
     auto word = helper_.next();
@@ -132,6 +141,7 @@ class Check {
  private:
   Helper helper_;
   Result<void> failed_;
+  bool begun_ = false;
 };
 
 std::string pid_bytes(pid_t pid) {
@@ -200,6 +210,7 @@ Result<std::string> bring_back(Helper::Talk& talk, const RestoreParts& parts, co
     return good;
   };
   criu::Options options{.images = images.get(), .external = criu::external_for_restore(rules, stage)};
+  check.begin();
   auto pid = servant.restore(options, stage + "/" + kNewRoot, hooks);
   if (pid) {
     // criu has let the processes go before it says so; nobody waits for its end, nor for ours.
@@ -261,6 +272,9 @@ class JailRestoring : public Launching {
         if (in.u8() != 0) ISOLA_CHECK(parts_.network.hold_connections(netns.get()));
         watch_.lap(Step::network);
         ISOLA_CHECK(helper_.answer(true));
+        // While criu fills the memory in: until it is compared nobody but criu runs in there, and criu changes nothing
+        // of what is read.
+        read_network(netns.get());
         return nullptr;
       }
       case kUnlock: {
@@ -291,7 +305,16 @@ class JailRestoring : public Launching {
  private:
   Result<void> unlock() {
     ISOLA_TRY(Fd netns, kernel::open_namespace(pid_, "net"));
-    return parts_.network.release_connections(netns.get());
+    ISOLA_CHECK(parts_.network.release_connections(netns.get()));
+    read_network(netns.get());  // without the rules that held them
+    return {};
+  }
+
+  // An error ends the launch where the comparison would: whoever is there then has to be killed first.
+  void read_network(int netns) {
+    struct stat st{};
+    netns_ = ::fstat(netns, &st) == 0 ? st.st_ino : 0;
+    network_ = parts_.network.describe(netns);
   }
 
   // Every process exists as it will be, and none of its instructions has run since it was saved.
@@ -302,9 +325,10 @@ class JailRestoring : public Launching {
     auto limits = limited ? group.limits() : std::unexpected(limited.error());
     group.release();
     if (!limits) return std::unexpected(limits.error());
-    ISOLA_TRY(Fd netns, kernel::open_namespace(pid_, "net"));
-    ISOLA_TRY(std::string network, parts_.network.describe(netns.get()));
-    ISOLA_CHECK(verify_around(parts_.wanted, *limits, network));
+    if (!network_) return std::unexpected(network_.error());
+    if (netns_ == 0 || namespace_of(pid_, "net") != netns_)
+      return fail(Code::internal, "protection mismatch: the network namespace should be the one that was configured");
+    ISOLA_CHECK(verify_around(parts_.wanted, *limits, *network_));
     ISOLA_CHECK(verify(pid_, parts_.wanted, &filter));
     ISOLA_TRY(auto pids, inside(parts_.cgroups, parts_.spec.cgroup, pid_));
     return verify_companions(pid_, pids, parts_.wanted);
@@ -335,6 +359,8 @@ class JailRestoring : public Launching {
   pid_t pid_ = 0;
   bool verified_ = false, handed_over_ = false;
   IslandSockets sockets_;
+  Result<std::string> network_;  // as it was read back; "" is what no network is like
+  ino_t netns_ = 0;              // of which namespace
 };
 
 }  // namespace

@@ -213,12 +213,6 @@ SeccompCall personality_call() {
   return call;
 }
 
-// Pages that the operator set aside (vm.nr_hugepages) belong to the whole machine, and no memory limit counts them: who
-// asks for some gets the answer of a machine that has none. The bits lie in the lower half of each argument.
-SeccompCall no_huge_pages(uint32_t number, unsigned argument, uint32_t flag, int error) {
-  return {.number = number, .rules = {{{ArgumentTest::masked(argument, flag, flag)}, SeccompAction::error(error)}}};
-}
-
 // A listener is a descriptor that keeps its filter, and all those below it, after the process is gone: thousands of
 // them in one process would use up the pool of compiled filters, which the whole machine shares (see setsockopt).
 // Without one there are as many as there are processes. An older kernel's answer.
@@ -226,14 +220,6 @@ SeccompCall seccomp_call() {
   return {.number = __NR_seccomp,
           .rules = {{{ArgumentTest::masked(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_FILTER_FLAG_NEW_LISTENER)},
                      SeccompAction::error(EINVAL)}}};
-}
-
-// Core scheduling: next to a thread with a cookie of its own nothing of anybody else runs on the same core. A sandbox
-// could keep its neighbours off processors that its limit does not count. The answer of a kernel without it; the option
-// is an int.
-SeccompCall prctl_call() {
-  constexpr uint32_t kSchedCore = 62;  // PR_SCHED_CORE, since Linux 5.14
-  return {.number = __NR_prctl, .rules = {{{ArgumentTest::is(0, kSchedCore)}, SeccompAction::error(EINVAL)}}};
 }
 
 }  // namespace
@@ -250,11 +236,9 @@ kernel::SeccompPolicy jail_syscall_policy() {
   calls.push_back(ioctl_call());
   calls.push_back(fcntl_call());
   calls.push_back(personality_call());
-  calls.push_back(no_huge_pages(__NR_mmap, 3, MAP_HUGETLB, ENOMEM));
-  calls.push_back(no_huge_pages(__NR_memfd_create, 1, MFD_HUGETLB, EINVAL));
-  calls.push_back(no_huge_pages(__NR_shmget, 2, SHM_HUGETLB, ENOMEM));
+  for (auto& call : no_huge_pages_calls()) calls.push_back(std::move(call));
   calls.push_back(seccomp_call());
-  calls.push_back(prctl_call());
+  calls.push_back(no_core_scheduling_call());
   for (auto& call : core_limit_calls()) calls.push_back(std::move(call));
   for (uint32_t number : {__NR_sync, __NR_syncfs})
     calls.push_back({.number = number, .otherwise = SeccompAction::error(0)});

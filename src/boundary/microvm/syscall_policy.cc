@@ -30,16 +30,14 @@ constexpr uint32_t kAllowed[] = {
     __NR_sync_file_range, __NR_fadvise64, __NR_dup, __NR_dup3, __NR_pipe2, __NR_newfstatat, __NR_fstat, __NR_statx,
     __NR_statfs, __NR_fstatfs, __NR_faccessat, __NR_faccessat2, __NR_readlinkat, __NR_getcwd, __NR_chdir, __NR_fchdir,
     __NR_umask, __NR_getdents64,
-    // the guest's memory, which the relay makes
-    __NR_memfd_create,
     // waiting for things
     __NR_ppoll, __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_eventfd2, __NR_signalfd4,
-    // memory
-    __NR_brk, __NR_mmap, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise, __NR_mincore, __NR_membarrier,
+    // memory, and the guest's, which the relay makes (mmap and memfd_create have rules)
+    __NR_brk, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise, __NR_mincore, __NR_membarrier,
     // threads, and one program (clone has rules)
     __NR_execve, __NR_exit, __NR_exit_group, __NR_wait4, __NR_waitid, __NR_kill, __NR_tkill, __NR_tgkill,
     __NR_set_tid_address, __NR_set_robust_list, __NR_rseq, __NR_futex, __NR_getpid, __NR_gettid, __NR_getppid,
-    __NR_getpgid, __NR_setpgid, __NR_setsid, __NR_prctl, __NR_restart_syscall, __NR_sched_yield,
+    __NR_getpgid, __NR_setpgid, __NR_setsid, __NR_restart_syscall, __NR_sched_yield,
     __NR_sched_getaffinity, __NR_getrlimit, __NR_getrusage,
     // signals
     __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_rt_sigpending, __NR_rt_sigsuspend,
@@ -73,6 +71,9 @@ kernel::SeccompPolicy machine_syscall_policy(bool kvm) {
   for (uint32_t number : kAllowed) policy.calls.push_back({.number = number});
   for (auto& call : core_limit_calls()) policy.calls.push_back(std::move(call));
   policy.calls.push_back(no_socket_filters_call());
+  policy.calls.push_back(no_core_scheduling_call());
+  for (auto& call : no_huge_pages_calls())
+    if (call.number != __NR_shmget) policy.calls.push_back(std::move(call));
   const auto refuse = SeccompAction::error(EPERM);
   policy.calls.push_back({.number = __NR_clone,
                           .rules = {{{ArgumentTest::masked(0, kNamespaces, 0)}, SeccompAction::allow()}},

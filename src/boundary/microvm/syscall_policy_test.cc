@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -42,6 +44,17 @@ TEST(MicrovmSyscallPolicy, QemuCanDoItsWork) {
     EXPECT_EQ(answer(nr), kAllowed) << nr;
   EXPECT_EQ(answer(__NR_clone, {CLONE_VM | CLONE_FILES | SIGCHLD}), kAllowed);
   EXPECT_EQ(answer(__NR_socketpair, {AF_UNIX}), kAllowed);
+}
+
+// No control group counts them.
+TEST(MicrovmSyscallPolicy, WhatBelongsToTheWholeMachineStaysThere) {
+  EXPECT_EQ(answer(__NR_mmap, {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS}), kAllowed);
+  EXPECT_EQ(answer(__NR_mmap, {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB}), ENOMEM);
+  EXPECT_EQ(answer(__NR_memfd_create, {0, MFD_CLOEXEC}), kAllowed);
+  EXPECT_EQ(answer(__NR_memfd_create, {0, MFD_HUGETLB}), EINVAL);
+  EXPECT_EQ(answer(__NR_prctl, {PR_SET_NAME}), kAllowed);
+  EXPECT_EQ(answer(__NR_prctl, {62 /* PR_SCHED_CORE */}), EINVAL);
+  EXPECT_NE(answer(__NR_shmget), kAllowed);
 }
 
 TEST(MicrovmSyscallPolicy, NothingLeadsOutOfTheBox) {

@@ -30,12 +30,12 @@ constexpr uint32_t kAllowed[] = {
     __NR_readlinkat, __NR_mkdirat, __NR_unlinkat, __NR_getcwd, __NR_umask,
     // waiting for things
     __NR_ppoll, __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_eventfd2, __NR_signalfd4,
-    // memory
-    __NR_brk, __NR_mmap, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise,
+    // memory (mmap has rules)
+    __NR_brk, __NR_munmap, __NR_mremap, __NR_mprotect, __NR_madvise,
     // processes (clone has rules)
     __NR_execve, __NR_exit, __NR_exit_group, __NR_wait4, __NR_waitid, __NR_kill, __NR_tkill, __NR_tgkill,
     __NR_set_tid_address, __NR_set_robust_list, __NR_futex, __NR_getpid, __NR_gettid, __NR_getppid,
-    __NR_getpgid, __NR_setpgid, __NR_setsid, __NR_ptrace, __NR_prctl, __NR_restart_syscall, __NR_sched_yield,
+    __NR_getpgid, __NR_setpgid, __NR_setsid, __NR_ptrace, __NR_restart_syscall, __NR_sched_yield,
     __NR_sched_setaffinity, __NR_sched_getaffinity, __NR_getrlimit, __NR_getrusage,
     // signals
     __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_rt_sigpending, __NR_rt_sigsuspend,
@@ -69,6 +69,9 @@ kernel::SeccompPolicy kernel_syscall_policy() {
   for (uint32_t number : kAllowed) policy.calls.push_back({.number = number});
   for (auto& call : core_limit_calls()) policy.calls.push_back(std::move(call));
   policy.calls.push_back(no_socket_filters_call());
+  policy.calls.push_back(no_core_scheduling_call());
+  for (auto& call : no_huge_pages_calls())
+    if (call.number == __NR_mmap) policy.calls.push_back(std::move(call));
   const auto refuse = SeccompAction::error(EPERM);
   policy.calls.push_back({.number = __NR_clone,
                           .rules = {{{ArgumentTest::masked(0, kNamespaces, 0)}, SeccompAction::allow()}},

@@ -9,6 +9,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -40,6 +42,16 @@ TEST(UmlSyscallPolicy, TheKernelCanDoItsWork) {
     EXPECT_EQ(answer(nr), kAllowed) << nr;
   EXPECT_EQ(answer(__NR_clone, {CLONE_VM | CLONE_FILES | SIGCHLD}), kAllowed);
   EXPECT_EQ(answer(__NR_socketpair, {AF_UNIX}), kAllowed);
+}
+
+// No control group counts them.
+TEST(UmlSyscallPolicy, WhatBelongsToTheWholeMachineStaysThere) {
+  EXPECT_EQ(answer(__NR_mmap, {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS}), kAllowed);
+  EXPECT_EQ(answer(__NR_mmap, {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB}), ENOMEM);
+  EXPECT_EQ(answer(__NR_prctl, {PR_SET_NAME}), kAllowed);
+  EXPECT_EQ(answer(__NR_prctl, {62 /* PR_SCHED_CORE */}), EINVAL);
+  EXPECT_NE(answer(__NR_memfd_create), kAllowed);
+  EXPECT_NE(answer(__NR_shmget), kAllowed);
 }
 
 TEST(UmlSyscallPolicy, NothingLeadsOutOfTheBox) {

@@ -9,6 +9,7 @@
 #include "dialect/e2b/api.h"
 #include "dialect/e2b/interpreter.h"
 #include "dialect/e2b/tokens.h"
+#include "dialect/shared/cookies.h"
 #include "dialect/shared/port_proxy.h"
 #include "dialect/shared/target.h"
 #include "dialect/shared/text.h"
@@ -56,9 +57,14 @@ std::optional<Notes> notes_of(sandbox::Service& service, const std::string& id) 
   return record ? Notes::of(record->metadata) : std::nullopt;
 }
 
-// It comes with a right that the native API gave: a signed URL, or the port token as that dialect writes it.
+// It comes with a right that the native API gave: a signed URL, or the port token as that dialect writes it, or what
+// such an address left with the browser.
 bool for_others(const http::Exchange& ex) {
-  return ex.query("isola_signature") || ex.query("isola_token") || !ex.header("x-isola-token").empty();
+  if (ex.query("isola_signature") || ex.query("isola_token") || !ex.header("x-isola-token").empty()) return true;
+  auto cookies = ex.header("cookie");
+  return ex.header("e2b-traffic-access-token").empty() &&
+         !(dialect::cookies_of(cookies, dialect::kTokenCookie).empty() &&
+           dialect::cookies_of(cookies, dialect::kGrantCookie).empty());
 }
 
 // Whether what it was made of brings one along: else the port is like all others. Of what is not known any more it is

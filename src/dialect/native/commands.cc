@@ -156,7 +156,6 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   auto& [asked, request, files] = once;
   sandbox::Caller by(request.by, request.actor);
   ISOLA_CO_TRY(Shares::Share share, room_for(request.project, asked));
-  bool deadline = request.timeout && *request.timeout > 0;
   ISOLA_CO_TRY(sandbox::Created created, co_await create_for(service, ex, std::move(request)));
   BoxPtr box = created.box;
   auto work = [&]() -> ::isola::Task<Result<void>> {
@@ -183,7 +182,7 @@ Task<Result<void>> run_once(sandbox::Service& service, http::Exchange& ex) {
   auto worked = co_await work();
   auto record = box->record();
   bool over = record.state == State::ended || record.state == State::ending;
-  if (!worked && over && !ex.replied() && deadline && record.end_reason == EndReason::deadline)
+  if (!worked && over && !ex.replied() && record.end_reason == EndReason::deadline)
     ex.fail(http::ErrorReply{504, "deadline", "the run took longer than its timeout and was ended", {}});
   else if (!worked && over && !ex.replied() && record.end_reason == EndReason::oom)
     ex.fail(http::ErrorReply{503, "oom", "the sandbox reached its memory limit and was ended", {}});

@@ -19,10 +19,15 @@ struct Grant {
   int64_t expires = 0;  // seconds since 1970
 };
 
-// isola_path=…&isola_expires=…&isola_signature=…
+// In a query: isola_path=…&isola_expires=…&isola_signature=…
 Result<std::string> sign(const std::string& secret, const Grant& grant);
 
-Result<void> may_enter(http::Exchange& ex, const sandbox::Box& box, uint16_t port, const std::string& secret);
+// Whether this request may, and the cookie that its answer is to set (Set-Cookie; or empty): a page that was opened by
+// a token or a signature in its address asks for its scripts and pictures without them. A cookie lets in only what a
+// page of this very host asks for, and navigations: pages of other sandboxes are of the same site. `named`: it came to
+// the port's own name.
+Result<std::string> may_enter(http::Exchange& ex, const sandbox::Box& box, uint16_t port, const std::string& secret,
+                              bool named);
 
 // Whether a granted path is this one, or leads to it, whatever the service makes of dots and escapes.
 bool covers(const std::string& granted, std::string_view path);

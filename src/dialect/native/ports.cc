@@ -58,6 +58,15 @@ Task<Result<void>> list_ports(sandbox::Service& service, http::Exchange& ex) {
   co_return Result<void>();
 }
 
+void to_plain_address(http::Exchange& ex) {
+  std::string target = without_grant(ex.target());
+  target.erase(0, std::min(target.find_first_not_of("/\\"), target.size()));  // two would name another host
+  ex.set_header("Location", "/" + target);
+  ex.set_header("Cache-Control", "no-store");
+  ex.set_header("Referrer-Policy", "no-referrer");
+  ex.reply(303);
+}
+
 }  // namespace
 
 void Api::add_ports(http::Router& router, http::RouteGroup& group) {
@@ -129,13 +138,18 @@ void Api::add_ports(http::Router& router, http::RouteGroup& group) {
         say_no(ex, 404, "not_found", "there is no such sandbox, or it has ended");
         co_return;
       }
-      auto allowed = may_enter(ex, **box, target->port, options.url_secret);
+      auto allowed = may_enter(ex, **box, target->port, options.url_secret, named);
       if (!allowed) {
         say_no(ex, 403, "denied", allowed.error().message);
         co_return;
       }
       ex.body_limit(http::Exchange::kNoLimit);
       mark_untrusted(ex, "body");
+      if (named && !allowed->empty()) {
+        ex.set_header("Set-Cookie", *allowed);
+        // The page itself shall not have the right in its address, where its scripts and what it links to see it.
+        if (ex.method() == "GET" && ex.header("sec-fetch-mode") == "navigate") co_return to_plain_address(ex);
+      }
       co_await forward(*service, ex, *box, target->port, without_grant(ex.target()));
     };
   });

@@ -10,6 +10,7 @@
 #include "dialect/shared/target.h"
 #include "http/error_reply.h"
 #include "http/message.h"
+#include "http/url.h"
 #include "sandbox/bell.h"
 #include "sandbox/sieve.h"
 #include "store/keys.h"
@@ -55,18 +56,27 @@ std::set<std::string> named_by_connection(std::span<const http::Field> fields) {
   return names;
 }
 
-// Cookies without the one that opened the door.
+// Cookies without those that open the door.
 std::string without_token(std::string_view cookies) {
   std::string out;
   while (!cookies.empty()) {
     auto end = cookies.find(';');
     auto part = cookies.substr(0, end);
     while (part.starts_with(' ')) part.remove_prefix(1);
-    if (!part.empty() && !part.starts_with("isola_token=")) out += (out.empty() ? "" : "; ") + std::string(part);
+    const bool ours = part.starts_with("isola_token=") || part.starts_with("isola_grant=");
+    if (!part.empty() && !ours) out += (out.empty() ? "" : "; ") + std::string(part);
     if (end == std::string_view::npos) break;
     cookies.remove_prefix(end + 1);
   }
   return out;
+}
+
+// Whether the address of a page has what opened the door, under whatever spelling.
+bool has_right(std::string_view address) {
+  auto mark = address.find('?');
+  if (mark == std::string_view::npos) return false;
+  auto query = http::percent_decode(address.substr(mark));
+  return !query || query->contains("isola_");
 }
 
 // `searched`: what comes back is, and has to be readable for that.
@@ -88,6 +98,7 @@ std::string head_for(const http::Exchange& ex, const std::string& target, const 
       std::string_view key = field.value.starts_with("Bearer ") ? field.value.substr(7) : field.value;
       if (store::is_key(key)) continue;
     }
+    if (name == "referer" && has_right(field.value)) continue;
     if (name == "cookie") {
       std::string cookies = without_token(field.value);
       if (!cookies.empty()) head += fmt::format("{}: {}\r\n", field.name, cookies);

@@ -1,5 +1,6 @@
 #include "dialect/shared/text.h"
 
+#include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -10,12 +11,14 @@ std::string dump(const nlohmann::json& value) {
 }
 
 std::string when(store::Millis time) {
-  auto seconds = static_cast<std::time_t>(time / 1000);
+  // Down also before 1970, where guests may say that a file is from.
+  const auto whole = std::chrono::floor<std::chrono::seconds>(std::chrono::milliseconds(time));
+  const auto seconds = static_cast<std::time_t>(whole.count());
   tm utc{};
   ::gmtime_r(&seconds, &utc);
   char text[32];
   size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-  auto rest = static_cast<unsigned>(time % 1000);
+  const auto rest = static_cast<unsigned>((std::chrono::milliseconds(time) - whole).count());
   const char tail[] = {'.', static_cast<char>('0' + rest / 100), static_cast<char>('0' + rest / 10 % 10),
                        static_cast<char>('0' + rest % 10), 'Z'};
   return std::string(text, size).append(tail, sizeof tail);
