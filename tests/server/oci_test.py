@@ -167,6 +167,7 @@ class FromARegistry(unittest.TestCase):
     def test_a_fetch_that_is_killed_leaves_no_credentials(self):
         headers = {"X-API-Key": server.key}
         call = lambda *what: server.request(*what, key="", headers=headers)  # noqa: E731
+        os.makedirs(folder + "/cache/pull", 0o711, exist_ok=True)
         left = lambda: [name for name in os.listdir(folder + "/cache/pull") if not name.endswith(".lock")]  # noqa: E731
 
         def fetching():
