@@ -159,6 +159,12 @@ Result<void> has_room(const TemplateCache& cache, const PullOptions& options, ui
 bool is_pulled_name(const std::string& name) { return is_digest_behind(kPulled, name); }
 bool is_imported_name(const std::string& name) { return is_digest_behind(kImported, name); }
 
+Result<void> sweep_pulls(const std::string& cache_dir) {
+  const std::string parent = cache_dir + "/pull";
+  if (::access(parent.c_str(), F_OK) < 0) return {};
+  return sweep_folders(parent);
+}
+
 Result<Template> import_image(TemplateCache& cache, const std::string& source, const std::string& name,
                               const Progress& progress) {
   struct stat st;

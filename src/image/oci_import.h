@@ -30,6 +30,8 @@ Result<Template> import_image(TemplateCache& cache, const std::string& source, c
 // image.
 Result<Template> pull_image(TemplateCache& cache, const std::string& reference, const PullOptions& options,
                             const Progress& progress);
+// Removes what those that were killed left: what they had fetched, and the credentials that they did it with.
+Result<void> sweep_pulls(const std::string& cache_dir);
 // A name that pull_image chose: projects have it through a FROM of their own alone.
 bool is_pulled_name(const std::string& name);
 // A name that import_image chose.

@@ -118,10 +118,12 @@ void Server::handle(OwnerId id, kernel::Message message) {
   Reader in(message.bytes);
   uint32_t tag = in.u32();
   uint8_t op = in.u8();
-  if (!in.ok() || tag == 0 || op > static_cast<uint8_t>(kLastOp)) {
+  if (!in.ok() || tag == 0) {
     log::warn("launcher", "dropped a connection that sent nonsense");
     return drop(id);
   }
+  if (op > static_cast<uint8_t>(kLastOp))  // of a server that is newer
+    return reply(id, tag, fail(Code::unsupported, "this launcher is of another version and knows no such request"));
   dispatch(id, tag, static_cast<Op>(op), in, std::move(message.fds));
   vault::wipe(message.bytes);  // it may have been a passphrase
 }

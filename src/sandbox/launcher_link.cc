@@ -63,6 +63,8 @@ struct LauncherLink::Inner : std::enable_shared_from_this<LauncherLink::Inner> {
   uint64_t seen = 0;                         // of a further line: the main one's, when it connected
   std::mutex lines_mutex;                    // of the main one, and what follows
   std::map<net::io_context*, std::shared_ptr<Inner>> lines;
+  std::atomic<uint64_t> looked_at = 0;  // the generation whose version is known
+  std::atomic<bool> same_version = false;
   std::atomic<bool> connected = false, started = false, stopped = false;
   bool writing = false, keeps_records = false;
   uint32_t last_tag = 0, gate_tag = 0;
@@ -385,7 +387,21 @@ Task<Result<launcher::StatsReply>> LauncherLink::stats(std::string id) {
   co_return launcher::read_value<launcher::StatsReply>(answer.in());
 }
 
+// A launcher outlives servers, and an earlier one lets go of whoever asks for what it does not know.
+Task<bool> LauncherLink::is_of_this_version() {
+  const uint64_t generation = inner_->generation;
+  if (inner_->looked_at != generation) {
+    auto known = co_await info();
+    if (!known) co_return false;
+    inner_->same_version = known->version == ISOLA_VERSION;
+    inner_->looked_at = generation;
+  }
+  co_return inner_->same_version;
+}
+
 Task<Result<uint64_t>> LauncherLink::page_cache(std::string id) {
+  const bool known = co_await is_of_this_version();
+  if (!known) co_return 0;
   ISOLA_CO_TRY(Answer answer, co_await ask(launcher::Op::page_cache, only_id(id)));
   Reader in = answer.in();
   uint64_t bytes = in.u64();

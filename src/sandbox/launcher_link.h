@@ -60,7 +60,7 @@ class LauncherLink {
   Task<Result<void>> freeze(std::string id);
   Task<Result<void>> thaw(std::string id);
   Task<Result<launcher::StatsReply>> stats(std::string id);
-  Task<Result<uint64_t>> page_cache(std::string id);
+  Task<Result<uint64_t>> page_cache(std::string id);  // 0 of a launcher of another version
   Task<Result<std::vector<launcher::SandboxSummary>>> list();
   Task<Result<launcher::InfoReply>> info();
   Task<Result<void>> park(std::string digest, uint32_t count);
@@ -110,6 +110,7 @@ class LauncherLink {
   struct Inner;
   struct Answer;
   LauncherLink() = default;
+  Task<bool> is_of_this_version();
   Task<Result<Answer>> ask(launcher::Op op, std::string arguments, const Meanwhile* meanwhile = nullptr);
   Task<Result<void>> ask_with_id(launcher::Op op, std::string id);
   Task<Result<void>> ask_with_size(launcher::Op op, std::string id, uint64_t bytes);

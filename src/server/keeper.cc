@@ -1,5 +1,6 @@
 #include "server/keeper.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -7,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <set>
 
+#include "image/oci_import.h"
 #include "kernel/process.h"
 #include "server/identity.h"
 #include "server/puller.h"
@@ -33,6 +36,21 @@ struct Started {
   Fd report;
 };
 
+// A fetch that was killed, as by its alarm, leaves what it had: what was fetched, and somebody's credentials. Whoever
+// forked here stays behind and sees to that; `isola` itself is its child, and returns.
+void clean_up_after_a_pull(const std::string& cache_dir) {
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+    return;
+  }
+  ::syscall(SYS_close_range, 0, ~0u, 0);  // the report ends with the fetch
+  while (pid > 0 && ::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  if (pid > 0) (void)image::sweep_pulls(cache_dir);
+  ::_exit(pid > 0 ? 0 : 127);
+}
+
 // `isola …` with its output into a pipe; what it complains about goes where our own words go. `seconds`: that it may
 // take; 0: as long as it does.
 Result<Started> start_isola(const launcher::StartOptions& options, std::vector<std::string> words, unsigned seconds = 0,
@@ -46,6 +64,7 @@ Result<Started> start_isola(const launcher::StartOptions& options, std::vector<s
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGALRM}) ::signal(signal, SIG_DFL);
+    if (words[1] == "template" && !options.cache_dir.empty()) clean_up_after_a_pull(options.cache_dir);
     ::alarm(seconds);  // stays through the exec; whatever it started ends with it
     ::dup2(pipe.second.get(), STDOUT_FILENO);
     if (input >= 0) ::dup2(input, STDIN_FILENO);
@@ -92,6 +111,7 @@ Result<Fd> start_pulling(const launcher::StartOptions& options, const std::vecto
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_IGN);
   int kept = ::dup2(socket.release(), 3);
   ::syscall(SYS_close_range, 4, ~0u, 0);
+  if (!options.cache_dir.empty()) (void)image::sweep_pulls(options.cache_dir);  // an earlier one was killed, too
   std::set<pid_t> pulling;
   for (pid_t proving = 0;;) {
     auto question = kernel::receive_message(kept, 1024);
@@ -163,7 +183,8 @@ Result<Fd> Keeper::pull(const std::string& image, const std::string& credentials
   Fd from;
   if (!credentials.empty()) {
     ISOLA_TRY(auto pipe, kernel::make_pipe());
-    // All of it stays in the pipe until it is read.
+    // All of it stays in the pipe until it is read: what does not fit is not waited for.
+    if (::fcntl(pipe.second.get(), F_SETFL, O_NONBLOCK) < 0) return sys_error("cannot pass the credentials on");
     if (::write(pipe.second.get(), credentials.data(), credentials.size()) != static_cast<ssize_t>(credentials.size()))
       return fail(Code::invalid, "the credentials are too long");
     from = std::move(pipe.first);

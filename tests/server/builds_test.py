@@ -160,6 +160,9 @@ class Builds(unittest.TestCase):
             self.assertEqual(call("PATCH", "/v2/templates/" + id_, wrong).status, 400)
         self.assertEqual(other("PATCH", "/v2/templates/" + id_, {"public": True}).status, 404, "only whoever has it")
         self.assertEqual(call("PATCH", "/v2/templates/minimal", {"public": False}).status, 403)
+        user = server.post("/v1/keys", {"scope": "use"}).json["secret"]
+        mine = lambda open_: server.request("PATCH", "/v2/templates/" + id_, {"public": open_}, key="", headers={"X-API-Key": user})  # noqa: E731
+        self.assertEqual(mine(True).status, 403, "that is for whoever manages the project")
         opened = call("PATCH", "/v2/templates/" + id_, {"public": True})
         self.assertEqual((opened.status, opened.json), (200, {"names": ["default/shared"]}))
         self.assertTrue(call("GET", "/templates/" + id_).json["public"])
@@ -179,7 +182,10 @@ class Builds(unittest.TestCase):
             self.assertEqual(other(method, path).status, 404, path)
         self.assertNotIn(id_, [one["templateID"] for one in other("GET", "/templates").json])
         self.assertEqual(other("POST", "/templates/tags", {"target": id_, "tags": ["x"]}).status, 404)
+        self.assertEqual(mine(False).status, 403)
         self.assertEqual(call("PATCH", "/v2/templates/" + id_, {"public": False}).json, {"names": []})
+        told = [one["data"] for one in server.get("/v1/ledger?kind=project.updated").json["events"] if one["data"].get("template") == id_]
+        self.assertEqual([(one["changed"], one["name"], one["published"]) for one in told], [(["template"], "shared", True), (["template"], "shared", False)])
         self.assertEqual(tries(), [404] * 4)
         self.assertEqual(creates(id_).status, 404)
 

@@ -86,6 +86,11 @@ class E2b(unittest.TestCase):
         self.assertEqual((new.status, new.body), (200, b"abcdefghij"))
         self.assertEqual(new.headers["last-modified"], "Tue, 01 Jan 2030 00:00:00 GMT")
         self.assertEqual(self.read("/tmp/copy", **{"If-Modified-Since": time}).status, 200)
+        # The address is that of every sandbox's file: no cache on the way may answer for another one, or without asking.
+        for answer in (first, part, self.read("/tmp/copy", **{"If-None-Match": "*"})):
+            self.assertEqual(answer.headers["cache-control"], "private, no-cache", answer.status)
+            vary = {word.strip().lower() for word in answer.headers["vary"].split(",")}
+            self.assertEqual(vary, {"accept-encoding", "e2b-sandbox-id", "e2b-sandbox-port", "x-access-token"}, answer.status)
         # What says that it is empty may be something else the next time.
         self.assertNotIn("etag", self.read("/proc/uptime").headers)
         self.assertEqual(self.read("/proc/uptime", **{"If-None-Match": "*"}).status, 200)

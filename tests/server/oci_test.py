@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -162,6 +163,37 @@ class FromARegistry(unittest.TestCase):
         anonymous = cli("template", "pull", "--anonymous", f"{registry.name}/private/small:v1", code=125)
         self.assertIn("is not for this machine", anonymous.stderr)
         self.assertFalse([name for name in os.listdir(folder + "/cache/pull") if not name.endswith(".lock")])
+
+    def test_a_fetch_that_is_killed_leaves_no_credentials(self):
+        headers = {"X-API-Key": server.key}
+        call = lambda *what: server.request(*what, key="", headers=headers)  # noqa: E731
+        os.makedirs(folder + "/cache/pull", 0o711, exist_ok=True)
+        left = lambda: [name for name in os.listdir(folder + "/cache/pull") if not name.endswith(".lock")]  # noqa: E731
+
+        def fetching():
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{name}/cmdline", "rb") as file:
+                        words = file.read().split(b"\0")
+                except OSError:
+                    continue
+                if b"--credentials-on-stdin" in words and (folder + "/cache").encode() in words:
+                    return int(name)
+            return None
+
+        registry.hold.clear()
+        try:
+            made = call("POST", "/v3/templates", {"name": "killed"}).json
+            at = f"/templates/{made['templateID']}/builds/{made['buildID']}"
+            begun = call("POST", "/v2" + at, {"fromImage": f"{registry.name}/private/small:v1", "steps": [],
+                                              "fromImageRegistry": {"type": "registry", "username": registry.user, "password": registry.password}})
+            self.assertEqual(begun.status, 202, begun)
+            eventually(lambda: left() and os.path.exists(f"{folder}/cache/pull/{left()[0]}/skopeo/auth.json"), 30, "its credentials")
+            os.kill(eventually(fetching, 30, "the one that fetches"), signal.SIGALRM)  # as when its time is up
+            eventually(lambda: not left(), 30, "an empty folder")
+            eventually(lambda: call("GET", at + "/status").json["status"] == "error", 60, "the end of the build")
+        finally:
+            registry.hold.set()
 
     def test_credentials_may_be_the_callers_own(self):
         headers = {"X-API-Key": server.key}

@@ -102,6 +102,8 @@ class Registry:
 
     def __init__(self):
         self.manifests, self.blobs, self.asked = {}, {}, []
+        self.hold = threading.Event()  # cleared: nobody gets an answer
+        self.hold.set()
         registry = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -124,6 +126,7 @@ class Registry:
 
             def do_GET(self):
                 registry.asked.append(self.path)
+                registry.hold.wait()
                 if self.path == "/v2/":
                     return self.answer(200, b"{}")
                 if self.path.startswith("/v2/private/") and self.headers.get("Authorization") != "Basic " + registry.token():

@@ -97,6 +97,13 @@ std::optional<http::Validators> validators_of(const guest::Stat& stat) {
                           .modified = seconds};
 }
 
+// One URL is the same file of every sandbox, and whose it is stands in the headers: what keeps copies must ask each
+// time, and for each of them.
+void not_for_caches(http::Exchange& ex) {
+  ex.set_header("Cache-Control", "private, no-cache");
+  ex.set_header("Vary", "Accept-Encoding, E2b-Sandbox-Id, E2b-Sandbox-Port, X-Access-Token");
+}
+
 void tell(http::Exchange& ex, const http::Validators& validators) {
   ex.set_header("ETag", validators.tag);
   ex.set_header("Last-Modified", http::to_date(validators.modified));
@@ -104,6 +111,7 @@ void tell(http::Exchange& ex, const http::Validators& validators) {
 
 Task<void> download(Call& call) {
   http::Exchange& ex = call.ex;
+  not_for_caches(ex);
   std::string asked(ex.query("path").value_or(""));
   auto path = co_await call.absolute(asked);
   if (!path) co_return refuse(ex, {400, path.error().message});
@@ -118,7 +126,6 @@ Task<void> download(Call& call) {
     auto now = validators_of(place->stat);
     if (now && now->match(none_match, since)) {
       tell(ex, *now);
-      ex.set_header("Vary", "Accept-Encoding");
       co_return ex.reply(304);
     }
     const auto meant = ex.header("if-range");
@@ -144,7 +151,6 @@ Task<void> download(Call& call) {
   ex.set_header("X-Content-Type-Options", "nosniff");
   ex.set_header("Content-Disposition", "attachment");
   ex.set_header("Accept-Ranges", "bytes");
-  ex.set_header("Vary", "Accept-Encoding");
   if (auto now = validators_of(*stat)) tell(ex, *now);
   if (part) ex.set_header("Content-Range", fmt::format("bytes {}-{}/{}", range.first, range.second - 1, stat->size));
   std::optional<std::string> first;

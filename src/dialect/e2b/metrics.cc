@@ -5,15 +5,13 @@
 #include <boost/asio/detached.hpp>
 #include <cmath>
 
-#include "sandbox/bell.h"
-
 namespace isola::e2b {
 
 using sandbox::BoxPtr;
 
 namespace {
 
-constexpr size_t kMostSeen = 1000;
+constexpr size_t kMostSeen = 1000, kMostSeenOfProject = 250;
 constexpr auto kPatience = std::chrono::minutes(30);               // nobody has asked for so long
 constexpr auto kBetweenFirstTwo = std::chrono::milliseconds(200);  // long enough to see what it does
 
@@ -25,8 +23,9 @@ bool can_be_looked_at(const BoxPtr& box) {
 }  // namespace
 
 std::optional<double> History::cpu_share(uint64_t cpu_usec, Clock::time_point now) {
+  if (before_ && now - before_->second < kShortest) return std::nullopt;
   auto before = std::exchange(before_, std::pair(cpu_usec, now));
-  if (!before || now <= before->second) return std::nullopt;
+  if (!before) return std::nullopt;
   // It was resumed meanwhile, and counts from nothing.
   const uint64_t used = cpu_usec < before->first ? cpu_usec : cpu_usec - before->first;
   return static_cast<double>(used) / std::chrono::duration<double, std::micro>(now - before->second).count();
@@ -49,10 +48,37 @@ std::vector<Measured> History::all() const {
 }
 
 Task<Result<bool>> Metrics::look(BoxPtr box) {
+  for (bool waited = false;; waited = true) {
+    const uint64_t ticket = looked_.ticket();
+    {
+      std::lock_guard lock(mutex_);
+      auto at = seen_.find(box->id());
+      if (at == seen_.end()) co_return fail(Code::unavailable, "too many sandboxes are looked at");
+      if (waited && at->second.history.is_fresh(Clock::now())) co_return true;
+      if (!std::exchange(at->second.looking, true)) break;
+    }
+    co_await looked_.wait(ticket);
+  }
+  // However it ends, also where whoever asked is gone.
+  struct Done {
+    Metrics& metrics;
+    std::string id;
+    ~Done() {
+      {
+        std::lock_guard lock(metrics.mutex_);
+        if (auto at = metrics.seen_.find(id); at != metrics.seen_.end()) at->second.looking = false;
+      }
+      metrics.looked_.ring();
+    }
+  } done{*this, box->id()};
+  co_return co_await measure(box);
+}
+
+Task<Result<bool>> Metrics::measure(BoxPtr box) {
   ISOLA_CO_TRY(auto stats, co_await service_->stats(box));
+  const auto now = Clock::now();  // of what was just counted: what follows may take its time
   auto cached = co_await service_->page_cache(box);
   auto record = box->record();
-  const auto now = Clock::now();
   Measured out;
   out.at = sandbox::now_millis();
   out.cpus = static_cast<int>(std::max(1.0, std::ceil(record.limits.cpus)));
@@ -71,6 +97,23 @@ Task<Result<bool>> Metrics::look(BoxPtr box) {
   co_return true;
 }
 
+// Of the asking project's own, the one that nobody has asked about for the longest, once it has its share; and where
+// there are too many all the same, of the project that has most.
+void Metrics::make_room(const std::string& project) {
+  std::map<std::string, size_t> shares;
+  for (const auto& [id, seen] : seen_) ++shares[seen.project];
+  std::string whose = project;
+  if (shares[project] < kMostSeenOfProject) {
+    if (seen_.size() < kMostSeen) return;
+    auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    whose = std::ranges::max_element(shares, fewer)->first;
+  }
+  auto oldest = seen_.end();
+  for (auto at = seen_.begin(); at != seen_.end(); ++at)
+    if (at->second.project == whose && (oldest == seen_.end() || at->second.asked < oldest->second.asked)) oldest = at;
+  if (oldest != seen_.end()) seen_.erase(oldest);
+}
+
 void Metrics::begin(const BoxPtr& box) {
   const auto now = Clock::now();
   uint64_t number = 0;
@@ -80,11 +123,9 @@ void Metrics::begin(const BoxPtr& box) {
       at->second.asked = now;
       return;
     }
-    if (seen_.size() >= kMostSeen) {
-      auto asked = [](const auto& a, const auto& b) { return a.second.asked < b.second.asked; };
-      seen_.erase(std::ranges::min_element(seen_, asked));
-    }
+    make_room(box->project());
     auto& seen = seen_[box->id()];
+    seen.project = box->project();
     seen.asked = now;
     number = seen.number = ++begun_;
   }

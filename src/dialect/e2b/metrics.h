@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "sandbox/bell.h"
 #include "sandbox/service.h"
 
 namespace isola::e2b {
@@ -33,8 +34,9 @@ class History {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kKept = 360;  // half an hour
   static constexpr auto kEvery = std::chrono::seconds(5), kFresh = std::chrono::seconds(1);
+  static constexpr auto kShortest = std::chrono::milliseconds(100);  // what is less says nothing of the CPU
 
-  // Its share of the time since the look before; nothing: this is the first.
+  // Its share of the time since the look before; nothing: this is the first, or follows too soon to count as one.
   std::optional<double> cpu_share(uint64_t cpu_usec, Clock::time_point now);
   void add(Measured measured, Clock::time_point now);
   bool is_fresh(Clock::time_point now) const { return newest_ && now - looked_ < kFresh; }
@@ -60,11 +62,16 @@ class Metrics : public std::enable_shared_from_this<Metrics> {
   using Clock = History::Clock;
   struct Seen {
     History history;
+    std::string project;
     Clock::time_point asked;
-    uint64_t number = 0;  // of whoever looks at it: one that was given up and begun again has another
+    bool looking = false;  // somebody is at it
+    uint64_t number = 0;   // of whoever looks at it: one that was given up and begun again has another
   };
-  // Whether there was a look before, so that what it says of the CPU is known.
+  // Whether there was a look before, so that what it says of the CPU is known. One at a time: whoever comes meanwhile
+  // waits for it, and has what it saw.
   Task<Result<bool>> look(sandbox::BoxPtr box);
+  Task<Result<bool>> measure(sandbox::BoxPtr box);
+  void make_room(const std::string& project);  // under mutex_
   Task<Result<void>> look_at_all(const std::vector<sandbox::BoxPtr>& boxes);
   void begin(const sandbox::BoxPtr& box);
   Task<void> keep_looking(std::weak_ptr<sandbox::Box> box, std::string id, uint64_t number);
@@ -73,6 +80,7 @@ class Metrics : public std::enable_shared_from_this<Metrics> {
   std::mutex mutex_;
   std::map<std::string, Seen> seen_;  // under mutex_
   uint64_t begun_ = 0;                // under mutex_
+  sandbox::Bell looked_;
 };
 
 }  // namespace isola::e2b

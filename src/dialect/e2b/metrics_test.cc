@@ -28,6 +28,8 @@ TEST(History, TheCpuIsThatOfTheTimeBetweenTwoLooks) {
   EXPECT_DOUBLE_EQ(history.cpu_share(10'000'000, begin + seconds(3)).value(), 0);
   EXPECT_DOUBLE_EQ(history.cpu_share(500'000, begin + seconds(4)).value(), 0.5) << "resumed: it counts anew";
   EXPECT_FALSE(history.cpu_share(600'000, begin + seconds(4)));
+  EXPECT_FALSE(history.cpu_share(700'000, begin + milliseconds(4099))) << "too soon, and as if nobody had looked";
+  EXPECT_DOUBLE_EQ(history.cpu_share(1'000'000, begin + seconds(5)).value(), 0.5);
 }
 
 TEST(History, StepsAreKeptAndTheNewest) {

@@ -102,6 +102,7 @@ json foreign_view(const store::TemplateRecord& one, const store::BuildRecord& bu
   return out;
 }
 
+// To everybody on this server, or no longer: for whoever manages the project, and written down.
 Task<Result<void>> publish(sandbox::Service& service, http::Exchange& ex) {
   ISOLA_CO_TRY(json body, co_await read_body(ex));
   if (!given(body, "public") || !body["public"].is_boolean())
@@ -113,7 +114,21 @@ Task<Result<void>> publish(sandbox::Service& service, http::Exchange& ex) {
   }
   const bool open = body["public"].get<bool>();
   if (open && built->project.empty()) co_return fail(Code::internal, "the template is nobody's");
+  if (!store::allows(dialect::scope_of(ex), store::Scope::admin))
+    co_return fail(Code::denied, "publishing a template is for API keys of scope admin");
   ISOLA_CO_CHECK(service.store().set_published(built->id, open));
+  json data = {{"changed", {"template"}}, {"template", built->id}, {"name", built->name}, {"published", open}};
+  const auto by = dialect::caller_of(ex);
+  ledger::Event event;
+  event.time = sandbox::now_millis();
+  event.project = built->project;
+  event.actor = by.actor;
+  event.key = by.key;
+  event.kind = ledger::Kind::project_updated;
+  event.data = dialect::dump(data);
+  auto logged = co_await service.record_durably(std::move(event));
+  if (!logged && open) (void)service.store().set_published(built->id, built->published);
+  if (!logged) co_return std::unexpected(logged.error().in("the ledger cannot say so"));
   json names = json::array();
   if (open) names.push_back(built->project + "/" + built->name);
   ex.reply(200, dialect::dump({{"names", names}}));

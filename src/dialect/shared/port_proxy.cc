@@ -163,7 +163,7 @@ Task<Result<void>> read_head(LinePtr channel, http::ResponseParser& parser, std:
     if (rest.size() > kMaxHead) co_return fail(Code::corrupt, "the service inside sent too long a head");
     auto piece = co_await channel->read_frame_for(kAnswerTime);
     if (!piece) {
-      auto why = channel->kept_back();
+      auto why = channel->broken();
       co_return fail(Code::unavailable,
                      why ? why->message : "the service inside closed the connection without an answer");
     }
@@ -317,7 +317,7 @@ Task<void> pass_reply(http::Exchange& ex, LinePtr channel, sandbox::BoxPtr box, 
       std::string kept(input);  // half of a chunk's head at most
       auto more = co_await channel->read();
       if (!more) {
-        if (channel->kept_back()) co_return ex.abort();  // nobody must take a part for the whole
+        if (channel->broken()) co_return leave(ex, channel);  // nobody must take a part for the whole
         if (auto ended = parser.end_of_input(); !ended) co_return ex.abort();
         break;
       }
@@ -399,13 +399,13 @@ Task<void> forward(sandbox::Service& service, http::Exchange& ex, sandbox::BoxPt
   const std::string host = passage.host.empty() ? fmt::format("localhost:{}", port) : passage.host;
   LinePtr channel;
   if (passage.tls) {
-    auto secured = co_await Line::secure(dialling, box, host);
+    auto secured = co_await Line::secure(Line::wire(dialling), box, host);
     if (!secured)
       co_return say_no(ex, 502, "bad_gateway",
                        fmt::format("port {} of this sandbox: {}", port, secured.error().message));
     channel = std::move(*secured);
   } else {
-    channel = std::make_shared<Line>(std::move(dialling));
+    channel = std::make_shared<Line>(Line::wire(std::move(dialling)));
   }
   ex.keep_encoding();
   bool upgrade = ex.wants_upgrade() && !ex.header("upgrade").empty();

@@ -85,7 +85,7 @@ Result<void> TlsClient::write(std::string_view bytes) {
 Result<std::string> TlsClient::read() {
   std::string out;
   char piece[16 << 10];
-  while (!closed_) {
+  while (!closed_ && !failed_) {
     ERR_clear_error();
     int n = SSL_read(ssl_.get(), piece, sizeof piece);
     if (n > 0) {
@@ -94,10 +94,18 @@ Result<std::string> TlsClient::read() {
     }
     int why = SSL_get_error(ssl_.get(), n);
     if (why == SSL_ERROR_WANT_READ) break;
-    if (why != SSL_ERROR_ZERO_RETURN) return tls_failed();
-    closed_ = true;
+    if (why == SSL_ERROR_ZERO_RETURN)
+      closed_ = true;
+    else
+      failed_ = tls_failed().error();
   }
+  if (failed_ && out.empty()) return std::unexpected(*failed_);
   return out;
+}
+
+bool TlsClient::amid() const {
+  const bool head_only = std::string_view(SSL_rstate_string(ssl_.get())) == "RB";  // and nothing of what it announces
+  return head_only || SSL_has_pending(ssl_.get()) == 1 || BIO_ctrl_pending(SSL_get_rbio(ssl_.get())) > 0;
 }
 
 void TlsClient::close() { (void)SSL_shutdown(ssl_.get()); }

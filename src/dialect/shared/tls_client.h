@@ -11,6 +11,7 @@
 #include <openssl/ssl.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,9 +28,11 @@ class TlsClient {
   Result<void> advance();             // with what was fed, until it is ready
   bool ready() const;
   Result<void> write(std::string_view bytes);
-  Result<std::string> read();  // everything that is there; empty: nothing yet, or closed
+  // Everything that is there; empty: nothing yet, or closed. What came before an error comes before the error.
+  Result<std::string> read();
   bool closed() const { return closed_; }
-  void close();  // says so to the other end
+  bool amid() const;  // what was fed ends within a record
+  void close();       // says so to the other end
 
  private:
   struct Free {
@@ -38,6 +41,7 @@ class TlsClient {
   explicit TlsClient(SSL* ssl) : ssl_(ssl) {}
   std::unique_ptr<SSL, Free> ssl_;
   bool closed_ = false;
+  std::optional<Error> failed_;  // while reading, for good
 };
 
 }  // namespace isola::dialect
