@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/experimental/awaitable_operators.hpp>
+
 #include "base/log.h"
 #include "builder/dockerfile_spec.h"
+#include "sandbox/bell.h"
 #include "vault/seal.h"
 
 namespace isola::builder {
@@ -37,6 +40,11 @@ std::string resolved(const std::string& folder, const std::string& path) {
 std::string home_of(std::string user) {
   user.resize(std::min(user.size(), user.find(':')));
   return user.empty() || user == "root" || user == "0" ? "/root" : "/home/" + user;
+}
+
+Task<void> pass(std::chrono::milliseconds time) {
+  sandbox::Bell never;
+  (void)co_await never.wait_for(never.ticket(), time);
 }
 
 }  // namespace
@@ -125,7 +133,16 @@ Task<Result<sandbox::Source>> BuildRun::base_of(std::string from) {
   // then, are known only here.
   if (parts_.may_pull) ISOLA_CO_CHECK(parts_.may_pull(build_.project, from));
   log_.say("info", "base", "fetching " + from);
-  ISOLA_CO_TRY(std::string name, co_await parts_.pull(from, credentials_));
+  // It may come too late for this build, and is there for the next one.
+  using namespace boost::asio::experimental::awaitable_operators;
+  auto pulled = parts_.pull(from, credentials_);
+  auto time = pass(left());
+  auto first = co_await (std::move(pulled) || std::move(time));
+  if (first.index() == 1) {
+    ISOLA_CO_CHECK(goes_on());
+    co_return fail(Code::timeout, "fetching " + from + " takes too long");
+  }
+  ISOLA_CO_TRY(std::string name, std::get<0>(std::move(first)));
   co_return parts_.service.source_of(build_.project, name, true);
 }
 

@@ -195,6 +195,19 @@ class FromARegistry(unittest.TestCase):
         finally:
             registry.hold.set()
 
+    def test_fetching_counts_as_time_of_the_build(self):
+        registry.hold.clear()
+        short = Server("--cache", folder + "/cache", "--registries", registry.name, "--builds-timeout", "2s",
+                       env={"CONTAINERS_REGISTRIES_CONF": folder + "/registries.conf"})
+        try:
+            begun = short.post("/v1/templates", {"name": "slow", "dockerfile": f"FROM {registry.name}/team/small:v1\nRUN true\n"})
+            at = begun.headers["location"]
+            eventually(lambda: short.get(at).json["state"] == "failed", 60, "the end of the build")
+            self.assertIn("builds.timeout", short.get(at).json["error"]["message"])
+        finally:
+            registry.hold.set()
+            short.close()
+
     def test_credentials_may_be_the_callers_own(self):
         headers = {"X-API-Key": server.key}
         call = lambda *what: server.request(*what, key="", headers=headers)  # noqa: E731
