@@ -13,7 +13,6 @@
 #include "sandbox/launching.h"
 #include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
-#include "sandbox/untold.h"
 
 namespace isola::sandbox {
 
@@ -438,7 +437,6 @@ Task<Result<Created>> Service::launch(CreateRequest request) {
       co_return std::unexpected(why);
     }
     if (soon) forget(box);
-    (void)untold().take(record.id);
     (void)co_await parts_.launcher->kill(record.id);
     co_return std::unexpected(why);
   }
@@ -569,8 +567,7 @@ Task<Result<void>> Service::prepare(BoxPtr box, const CreateRequest& request, bo
   {
     Box::Turn turn = co_await box->turn();
     if (request.network_grants.empty()) {
-      // With a certificate the gate is asked for that, and hooks are not to find the network slow.
-      ISOLA_CO_CHECK(co_await renew_network(box, true, meanwhile, !certificate));
+      ISOLA_CO_CHECK(co_await renew_network(box, true, meanwhile));
     } else {
       Caller by(request.by, request.actor);
       ISOLA_CO_TRY(auto grants, co_await write_network_grants(box, request.network_grants, by));

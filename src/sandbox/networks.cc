@@ -1,14 +1,11 @@
 // What a sandbox may reach: its policy on the way to the gate, and what the gate tells on the way to the ledger.
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "gate/control.h"
 #include "gate/name.h"
 #include "gate/policy.h"
-#include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
 #include "sandbox/untold.h"
 
@@ -155,49 +152,20 @@ Task<Result<Service::Told>> Service::apply_terms(BoxPtr box, std::string policy,
 }
 
 // The caller has the turn. `fresh`: the gate does not know it yet.
-Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh, const Meanwhile* meanwhile, bool soon) {
+Task<Result<void>> Service::renew_network(BoxPtr box, bool fresh, const Meanwhile* meanwhile) {
   std::string policy = box->record().network;
-  if (!fresh || (!policy.empty() && !soon)) co_return co_await apply_network(box, policy, false, meanwhile);
+  if (!policy.empty() || !fresh) co_return co_await apply_network(box, policy, false, meanwhile);
   ISOLA_CO_TRY(auto project, parts_.store.find_project(box->project()));
+  launcher::PolicyRequest request{.id = box->id(), .ceiling = ceiling_of(project), .first = true};
   // Under a ceiling that somebody set it is waited for: whoever gives it a policy while no server runs stays below it.
-  if (!project.ceiling.empty() && !policy.empty()) co_return co_await apply_network(box, policy, false, meanwhile);
-  launcher::PolicyRequest request{.id = box->id(), .policy = policy, .ceiling = ceiling_of(project), .first = true};
   if (!project.ceiling.empty()) {
     auto told = co_await parts_.launcher->set_policy(std::move(request), meanwhile);
     if (!told) co_return std::unexpected(told.error());
     co_return Result<void>();
   }
-  // What the gate would refuse it for is its maker's to hear.
-  if (auto read = gate::read_egress(policy, *request.ceiling); !read) co_return std::unexpected(read.error());
-  // What waits there may outlive the service, and must not keep anything of it.
-  auto failed = [weak = weak_from_this(), one = std::weak_ptr<Box>(box)](const Error& error) {
-    auto self = weak.lock();
-    auto box = one.lock();
-    if (self && box) net::co_spawn(box->home(), self->keep_telling(box, error), net::detached);
-  };
   // A policy that is set meanwhile is not undone by it.
-  tell_gate_later(box->home(), parts_.launcher, {.request = std::move(request), .failed = std::move(failed)});
-  if (meanwhile) (*meanwhile)();
+  tell_gate_later(box->home(), parts_.launcher, std::move(request));
   co_return Result<void>();
-}
-
-// The gate is being restarted, or worse. Its policy is as it is by then: in its turn nobody changes that.
-Task<void> Service::keep_telling(BoxPtr box, Error why) {
-  auto self = shared_from_this();
-  // Whoever wonders why it reaches nothing finds it where everything about it stands.
-  if (!box->record().network.empty() && box->state() != State::ending && box->state() != State::ended) {
-    json data = {{"changed", {"network"}}, {"failed", own_words(why.message)}};
-    record(ledger::Kind::sandbox_updated, box, data.dump(-1, ' ', false, json::error_handler_t::replace), Caller());
-  }
-  for (auto pause = std::chrono::milliseconds(100);; pause = std::min(pause * 2, std::chrono::milliseconds(10'000))) {
-    Bell never;
-    (void)co_await never.wait_for(never.ticket(), pause);
-    Box::Turn turn = co_await box->turn();
-    const State state = box->state();
-    if (state == State::ending || state == State::ended || store::is_asleep(state)) co_return;
-    auto told = co_await apply_network(box, box->record().network, false);
-    if (told || told.error().code == Code::not_found) co_return;
-  }
 }
 
 Task<Result<void>> Service::set_network(BoxPtr box, NetworkChange asked, Caller by) {

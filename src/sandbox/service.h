@@ -650,9 +650,7 @@ class Service : public std::enable_shared_from_this<Service> {
   // A value of a secret is about to go into it, for a command.
   Task<Result<void>> expose(BoxPtr box, CommandSpec& spec);
   // What is written down is what is in force, whoever died between the two. `fresh`: it never had a policy.
-  // `soon`: nobody waits for the gate, and what asks for the network before it knows waits in the sockets.
-  Task<Result<void>> renew_network(BoxPtr box, bool fresh, const Meanwhile* meanwhile = nullptr, bool soon = false);
-  Task<void> keep_telling(BoxPtr box, Error why);
+  Task<Result<void>> renew_network(BoxPtr box, bool fresh, const Meanwhile* meanwhile = nullptr);
   Task<Result<void>> place_files(BoxPtr box, const std::map<std::string, std::string>& files);
   // ---- what the gate told (gate_records.cc) ----
   Result<void> find_gate_records();

@@ -88,13 +88,6 @@ class ServiceTest : public ::testing::Test {
     request.network = "all";
     return request;
   }
-  // Under one that somebody set a create waits for the gate.
-  Result<void> under_a_ceiling() {
-    store::ProjectChange change;
-    change.ceiling = "all";
-    ISOLA_TRY(auto changed, service_->change_project("default", std::move(change)));
-    return {};
-  }
   std::vector<State> states() {
     std::vector<State> all;
     auto page = store_->list_sandboxes({.project = "default"}, "", 10);

@@ -692,33 +692,9 @@ TEST_F(ServiceTest, OneBadSandboxKeepsNobodyFromTheOthers) {
   fake_.wait_for(launcher::Op::own, 3);  // … and again
 }
 
-// It reaches nothing before: what asks for the network waits in the sockets until the gate knows its policy.
-TEST_F(ServiceTest, NobodyWaitsForTheGateToLearnOfANewPolicy) {
-  ASSERT_TRUE(start());
-  fake_.hold(launcher::Op::set_policy);
-  auto created = wait(service_->create(reaching_out()));
-  ASSERT_TRUE(created) << created.error().message;
-  EXPECT_EQ(states(), std::vector{State::running});
-  fake_.wait_for(launcher::Op::set_policy, 1);
-  EXPECT_EQ(fake_.policy(), created->box->record().network);
-  fake_.release(launcher::Op::set_policy);
-}
-
-TEST_F(ServiceTest, AGateThatDidNotTakeANewPolicyIsToldAgainAndOfWhatItIsByThen) {
-  ASSERT_TRUE(start());
-  fake_.fail(launcher::Op::set_policy, 1);
-  auto created = wait(service_->create(reaching_out()));
-  ASSERT_TRUE(created) << created.error().message;
-  fake_.wait_for(launcher::Op::set_policy, 2);
-  EXPECT_EQ(fake_.policy(), created->box->record().network);
-  ASSERT_TRUE(ledger_->flush());
-  EXPECT_EQ(events(created->box->id(), ledger::Kind::sandbox_updated).size(), 1u) << "that it reached nothing is told";
-}
-
 // The store and the gate work at the same time; what only one of them took ends again.
 TEST_F(ServiceTest, ACreateIsWrittenDownWhileTheGateTakesItsPolicy) {
   ASSERT_TRUE(start());
-  ASSERT_TRUE(under_a_ceiling());
   fake_.hold(launcher::Op::set_policy);
   auto created = begin(service_->create(reaching_out()));
   fake_.wait_for(launcher::Op::set_policy, 1);
@@ -730,7 +706,6 @@ TEST_F(ServiceTest, ACreateIsWrittenDownWhileTheGateTakesItsPolicy) {
 
 TEST_F(ServiceTest, WhatCanBeFoundByItsNameIsWrittenDownWhenItsPolicyIsInForce) {
   ASSERT_TRUE(start());
-  ASSERT_TRUE(under_a_ceiling());
   fake_.hold(launcher::Op::set_policy);
   auto request = reaching_out();
   request.name = "first";
@@ -767,7 +742,6 @@ TEST_F(ServiceTest, ASlowHookKeepsNoStranger) {
 
 TEST_F(ServiceTest, APolicyThatIsNotTakenEndsWhatIsWrittenDown) {
   ASSERT_TRUE(start());
-  ASSERT_TRUE(under_a_ceiling());
   fake_.fail(launcher::Op::set_policy, 1);
   auto created = wait(service_->create(reaching_out()));
   ASSERT_FALSE(created);

@@ -13,7 +13,6 @@
 #include "sandbox/launching.h"
 #include "sandbox/quiet_run.h"
 #include "sandbox/service.h"
-#include "sandbox/untold.h"
 
 namespace isola::sandbox {
 
@@ -137,7 +136,6 @@ bool Service::fall_asleep(const BoxPtr& box, store::ImageRecord image, const Pau
     net::co_spawn(box->home(), write_sleep_later(box), net::detached);
   }
   box->close_link({Code::unavailable, "the sandbox was paused"});
-  (void)untold().take(box->id());  // it is told of anew when it is resumed
   accounts_.write(*box);
   accounts_.set_frozen(*box, true);
   (void)parts_.store.touch({{box->id(), box->last_active()}});

@@ -14,10 +14,10 @@ namespace {
 constexpr auto kLater = std::chrono::milliseconds(10);
 }  // namespace
 
-void Untold::add(One one) {
+void Untold::add(launcher::PolicyRequest request) {
   std::lock_guard lock(mutex_);
-  std::string id = one.request.id;
-  waiting_.insert_or_assign(std::move(id), std::move(one));
+  std::string id = request.id;
+  waiting_.insert_or_assign(std::move(id), std::move(request));
 }
 
 bool Untold::has(const std::string& sandbox) {
@@ -25,7 +25,7 @@ bool Untold::has(const std::string& sandbox) {
   return waiting_.contains(sandbox);
 }
 
-std::optional<Untold::One> Untold::take(const std::string& sandbox) {
+std::optional<launcher::PolicyRequest> Untold::take(const std::string& sandbox) {
   std::lock_guard lock(mutex_);
   auto found = waiting_.extract(sandbox);
   if (found.empty()) return std::nullopt;
@@ -38,18 +38,16 @@ Untold& untold() {
 }
 
 Task<void> tell_gate(std::shared_ptr<LauncherLink> launcher, std::string sandbox) {
-  auto one = untold().take(sandbox);
-  if (!one) co_return;
-  auto told = co_await launcher->set_policy(std::move(one->request));
-  if (told || told.error().code == Code::not_found) co_return;
-  log::warn("sandbox", "the gate does not know {}, which reaches nothing until it does: {}", sandbox,
-            told.error().message);
-  if (one->failed) one->failed(told.error());
+  auto request = untold().take(sandbox);
+  if (!request) co_return;
+  auto told = co_await launcher->set_policy(std::move(*request));
+  if (!told && told.error().code != Code::not_found)
+    log::warn("sandbox", "what {} tries is not recorded: {}", sandbox, told.error().message);
 }
 
-void tell_gate_later(net::io_context& home, std::shared_ptr<LauncherLink> launcher, Untold::One one) {
-  std::string id = one.request.id;
-  untold().add(std::move(one));
+void tell_gate_later(net::io_context& home, std::shared_ptr<LauncherLink> launcher, launcher::PolicyRequest request) {
+  std::string id = request.id;
+  untold().add(std::move(request));
   auto timer = std::make_shared<net::steady_timer>(home, kLater);
   timer->async_wait([&home, timer, launcher, id](boost::system::error_code) {
     net::co_spawn(home, tell_gate(launcher, id), net::detached);

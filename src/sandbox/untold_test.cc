@@ -8,13 +8,13 @@ namespace {
 TEST(Untold, EachIsToldOfOnce) {
   Untold all;
   EXPECT_FALSE(all.take("i1"));
-  all.add({.request = {.id = "i1", .ceiling = "deny *\n", .first = true}});
-  all.add({.request = {.id = "i2", .first = true}});
+  all.add({.id = "i1", .ceiling = "deny *\n", .first = true});
+  all.add({.id = "i2", .first = true});
   auto request = all.take("i1");
   ASSERT_TRUE(request);
-  EXPECT_EQ(request->request.id, "i1");
-  EXPECT_EQ(request->request.ceiling, "deny *\n");
-  EXPECT_TRUE(request->request.first);
+  EXPECT_EQ(request->id, "i1");
+  EXPECT_EQ(request->ceiling, "deny *\n");
+  EXPECT_TRUE(request->first);
   EXPECT_FALSE(all.has("i1"));
   EXPECT_FALSE(all.take("i1"));
   EXPECT_TRUE(all.has("i2"));

@@ -341,6 +341,15 @@ class Records(unittest.TestCase):
         return sum(e["data"].get("bytes_out", 0) for kind in ("egress.allowed", "egress.lost")
                    for e in ledger(self.made["id"], kind))
 
+    def test_the_first_command_finds_the_network(self):
+        """Right behind the create, by a program that needs no time to start."""
+        for _ in range(10):
+            made = server.create(network=f"allow {self.address}/32:{self.sink.port}")
+            ask = f"exec 3<>/dev/tcp/{self.address}/{self.sink.port} && echo in"
+            done = server.post(f"/v1/sandboxes/{made['id']}/commands", {"argv": ["bash", "-c", ask]}).json
+            self.assertEqual((done["stdout"], done["stderr"]), ("in\n", ""))
+            server.delete(f"/v1/sandboxes/{made['id']}")
+
     def test_bytes_of_a_connection_that_goes_on_are_known_before_the_gate_dies(self):
         self.send(40 << 20, "time.sleep(600)")
         known = eventually(lambda: self.bytes_out() >= 32 << 20 and self.bytes_out(), what="32 MiB in the ledger")
