@@ -175,8 +175,8 @@ TEST_F(MicrovmSaving, PagesWithoutEndAreNotTaken) {
   sample.gone(big(0x3000 | 0x08, 8) + named("ram") + page('b'));
   std::string more;
   for (int i = 0; i < 64; ++i) more += big(0x3000 | 0x08 | 0x20, 8) + page(static_cast<char>('a' + i % 8));
-  does_["migrate"] = [&](int pipe) {
-    if (!write_all(pipe, sample.bytes)) return kFine;
+  does_["migrate"] = [bytes = sample.bytes, more](int pipe) {  // which may go on until TearDown
+    if (!write_all(pipe, bytes)) return kFine;
     while (write_all(pipe, more)) {
     }
     return kFine;
@@ -191,8 +191,8 @@ TEST_F(MicrovmSaving, PagesWithoutEndAreNotTaken) {
 // Never silent for long, and never done.
 TEST_F(MicrovmSaving, TheWholeHasItsTime) {
   const SampleStream sample = whole_stream();
-  does_["migrate"] = [&](int pipe) {
-    for (char c : sample.bytes) {
+  does_["migrate"] = [this, bytes = sample.bytes](int pipe) {
+    for (char c : bytes) {
       if (!theirs_alive_ || !write_all(pipe, std::string_view(&c, 1))) break;
       std::this_thread::sleep_for(milliseconds(5));
     }
