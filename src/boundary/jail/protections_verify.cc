@@ -35,8 +35,11 @@ std::string_view status_field(std::string_view status, std::string_view name) {
   return status.substr(at, status.find('\n', at) - at);
 }
 
+// In one line, though the kernel tells some things in several (of a process that just died, say, each group is "/").
 Result<void> differ(std::string_view what, std::string_view wanted, std::string_view found) {
-  return fail(Code::internal, fmt::format("protection mismatch: {} should be '{}' but is '{}'", what, wanted, found));
+  std::string line(found.substr(0, found.find_last_not_of('\n') + 1));
+  std::ranges::replace(line, '\n', ' ');
+  return fail(Code::internal, fmt::format("protection mismatch: {} should be '{}' but is '{}'", what, wanted, line));
 }
 
 std::string limit_words(const kernel::CgroupLimits& limits) {
